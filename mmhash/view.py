@@ -1,0 +1,229 @@
+"""Any input as kind, dtype, shape and flat bytes, read in place where that can be.
+
+Whoever has no bytes of its own is refused by name. Nothing is unpickled, and neither torch nor
+Pillow is imported before one of their objects is met.
+"""
+
+import mmap
+import sys
+from array import array
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from mmhash.errors import DeviceError, InputTypeError, InputValueError
+from mmhash.image import read_image
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+Kind = Literal["bytes", "tensor", "image", "list"]
+
+# The dtypes that have a key, by the name that torch and numpy (with ml_dtypes) give them, and how
+# many bytes an element takes. Spec v1 is closed over them: a new one needs a line there.
+ITEM_SIZE = {
+    "bool": 1,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex32": 4,
+    "complex64": 8,
+    "complex128": 16,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+    "float4_e2m1fn_x2": 1,
+}
+
+_DLPACK_HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
+
+
+class View(NamedTuple):
+    """An input as what it is and where its bytes lie.
+
+    `extra` holds what the bytes alone do not say: an image's modes, sizes and palettes, as the
+    framing takes them.
+    """
+
+    kind: Kind
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview
+    extra: bytes = b""
+
+
+def view_of(item: Any, *, copy: bool = True) -> View:
+    """See what `item` is and where its bytes lie.
+
+    With `copy=False` an input whose bytes do not lie in one piece, in C order, in this process's
+    memory and in little-endian is refused instead of copied.
+    """
+    if isinstance(item, (bytes, bytearray, memoryview, mmap.mmap, array)):
+        return View("bytes", "", (), _flat_buffer(memoryview(item), copy))
+    if isinstance(item, (np.ndarray, np.generic)):
+        return _view_of_array(np.asanyarray(item), copy)
+    if _is_a(item, "torch", "Tensor"):
+        return _view_of_tensor(item, copy)
+    if _is_a(item, "PIL.Image", "Image"):
+        return _view_of_image(item, copy)
+    if hasattr(item, "__dlpack__") and hasattr(item, "__dlpack_device__"):
+        return _view_of_dlpack(item, copy)
+    if item is not None and not isinstance(item, (str, list, tuple)):
+        try:
+            buffer = memoryview(item)
+        except TypeError:
+            pass
+        else:
+            return View("bytes", "", (), _flat_buffer(buffer, copy))
+    raise InputTypeError(_why_refused(item))
+
+
+def bytes_of(item: Any, *, copy: bool = True) -> memoryview:
+    """The flat bytes of `item` alone."""
+    return view_of(item, copy=copy).data
+
+
+def _is_a(item: Any, module: str, name: str) -> bool:
+    """Whether `item` is an instance of a class whose module nobody need have imported."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(item, getattr(loaded, name))
+
+
+def _why_refused(item: Any) -> str:
+    match item:
+        case None:
+            return "None has no content to hash"
+        case str():
+            return "a str has no bytes of its own: encode it first, as in text.encode()"
+        case list() | tuple():
+            return (
+                f"a {type(item).__name__} has no bytes of its own: keys() hashes each of its"
+                " items, key() hashes it as one item of several parts"
+            )
+        case _:
+            return (
+                f"cannot hash a {type(item).__module__}.{type(item).__qualname__}: give a"
+                " bytes-like object, a numpy array, a torch tensor, a DLPack array or a PIL image"
+            )
+
+
+def _need_copy(what: str, copy: bool) -> None:
+    if not copy:
+        raise InputValueError(f"{what} cannot be read in place, and copy=False forbids a copy")
+
+
+def _flat_buffer(buffer: memoryview, copy: bool) -> memoryview:
+    if "O" in buffer.format or "P" in buffer.format:
+        raise InputTypeError("a buffer of object pointers has no content to hash")
+    if not buffer.c_contiguous:
+        _need_copy("a buffer that is not C-contiguous", copy)
+        return memoryview(buffer.tobytes())
+    if buffer.nbytes == 0:
+        return memoryview(b"")
+    try:
+        return buffer.cast("B")
+    except TypeError:  # a format such as ctypes' "<i", which cast() does not know
+        return np.frombuffer(buffer, np.uint8).data
+
+
+@lru_cache(maxsize=256)
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    """The spec's name of a numpy dtype; cached, for numpy takes 1.4 µs to spell it."""
+    if dtype.hasobject:
+        raise InputTypeError("an object array holds pointers, not content: convert its elements")
+    if dtype.names is not None:
+        raise InputTypeError("a structured array has no single dtype: hash its fields one by one")
+    if dtype.name not in ITEM_SIZE or ITEM_SIZE[dtype.name] != dtype.itemsize:
+        raise InputTypeError(f"arrays of dtype {dtype} have no key: convert to a dtype of the spec")
+    return dtype.name
+
+
+def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputTypeError("a masked array has no bytes where it is masked: call filled() first")
+    name = _dtype_name(values.dtype)
+    shape = values.shape
+    if values.dtype.str[0] == ">":
+        _need_copy("a big-endian array", copy)
+        values = values.astype(values.dtype.newbyteorder("<"))
+    if not values.flags.c_contiguous:
+        _need_copy("an array that is not C-contiguous", copy)
+        values = np.ascontiguousarray(values)
+    return View("tensor", name, shape, values.reshape(-1).view(np.uint8).data)
+
+
+def _view_of_tensor(tensor: "torch.Tensor", copy: bool) -> View:
+    import torch  # noqa: PLC0415  (a tensor is met: it is loaded)
+
+    name = str(tensor.dtype).removeprefix("torch.")
+    if tensor.is_nested:
+        raise InputTypeError("a nested tensor has no single shape: hash its parts as a list")
+    if tensor.is_quantized:
+        raise InputTypeError("a quantized tensor is more than its bytes: hash its int_repr()")
+    if tensor.layout is not torch.strided:
+        raise InputTypeError(f"a tensor of layout {tensor.layout} is not dense: call to_dense()")
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise InputTypeError(
+            f"a {type(tensor).__name__} (fake, functional or distributed) holds no bytes of its own"
+        )
+    if tensor.is_meta:
+        raise InputTypeError("a meta tensor holds no bytes")
+    if name not in ITEM_SIZE:
+        raise InputTypeError(f"tensors of dtype {name} have no key: convert to a dtype of the spec")
+
+    shape = tuple(tensor.shape)
+    tensor = tensor.detach()
+    if not tensor.is_cpu:
+        _need_copy(f"a tensor on {tensor.device}", copy)
+        tensor = tensor.cpu()
+    if tensor.is_conj() or tensor.is_neg():
+        _need_copy("a lazily conjugated or negated tensor", copy)
+        tensor = tensor.resolve_conj().resolve_neg()
+    if not tensor.is_contiguous():
+        _need_copy("a tensor that is not contiguous", copy)
+        tensor = tensor.contiguous()
+    if tensor.numel() == 0:  # has strides that view() refuses
+        return View("tensor", name, shape, memoryview(b""))
+    return View("tensor", name, shape, tensor.reshape(-1).view(torch.uint8).numpy().data)
+
+
+def _view_of_dlpack(item: Any, copy: bool) -> View:
+    """Numpy takes a host array of a dtype that it knows; torch takes all others."""
+    name = f"{type(item).__module__}.{type(item).__qualname__}"
+    if item.__dlpack_device__()[0] in _DLPACK_HOST_DEVICES:
+        try:
+            values = np.from_dlpack(item)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            pass
+        else:
+            return _view_of_array(values, copy)
+    try:
+        from torch.utils.dlpack import from_dlpack  # noqa: PLC0415  (numpy cannot read it)
+    except ImportError:
+        raise DeviceError(
+            f"cannot read a {name}: numpy does not know its dtype or device, and torch is not installed"
+        ) from None
+    try:
+        tensor = from_dlpack(item)
+    except (AssertionError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise DeviceError(f"cannot read a {name}: neither numpy nor torch can") from error
+    return _view_of_tensor(tensor, copy)
+
+
+def _view_of_image(image: "Image.Image", copy: bool) -> View:
+    _need_copy("a PIL image", copy)
+    frames, pixels, extra = read_image(image)
+    return View("image", "", (frames,), memoryview(pixels), extra)
