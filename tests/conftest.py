@@ -1,0 +1,27 @@
+"""What all tests share: hypothesis's profile, and which tests need a GPU."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline: a busy machine is not a wrong answer. A failure prints the blob that repeats it.
+settings.register_profile(
+    "mmhash", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "mmhash"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu_tests and not _has_gpu():
+        for item in gpu_tests:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def _has_gpu() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()

@@ -1,0 +1,86 @@
+import os
+import threading
+
+import numpy as np
+import pytest
+from blake3 import blake3
+from xxhash import xxh3_128_digest
+
+import mmhash
+from mmhash import Hasher, InputError, cpu
+
+BIG = np.random.default_rng(7).integers(0, 256, 9 << 20, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2, 3, 64])
+@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+def test_threads_do_not_change_the_digest(algorithm: str, threads: int | None) -> None:
+    one = mmhash.digest(BIG, algorithm=algorithm, threads=1)
+    assert mmhash.digest(BIG, algorithm=algorithm, threads=threads) == one
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
+def test_threads_is_a_number_from_one(threads: int) -> None:
+    with pytest.raises(InputError, match="threads"):
+        mmhash.digest(b"", threads=threads)
+
+
+def test_xxh3_is_not_the_xxh3_of_the_bytes() -> None:
+    for data in (b"", b"a", BIG[: cpu.XXH3_LEAF], BIG[: cpu.XXH3_LEAF + 1]):
+        assert mmhash.digest(data, algorithm="xxh3").bytes != xxh3_128_digest(data)
+
+
+@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+def test_hasher_has_the_habits_of_hashlib(algorithm: str) -> None:
+    hasher = Hasher(algorithm)
+    assert hasher.name == algorithm
+    assert hasher.digest_size == len(hasher.digest())
+    hasher.update(b"ab")
+    twin = hasher.copy()
+    twin.update(b"c")
+    assert hasher.hexdigest() == mmhash.digest(b"ab", algorithm=algorithm).hex()
+    assert twin.digest() == mmhash.digest(b"abc", algorithm=algorithm).bytes
+    assert twin.digest() == twin.digest()
+
+
+def test_hasher_takes_what_digest_takes() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert Hasher().update(array.T).digest() == mmhash.digest(array.T).bytes
+
+
+def test_hasher_refuses_a_str_and_keeps_its_state() -> None:
+    hasher = Hasher().update(b"abc")
+    with pytest.raises(InputError, match="encode"):
+        hasher.update("def")
+    assert hasher.digest() == blake3(b"abc").digest()
+
+
+@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+def test_many_threads_at_once(algorithm: str) -> None:
+    expected = mmhash.digest(BIG, algorithm=algorithm, threads=1)
+    found: list[mmhash.Digest] = []
+    workers = [
+        threading.Thread(target=lambda: found.append(mmhash.digest(BIG, algorithm=algorithm)))
+        for _ in range(8)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert found == [expected] * 8
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+def test_a_forked_child_hashes_on_several_threads(algorithm: str) -> None:
+    """The pools' threads stay behind in the parent: a child that waited for them would hang."""
+    expected = mmhash.digest(BIG, algorithm=algorithm, threads=cpu.cpu_count())
+    child = os.fork()
+    if child == 0:
+        try:
+            same = mmhash.digest(BIG, algorithm=algorithm, threads=max(2, cpu.cpu_count()))
+            os._exit(0 if same == expected else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,56 @@
+import pickle
+
+import pytest
+
+from mmhash import Digest, InputError, InputTypeError, InputValueError
+from mmhash.digest import ALGORITHMS, DIGEST_SIZE, check_algorithm
+
+ONE = Digest("blake3", bytes(range(32)))
+
+
+def test_spellings() -> None:
+    assert ONE.hex() == bytes(range(32)).hex()
+    assert str(ONE) == f"blake3:{ONE.hex()}"
+    assert bytes(ONE) == ONE.bytes
+    assert ONE.u64 == 0x0001020304050607
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_parse_reads_what_str_gives(algorithm: str) -> None:
+    digest = Digest(check_algorithm(algorithm), bytes(DIGEST_SIZE[algorithm]))
+    assert Digest.parse(str(digest)) == digest
+    assert Digest.parse(str(digest).replace(digest.hex(), digest.hex().upper())) == digest
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "blake3", "blake3:", ":00", "blake3:" + "0" * 63, "blake3:" + "0" * 66, "xxh3:" + "0" * 64,
+     "blake3:" + "g" * 64, "blake3: " + "0" * 63, "sha256:" + "0" * 64, "blake3:" + "0" * 64 + "\n",
+     "BLAKE3:" + "0" * 64, "blake3:" + "٠" * 64],
+)  # fmt: skip
+def test_parse_refuses(text: str) -> None:
+    with pytest.raises(InputValueError):
+        Digest.parse(text)
+
+
+def test_parse_refuses_bytes() -> None:
+    with pytest.raises(InputTypeError, match="bytes"):
+        Digest.parse(b"blake3:00")  # type: ignore[arg-type]
+
+
+def test_digest_is_frozen_hashable_and_travels() -> None:
+    with pytest.raises(AttributeError):
+        ONE.bytes = b""  # type: ignore[misc]
+    assert {ONE: 1}[Digest("blake3", bytes(range(32)))] == 1
+    assert pickle.loads(pickle.dumps(ONE)) == ONE
+
+
+@pytest.mark.parametrize("value", [b"", bytes(31), bytes(33), "0" * 32, bytearray(32), None])
+def test_digest_refuses_a_wrong_value(value: bytes) -> None:
+    with pytest.raises(InputValueError, match="32 bytes"):
+        Digest("blake3", value)
+
+
+def test_unknown_algorithm_names_the_known() -> None:
+    with pytest.raises(InputError, match="'md5'.*blake3, xxh3"):
+        Digest("md5", bytes(16))  # type: ignore[arg-type]

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+import mmhash
+from mmhash import InputError, InputTypeError, InputValueError
+
+A = np.arange(12, dtype=np.uint8)
+B = np.arange(5, dtype=np.float32)
+
+
+def test_keys_are_the_keys_of_the_items() -> None:
+    assert mmhash.keys([A, b"x", [A, B]]) == [mmhash.key(A), mmhash.key(b"x"), mmhash.key([A, B])]
+    assert mmhash.keys(iter((A, B)), algorithm="xxh3", tenant=bytes(32)) == [
+        mmhash.key(item, algorithm="xxh3", tenant=bytes(32)) for item in (A, B)
+    ]
+    assert mmhash.keys([]) == []
+
+
+def test_an_error_names_its_item() -> None:
+    with pytest.raises(InputTypeError, match=r"item 2: None"):
+        mmhash.keys([A, B, None])
+
+
+@pytest.mark.parametrize("items", [A, b"ab", "ab", None, {A.tobytes(): 1}])
+def test_keys_takes_a_list(items: object) -> None:
+    with pytest.raises(InputTypeError, match="list of items"):
+        mmhash.keys(items)  # type: ignore[arg-type]
+
+
+def test_list_boundaries_count() -> None:
+    one, two = A[:6], A[6:]
+    spellings = [A, [A], [[A]], [one, two], [two, one], [[one], two], [[one, two]], [one, [two]],
+                 [one, two, []], [], [[]], [[], []]]  # fmt: skip
+    assert len(set(mmhash.keys(spellings))) == len(spellings)
+
+
+def test_a_tuple_is_a_list() -> None:
+    assert mmhash.key((A, B)) == mmhash.key([A, B])
+
+
+def test_digest_takes_no_list() -> None:
+    with pytest.raises(InputTypeError, match=r"keys\(\)"):
+        mmhash.digest([A])
+
+
+def test_nesting_is_bounded() -> None:
+    nested: object = A
+    for _ in range(16):
+        nested = [nested]
+    mmhash.key(nested)
+    with pytest.raises(InputValueError, match="deeper than 16"):
+        mmhash.key([nested])
+
+
+def test_a_list_that_holds_itself_is_refused() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(InputValueError, match="deeper"):
+        mmhash.key(endless)
+
+
+@pytest.mark.parametrize(
+    "call", [mmhash.digest, mmhash.key, lambda data, **k: mmhash.keys([data], **k)]
+)
+def test_unknown_algorithm(call) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    with pytest.raises(InputError, match="'sha256'"):
+        call(A, algorithm="sha256")
+
+
+def test_two_tenants_never_meet() -> None:
+    assert (
+        len({mmhash.key(A), mmhash.key(A, tenant=bytes(32)), mmhash.key(A, tenant=b"1" * 32)}) == 3
+    )

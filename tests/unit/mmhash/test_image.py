@@ -1,0 +1,108 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash import InputValueError
+
+PIXELS = bytes(range(36))
+
+
+def image(mode: str = "RGB", size: tuple[int, int] = (3, 4)) -> Image.Image:
+    bands = len(Image.new(mode, (1, 1)).tobytes())
+    return Image.frombytes(mode, size, (PIXELS * 4)[: size[0] * size[1] * bands])
+
+
+def encoded(frames: list[Image.Image], kind: str, **options: object) -> Image.Image:
+    buffer = io.BytesIO()
+    frames[0].save(buffer, kind, save_all=len(frames) > 1, append_images=frames[1:], **options)
+    return Image.open(io.BytesIO(buffer.getvalue()))
+
+
+def test_digest_is_that_of_the_pixels() -> None:
+    assert mmhash.digest(image()) == mmhash.digest(PIXELS)
+    assert mmhash.digest(image()) == mmhash.digest(np.asarray(image()))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "F",
+                                  "LA", "PA", "RGBX", "RGBa", "La", "I;16"])  # fmt: skip
+def test_every_mode_has_a_key(mode: str) -> None:
+    assert mmhash.key(image(mode)) == mmhash.key(image(mode).copy())
+
+
+def test_mode_and_size_count() -> None:
+    keys = mmhash.keys(
+        [image("RGB", (3, 4)), image("RGB", (4, 3)), image("RGB", (12, 1)), image("L", (6, 6)),
+         image("L", (36, 1)), image("HSV", (3, 4)), np.asarray(image()), PIXELS]
+    )  # fmt: skip
+    assert len(set(keys)) == len(keys)
+
+
+def test_palette_twins_differ() -> None:
+    one, other = image("P", (6, 6)), image("P", (6, 6))
+    one.putpalette(bytes(range(108)))
+    other.putpalette(bytes(range(1, 109)))
+    assert mmhash.digest(one) == mmhash.digest(other)
+    assert mmhash.key(one) != mmhash.key(other)
+
+
+def test_unused_colors_of_a_format_do_not_count() -> None:
+    picture = image("P", (6, 6))
+    picture.putpalette(bytes(range(108)))
+    assert mmhash.key(encoded([picture], "PNG")) == mmhash.key(encoded([picture], "GIF"))
+
+
+def test_transparency_counts() -> None:
+    pictures = [image("P", (6, 6)) for _ in range(5)]
+    for picture, transparency in zip(pictures, [None, 0, 1, b"\0", (0, 0, 0)], strict=True):
+        if transparency is not None:
+            picture.info["transparency"] = transparency
+    assert len(set(mmhash.keys(pictures))) == 5
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF"])
+def test_a_lossless_file_has_the_key_of_its_pixels(kind: str) -> None:
+    assert mmhash.key(encoded([image()], kind)) == mmhash.key(image())
+
+
+def test_exif_orientation_does_not_count() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert mmhash.key(encoded([image()], "PNG", exif=exif)) == mmhash.key(image())
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_every_frame_counts(kind: str) -> None:
+    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "lime", "blue")]
+    options = {"lossless": True} if kind == "WEBP" else {}
+    whole, cut = encoded(frames, kind, **options), encoded(frames[:2], kind, **options)
+    swapped = encoded([frames[0], frames[2], frames[1]], kind, **options)
+    assert whole.n_frames == 3  # type: ignore[attr-defined]
+    assert len(set(mmhash.keys([whole, cut, swapped, frames[0]]))) == 4
+
+
+def test_an_animation_stays_at_its_frame() -> None:
+    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "lime", "blue")]
+    moving = encoded(frames, "GIF")
+    first = mmhash.key(moving)
+    moving.seek(2)
+    assert mmhash.key(moving) == first
+    assert moving.tell() == 2
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "TIFF", "BMP"])
+def test_a_truncated_image_is_refused(kind: str) -> None:
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(noise).save(buffer, kind)
+    data = buffer.getvalue()
+    truncated = Image.open(io.BytesIO(data[: len(data) // 2]))
+    with pytest.raises(InputValueError, match="truncated"):
+        mmhash.key(truncated)
+
+
+def test_an_image_is_always_a_copy() -> None:
+    with pytest.raises(InputValueError, match="copy=False"):
+        mmhash.key(image(), copy=False)

@@ -1,0 +1,234 @@
+import array
+import ctypes
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import mmhash
+from mmhash import DeviceError, InputTypeError, InputValueError
+from mmhash.view import ITEM_SIZE, view_of
+
+BYTES = bytes(range(48))
+ARRAY = np.frombuffer(BYTES, np.uint8)
+
+
+class Exporter:
+    """An array that is reached through DLPack alone."""
+
+    def __init__(self, inner: Any, device: tuple[int, int] | None = None) -> None:
+        self.inner = inner
+        self.device = device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self.device:
+            raise BufferError("not here")
+        return self.inner.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.device or self.inner.__dlpack_device__()
+
+
+def same(left: Any, right: Any) -> bool:
+    return mmhash.key(left) == mmhash.key(right) and mmhash.digest(left) == mmhash.digest(right)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [bytearray(BYTES), memoryview(BYTES), memoryview(BYTES).cast("I"), memoryview(BYTES).cast("B", (6, 8)),
+     array.array("b", BYTES), (ctypes.c_uint32 * 12).from_buffer_copy(BYTES),
+     memoryview((ctypes.c_uint32 * 12).from_buffer_copy(BYTES)), memoryview(bytes(reversed(BYTES)))[::-1]],
+)  # fmt: skip
+def test_bytes_are_bytes_whatever_holds_them(data: Any) -> None:
+    assert same(data, BYTES)
+
+
+def test_mapped_files(tmp_path: Path) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(BYTES)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert same(mapped, BYTES)
+    assert same(np.memmap(path, np.uint8, "r", shape=(6, 8)), ARRAY.reshape(6, 8))
+
+
+@pytest.mark.parametrize("empty", [b"", memoryview(b""), memoryview(np.zeros((0, 3))), bytearray()])
+def test_no_bytes(empty: Any) -> None:
+    assert same(empty, b"")
+
+
+@pytest.mark.parametrize("dtype", ITEM_SIZE)
+def test_every_dtype_of_the_spec(dtype: str) -> None:
+    held = []
+    if hasattr(torch, dtype):
+        held.append(torch.tensor(bytearray(BYTES), dtype=torch.uint8).view(getattr(torch, dtype)))
+    if dtype in np.sctypeDict:
+        held.append(ARRAY.view(dtype))
+    elif hasattr(ml_dtypes, dtype):
+        held.append(ARRAY.view(getattr(ml_dtypes, dtype)))
+    assert held
+    for values in held:
+        view = view_of(values, copy=False)
+        assert (view.kind, view.dtype, view.shape) == ("tensor", dtype, (48 // ITEM_SIZE[dtype],))
+        assert view.data == BYTES
+        assert same(values, held[0])
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (3, 0), (2, 3, 4), (1,) * 8])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_shape(shape: tuple[int, ...], dtype: str) -> None:
+    tensor = torch.zeros(shape, dtype=getattr(torch, dtype))
+    assert view_of(tensor).shape == shape
+    assert view_of(tensor, copy=False).data.nbytes == tensor.nbytes
+    if dtype == "float32":
+        assert same(tensor, np.zeros(shape, np.float32))
+
+
+def test_a_numpy_scalar_is_0d() -> None:
+    assert same(np.float32(1.5), np.array(1.5, np.float32))
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [lambda x: x.T, lambda x: x[::2], lambda x: x[:, 1:3], lambda x: x[:, :1], lambda x: x[1:2, ::3]],
+)  # fmt: skip
+def test_strides_do_not_count(turn: Callable[[Any], Any]) -> None:
+    values = np.arange(48, dtype=np.int32).reshape(6, 8)
+    contiguous = np.ascontiguousarray(turn(values))
+    assert same(turn(values), contiguous)
+    assert same(turn(torch.from_numpy(values)), contiguous)
+
+
+def test_negative_strides_and_broadcasts() -> None:
+    values = np.arange(8, dtype=np.int32)
+    assert same(values[::-1], values[::-1].copy())
+    assert same(np.broadcast_to(values, (3, 8)), np.tile(values, (3, 1)))
+    assert same(torch.arange(8).expand(3, 8), torch.arange(8).repeat(3, 1))
+
+
+def test_big_endian_is_hashed_as_little_endian() -> None:
+    values = np.arange(6, dtype="<u4").reshape(2, 3)
+    assert same(values.astype(">u4"), values)
+    assert same(values.astype(">f8").T, values.astype("<f8").T)
+
+
+def test_lazy_views_are_hashed_as_what_they_stand_for() -> None:
+    values = torch.complex(torch.arange(4.0), torch.arange(1.0, 5.0))
+    assert same(values.conj(), values.conj().resolve_conj())
+    negated = values.conj().imag
+    assert negated.is_neg()
+    assert same(negated, negated.resolve_neg())
+    assert mmhash.key(values.conj()) != mmhash.key(values)
+
+
+def test_what_autograd_adds_is_not_content() -> None:
+    values = torch.arange(6.0)
+    with torch.inference_mode():
+        inference = torch.arange(6.0)
+    grown = values.clone().requires_grad_()
+    for twin in (torch.nn.Parameter(values), grown, grown * 1, inference):
+        assert same(twin, values)
+    with torch.inference_mode():
+        assert same(grown, values)
+
+
+@pytest.mark.parametrize("inner", [torch.arange(6), np.arange(6), torch.arange(6).bfloat16()])
+def test_dlpack(inner: Any) -> None:
+    assert same(Exporter(inner), inner)
+
+
+def test_a_dlpack_array_that_cannot_be_read() -> None:
+    with pytest.raises(DeviceError, match="Exporter: neither numpy nor torch can"):
+        mmhash.digest(Exporter(None, device=(10, 0)))
+
+
+class Plain:
+    """An object like any other."""
+
+
+OBJECTS = np.array([object()])
+FIELDS = np.zeros(2, [("a", "u1"), ("b", "f4")])
+
+
+def fake_tensor() -> torch.Tensor:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode().from_tensor(torch.zeros(3))
+
+
+def nested_tensor() -> torch.Tensor:
+    parts = [torch.zeros(2), torch.zeros(3)]
+    return torch.nested.nested_tensor(parts, layout=torch.jagged)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: None, "None"),
+        (lambda: "text", "encode"),
+        (lambda: 7, "builtins.int"),
+        (lambda: 7.5, "builtins.float"),
+        (dict, "builtins.dict"),
+        (Plain, "Plain"),
+        (lambda: OBJECTS, "object array"),
+        (lambda: memoryview(OBJECTS), "object pointers"),
+        (lambda: FIELDS, "structured"),
+        (lambda: np.array(["a"]), "<U1"),
+        (lambda: np.array([b"a"]), r"\|S1"),
+        (lambda: np.array(["2026-11-21"], "M8[D]"), "datetime64"),
+        (lambda: np.zeros(3, np.longdouble), "float128"),
+        (lambda: np.zeros(3, ml_dtypes.int4), "int4"),
+        (lambda: np.ma.masked_array([1, 2], [True, False]), "masked"),
+        (lambda: torch.zeros(3, 3).to_sparse(), "sparse"),
+        (lambda: torch.zeros(3, 3).to_sparse_csr(), "sparse_csr"),
+        (lambda: torch.zeros(3, device="meta"), "meta"),
+        (lambda: torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.quint8), "quantized"),
+        (nested_tensor, "nested"),
+        (fake_tensor, "FakeTensor"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_refused_by_name(make: Callable[[], Any], words: str) -> None:
+    item = make()
+    for call in (mmhash.digest, mmhash.key, lambda item: mmhash.Hasher().update(item)):
+        with pytest.raises(InputTypeError, match=words):
+            call(item)
+
+
+STRIDED = np.zeros((4, 6), np.float32)[:, ::2]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [STRIDED, torch.from_numpy(STRIDED), np.zeros(3, ">f4"), torch.zeros(3, dtype=torch.complex64).conj(),
+     memoryview(BYTES)[::2]],
+)  # fmt: skip
+def test_without_a_copy(item: Any) -> None:
+    for call in (mmhash.digest, mmhash.key):
+        with pytest.raises(InputValueError, match="copy=False"):
+            call(item, copy=False)
+    with pytest.raises(InputValueError, match="item 0.*copy=False"):
+        mmhash.keys([item], copy=False)
+
+
+@pytest.mark.parametrize("item", [BYTES, ARRAY, torch.arange(6).bfloat16(), ARRAY.reshape(6, 8)])
+def test_read_in_place(item: Any) -> None:
+    address = np.frombuffer(view_of(item, copy=False).data, np.uint8).ctypes.data
+    start = (
+        item.data_ptr()
+        if isinstance(item, torch.Tensor)
+        else np.frombuffer(item, np.uint8).ctypes.data
+    )
+    assert address == start
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "complex64"])
+def test_a_gpu_tensor_has_the_key_of_its_host_copy(dtype: str) -> None:
+    values = torch.arange(60).to(getattr(torch, dtype)).reshape(5, 12)
+    assert same(values.cuda(), values)
+    assert same(values.cuda().T, values.T)
