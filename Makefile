@@ -1,0 +1,43 @@
+# `make serve` and `make test` need Python (3.11 or newer) and make, nothing else.
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8780
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+# The constraints hold for what builds the package too.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: serve test check format bench vectors clean
+.DEFAULT_GOAL := test
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+serve: $(INSTALLED)
+	$(BIN)/mmhash serve --host $(HOST) --port $(PORT)
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy mmhash typings/mmhash_service
+	$(BIN)/codespell
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)
+	$(BIN)/python -m bench
+
+vectors: $(INSTALLED)
+	$(BIN)/python tests/vectors/make.py
+
+clean:
+	rm -rf .venv build dist *.egg-info

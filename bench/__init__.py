@@ -1,0 +1,1 @@
+"""What mmhash costs, beside its peers and in the same run."""
