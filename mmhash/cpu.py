@@ -16,14 +16,17 @@ from mmhash.digest import DIGEST_SIZE, Algorithm, Digest, check_algorithm
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.view import bytes_of
 
-# The xxh3 tree (docs/spec.md). One thread, share of the speed of one XXH3-128 over all, at 20 MiB
-# and at 512 MiB: leaves of 64 KiB 0.89 and 0.75, of 128 KiB 0.90 and 0.87, of 256 KiB 0.95 and
-# 0.90. A GPU wants many leaves: at 20 MiB, 128 KiB makes 160 and 256 KiB too few for its 132 SMs.
-XXH3_LEAF = 128 * 1024
+# The xxh3 tree (docs/spec.md). Smaller leaves suit a GPU, larger ones a CPU: one thread has, at
+# 20 MiB and at 512 MiB, 0.86 and 0.76 of the speed of one XXH3-128 over all with leaves of 64 KiB,
+# 0.87 and 0.84 with 128 KiB, 0.91 and 0.92 with 256 KiB.
+XXH3_LEAF = 256 * 1024
 XXH3_ROOT_SEED = int.from_bytes(b"mmh-root", "big")
 
 # Below this a second thread costs more than it gives.
 PARALLEL_FROM = 1 << 20
+# XXH3 reads as fast as memory gives, so a thread needs this much to be worth waking: two threads
+# took 5.0 times as long as one at 1 MiB, 1.2 at 20 MiB, 1.06 at 64 MiB and 0.73 at 128 MiB.
+XXH3_SHARE = 32 << 20
 
 
 class _State(Protocol):
@@ -108,9 +111,10 @@ class _Xxh3Tree:
         self._fill_leaf(data[whole:])
 
     def _in_parallel(self, data: memoryview) -> Iterable[bytes]:
-        if self._threads == 1 or len(data) < PARALLEL_FROM:
+        threads = min(self._threads, len(data) // XXH3_SHARE)
+        if threads <= 1:
             return (_leaf_digests(data),)
-        share = -(-len(data) // XXH3_LEAF // self._threads) * XXH3_LEAF
+        share = -(-len(data) // XXH3_LEAF // threads) * XXH3_LEAF
         shares = [data[at : at + share] for at in range(0, len(data), share)]
         return _pool().map(_leaf_digests, shares)
 

@@ -214,7 +214,7 @@ def _view_of_dlpack(item: Any, copy: bool) -> View:
         from torch.utils.dlpack import from_dlpack  # noqa: PLC0415  (numpy cannot read it)
     except ImportError:
         raise DeviceError(
-            f"cannot read a {name}: numpy does not know its dtype or device, and torch is not installed"
+            f"cannot read a {name}: numpy cannot, and torch is not installed"
         ) from None
     try:
         tensor = from_dlpack(item)

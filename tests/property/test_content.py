@@ -1,5 +1,6 @@
 """Whatever holds the same content has the same key, and nothing else has."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_chunking_does_not_count(length: int, cuts: list[float], algorithm: str)
     bounds = [0, *sorted(int(cut * length) for cut in cuts), length]
     for threads in (1, 2):
         hasher = Hasher(algorithm, threads=threads)
-        for start, stop in zip(bounds, bounds[1:], strict=False):
+        for start, stop in pairwise(bounds):
             hasher.update(data[start:stop])
         assert hasher.digest() == mmhash.digest(data, algorithm=algorithm).bytes
 
@@ -139,7 +140,7 @@ def test_dtype_shape_kind_and_lists_count(values: np.ndarray[Any, Any]) -> None:
 )
 def test_where_a_list_is_cut_counts(values: list[Any], bounds: list[int]) -> None:
     cuts = sorted({0, len(values), *(min(bound, len(values)) for bound in bounds)})
-    nested = [values[start:stop] for start, stop in zip(cuts, cuts[1:], strict=False)]
+    nested = [values[start:stop] for start, stop in pairwise(cuts)]
     assert mmhash.key(nested) != mmhash.key(values)
 
 

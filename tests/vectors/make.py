@@ -13,7 +13,7 @@ from blake3 import blake3
 from xxhash import xxh3_128
 
 HERE = Path(__file__).parent
-LEAF = 131072
+LEAF = 262144
 MIB = 1 << 20
 
 LENGTHS = {
@@ -189,7 +189,7 @@ def key_items() -> list[tuple[dict[str, Any], str]]:
                 "palette_rgba": bytes(range(72)).hex(),
             },
             "and through a palette",
-        ),  # fmt: skip
+        ),
         ({"kind": "list", "items": []}, "an empty list"),
         ({"kind": "list", "items": [small]}, "a list of one is not its part"),
         ({"kind": "list", "items": [small, twin]}, "two parts"),

@@ -9,7 +9,8 @@ from xxhash import xxh3_128_digest
 import mmhash
 from mmhash import Hasher, InputError, cpu
 
-BIG = np.random.default_rng(7).integers(0, 256, 9 << 20, dtype=np.uint8)
+# Enough for two shares of an xxh3 tree.
+BIG = np.random.default_rng(7).integers(0, 256, 2 * cpu.XXH3_SHARE + 4321, dtype=np.uint8)
 
 
 @pytest.mark.parametrize("threads", [None, 1, 2, 3, 64])

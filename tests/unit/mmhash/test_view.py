@@ -211,7 +211,7 @@ def test_without_a_copy(item: Any) -> None:
     for call in (mmhash.digest, mmhash.key):
         with pytest.raises(InputValueError, match="copy=False"):
             call(item, copy=False)
-    with pytest.raises(InputValueError, match="item 0.*copy=False"):
+    with pytest.raises(InputValueError, match=r"item 0.*copy=False"):
         mmhash.keys([item], copy=False)
 
 
