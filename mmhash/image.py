@@ -5,39 +5,74 @@ every frame counts, its timing does not.
 """
 
 import struct
+import zlib
 from typing import TYPE_CHECKING, Any
 
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.framing import field
 
 if TYPE_CHECKING:
     from PIL import Image
 
+# What Pillow's parsers trip over when the bytes are damaged, found by fuzzing.
+DAMAGE = (
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    OSError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
 
-def read_image(image: "Image.Image") -> tuple[int, bytes | bytearray, bytes]:
+
+def read_image(
+    image: "Image.Image", *, max_pixels: int | None = None, max_frames: int | None = None
+) -> tuple[int, bytes | bytearray, bytes]:
     """The number of frames, the pixels of all, and a description of each as the spec has it.
 
-    The image is left at the frame where it was.
+    The image is left at the frame where it was. Limits are looked at before pixels are read.
     """
+    here = image.tell()
     try:
-        count = getattr(image, "n_frames", 1)
+        count = _walk(image, max_pixels, max_frames)
+        image.seek(0)
         if count == 1:
             return 1, image.tobytes(), _describe(image)
-        return count, *_read_frames(image, count)
-    except (OSError, EOFError, SyntaxError) as error:
+        return count, *_read_frames(image, count, here)
+    except DAMAGE as error:
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
 
 
-def _read_frames(image: "Image.Image", count: int) -> tuple[bytearray, bytes]:
+def _walk(image: "Image.Image", max_pixels: int | None, max_frames: int | None) -> int:
+    """How many frames there are.
+
+    All are visited before the first is read, for a later frame of a GIF can make the whole larger,
+    and Pillow does not forget that: read at once, the same image would have two keys.
+    """
+    count = pixels = 0
+    while True:
+        try:
+            image.seek(count)
+        except EOFError:
+            return count
+        count += 1
+        pixels += image.width * image.height
+        if max_pixels is not None and pixels > max_pixels:
+            raise LimitError(f"the image has more than {max_pixels} pixels, all frames together")
+        if max_frames is not None and count > max_frames:
+            raise LimitError(f"the image has more than {max_frames} frames")
+
+
+def _read_frames(image: "Image.Image", count: int, here: int) -> tuple[bytearray, bytes]:
     pixels, descriptions = bytearray(), []
-    here = image.tell()
-    try:
-        for number in range(count):
-            image.seek(number)
-            pixels += image.tobytes()
-            descriptions.append(_describe(image))
-    finally:
-        image.seek(here)
+    for number in range(count):
+        image.seek(number)
+        pixels += image.tobytes()
+        descriptions.append(_describe(image))
+    image.seek(here)
     return pixels, b"".join(descriptions)
 
 

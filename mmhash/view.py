@@ -75,9 +75,9 @@ def view_of(item: Any, *, copy: bool = True) -> View:
         return View("bytes", "", (), _flat_buffer(memoryview(item), copy))
     if isinstance(item, (np.ndarray, np.generic)):
         return _view_of_array(np.asanyarray(item), copy)
-    if _is_a(item, "torch", "Tensor"):
+    if is_tensor(item):
         return _view_of_tensor(item, copy)
-    if _is_a(item, "PIL.Image", "Image"):
+    if is_image(item):
         return _view_of_image(item, copy)
     if hasattr(item, "__dlpack__") and hasattr(item, "__dlpack_device__"):
         return _view_of_dlpack(item, copy)
@@ -94,6 +94,16 @@ def view_of(item: Any, *, copy: bool = True) -> View:
 def bytes_of(item: Any, *, copy: bool = True) -> memoryview:
     """The flat bytes of `item` alone."""
     return view_of(item, copy=copy).data
+
+
+def is_tensor(item: Any) -> bool:
+    """Whether `item` is a torch tensor; torch need not be installed."""
+    return _is_a(item, "torch", "Tensor")
+
+
+def is_image(item: Any) -> bool:
+    """Whether `item` is a PIL image; Pillow need not be installed."""
+    return _is_a(item, "PIL.Image", "Image")
 
 
 def _is_a(item: Any, module: str, name: str) -> bool:

@@ -1,0 +1,1 @@
+"""The calls that the service answers, a file a subject."""

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 import mmhash
-from mmhash import InputValueError
+from mmhash import InputValueError, LimitError
+from mmhash.image import read_image
 
 PIXELS = bytes(range(36))
 
@@ -106,3 +107,23 @@ def test_a_truncated_image_is_refused(kind: str) -> None:
 def test_an_image_is_always_a_copy() -> None:
     with pytest.raises(InputValueError, match="copy=False"):
         mmhash.key(image(), copy=False)
+
+
+def test_a_gif_that_grows_has_one_key() -> None:
+    """Pillow keeps the larger size when it goes back to the first frame."""
+    small, large = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (9, 7), "blue")
+    growing = encoded([small, large], "GIF")
+    assert growing.size == (4, 4)
+    first = mmhash.key(growing)
+    assert mmhash.key(growing) == first
+    assert mmhash.key(encoded([small, large], "GIF")) == first
+
+
+def test_limits_are_looked_at_before_pixels_are_read() -> None:
+    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "lime", "blue")]
+    moving = encoded(frames, "TIFF")
+    assert read_image(moving, max_pixels=192, max_frames=3)[0] == 3
+    with pytest.raises(LimitError, match="191 pixels"):
+        read_image(moving, max_pixels=191)
+    with pytest.raises(LimitError, match="2 frames"):
+        read_image(moving, max_frames=2)

@@ -1,0 +1,54 @@
+"""Foreign text as values: each parser is bounded, and knows one thing that a client writes."""
+
+import re
+
+from mmhash.view import ITEM_SIZE
+from mmhash_service.problems import Problem
+
+MAX_DIMS = 32
+
+# 19 digits hold every number below 2**63, and keep int() far from its slow end.
+_NATURAL = re.compile(r"[0-9]{1,19}", re.ASCII)
+_MAX_SHAPE = MAX_DIMS * 20
+
+# The names of RFC 6838, and whatever parameters follow.
+_MEDIA_TYPE = re.compile(
+    r"(?P<name>[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126})[ \t]*(;.*)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def parse_natural(text: str) -> int | None:
+    """The number that `text` spells in plain digits, or None: it spells none below 2**63."""
+    if not _NATURAL.fullmatch(text):
+        return None
+    number = int(text)
+    return number if number < 1 << 63 else None
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """The shape that `1,3,224,224` spells; the empty text has no dimensions."""
+    if not text:
+        return ()
+    # The length first: what is too long is not even split.
+    numbers = text.split(",") if len(text) <= _MAX_SHAPE else []
+    shape = [parse_natural(number) for number in numbers]
+    if not 1 <= len(shape) <= MAX_DIMS or None in shape:
+        raise Problem("invalid-shape")
+    return tuple(number for number in shape if number is not None)
+
+
+def parse_dtype(text: str) -> str:
+    """`text`, if it names a dtype that has a key."""
+    if text not in ITEM_SIZE:
+        raise Problem("unknown-dtype")
+    return text
+
+
+def parse_media_type(text: str) -> tuple[str, str]:
+    """The two names of a Content-Type, in lower case and without its parameters."""
+    match = _MEDIA_TYPE.fullmatch(text)
+    if match is None:
+        raise Problem("unsupported-media-type")
+    main, _, sub = match["name"].lower().partition("/")
+    return main, sub

@@ -1,0 +1,98 @@
+"""A real server in a thread of this process, on a port that is free."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from io import BytesIO
+from threading import Thread
+from typing import NamedTuple
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from PIL import Image
+
+from mmhash_service.app import create_app
+from mmhash_service.settings import Settings
+
+MAX_BODY = 3 << 20
+MAX_PIXELS = 640 * 480
+
+
+class Server(NamedTuple):
+    """A server that answers: its client, its address and its app."""
+
+    client: httpx.Client
+    address: tuple[str, int]
+    uvicorn: uvicorn.Server
+
+    def wait_until_idle(self) -> None:
+        """Return when the server has ended the handling of every request."""
+        while self.uvicorn.server_state.tasks:
+            time.sleep(0.001)
+
+    def send_raw(self, request: bytes) -> bytes:
+        """Send bytes as they are, and return what comes until the server closes."""
+        with socket.create_connection(self.address, timeout=60) as connection:
+            connection.sendall(request)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@contextmanager
+def _running(app: FastAPI) -> Iterator[Server]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = listener.getsockname()
+        config = uvicorn.Config(app, loop="uvloop", http="httptools", ws="none", log_config=None)
+        server = uvicorn.Server(config)
+        thread = Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                time.sleep(0.001)
+            with httpx.Client(base_url="http://{}:{}".format(*address), timeout=60) as client:
+                yield Server(client, address, server)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="session")
+def running() -> Callable[[FastAPI], AbstractContextManager[Server]]:
+    """Run an app of the test's own."""
+    return _running
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """The app, with limits that a test can reach."""
+    with _running(create_app(Settings(max_body_bytes=MAX_BODY, max_pixels=MAX_PIXELS))) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def client(server: Server) -> httpx.Client:
+    """A client of the server."""
+    return server.client
+
+
+@pytest.fixture(scope="session")
+def encode() -> Callable[..., bytes]:
+    """Encode frames of noise, the same for the same arguments."""
+
+    def encode(
+        name: str, mode: str = "RGB", size: tuple[int, int] = (16, 12), frames: int = 1
+    ) -> bytes:
+        nbytes = len(Image.new(mode, size).tobytes())
+        images = [
+            Image.frombytes(mode, size, bytes((i * i + 7 * number) % 251 for i in range(nbytes)))
+            for number in range(frames)
+        ]
+        more = {"save_all": True, "append_images": images[1:]} if frames > 1 else {}
+        body = BytesIO()
+        images[0].save(body, name, **more)
+        return body.getvalue()
+
+    return encode

@@ -1,0 +1,165 @@
+"""Images by their pixels: the library's view, whatever the format; no damage or bomb gets past."""
+
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from io import BytesIO
+
+import pytest
+from PIL import Image
+
+from mmhash.view import view_of
+from mmhash_service import media
+from mmhash_service.media import MAX_FRAMES, read_pixels
+from mmhash_service.problems import Problem
+
+ENOUGH = 1 << 20
+
+CASES = [
+    *[(name, "RGB", 1) for name in media.FORMATS],
+    ("JPEG", "L", 1),
+    ("JPEG", "CMYK", 1),
+    ("PNG", "RGBA", 1),
+    ("PNG", "P", 1),
+    ("PNG", "I;16", 1),
+    ("PNG", "RGBA", 3),
+    ("WEBP", "RGBA", 3),
+    ("GIF", "P", 1),
+    ("GIF", "RGB", 3),
+    ("TIFF", "1", 1),
+    ("TIFF", "RGB", 3),
+    ("MPO", "RGB", 2),
+]
+
+
+def refusal(body: bytes, max_pixels: int = ENOUGH) -> str:
+    with pytest.raises(Problem) as caught:
+        read_pixels(BytesIO(body), max_pixels)
+    return caught.value.name
+
+
+def png_chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def png_of_size(width: int, height: int, frames: int = 0) -> bytes:
+    """A PNG that claims a size and a number of frames, and holds next to nothing."""
+    return b"".join(
+        (
+            b"\x89PNG\r\n\x1a\n",
+            png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+            png_chunk(b"acTL", struct.pack(">II", frames, 0)) if frames else b"",
+            png_chunk(b"IDAT", zlib.compress(b"")),
+            png_chunk(b"IEND", b""),
+        )
+    )
+
+
+def gif_frame(left: int, top: int, width: int, height: int) -> bytes:
+    """A GIF frame in one colour of the global palette: a clear code, pixels, an end code."""
+    codes = [4, *[0] * (width * height), 5]
+    bits = sum(code << (3 * at) for at, code in enumerate(codes))
+    data = bits.to_bytes(-(-3 * len(codes) // 8), "little")
+    head = struct.pack("<BHHHHB", 0x2C, left, top, width, height, 0)
+    return head + b"\x02" + bytes([len(data)]) + data + b"\0"
+
+
+def gif_of(*frames: bytes) -> bytes:
+    head = b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0x80, 0, 0) + b"\0\0\0\xff\xff\xff"
+    return head + b"".join(frames) + b";"
+
+
+@pytest.mark.parametrize(("name", "mode", "frames"), CASES)
+def test_the_view_is_the_library_s(
+    encode: Callable[..., bytes], name: str, mode: str, frames: int
+) -> None:
+    body = encode(name, mode, frames=frames)
+    with Image.open(BytesIO(body)) as image:
+        assert read_pixels(BytesIO(body), ENOUGH) == view_of(image)
+
+
+@pytest.mark.parametrize(("name", "mode", "frames"), CASES)
+def test_the_limit_counts_the_pixels_of_all_frames(
+    encode: Callable[..., bytes], name: str, mode: str, frames: int
+) -> None:
+    body = encode(name, mode, size=(16, 12), frames=frames)
+    assert read_pixels(BytesIO(body), frames * 16 * 12).shape == (frames,)
+    assert refusal(body, frames * 16 * 12 - 1) == "image-too-large"
+
+
+def test_frames_of_unlike_size_are_counted_as_they_are() -> None:
+    body = BytesIO()
+    Image.new("L", (1, 1)).save(
+        body, "TIFF", save_all=True, append_images=[Image.new("L", (100, 100))]
+    )
+    assert read_pixels(body, 10_001).shape == (2,)
+    assert refusal(body.getvalue(), 10_000) == "image-too-large"
+
+
+def test_a_gif_that_grows_is_counted_as_it_grows_and_read_from_its_start() -> None:
+    body = gif_of(gif_frame(0, 0, 1, 1), gif_frame(60_000, 0, 1, 1))
+    assert refusal(body, 60_001) == "image-too-large"
+    view = read_pixels(BytesIO(body), 60_002)
+    with Image.open(BytesIO(body)) as image:
+        assert view == view_of(image)
+
+
+def test_a_gif_that_grows_to_a_bomb_is_refused() -> None:
+    body = gif_of(gif_frame(0, 0, 1, 1), gif_frame(65_000, 65_000, 1, 1))
+    assert refusal(body) == "image-too-large"
+
+
+# The service ignores the warning for its whole process, but pytest brings its own filters.
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("side", [1025, 9_460, 13_378, 2**31 - 1])
+def test_a_bomb_is_refused_by_its_header(side: int) -> None:
+    """Above `max_pixels`, where Pillow warns, where Pillow gives up, and as large as can be."""
+    assert refusal(png_of_size(side, side)) == "image-too-large"
+
+
+def test_a_claim_of_many_frames_is_refused_or_damaged() -> None:
+    assert refusal(png_of_size(1024, 1024, frames=2**31)) == "damaged-image"
+
+
+def test_the_number_of_frames_has_a_limit_of_its_own() -> None:
+    frame = gif_frame(0, 0, 1, 1)
+    assert read_pixels(BytesIO(gif_of(*[frame] * MAX_FRAMES)), ENOUGH).shape == (MAX_FRAMES,)
+    assert refusal(gif_of(*[frame] * (MAX_FRAMES + 1))) == "image-too-large"
+
+
+@pytest.mark.parametrize("body", [b"", b"no image", b"<svg/>", b"%PDF-1.7", bytes(1000)])
+def test_what_is_no_image_is_refused(body: bytes) -> None:
+    assert refusal(body) == "unsupported-image"
+
+
+@pytest.mark.parametrize("name", ["PPM", "ICO", "TGA", "PCX"])
+def test_no_other_format_is_decoded(encode: Callable[..., bytes], name: str) -> None:
+    assert refusal(encode(name)) == "unsupported-image"
+
+
+@pytest.mark.parametrize("name", media.FORMATS)
+def test_a_truncated_image_is_damaged(encode: Callable[..., bytes], name: str) -> None:
+    body = encode(name, size=(64, 48))
+    assert refusal(body[: len(body) * 2 // 3]) == "damaged-image"
+
+
+# Of damage that it can live with, Pillow warns.
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize(("name", "mode", "frames"), CASES)
+def test_no_damage_is_more_than_a_problem(
+    encode: Callable[..., bytes], name: str, mode: str, frames: int
+) -> None:
+    whole = encode(name, mode, frames=frames)
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    for _ in range(200):
+        body = bytearray(whole)
+        for _ in range(rng.randrange(4)):
+            body[rng.randrange(min(len(body), 400))] = rng.choice([0, 1, 127, 128, 255])
+        del body[rng.randrange(len(body)) :]
+        with suppress(Problem):
+            read_pixels(BytesIO(body), 10_000)
