@@ -1,0 +1,36 @@
+"""The commands, one line each: a new one is a module beside this and a line here."""
+
+from typing import Annotated
+
+import typer
+
+from mmhash import __version__
+from mmhash.cli.check import check_files
+from mmhash.cli.env import print_env
+from mmhash.cli.key import key_files
+from mmhash.cli.serve import serve
+from mmhash.cli.sum import sum_files
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+app.command("sum")(sum_files)
+app.command("check")(check_files)
+app.command("key")(key_files)
+app.command("serve")(serve)
+app.command("env")(print_env)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"mmhash {__version__}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.callback()
+def _mmhash(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Same content, same key: on the CPU, on the GPU, in the gateway, in the engine."""

@@ -1,0 +1,88 @@
+"""`mmhash check`: whether files still are what a sum file says."""
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import Enum
+
+import typer
+
+from mmhash.cli.content import hash_file, open_file
+from mmhash.cli.options import Files, Quiet
+from mmhash.cli.report import STDIN, complain, reason, say
+from mmhash.cli.sumline import parse_line, shown
+from mmhash.digest import Digest
+from mmhash.errors import InputValueError, MMHashError
+
+# A digest and a path of 4096 bytes, each of them escaped, and some room.
+MAX_LINE = 16 * 1024
+
+
+class _Outcome(Enum):
+    """What came of one line of a sum file; of a failure, in the words of the summary."""
+
+    MATCH = "checksum{s} did match"
+    MISMATCH = "computed checksum{s} did NOT match"
+    UNREADABLE = "listed file{s} could not be read"
+    MALFORMED = "malformed line{s}"
+
+
+def check_files(files: Files = None, *, quiet: Quiet = False) -> None:
+    """Hash again what sum files name, as `sum` or b3sum wrote them, and compare."""
+    outcomes: Counter[_Outcome] = Counter()
+    failed = False
+    for name in files or [STDIN]:
+        try:
+            outcomes.update(_check_sums(name, quiet=quiet))
+        except MMHashError as error:
+            complain(f"{shown(name)}: {error}")
+            failed = True
+    for outcome in _Outcome:
+        count = outcomes[outcome]
+        if outcome is not _Outcome.MATCH and count:
+            complain(f"WARNING: {count} {outcome.value.format(s='s' if count > 1 else '')}")
+            failed = True
+    if failed:
+        raise typer.Exit(1)
+
+
+def _check_sums(sum_file: str, *, quiet: bool) -> Iterator[_Outcome]:
+    found = False
+    for number, line in enumerate(_read_lines(sum_file), 1):
+        try:
+            expected, name = parse_line(line)
+        except InputValueError as error:
+            complain(f"{shown(sum_file)}: line {number}: {error}")
+            yield _Outcome.MALFORMED
+        else:
+            found = True
+            yield _check_file(name, expected, quiet=quiet)
+    if not found:
+        raise InputValueError("no line of it is a checksum")
+
+
+def _check_file(name: str, expected: Digest, *, quiet: bool) -> _Outcome:
+    try:
+        digest, _ = hash_file(name, expected.algorithm, None, quiet=quiet)
+    except OSError as error:
+        say(f"{shown(name)}: FAILED ({reason(error)})")
+        return _Outcome.UNREADABLE
+    if digest != expected:
+        say(f"{shown(name)}: FAILED")
+        return _Outcome.MISMATCH
+    if not quiet:
+        say(f"{shown(name)}: OK")
+    return _Outcome.MATCH
+
+
+def _read_lines(sum_file: str) -> Iterator[str]:
+    """The lines, until one shows that this is no sum file."""
+    try:
+        with open_file(sum_file) as file:
+            while line := file.readline(MAX_LINE + 1):
+                if len(line) > MAX_LINE:
+                    raise InputValueError(f"not a sum file: a line is over {MAX_LINE} bytes long")
+                yield line.decode()
+    except UnicodeDecodeError as error:
+        raise InputValueError("not a sum file: not UTF-8") from error
+    except OSError as error:
+        raise InputValueError(reason(error)) from error

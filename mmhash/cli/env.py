@@ -1,0 +1,71 @@
+"""`mmhash env`: what a bug report should say of where mmhash runs; it prints whatever is broken."""
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from mmhash import __version__
+from mmhash.cli.report import say
+from mmhash.cpu import cpu_count
+from mmhash.framing import SPEC_VERSION
+
+PACKAGES = (
+    "numpy",
+    "blake3",
+    "xxhash",
+    "torch",
+    "pillow",
+    "safetensors",
+    "typer",
+    "rich",
+    "fastapi",
+    "pydantic",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+)
+
+
+def print_env() -> None:
+    """Print versions, cores and GPUs, a line each."""
+    for name, value in _facts():
+        say(f"{name + ':':<12} {value}")
+
+
+def _facts() -> Iterator[tuple[str, str]]:
+    yield "mmhash", __version__
+    yield "spec", str(SPEC_VERSION)
+    yield "python", platform.python_version()
+    yield "platform", platform.platform()
+    for package in PACKAGES:
+        yield package, _version_of(package)
+    yield "cpu cores", str(cpu_count())
+    yield from _gpus()  # last: it is slow, and a broken driver may end the process
+
+
+def _version_of(package: str) -> str:
+    try:
+        return version(package)
+    except ModuleNotFoundError:
+        return "not installed"
+    except Exception as error:  # noqa: BLE001  (damaged metadata is a fact like others)
+        return f"unknown ({_first_line(error)})"
+
+
+def _gpus() -> Iterator[tuple[str, str]]:
+    try:
+        import torch  # noqa: PLC0415  (need not be installed)
+
+        torch.cuda.current_device()  # raises, and says why, where there is none
+        devices = [
+            torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())
+        ]
+    except Exception as error:  # noqa: BLE001  (why there is none is what is asked)
+        yield "gpus", f"none ({_first_line(error)})"
+        return
+    for index, device in enumerate(devices):
+        yield f"gpu {index}", f"{device.name}, {device.total_memory / 2**30:.1f} GiB"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

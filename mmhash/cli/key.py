@@ -1,0 +1,165 @@
+"""`mmhash key`: the key of each item in each file, by what the file is."""
+
+import re
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import typer
+
+from mmhash.cli.content import hash_file, open_file
+from mmhash.cli.extras import extra
+from mmhash.cli.options import Files, Threads
+from mmhash.cli.report import print_lines
+from mmhash.cli.tensors import read_tensors
+from mmhash.digest import Algorithm, Digest
+from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError
+from mmhash.framing import TENANT_SIZE, frame
+from mmhash.hashing import digest, key
+from mmhash.view import ITEM_SIZE
+
+PICKLES = {".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
+
+# What vision servers take. Pillow knows more, and hands one of them, EPS, to another program.
+IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+
+_SHAPE = re.compile(r"(\d{1,18}(,\d{1,18})*)?", re.ASCII)
+
+
+class _Hashing(NamedTuple):
+    """How content is hashed and framed, the same for all files."""
+
+    algorithm: Algorithm
+    threads: int | None
+    tenant: bytes | None
+
+
+class _Raw(NamedTuple):
+    """What a file without a header is said to hold."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def key_files(
+    files: Files = None,
+    *,
+    of: Annotated[
+        Literal["bytes", "pixels"], typer.Option(help="What of an image is its content.")
+    ] = "bytes",
+    dtype: Annotated[
+        str | None, typer.Option(help="Files are tensors of this dtype: float16, bfloat16, …")
+    ] = None,
+    shape: Annotated[
+        str | None, typer.Option(help="… and of this shape: 1,3,224,224", show_default=False)
+    ] = None,
+    algorithm: Annotated[Algorithm, typer.Option(help="The hash of the content.")] = "blake3",
+    threads: Threads = None,
+    tenant_file: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Holds the tenant's secret: 32 bytes or 64 hex."
+        ),
+    ] = None,
+) -> None:
+    """Print the key of each file's content, of a .safetensors file the key of each tensor."""
+    raw = _read_raw(dtype, shape)
+    if raw and of == "pixels":
+        raise typer.BadParameter("an image says itself what it holds", param_hint="--dtype")
+    tenant = _read_tenant(tenant_file) if tenant_file else None
+    hashing = _Hashing(algorithm, threads, tenant)
+
+    def keys_of(name: str) -> Iterator[tuple[str, Digest]]:
+        suffix = Path(name).suffix.lower()
+        if of == "pixels":
+            yield name, _image_key(name, hashing)
+        elif suffix in PICKLES:
+            raise InputTypeError(
+                f"{suffix} files are pickles, which run code when they are loaded: save the"
+                " tensors as .safetensors or .npy"
+            )
+        elif suffix not in {".npy", ".safetensors"}:
+            yield name, _file_key(name, raw, hashing)
+        elif raw:
+            raise InputValueError(f"{suffix} files say their dtype and shape: do not give --dtype")
+        elif suffix == ".npy":
+            yield name, _array_key(name, hashing)
+        else:
+            yield from _tensor_keys(name, hashing)
+
+    print_lines(files, keys_of)
+
+
+def _read_raw(dtype: str | None, shape: str | None) -> _Raw | None:
+    if dtype is None and shape is None:
+        return None
+    if dtype is None or shape is None:
+        raise typer.BadParameter("a tensor needs both --dtype and --shape")
+    if dtype not in ITEM_SIZE:
+        raise typer.BadParameter(f"choose one of {', '.join(ITEM_SIZE)}", param_hint="--dtype")
+    if _SHAPE.fullmatch(shape) is None:
+        raise typer.BadParameter("give numbers, as in 1,3,224,224", param_hint="--shape")
+    return _Raw(dtype, tuple(map(int, shape.split(","))) if shape else ())
+
+
+def _read_tenant(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(2 * TENANT_SIZE + len("\r\n") + 1)  # one more would be too long
+    if len(content) == TENANT_SIZE:
+        return content
+    if re.fullmatch(rb"[0-9a-fA-F]{%d}\r?\n?" % (2 * TENANT_SIZE), content):
+        return bytes.fromhex(content.decode())
+    raise InputValueError(f"{path}: a tenant's secret is 32 bytes or 64 hex digits")
+
+
+def _file_key(name: str, raw: _Raw | None, hashing: _Hashing) -> Digest:
+    content, nbytes = hash_file(name, hashing.algorithm, hashing.threads, quiet=True)
+    if raw is None:
+        return frame("bytes", "", (), content, tenant=hashing.tenant)
+    expected = prod(raw.shape) * ITEM_SIZE[raw.dtype]
+    if nbytes != expected:
+        raise InputValueError(f"it has {nbytes} bytes, but this dtype and shape take {expected}")
+    return frame("tensor", raw.dtype, raw.shape, content, tenant=hashing.tenant)
+
+
+def _array_key(name: str, hashing: _Hashing) -> Digest:
+    try:
+        array = np.lib.format.open_memmap(name, mode="r")
+    except OSError:
+        raise
+    except Exception as error:  # numpy's parser lets through what its parts raise: TokenError, …
+        raise InputValueError(
+            "not an .npy file of plain numbers (objects would be pickles, which are never"
+            f" loaded): {error}"
+        ) from error
+    return key(array, **hashing._asdict())
+
+
+def _tensor_keys(name: str, hashing: _Hashing) -> Iterator[tuple[str, Digest]]:
+    algorithm, threads, tenant = hashing
+    for tensor in read_tensors(name):
+        content = digest(tensor.data, algorithm=algorithm, threads=threads)
+        yield (
+            f"{name}:{tensor.name}",
+            frame("tensor", tensor.dtype, tensor.shape, content, tenant=tenant),
+        )
+
+
+def _image_key(name: str, hashing: _Hashing) -> Digest:
+    with extra("cli"):
+        from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  (not needed for bytes)
+
+    with open_file(name) as file:
+        try:
+            with Image.open(file, formats=IMAGE_FORMATS) as image:
+                return key(image, **hashing._asdict())
+        except MMHashError:
+            raise
+        except UnidentifiedImageError as error:
+            raise InputTypeError(f"not an image of {', '.join(IMAGE_FORMATS)}") from error
+        except Image.DecompressionBombError as error:
+            raise LimitError(str(error)) from error
+        except Exception as error:  # as many kinds as Pillow has parsers
+            raise InputValueError(f"a damaged image: {error}") from error

@@ -1,0 +1,44 @@
+"""How hashes and failures are told: a line each, and one bad file does not stop the others."""
+
+from collections.abc import Callable, Iterable
+
+import typer
+
+from mmhash.cli.sumline import format_line, shown
+from mmhash.digest import Digest
+from mmhash.errors import MMHashError
+
+STDIN = "-"
+
+
+def print_lines(
+    files: list[str] | None, hashes_of: Callable[[str], Iterable[tuple[str, Digest]]]
+) -> None:
+    """Print `<hex>  <name>` for all that each file gives; exit 1 if one could not be hashed."""
+    failed = False
+    for file in files or [STDIN]:
+        try:
+            hashes = list(hashes_of(file))
+        except (OSError, MMHashError) as error:
+            complain(f"{shown(file)}: {reason(error)}")
+            failed = True
+        else:
+            for name, digest in hashes:
+                say(format_line(digest, name))
+    if failed:
+        raise typer.Exit(1)
+
+
+def say(line: str) -> None:
+    """Print a line at once: the next file may take long."""
+    print(line, flush=True)  # noqa: T201
+
+
+def complain(text: str) -> None:
+    """Tell on stderr what went wrong."""
+    typer.echo(f"mmhash: {text}", err=True)
+
+
+def reason(error: OSError | MMHashError) -> str:
+    """Why, without the file's name, which the line has already."""
+    return getattr(error, "strerror", None) or str(error)

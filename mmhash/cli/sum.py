@@ -1,0 +1,26 @@
+"""`mmhash sum`: the digest of each file, as b3sum prints it."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from mmhash.cli.content import hash_file
+from mmhash.cli.options import Files, Quiet, Threads
+from mmhash.cli.report import print_lines
+from mmhash.digest import Algorithm, Digest
+
+
+def sum_files(
+    files: Files = None,
+    *,
+    algorithm: Annotated[Algorithm, typer.Option(help="The hash.")] = "blake3",
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Print the digest of each file's bytes, which `check` reads back."""
+
+    def digest_of(name: str) -> Iterator[tuple[str, Digest]]:
+        yield name, hash_file(name, algorithm, threads, quiet=quiet)[0]
+
+    print_lines(files, digest_of)
