@@ -1,5 +1,7 @@
 """The application, put together, and the server that runs it."""
 
+import signal
+import sys
 from copy import deepcopy
 
 import uvicorn
@@ -37,6 +39,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 def serve(settings: Settings) -> None:
     """Answer until SIGTERM or SIGINT, and then finish what has begun."""
+    # uvicorn, when all is finished, sends itself the signal again: then that was a good end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     uvicorn.run(
         create_app(settings),
         host=settings.host,
