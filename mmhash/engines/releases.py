@@ -1,0 +1,61 @@
+"""Which recipe a release of an engine has: one table an engine, and an error that names it."""
+
+import re
+from collections.abc import Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from mmhash.errors import InputTypeError, InputValueError
+
+Recipe = TypeVar("Recipe")
+
+_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}(\.post\d{1,6})?", re.ASCII)
+
+
+class Range(NamedTuple, Generic[Recipe]):
+    """Releases, both ends included, that do a thing the same way."""
+
+    first: str
+    last: str
+    recipe: Recipe
+
+    def __str__(self) -> str:
+        return self.first if self.first == self.last else f"{self.first} to {self.last}"
+
+
+class Releases(Generic[Recipe]):
+    """The known releases of an engine, oldest first, and what each does."""
+
+    def __init__(self, engine: str, *ranges: Range[Recipe]) -> None:
+        self.engine = engine
+        self._ranges = ranges
+
+    def __iter__(self) -> Iterator[Range[Recipe]]:
+        return iter(self._ranges)
+
+    @property
+    def latest(self) -> str:
+        """The newest release that is known."""
+        return self._ranges[-1].last
+
+    def recipe(self, version: str) -> Recipe:
+        """What that release does; a release that is not known is an error that lists the known."""
+        wanted = _parse(version)
+        for known in self._ranges:
+            if _parse(known.first) <= wanted <= _parse(known.last):
+                return known.recipe
+        raise InputValueError(
+            f"{self.engine} {version} is not known; known are {', '.join(map(str, self._ranges))}"
+        )
+
+
+def _parse(version: str) -> tuple[tuple[int, ...], int]:
+    """A version's numbers, and the number of its post-release or -1."""
+    if not isinstance(version, str):
+        raise InputTypeError(f"version is a str such as '0.5.23', not {type(version).__name__}")
+    if _VERSION.fullmatch(version) is None:
+        raise InputValueError(f"{version!r} is not a release: give one such as 0.5.23")
+    numbers, _, post = version.partition(".post")
+    release = [int(number) for number in numbers.split(".")]
+    while release[-1:] == [0]:  # 0.31 is 0.31.0
+        release.pop()
+    return tuple(release), int(post) if post else -1

@@ -1,0 +1,60 @@
+"""SGLang's hashes, pad values and page keys, as each release computes them.
+
+`version` is a release of the engine; without it, the newest that is known.
+"""
+
+from mmhash.engines.sglang.bundles import Item, combine_hashes, split_bundle
+from mmhash.engines.sglang.features import gpu_hash, hash_feature
+from mmhash.engines.sglang.identity import (
+    artifact_key,
+    content_hash,
+    namespaced_hash,
+    parse_content_hash,
+)
+from mmhash.engines.sglang.pads import (
+    Span,
+    mm_hash,
+    pad_input_ids,
+    pad_values,
+    padding,
+    parse_mm_hash,
+    side_by_side,
+    translate_pads,
+)
+from mmhash.engines.sglang.pages import (
+    event_id,
+    event_keys,
+    event_seed,
+    namespace_seed,
+    namespaced_event_id,
+    page_keys,
+)
+from mmhash.engines.sglang.releases import LATEST, RELEASES
+
+__all__ = [
+    "LATEST",
+    "RELEASES",
+    "Item",
+    "Span",
+    "artifact_key",
+    "combine_hashes",
+    "content_hash",
+    "event_id",
+    "event_keys",
+    "event_seed",
+    "gpu_hash",
+    "hash_feature",
+    "mm_hash",
+    "namespace_seed",
+    "namespaced_event_id",
+    "namespaced_hash",
+    "pad_input_ids",
+    "pad_values",
+    "padding",
+    "page_keys",
+    "parse_content_hash",
+    "parse_mm_hash",
+    "side_by_side",
+    "split_bundle",
+    "translate_pads",
+]

@@ -1,0 +1,164 @@
+"""What SGLang splits into items of their own, what it leaves bundled, and a bundle's cache key."""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from mmhash.errors import InputTypeError, InputValueError
+from mmhash.view import is_tensor
+
+# Under these names a processor gives the rows that each image takes.
+_IMAGE_GRIDS = ("image_grid_thw", "grid_thws", "image_grid_hws")
+_VIDEO_GRID = "video_grid_thw"
+# These have a row a patch, where the feature has a row an item and `num_patches` says how many.
+_PATCH_ROWS = frozenset({"patch_pixel_values", "patch_newline_mask"})
+
+
+@dataclass
+class Item:
+    """What the split looks at of the engine's own multimodal item, which is taken as well."""
+
+    modality: Any
+    offsets: Sequence[tuple[int, int]] | None = None
+    feature: Any = None
+    precomputed_embeddings: Any = None
+    model_specific_data: dict[str, Any] = field(default_factory=dict)
+    hash: int | None = None
+
+
+AnyItem = TypeVar("AnyItem")
+
+
+class _Cut(NamedTuple):
+    """Where one item of a bundle lies: its rows, its offsets, and its turn among the items."""
+
+    start: int
+    end: int
+    first_offset: int
+    last_offset: int
+
+
+def split_bundle(item: AnyItem) -> list[AnyItem]:
+    """The items that SGLang makes of one: a single item, or what it cannot split, stays as it is.
+
+    Of a split item the hash is gone, for it was the bundle's.
+    """
+    bundle: Any = item
+    count = len(bundle.offsets or ())
+    if count <= 1:
+        return [item]
+    modality = str(getattr(bundle.modality, "name", bundle.modality)).upper()
+    data = bundle.model_specific_data
+    if modality == "IMAGE":
+        grid = next((data[name] for name in _IMAGE_GRIDS if data.get(name) is not None), None)
+        if _length(grid) == count and _has_rows(grid):
+            return _split_by_grid(bundle, _numbers(grid), [1] * count)
+    elif modality == "VIDEO" and data.get(_VIDEO_GRID) is not None:
+        rows = _numbers(data[_VIDEO_GRID])
+        return _split_by_grid(bundle, rows, [row[0] for row in rows])
+    return _split_by_row(bundle, count)
+
+
+def combine_hashes(hashes: Iterable[int]) -> int | None:
+    """The embedding cache's key of several items: Python's hash of their tuple; None of none.
+
+    It is signed, has 64 bits, and is the same in every process of 64-bit CPython, for the hash of
+    an int is not salted.
+    """
+    combined = tuple(hashes)
+    if not all(isinstance(number, int) for number in combined):
+        raise InputTypeError("hashes are whole numbers")
+    return hash(combined) if combined else None
+
+
+def _split_by_grid(bundle: Any, rows: list[list[int]], offsets: list[int]) -> list[Any]:
+    """Items of as many feature rows as their grid has patches, and as many offsets as given."""
+    bounds = list(accumulate(map(prod, rows), initial=0))
+    turns = list(accumulate(offsets, initial=0))
+    length = _length(bundle.feature)
+    if length is None:
+        length = _length(bundle.precomputed_embeddings)
+    if turns[-1] != len(bundle.offsets) or length != bounds[-1]:
+        return [bundle]
+
+    def cut_data(name: str, value: Any, index: int, start: int, end: int) -> Any:
+        del name
+        if _length(value) == len(rows):
+            return value[index : index + 1]
+        return value[start:end] if _length(value) == length else value
+
+    cuts = [
+        _Cut(*rows_of, *turns_of)
+        for rows_of, turns_of in zip(pairwise(bounds), pairwise(turns), strict=True)
+    ]
+    return list(_cut(bundle, cuts, cut_data))
+
+
+def _split_by_row(bundle: Any, count: int) -> list[Any]:
+    """Items of one row each, if there are as many rows as offsets."""
+    feature = bundle.feature if bundle.feature is not None else bundle.precomputed_embeddings
+    if _length(feature) != count:
+        return [bundle]
+    patches = _patch_bounds(bundle.model_specific_data.get("num_patches"), count)
+
+    def cut_data(name: str, value: Any, index: int, start: int, end: int) -> Any:
+        if name in _PATCH_ROWS and patches and _length(value) == patches[-1]:
+            return value[patches[index] : patches[index + 1]]
+        if _length(value) != count:
+            return value
+        return [value[index]] if isinstance(value, (list, tuple)) else value[start:end]
+
+    return list(_cut(bundle, [_Cut(i, i + 1, i, i + 1) for i in range(count)], cut_data))
+
+
+def _cut(
+    bundle: Any, cuts: list[_Cut], cut_data: Callable[[str, Any, int, int, int], Any]
+) -> Iterator[Any]:
+    for index, cut in enumerate(cuts):
+        item = copy.copy(bundle)
+        for name in ("feature", "precomputed_embeddings"):
+            value = getattr(bundle, name)
+            if value is not None:
+                setattr(item, name, value[cut.start : cut.end])
+        item.offsets = bundle.offsets[cut.first_offset : cut.last_offset]
+        item.model_specific_data = {
+            name: cut_data(name, value, index, cut.start, cut.end)
+            for name, value in bundle.model_specific_data.items()
+        }
+        item.hash = None
+        yield item
+
+
+def _length(value: Any) -> int | None:
+    """How many rows `value` has, if it has any."""
+    if is_tensor(value) or isinstance(value, np.ndarray):
+        return int(value.shape[0]) if value.ndim else None
+    return len(value) if isinstance(value, (list, tuple)) else None
+
+
+def _has_rows(grid: Any) -> bool:
+    if is_tensor(grid) or isinstance(grid, np.ndarray):
+        return bool(grid.ndim == 2)
+    return len(grid) > 0 and all(_length(row) is not None for row in grid)
+
+
+def _numbers(grid: Any) -> list[list[int]]:
+    rows = grid.tolist() if hasattr(grid, "tolist") else grid
+    try:
+        return [[int(number) for number in row] for row in rows]
+    except (TypeError, ValueError):
+        raise InputValueError("a grid has a row of whole numbers for each item") from None
+
+
+def _patch_bounds(counts: Any, items: int) -> list[int] | None:
+    if _length(counts) != items:
+        return None
+    numbers = [
+        int(number) for number in (counts.reshape(-1) if hasattr(counts, "reshape") else counts)
+    ]
+    return list(accumulate(numbers, initial=0)) if min(numbers) >= 0 else None

@@ -1,0 +1,186 @@
+"""The identities that SGLang gives media and processor artifacts, to reuse them across requests."""
+
+import dataclasses
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mmhash.engines.sglang.releases import LATEST, RELEASES, require
+from mmhash.errors import InputTypeError, InputValueError
+from mmhash.view import bytes_of, is_image, is_tensor
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_PREFIX = "sha256:"
+
+
+def content_hash(media: Any) -> str:
+    """The text to send as `image_url.content_hash`: `sha256:` and the hash of the media.
+
+    Bytes are hashed as they are. A decoded image, a tensor or an array is hashed with its mode or
+    dtype and its shape, as the engine does where such an object reaches it in process.
+    """
+    if is_image(media):
+        return _hash_fields(*_image_fields(media))
+    if is_tensor(media):
+        shape = json.dumps(list(media.shape)).encode()
+        if not media.shape and media.dtype.itemsize > 1:
+            raise InputTypeError("sglang takes no 0-d tensor of more than one byte")
+        return _hash_fields(b"torch", str(media.dtype).encode(), shape, bytes_of(media))
+    if isinstance(media, np.ndarray):
+        media = np.ascontiguousarray(media)  # gives a 0-d array a dimension, as in the engine
+        shape = json.dumps(list(media.shape)).encode()
+        return _hash_fields(b"numpy", media.dtype.str.encode(), shape, media.tobytes())
+    if isinstance(media, (bytes, bytearray, memoryview)):
+        return _PREFIX + hashlib.sha256(media).hexdigest()
+    raise InputTypeError(f"sglang has no content hash of a {type(media).__name__}")
+
+
+def parse_content_hash(text: str | None) -> str | None:
+    """A `content_hash` as the engine keeps it: in lower case, or None where none is given."""
+    if text is None:
+        return None
+    if not isinstance(text, str) or not text.startswith(_PREFIX):
+        raise InputValueError("content_hash is spelled sha256:<64 hex digits>")
+    _parse_digest(text)
+    return _PREFIX + text.removeprefix(_PREFIX).lower()
+
+
+def _parse_digest(text: str) -> bytes:
+    digits = text.removeprefix(_PREFIX)
+    if len(digits) != 64:
+        raise InputValueError(f"content_hash has 64 hex digits, not {len(digits)}")
+    try:
+        return bytes.fromhex(digits)  # takes blanks between two bytes, as the engine does
+    except ValueError:
+        raise InputValueError("content_hash has a character that is no hex digit") from None
+
+
+def namespaced_hash(item_hash: int, namespace: str | None, *, version: str = LATEST) -> int:
+    """An item's hash, bound to the identity of what made its features; unbound without one."""
+    require(RELEASES.recipe(version).namespaces, "namespaced hashes", "0.5.20", version)
+    if namespace is None:
+        return item_hash
+    if isinstance(item_hash, bool) or not isinstance(item_hash, int) or item_hash < 0:
+        raise InputValueError("an item's hash is a whole number that is not negative")
+    if parse_content_hash(namespace) is None:
+        raise InputValueError("namespace is spelled sha256:<64 hex digits>")
+    number = item_hash.to_bytes(max(1, (item_hash.bit_length() + 7) // 8), "big")
+    bound = _hash_fields(b"multimodal-feature-v1", _parse_digest(namespace), number)
+    return int(bound.removeprefix(_PREFIX)[:16], 16)
+
+
+def artifact_key(
+    content_digest: str,
+    *,
+    modality: str,
+    processor_fingerprint: str,
+    preprocess_kwargs: Mapping[str, Any] | None = None,
+) -> str:
+    """The key of what a processor made of media: by content, processor and its arguments."""
+    identity = {
+        "content_digest": parse_content_hash(content_digest),
+        "modality": modality,
+        "processor_fingerprint": processor_fingerprint,
+        "preprocess_kwargs": preprocess_kwargs or {},
+    }
+    return _PREFIX + hashlib.sha256(_as_json(_canonical(identity)).encode()).hexdigest()
+
+
+def _hash_fields(*fields: bytes | memoryview) -> str:
+    hasher = hashlib.sha256()
+    for field in fields:
+        hasher.update(len(field).to_bytes(8, "big"))
+        hasher.update(field)
+    return _PREFIX + hasher.hexdigest()
+
+
+def _image_fields(image: "Image.Image") -> tuple[bytes, ...]:
+    try:
+        image = image.copy()
+        image.load()
+    except OSError as error:
+        raise InputValueError("the image is truncated or damaged") from error
+    palette = image.palette
+    transparency = image.info.get("transparency")
+    if transparency is None:
+        told = b"none"
+    elif isinstance(transparency, bytes):
+        told = b"bytes:" + transparency
+    else:
+        told = f"{type(transparency).__name__}:{transparency!r}".encode()
+    return (
+        b"pil",
+        image.mode.encode(),
+        json.dumps(image.size).encode(),
+        palette.mode.encode() if palette else b"",
+        palette.tobytes() if palette else b"",
+        told,
+        image.tobytes(),
+    )
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
+    """`value` with each part's type beside it, so that 1, 1.0, True and "1" stay apart."""
+    match value:
+        case None:
+            return {"type": "none"}
+        case Enum():
+            return {"type": "enum", "class": _class_name(value), "value": _canonical(value.value)}
+        case bool():
+            return {"type": "bool", "value": value}
+        case int():
+            return {"type": "int", "value": str(value)}
+        case np.generic():
+            return {
+                "type": "numpy_scalar",
+                "dtype": value.dtype.str,
+                "value": value.tobytes().hex(),
+            }
+        case float():
+            return {"type": "float64", "bits": struct.pack("!d", value).hex()}
+        case str():
+            return {"type": "str", "value": value}
+        case bytes() | bytearray() | memoryview():
+            return {"type": "bytes", "value": bytes(value).hex()}
+        case PurePath():
+            return {"type": "path", "value": str(value)}
+        case list() | tuple():
+            return {"type": type(value).__name__, "items": [_canonical(item) for item in value]}
+        case set() | frozenset():
+            items = sorted(map(_canonical, value), key=_as_json)
+            return {"type": type(value).__name__, "items": items}
+        case Mapping():
+            pairs = [[_canonical(key), _canonical(item)] for key, item in value.items()]
+            return {"type": "mapping", "items": sorted(pairs, key=lambda pair: _as_json(pair[0]))}
+        case np.ndarray():
+            array = np.ascontiguousarray(value)
+            return _tensor_identity("numpy_array", array.dtype.str, array.shape, array.tobytes())
+    if is_tensor(value):
+        return _tensor_identity("torch_tensor", str(value.dtype), value.shape, bytes_of(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        values = dataclasses.astuple(value)
+        fields = [[name, _canonical(part)] for name, part in zip(names, values, strict=True)]
+        return {"type": "dataclass", "class": _class_name(value), "fields": fields}
+    raise InputTypeError(f"sglang takes no {_class_name(value)} into an artifact's key")
+
+
+def _tensor_identity(kind: str, dtype: str, shape: Any, data: bytes | memoryview) -> dict[str, Any]:
+    digest = _PREFIX + hashlib.sha256(data).hexdigest()
+    return {"type": kind, "dtype": dtype, "shape": list(shape), "digest": digest}
+
+
+def _class_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"

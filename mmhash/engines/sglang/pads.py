@@ -1,0 +1,161 @@
+"""Pad values: the token ids that stand for an image in SGLang's prefix cache."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from mmhash.digest import Digest
+from mmhash.engines.sglang.releases import LATEST, RELEASES, Recipe, require
+from mmhash.errors import InputTypeError, InputValueError
+
+IDENTITY_SIZE = 32
+_BASE = 1_000_000
+_MASK_62 = 2**62 - 1
+_MASK_64 = 2**64 - 1
+
+Hash = int | bytes | Digest
+"""An item's 64-bit hash, its 32-byte identity, or a key, which stands for its `mm_hash`."""
+
+
+class Span(NamedTuple):
+    """Where an item's placeholders are, from `start` up to but not including `end`."""
+
+    start: int
+    end: int
+    hash: Hash
+
+
+def mm_hash(key: Digest) -> str:
+    """The text to send in a request's `mm_hashes`: exactly 16 hex digits."""
+    if not isinstance(key, Digest):
+        raise InputTypeError(f"mm_hash() takes a key, not {type(key).__name__}")
+    return f"{key.u64:016x}"
+
+
+def parse_mm_hash(text: str, *, version: str = LATEST) -> int:
+    """The hash that SGLang makes of an entry of `mm_hashes`: an int in base 16, its low 64 bits.
+
+    Signs, `0x`, underscores, blanks and Unicode digits are taken, as the engine takes them. Where
+    it would fall back to a hash of its own, this is an error.
+    """
+    require(RELEASES.recipe(version).mm_hashes, "mm_hashes", "0.5.13", version)
+    if not isinstance(text, str):
+        raise InputTypeError(f"an mm_hash is a str of hex digits, not {type(text).__name__}")
+    try:
+        return int(text, 16) & _MASK_64
+    except ValueError:
+        raise InputValueError("an mm_hash is hex digits: SGLang would ignore this one") from None
+
+
+def pad_values(hash_or_identity: Hash, *, version: str = LATEST) -> list[int]:
+    """The pad values of an item: four since 0.5.23, one before."""
+    return _pads(hash_or_identity, RELEASES.recipe(version), version)
+
+
+def padding(hash_or_identity: Hash, length: int, *, version: str = LATEST) -> list[int]:
+    """The ids that fill a span of that length."""
+    if length < 0:
+        raise InputValueError(f"length is not negative, but {length}")
+    return _cycle(pad_values(hash_or_identity, version=version), length)
+
+
+def pad_input_ids(
+    input_ids: Sequence[int], spans: Iterable[tuple[int, int, Hash]], *, version: str = LATEST
+) -> list[int]:
+    """`input_ids` with each span of placeholders filled; each begins with the first pad value.
+
+    A span is `(start, end, hash_or_identity)`, half-open; spans do not overlap.
+    """
+    recipe = RELEASES.recipe(version)
+    padded = list(input_ids)
+    ordered = sorted((Span(*span) for span in spans), key=lambda span: (span.start, span.end))
+    for span in ordered:
+        if not 0 <= span.start <= span.end <= len(padded):
+            raise InputValueError(
+                f"span {span.start} to {span.end} does not lie within {len(padded)} ids"
+            )
+    for before, after in pairwise(ordered):
+        if before.end > after.start:
+            raise InputValueError(
+                f"spans {before.start} to {before.end} and {after.start} to {after.end} overlap"
+            )
+    for start, end, item in ordered:
+        padded[start:end] = _cycle(_pads(item, recipe, version), end - start)
+    return padded
+
+
+def side_by_side(hash_or_identity: Hash) -> dict[str, list[int]]:
+    """An item's pad values by ranges of releases: an older router's beside a newer engine's."""
+    found: dict[str, tuple[str, str, list[int]]] = {}
+    for first, last, recipe in RELEASES:
+        if recipe.pads != "wide" and isinstance(hash_or_identity, bytes):
+            continue
+        since = found[recipe.pads][0] if recipe.pads in found else first
+        found[recipe.pads] = (since, last, _pads(hash_or_identity, recipe, last))
+    return {
+        f"{first} to {last}" if first != last else last: pads
+        for first, last, pads in found.values()
+    }
+
+
+def translate_pads(
+    input_ids: Sequence[int], hashes: Iterable[Hash], *, of: str, to: str
+) -> list[int]:
+    """Ids that were padded for release `of`, padded for release `to` instead.
+
+    `hashes` are those of the items that the ids may hold. A run of an item's pad values is taken
+    as one span: where only one pad value is known, two spans of one item that touch are one.
+    """
+    old, new = RELEASES.recipe(of), RELEASES.recipe(to)
+    starts: dict[int, tuple[list[int], list[int]]] = {}
+    for item in hashes:
+        values = _pads(item, old, of)
+        starts[values[0]] = (values, _pads(item, new, to))
+    translated = list(input_ids)
+    at = 0
+    while at < len(translated):
+        if translated[at] not in starts:
+            at += 1
+            continue
+        values, replacement = starts[translated[at]]
+        end = at
+        while end < len(translated) and translated[end] == values[(end - at) % len(values)]:
+            end += 1
+        translated[at:end] = _cycle(replacement, end - at)
+        at = end
+    return translated
+
+
+def _pads(item: Hash, recipe: Recipe, version: str) -> list[int]:
+    if isinstance(item, bytes):
+        require(recipe.pads == "wide", "32-byte identities", "0.5.23", version)
+        if len(item) != IDENTITY_SIZE:
+            raise InputValueError(f"an identity is {IDENTITY_SIZE} bytes, not {len(item)}")
+        return _wide_pads(item)
+    number = item.u64 if isinstance(item, Digest) else item
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InputTypeError(
+            f"a hash is an int, 32 bytes or a key, not {type(item).__name__}: parse_mm_hash()"
+            " reads hex"
+        )
+    if number < 0:
+        raise InputValueError("a hash is not negative")
+    match recipe.pads:
+        case "modulo":
+            return [number % 2**30]
+        case "shifted":
+            return [_BASE + number % 2**30]
+        case "wide":  # the engine keeps the low 64 bits of a longer one
+            return _wide_pads((number & _MASK_64).to_bytes(8, "big"))
+
+
+def _wide_pads(identity: bytes) -> list[int]:
+    digest = hashlib.sha256(b"sglang-mm-wide-pad-v1" + identity).digest()
+    quarters = (int.from_bytes(digest[at : at + 8], "big") for at in range(0, 32, 8))
+    return [_BASE + (quarter & _MASK_62) for quarter in quarters]
+
+
+def _cycle(values: list[int], length: int) -> list[int]:
+    repeats, rest = divmod(length, len(values))
+    return values * repeats + values[:rest]

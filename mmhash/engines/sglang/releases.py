@@ -1,0 +1,37 @@
+"""What changed when: the releases of SGLang that are known, and what each computes."""
+
+from typing import Literal, NamedTuple
+
+from mmhash.engines.releases import Range, Releases
+from mmhash.errors import InputValueError
+
+
+class Recipe(NamedTuple):
+    """How a range of releases hashes, pads and names pages."""
+
+    # "widened": bfloat16 becomes float32 first, and a list one tensor of one dtype.
+    cpu_hash: Literal["widened", "raw"]
+    gpu_hash: bool
+    pads: Literal["modulo", "shifted", "wide"]
+    mm_hashes: bool
+    namespaces: bool
+    wide_pages: bool
+
+
+RELEASES = Releases(
+    "sglang",
+    Range("0.4.3", "0.5.0", Recipe("widened", False, "modulo", False, False, False)),
+    Range("0.5.1", "0.5.8.post1", Recipe("widened", True, "modulo", False, False, False)),
+    Range("0.5.9", "0.5.9", Recipe("widened", True, "shifted", False, False, False)),
+    Range("0.5.10", "0.5.12", Recipe("raw", True, "shifted", False, False, False)),
+    Range("0.5.13", "0.5.19", Recipe("raw", True, "shifted", True, False, False)),
+    Range("0.5.20", "0.5.22", Recipe("raw", True, "shifted", True, True, False)),
+    Range("0.5.23", "0.5.23", Recipe("raw", True, "wide", True, True, True)),
+)
+LATEST = RELEASES.latest
+
+
+def require(has: bool, what: str, since: str, version: str) -> None:
+    """Refuse what a release does not have, and say which one does."""
+    if not has:
+        raise InputValueError(f"sglang {version} has no {what}: it came with {since}")

@@ -1,0 +1,304 @@
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mmhash
+from mmhash import InputError, InputTypeError, InputValueError
+from mmhash.engines import sglang
+
+NOISE = np.random.default_rng(3).integers(0, 256, 1 << 20, dtype=np.uint8)
+KEY = mmhash.key(NOISE)
+hashes = st.integers(0, 2**64 - 1)
+
+
+def test_every_range_has_a_release_of_each_recipe() -> None:
+    assert sglang.RELEASES.latest == sglang.LATEST == "0.5.23"
+    with pytest.raises(InputValueError, match=r"sglang 0\.6\.0 is not known"):
+        sglang.pad_values(1, version="0.6.0")
+
+
+# features
+
+
+def test_shape_and_dtype_do_not_count_there() -> None:
+    one, other = torch.zeros(30, 100, dtype=torch.int16), torch.zeros(100, 30, dtype=torch.float16)
+    assert sglang.hash_feature(one) == sglang.hash_feature(other)
+    assert sglang.hash_feature([one, other]) == sglang.hash_feature(torch.zeros(6000).half())
+
+
+def test_nothing_and_trailing_zeros() -> None:
+    assert sglang.hash_feature(b"") == 0xE3B0C44298FC1C14
+    assert sglang.gpu_hash(b"") == 0
+    assert sglang.gpu_hash(bytes(63)) == sglang.gpu_hash(bytes(64)) != sglang.gpu_hash(bytes(65))
+
+
+@given(cut=st.integers(0, 70_000), extra=st.integers(0, 5))
+def test_gpu_hash_is_of_the_whole(cut: int, extra: int) -> None:
+    """Tiles are 32 KiB: the value must not depend on how many are taken at a time."""
+    data = NOISE[: cut * 13 + extra]
+    assert sglang.gpu_hash(data) == _plain_gpu_hash(data.tobytes())
+
+
+def _plain_gpu_hash(data: bytes) -> int:
+    words = np.frombuffer(data + bytes(-len(data) % 4), np.uint32)
+    seed = 0x243F6A88
+    other = (seed * 0x9E3779B1 ^ 0xDEADBEEF) & 0xFFFFFFFF
+    index = np.arange(len(words), dtype=np.uint32)
+
+    def mix(k: Any) -> Any:
+        k = (k ^ k >> np.uint32(16)) * np.uint32(0x85EBCA6B)
+        k = (k ^ k >> np.uint32(13)) * np.uint32(0xC2B2AE35)
+        return k ^ k >> np.uint32(16)
+
+    def lane(multiplier: int, start: int, by: int) -> Any:
+        turned = index << np.uint32(by) | index >> np.uint32(32 - by)
+        return mix(words ^ (index * np.uint32(multiplier) + np.uint32(start) ^ turned))
+
+    total = 0
+    lanes = lane(0x27D4EB2D, seed, 15), lane(0x165667B1, other, 13)
+    for tile in range(0, len(words), 8192):
+        high, low = (
+            int(
+                mix(
+                    np.array(
+                        [k[tile : tile + 8192].sum(dtype=np.uint32) ^ np.uint32(4 * len(words))]
+                    )
+                )[0]
+            )
+            for k in lanes
+        )
+        total += high << 32 | low
+    total &= 2**64 - 1
+    total = (total ^ total >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    total = (total ^ total >> 27) * 0x94D049BB133111EB % 2**64
+    return total ^ total >> 31
+
+
+def test_widened_before_0_5_10() -> None:
+    values = torch.arange(8).bfloat16()
+    assert sglang.hash_feature(values, version="0.5.9") == sglang.hash_feature(values.float())
+    assert sglang.hash_feature(values, version="0.5.10") != sglang.hash_feature(values.float())
+
+
+@pytest.mark.parametrize(
+    "x", [None, "abc", [], [NOISE], [[torch.zeros(1)]], [torch.zeros(1), NOISE], ()]
+)
+def test_what_the_engine_cannot_hash(x: Any) -> None:
+    with pytest.raises(InputTypeError):
+        sglang.hash_feature(x)
+
+
+@pytest.mark.gpu
+def test_a_gpu_tensor_has_the_kernels_value() -> None:
+    values = torch.from_numpy(NOISE).cuda()
+    assert sglang.hash_feature(values) == sglang.gpu_hash(NOISE)
+    assert sglang.hash_feature([values[:7], values[7:]]) == sglang.gpu_hash(NOISE)
+    with pytest.raises(InputValueError, match="GPU"):
+        sglang.hash_feature(values, version="0.5.0")
+
+
+# pads
+
+
+def test_mm_hash_round_trip() -> None:
+    text = sglang.mm_hash(KEY)
+    assert len(text) == 16
+    assert sglang.parse_mm_hash(text) == KEY.u64
+    assert sglang.pad_values(KEY) == sglang.pad_values(KEY.u64)
+    with pytest.raises(InputTypeError, match="takes a key"):
+        sglang.mm_hash("ab")  # type: ignore[arg-type]
+
+
+def test_a_hash_and_an_identity_of_the_same_first_bits_differ() -> None:
+    assert sglang.pad_values(KEY.bytes) != sglang.pad_values(KEY.u64)
+
+
+@given(hash_=hashes, length=st.integers(0, 50))
+def test_padding_goes_round(hash_: int, length: int) -> None:
+    pads = sglang.pad_values(hash_)
+    assert len(set(pads)) == 4
+    assert all(1_000_000 <= pad < 2**62 + 1_000_000 for pad in pads)
+    assert sglang.padding(hash_, length) == [pads[i % 4] for i in range(length)]
+    (narrow,) = sglang.pad_values(hash_, version="0.5.22")
+    assert sglang.padding(hash_, length, version="0.5.22") == [narrow] * length
+
+
+def test_each_span_begins_anew() -> None:
+    ids = list(range(20))
+    padded = sglang.pad_input_ids(ids, [(12, 18, 5), (1, 4, 5), (4, 4, 6)])
+    pads = sglang.pad_values(5)
+    assert padded == [0, *pads[:3], *range(4, 12), *pads, *pads[:2], 18, 19]
+    assert ids == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("spans", "words"),
+    [([(0, 5, 1), (4, 6, 2)], "overlap"), ([(5, 4, 1)], "5 to 4"), ([(-1, 4, 1)], "-1 to 4"),
+     ([(0, 21, 1)], "0 to 21.*20 ids"), ([(0, 5, -1)], "negative"), ([(0, 5, bytes(31))], "32 bytes")],
+)  # fmt: skip
+def test_bad_spans(spans: Any, words: str) -> None:
+    with pytest.raises(InputValueError, match=words):
+        sglang.pad_input_ids(range(20), spans)
+
+
+@pytest.mark.parametrize("bad", [-1, bytes(31), bytes(33), 1.5, "ab", None, True])
+def test_bad_hashes(bad: Any) -> None:
+    with pytest.raises(InputError):
+        sglang.pad_values(bad)
+
+
+def test_what_came_later() -> None:
+    with pytest.raises(InputValueError, match=r"0\.5\.13"):
+        sglang.parse_mm_hash("ab", version="0.5.12")
+    with pytest.raises(InputValueError, match=r"0\.5\.23"):
+        sglang.pad_values(bytes(32), version="0.5.22")
+    with pytest.raises(InputValueError, match=r"0\.5\.20"):
+        sglang.page_keys([1], 1, cache_salt="a", version="0.5.19")
+    with pytest.raises(InputValueError, match=r"0\.5\.20"):
+        sglang.namespaced_hash(1, None, version="0.5.19")
+    with pytest.raises(InputValueError, match="length"):
+        sglang.padding(1, -1)
+
+
+def test_the_bridge_shows_each_width() -> None:
+    bridge = sglang.side_by_side(KEY)
+    assert bridge == {
+        "0.4.3 to 0.5.8.post1": sglang.pad_values(KEY, version="0.5.8"),
+        "0.5.9 to 0.5.22": sglang.pad_values(KEY, version="0.5.22"),
+        "0.5.23": sglang.pad_values(KEY),
+    }
+    assert sglang.side_by_side(KEY.bytes) == {"0.5.23": sglang.pad_values(KEY.bytes)}
+
+
+@given(data=st.data(), items=st.lists(hashes, min_size=1, max_size=5, unique=True))
+def test_the_bridge_translates_both_ways(data: st.DataObject, items: list[int]) -> None:
+    lengths = [data.draw(st.integers(1, 9)) for _ in items]
+    ids, spans = [151652], []
+    for item, length in zip(items, lengths, strict=True):
+        spans.append((len(ids), len(ids) + length, item))
+        ids += [151655] * length + [151653]
+    narrow = sglang.pad_input_ids(ids, spans, version="0.5.22")
+    wide = sglang.pad_input_ids(ids, spans, version="0.5.23")
+    assert sglang.translate_pads(narrow, items, of="0.5.22", to="0.5.23") == wide
+    assert sglang.translate_pads(wide, items, of="0.5.23", to="0.5.22") == narrow
+
+
+# pages
+
+
+def test_page_keys_are_a_chain_of_sha256() -> None:
+    tokens = list(range(100, 140))
+    keys = sglang.page_keys(tokens, 16)
+    digest, expected = b"", []
+    for start in range(0, 40, 16):
+        page = np.array(tokens[start : start + 16], "<u4").tobytes()
+        digest = hashlib.sha256(digest + page).digest()
+        expected.append(digest.hex())
+    assert keys == expected
+    assert (
+        sglang.page_keys(np.array(tokens), 16)
+        == sglang.page_keys(np.array(tokens, np.uint32), 16)
+        == keys
+    )
+    assert sglang.page_keys(tokens[32:], 16, prior=keys[1]) == keys[2:]
+
+
+@given(
+    tokens=st.lists(st.integers(0, 2**63 - 1) | st.integers(0, 200_000), max_size=60),
+    size=st.integers(1, 20),
+)
+def test_keys_of_a_prefix_are_a_prefix_of_the_keys(tokens: list[int], size: int) -> None:
+    keys = sglang.page_keys(tokens, size)
+    whole = len(tokens) // 2 // size
+    assert sglang.page_keys(tokens[: whole * size], size) == keys[:whole]
+
+
+def test_namespaces_part_chains() -> None:
+    spaces: list[dict[str, str]] = [{}, {"extra_key": ""}, {"cache_salt": ""}, {"extra_key": "a", "cache_salt": "bc"},
+                                    {"extra_key": "ab", "cache_salt": "c"}]  # fmt: skip
+    assert len({sglang.page_keys([1, 2], 2, **space)[0] for space in spaces}) == len(spaces)
+    assert sglang.namespace_seed(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "words"),
+    [([1], {"page_size": 0}, "page_size"), ([1], {"page_size": -1}, "page_size"), ([-1], {}, "0 to"),
+     ([2**63], {}, "at most"), ([2**64], {}, "at most"), (np.array([2**63], np.uint64), {}, "0 to"),
+     ([1], {"prior": "ab"}, "prior"), ([1], {"prior": "g" * 64}, "prior"),
+     ([2**32], {"version": "0.5.22"}, "32 bits")],
+)  # fmt: skip
+def test_bad_pages(tokens: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputValueError, match=words):
+        sglang.page_keys(tokens, **{"page_size": 4, **options})
+
+
+@pytest.mark.parametrize(
+    "tokens", [["a"], [1.5], [None], [(1, 2), (3,)], np.zeros((1, 1, 1), int), np.zeros(3)]
+)
+def test_what_are_no_tokens(tokens: Any) -> None:
+    with pytest.raises(InputTypeError, match="whole numbers"):
+        sglang.page_keys(tokens, 4)
+
+
+@pytest.mark.parametrize("text", ["", "ab", "g" * 64, None, 5])
+def test_event_id_takes_a_page_key(text: Any) -> None:
+    with pytest.raises(InputValueError, match="page_key"):
+        sglang.event_id(text)
+
+
+# identity and bundles
+
+
+def test_content_hash_of_bytes_is_sha256() -> None:
+    assert sglang.content_hash(b"abc") == f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
+    assert sglang.parse_content_hash(sglang.content_hash(b"abc").upper().replace("SHA", "sha"))
+    with pytest.raises(InputTypeError, match="str"):
+        sglang.content_hash("abc")
+
+
+def test_artifact_keys_tell_types_apart() -> None:
+    def key(value: Any) -> str:
+        fingerprint = sglang.content_hash(b"processor")
+        kwargs = {"a": value}
+        return sglang.artifact_key(
+            sglang.content_hash(b"media"), modality="image", processor_fingerprint=fingerprint,
+            preprocess_kwargs=kwargs,
+        )  # fmt: skip
+
+    values = [1, 1.0, True, "1", b"1", None, [1], (1,), {1}, frozenset({1}), {"1": 1}, {1: 1},
+              np.float32(1), np.ones(1), torch.ones(1)]  # fmt: skip
+    assert len(set(map(key, values))) == len(values)
+    assert key({"x": 1, "y": 2}) == key({"y": 2, "x": 1})
+    with pytest.raises(InputTypeError, match="object"):
+        key(object())
+
+
+def test_combine_hashes_is_pythons() -> None:
+    assert sglang.combine_hashes([]) is None
+    assert sglang.combine_hashes([3, 4]) == hash((3, 4)) != sglang.combine_hashes([4, 3])
+    with pytest.raises(InputTypeError):
+        sglang.combine_hashes(["a"])  # type: ignore[list-item]
+
+
+def test_a_split_item_has_the_hash_that_it_has_alone() -> None:
+    feature = torch.from_numpy(NOISE[:2400]).view(torch.float16).reshape(100, 12)
+    item = sglang.Item(
+        "IMAGE", [(0, 9), (12, 26)], feature, None, {"image_grid_thw": [[1, 4, 10], [1, 6, 10]]}, 7
+    )
+    one, two = sglang.split_bundle(item)
+    assert sglang.hash_feature(one.feature) == sglang.hash_feature(feature[:40].clone())
+    assert (one.hash, two.offsets) == (None, [(12, 26)])
+    assert two.feature.data_ptr() == feature[40:].data_ptr()
+
+
+def test_a_bad_grid_is_refused() -> None:
+    item = sglang.Item(
+        "VIDEO", [(0, 1), (2, 3)], torch.zeros(4, 2), None, {"video_grid_thw": ["ab"]}
+    )
+    with pytest.raises(InputValueError, match="grid"):
+        sglang.split_bundle(item)
