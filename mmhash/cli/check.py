@@ -7,8 +7,8 @@ from enum import Enum
 import typer
 
 from mmhash.cli.content import hash_file, open_file
-from mmhash.cli.options import Files, Quiet
-from mmhash.cli.report import STDIN, complain, reason, say
+from mmhash.cli.options import STDIN, Files, Quiet
+from mmhash.cli.report import complain, reason, say
 from mmhash.cli.sumline import parse_line, shown
 from mmhash.digest import Digest
 from mmhash.errors import InputValueError, MMHashError
@@ -20,7 +20,7 @@ MAX_LINE = 16 * 1024
 class _Outcome(Enum):
     """What came of one line of a sum file; of a failure, in the words of the summary."""
 
-    MATCH = "checksum{s} did match"
+    MATCH = ""
     MISMATCH = "computed checksum{s} did NOT match"
     UNREADABLE = "listed file{s} could not be read"
     MALFORMED = "malformed line{s}"

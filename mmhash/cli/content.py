@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
+from mmhash.cli.options import STDIN
 from mmhash.cli.progress import bar
-from mmhash.cli.report import STDIN
 from mmhash.cpu import Hasher, cpu_count
 from mmhash.digest import Digest
 

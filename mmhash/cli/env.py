@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 from mmhash import __version__
-from mmhash.cli.report import say
+from mmhash.cli.report import reason, say
 from mmhash.cpu import cpu_count
 from mmhash.framing import SPEC_VERSION
 
@@ -49,7 +49,7 @@ def _version_of(package: str) -> str:
     except ModuleNotFoundError:
         return "not installed"
     except Exception as error:  # noqa: BLE001  (damaged metadata is a fact like others)
-        return f"unknown ({_first_line(error)})"
+        return f"unknown ({reason(error)})"
 
 
 def _gpus() -> Iterator[tuple[str, str]]:
@@ -61,11 +61,7 @@ def _gpus() -> Iterator[tuple[str, str]]:
             torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())
         ]
     except Exception as error:  # noqa: BLE001  (why there is none is what is asked)
-        yield "gpus", f"none ({_first_line(error)})"
+        yield "gpus", f"none ({reason(error)})"
         return
     for index, device in enumerate(devices):
         yield f"gpu {index}", f"{device.name}, {device.total_memory / 2**30:.1f} GiB"
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

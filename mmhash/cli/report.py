@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable
 
 import typer
 
+from mmhash.cli.options import STDIN
 from mmhash.cli.sumline import format_line, shown
 from mmhash.digest import Digest
 from mmhash.errors import MMHashError
-
-STDIN = "-"
 
 
 def print_lines(
@@ -39,6 +38,7 @@ def complain(text: str) -> None:
     typer.echo(f"mmhash: {text}", err=True)
 
 
-def reason(error: OSError | MMHashError) -> str:
-    """Why, without the file's name, which the line has already."""
-    return getattr(error, "strerror", None) or str(error)
+def reason(error: Exception) -> str:
+    """Why, on one line; without the file's name, which the line has already."""
+    text = getattr(error, "strerror", None) or str(error)
+    return next(iter(text.splitlines()), type(error).__name__)

@@ -46,7 +46,7 @@ class Tensor(NamedTuple):
 
 
 def read_tensors(path: str) -> Iterator[Tensor]:
-    """The tensors in the order in which they lie in the file."""
+    """The tensors in the order in which they lie in the file; good once the last was given."""
     with open_file(path) as file:
         data = map_file(file)
     if data is None:
@@ -65,10 +65,10 @@ def read_tensors(path: str) -> Iterator[Tensor]:
     for name, stored_dtype, stored_shape in zip(names, dtypes, shapes, strict=True):
         dtype, shape = _as_torch(name, stored_dtype, stored_shape)
         end = at + prod(shape) * ITEM_SIZE[dtype]
-        if end > len(data):
-            raise InputValueError("the file changed while it was read")
         yield Tensor(name, dtype, shape, data[at:end])
         at = end
+    if at != len(data):
+        raise InputValueError("the file changed while it was read")
 
 
 def _as_torch(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:

@@ -163,6 +163,7 @@ def _npy(header: str, body: bytes = b"") -> bytes:
         b"PK\3\4",
         _npy(""),
         _npy("(" * 100),
+        _npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}".ljust(20_000), b"1234"),
         _npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", b"1234"),
         _npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({10**30},)}}", b"1234"),
         _npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**40}, {2**40})}}"),
