@@ -35,9 +35,6 @@ def bar(name: str, size: int, *, quiet: bool) -> Iterator[Callable[[int], None]]
         console=console,
         disable=console.is_dumb_terminal,
         transient=True,
-        # Else rich would send what is printed meanwhile to its own console, which is stderr.
-        redirect_stdout=False,
-        redirect_stderr=False,
     )
     task = progress.add_task(Path(name).name, total=size or None)
 

@@ -110,8 +110,9 @@ def translate_pads(
     old, new = RELEASES.recipe(of), RELEASES.recipe(to)
     starts: dict[int, tuple[list[int], list[int]]] = {}
     for item in hashes:
-        values = _pads(item, old, of)
-        starts[values[0]] = (values, _pads(item, new, to))
+        values, replacement = _pads(item, old, of), _pads(item, new, to)
+        if starts.setdefault(values[0], (values, replacement)) != (values, replacement):
+            raise InputValueError(f"two items share the pad value {values[0]} of sglang {of}")
     translated = list(input_ids)
     at = 0
     while at < len(translated):

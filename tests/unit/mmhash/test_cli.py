@@ -17,8 +17,10 @@ COMMAND = [sys.executable, "-m", "mmhash"]
 
 
 def start(*arguments: str, **options: object) -> subprocess.Popen[bytes]:
+    """The process with all its pipes, and with stdout buffered as users have it."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*COMMAND, *arguments], **(pipes | options))
+    environment = {"env": os.environ | {"PYTHONUNBUFFERED": ""}}
+    return subprocess.Popen([*COMMAND, *arguments], **(pipes | environment | options))
 
 
 def test_standard_input_is_read_where_no_file_is_named(tmp_path: Path) -> None:
@@ -67,6 +69,21 @@ def test_interrupt_ends_without_a_trace(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
         assert process.stderr.read() == b""
+
+
+def test_interrupt_while_it_starts() -> None:
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from mmhash.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_reader_that_leaves_is_no_error(tmp_path: Path) -> None:

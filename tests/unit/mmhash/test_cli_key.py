@@ -16,7 +16,6 @@ from typer.testing import CliRunner, Result
 
 import mmhash
 from mmhash.cli.app import app
-from mmhash.cli.tensors import DTYPES
 from mmhash.view import ITEM_SIZE
 
 TENANT = bytes(range(32))
@@ -196,7 +195,8 @@ def _values(dtype: str) -> torch.Tensor:
 
 def test_safetensors_of_every_dtype(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
-    tensors = {dtype: _values(dtype) for dtype in DTYPES.values()}
+    unknown_to_safetensors = {"complex32", "complex128"}
+    tensors = {dtype: _values(dtype) for dtype in ITEM_SIZE if dtype not in unknown_to_safetensors}
     save_file(tensors, file)
     keys = keys_of(file)
     assert keys == {f"{file}:{name}": mmhash.key(tensor).hex() for name, tensor in tensors.items()}
