@@ -26,7 +26,7 @@ test: $(INSTALLED)
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy mmhash typings/mmhash_service
+	$(BIN)/mypy mmhash typings/mmhash_service bench
 	$(BIN)/codespell
 
 format: $(INSTALLED)

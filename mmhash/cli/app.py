@@ -7,6 +7,7 @@ import typer
 from mmhash import __version__
 from mmhash.cli.check import check_files
 from mmhash.cli.env import print_env
+from mmhash.cli.explain import explain_image
 from mmhash.cli.key import key_files
 from mmhash.cli.serve import serve
 from mmhash.cli.sum import sum_files
@@ -16,6 +17,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.command("sum")(sum_files)
 app.command("check")(check_files)
 app.command("key")(key_files)
+app.command("explain")(explain_image)
 app.command("serve")(serve)
 app.command("env")(print_env)
 

@@ -1,5 +1,6 @@
 """`mmhash key`: the key of each item in each file, by what the file is."""
 
+import json
 import re
 from collections.abc import Iterator
 from math import prod
@@ -10,20 +11,19 @@ import numpy as np
 import typer
 
 from mmhash.cli.content import hash_file, open_file
-from mmhash.cli.extras import extra
 from mmhash.cli.options import Files, Threads
+from mmhash.cli.pixels import open_image
 from mmhash.cli.report import print_lines
 from mmhash.cli.tensors import read_tensors
 from mmhash.digest import Algorithm, Digest
-from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError
+from mmhash.engines.spelling import parse as parse_engine
+from mmhash.engines.spelling import spell
+from mmhash.errors import InputTypeError, InputValueError
 from mmhash.framing import TENANT_SIZE, frame
 from mmhash.hashing import digest, key
 from mmhash.view import ITEM_SIZE
 
 PICKLES = {".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
-
-# What vision servers take. Pillow knows more, and hands one of them, EPS, to another program.
-IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
 _SHAPE = re.compile(r"(\d{1,18}(,\d{1,18})*)?", re.ASCII)
 
@@ -57,6 +57,10 @@ def key_files(
     ] = None,
     algorithm: Annotated[Algorithm, typer.Option(help="The hash of the content.")] = "blake3",
     threads: Threads = None,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(help="Print the key as this engine has it: sglang@0.5.23, vllm; repeatable."),
+    ] = None,
     tenant_file: Annotated[
         Path | None,
         typer.Option(
@@ -89,7 +93,15 @@ def key_files(
         else:
             yield from _tensor_keys(name, hashing)
 
-    print_lines(files, keys_of)
+    def spelled(name: str) -> Iterator[tuple[str, str]]:
+        for shown, found in keys_of(name):
+            yield shown, found.hex()
+            for asked in engine or ():
+                yield shown, f"{asked} {json.dumps(spell(found, asked))}"
+
+    for asked in engine or ():
+        parse_engine(asked)  # a wrong one is told before anything is read
+    print_lines(files, spelled)
 
 
 def _read_raw(dtype: str | None, shape: str | None) -> _Raw | None:
@@ -148,18 +160,5 @@ def _tensor_keys(name: str, hashing: _Hashing) -> Iterator[tuple[str, Digest]]:
 
 
 def _image_key(name: str, hashing: _Hashing) -> Digest:
-    with extra("cli"):
-        from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  (not needed for bytes)
-
-    with open_file(name) as file:
-        try:
-            with Image.open(file, formats=IMAGE_FORMATS) as image:
-                return key(image, **hashing._asdict())
-        except MMHashError:
-            raise
-        except UnidentifiedImageError as error:
-            raise InputTypeError(f"not an image of {', '.join(IMAGE_FORMATS)}") from error
-        except Image.DecompressionBombError as error:
-            raise LimitError(str(error)) from error
-        except Exception as error:  # as many kinds as Pillow has parsers
-            raise InputValueError(f"a damaged image: {error}") from error
+    with open_file(name) as file, open_image(file) as image:
+        return key(image, **hashing._asdict())

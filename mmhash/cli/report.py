@@ -6,14 +6,13 @@ import typer
 
 from mmhash.cli.options import STDIN
 from mmhash.cli.sumline import format_line, shown
-from mmhash.digest import Digest
 from mmhash.errors import MMHashError
 
 
 def print_lines(
-    files: list[str] | None, hashes_of: Callable[[str], Iterable[tuple[str, Digest]]]
+    files: list[str] | None, hashes_of: Callable[[str], Iterable[tuple[str, str]]]
 ) -> None:
-    """Print `<hex>  <name>` for all that each file gives; exit 1 if one could not be hashed."""
+    """Print `<hash>  <name>` for all that each file gives; exit 1 if one could not be hashed."""
     failed = False
     for file in files or [STDIN]:
         try:
@@ -22,8 +21,8 @@ def print_lines(
             complain(f"{shown(file)}: {reason(error)}")
             failed = True
         else:
-            for name, digest in hashes:
-                say(format_line(digest, name))
+            for name, text in hashes:
+                say(format_line(text, name))
     if failed:
         raise typer.Exit(1)
 

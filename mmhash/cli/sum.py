@@ -8,7 +8,7 @@ import typer
 from mmhash.cli.content import hash_file
 from mmhash.cli.options import Files, Quiet, Threads
 from mmhash.cli.report import print_lines
-from mmhash.digest import Algorithm, Digest
+from mmhash.digest import Algorithm
 
 
 def sum_files(
@@ -20,7 +20,7 @@ def sum_files(
 ) -> None:
     """Print the digest of each file's bytes, which `check` reads back."""
 
-    def digest_of(name: str) -> Iterator[tuple[str, Digest]]:
-        yield name, hash_file(name, algorithm, threads, quiet=quiet)[0]
+    def digest_of(name: str) -> Iterator[tuple[str, str]]:
+        yield name, hash_file(name, algorithm, threads, quiet=quiet)[0].hex()
 
     print_lines(files, digest_of)

@@ -18,10 +18,10 @@ _ESCAPED_NAME = re.compile(r"(?:[^\\]|\\[\\nr])+")
 _ALGORITHM_BY_HEX_LENGTH = {64: "blake3", 32: "xxh3"}
 
 
-def format_line(digest: Digest, name: str) -> str:
+def format_line(hash_: str, name: str) -> str:
     """The line of a sum file, without its newline."""
     mark, text = _escape(name)
-    return f"{mark}{digest.hex()}  {text}"
+    return f"{mark}{hash_}  {text}"
 
 
 def shown(name: str) -> str:

@@ -8,7 +8,10 @@ from mmhash.errors import InputTypeError, InputValueError
 
 Recipe = TypeVar("Recipe")
 
-_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){1,3}(\.post\d{1,6})?", re.ASCII)
+_VERSION = re.compile(
+    r"(?P<release>\d{1,6}(\.\d{1,6}){1,3})((?P<phase>rc|\.post)(?P<number>\d{1,6}))?", re.ASCII
+)
+_PHASES = {"rc": -1, None: 0, ".post": 1}
 
 
 class Range(NamedTuple, Generic[Recipe]):
@@ -48,14 +51,14 @@ class Releases(Generic[Recipe]):
         )
 
 
-def _parse(version: str) -> tuple[tuple[int, ...], int]:
-    """A version's numbers, and the number of its post-release or -1."""
+def _parse(version: str) -> tuple[list[int], int, int]:
+    """A version as what sorts: its numbers, and whether it comes before or after their release."""
     if not isinstance(version, str):
         raise InputTypeError(f"version is a str such as '0.5.23', not {type(version).__name__}")
-    if _VERSION.fullmatch(version) is None:
+    match = _VERSION.fullmatch(version)
+    if match is None:
         raise InputValueError(f"{version!r} is not a release: give one such as 0.5.23")
-    numbers, _, post = version.partition(".post")
-    release = [int(number) for number in numbers.split(".")]
+    release = [int(number) for number in match["release"].split(".")]
     while release[-1:] == [0]:  # 0.31 is 0.31.0
         release.pop()
-    return tuple(release), int(post) if post else -1
+    return release, _PHASES[match["phase"]], int(match["number"] or 0)

@@ -1,0 +1,53 @@
+"""`mmhash explain`: each step from a file's bytes to what an engine's cache knows the image by."""
+
+import struct
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from mmhash.cli.content import hash_file, open_file
+from mmhash.cli.options import STDIN
+from mmhash.cli.pixels import open_image
+from mmhash.cli.report import reason, say
+from mmhash.cli.sumline import shown
+from mmhash.cpu import hash_bytes
+from mmhash.engines.spelling import explain, parse
+from mmhash.errors import InputValueError, MMHashError
+from mmhash.framing import frame
+from mmhash.view import view_of
+
+
+def explain_image(
+    engine: Annotated[str, typer.Argument(help="The engine and its release: sglang@0.5.23")],
+    image: Annotated[str, typer.Argument(help="An image file.")],
+) -> None:
+    """Show how an image's key is made, and what an engine makes of it."""
+    name, version = parse(engine)
+    if image == STDIN:
+        raise InputValueError("explain reads its image twice: give a file")
+    try:
+        steps = list(_steps(image, f"{name}@{version}"))
+    except (OSError, MMHashError) as error:
+        raise InputValueError(f"{shown(image)}: {reason(error)}") from error
+    say(f"{shown(image)} for {name} {version}")
+    width = max(len(what) for what, _ in steps)
+    for what, value in steps:
+        say(f"  {what:<{width}}  {value}")
+
+
+def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
+    encoded, nbytes = hash_file(path, "blake3", None, quiet=True)
+    yield "file", f"{nbytes} bytes"
+    yield "digest of the file, as b3sum", encoded.hex()
+    with open_file(path) as file, open_image(file) as image:
+        yield "decoded", f"{image.format}, mode {image.mode}, {image.width} x {image.height}"
+        kind, dtype, shape, data, extra = view_of(image)
+    content = hash_bytes(data, "blake3")
+    yield "pixels", f"{len(data)} bytes, {shape[0]} {'frame' if shape[0] == 1 else 'frames'}"
+    yield "digest of the pixels", content.hex()
+    packed = struct.pack(f"<{len(shape)}Q", *shape).hex()
+    yield "framed with kind, shape, modes and sizes", f"{kind} {packed} {extra[:33].hex()}"
+    key = frame(kind, dtype, shape, content, extra)
+    yield "key", key.hex()
+    yield from explain(key, engine)

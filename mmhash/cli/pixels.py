@@ -1,0 +1,34 @@
+"""An image file opened by Pillow, for the commands that read pixels."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from typing import TYPE_CHECKING
+
+from mmhash.cli.extras import extra
+from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# What vision servers take. Pillow knows more, and hands one of them, EPS, to another program.
+IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+
+
+@contextmanager
+def open_image(file: BufferedReader) -> Iterator["Image.Image"]:
+    """The image in `file`; whatever Pillow trips over, also later, is an error of ours."""
+    with extra("cli"):
+        from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  (not needed for bytes)
+
+    try:
+        with Image.open(file, formats=IMAGE_FORMATS) as image:
+            yield image
+    except MMHashError:
+        raise
+    except UnidentifiedImageError as error:
+        raise InputTypeError(f"not an image of {', '.join(IMAGE_FORMATS)}") from error
+    except Image.DecompressionBombError as error:
+        raise LimitError(str(error)) from error
+    except Exception as error:  # as many kinds as Pillow has parsers
+        raise InputValueError(f"a damaged image: {error}") from error

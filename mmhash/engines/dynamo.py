@@ -1,0 +1,292 @@
+"""What Dynamo's frontend, router and workers call an item and a block of tokens.
+
+A 64-bit hash is spelled as 16 hex digits, as Dynamo sends it to its workers.
+"""
+
+import re
+import struct
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
+
+from mmhash.cpu import Hasher, hash_bytes
+from mmhash.engines.releases import Range, Releases
+from mmhash.errors import InputTypeError, InputValueError
+from mmhash.view import is_image, view_of
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# There is one recipe yet: `RELEASES.recipe(version)` is called for its error alone.
+RELEASES: Releases[None] = Releases("dynamo", Range("1.6.0", "1.6.1", None))
+LATEST = RELEASES.latest
+
+Item = TypeVar("Item")
+Tokens = Iterable[int] | npt.NDArray[np.integer[Any]]
+
+_SEED = 1337
+_HEX_16 = re.compile(r"[0-9a-fA-F]{16}")
+
+# The modes that Dynamo's decoder leaves as they are; others it converts, as the caller can.
+_DECODED_MODES = ("L", "LA", "RGB", "RGBA")
+
+
+class Span(NamedTuple):
+    """Where an item's placeholders stand among the tokens.
+
+    `is_embed`, a list, array or tensor, says for each of the `length` places whether it is one;
+    without it all are.
+    """
+
+    mm_hash: str | None
+    offset: int
+    length: int
+    is_embed: Any = None
+
+
+def mm_hash(decoded: Any, *, version: str = LATEST) -> str:
+    """The hash of decoded pixels: a uint8 array or tensor of any shape, or a PIL image.
+
+    Dynamo decodes JPEG with libjpeg-turbo, or in Rust; where Pillow's pixels differ, so do hashes.
+    """
+    RELEASES.recipe(version)
+    if is_image(decoded):
+        data: bytes | memoryview = _pixels(decoded, _DECODED_MODES)
+        shape: tuple[int, ...] = (decoded.height, decoded.width, len(decoded.mode))
+    else:
+        view = view_of(decoded)
+        if view.dtype != "uint8":
+            raise InputTypeError(f"dynamo hashes decoded uint8, not {view.dtype or view.kind}")
+        data, shape = view.data, view.shape
+    if not len(data):
+        raise InputValueError("dynamo gives an item without a pixel no hash")
+    state = xxh3_64(struct.pack(f"<{len(shape) + 1}QB", len(shape), *shape, 0))
+    state.update(data)
+    return state.hexdigest()
+
+
+def url_hash(url: str, *, version: str = LATEST) -> str:
+    """The hash of an item that the frontend does not decode: that of its URL."""
+    RELEASES.recipe(version)
+    return xxh3_64_hexdigest(_utf8("url", url))
+
+
+def bytes_hash(data: Any, *, version: str = LATEST) -> str:
+    """The 64 hex digits by which a TensorRT-LLM worker of Dynamo caches an encoded item."""
+    RELEASES.recipe(version)
+    view = view_of(data)
+    if view.kind != "bytes":
+        raise InputTypeError(f"data is the bytes of an encoded item, not a {view.kind}")
+    return hash_bytes(view.data, "blake3").hex()
+
+
+def image_uuid(image: Any, *, version: str = LATEST) -> str:
+    """The 64 hex digits by which a vLLM worker of Dynamo names an image that it decoded itself.
+
+    Takes what the worker takes: a PIL image of mode RGB, or a uint8 numpy array (height, width, 3).
+    """
+    RELEASES.recipe(version)
+    if is_image(image):
+        data: bytes | memoryview = _pixels(image, ("RGB",))
+        height, width = image.height, image.width
+    elif not isinstance(image, np.ndarray):
+        raise InputTypeError(f"image is a PIL image or a numpy array, not {type(image).__name__}")
+    elif image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise InputValueError(
+            f"image is uint8 of shape (height, width, 3), not {image.dtype} of {image.shape}"
+        )
+    else:
+        data = view_of(image).data
+        height, width, _ = image.shape
+    header = struct.pack("<BBBBII", 1, 0, 0, 3, height, width)
+    return Hasher().update(header).update(data).hexdigest()
+
+
+def uuid(mm_hash: str, *, version: str = LATEST) -> str:
+    """A hash as Dynamo gives it to vLLM: of the digits the first 16, then 48 zeros."""
+    RELEASES.recipe(version)
+    _check_str("mm_hash", mm_hash)
+    if _HEX_16.match(mm_hash) is None:
+        raise InputValueError(f"mm_hash starts with 16 hex digits, not {mm_hash[:16]!r}")
+    return mm_hash[:16] + "0" * 48
+
+
+def pad_value(mm_hash: str, *, version: str = LATEST) -> int:
+    """The number that the router reads in place of each of an item's placeholders.
+
+    It has 30 bits of the hash, as SGLang's had before 0.5.23.
+    """
+    RELEASES.recipe(version)
+    return _pad(_u64("mm_hash", mm_hash))
+
+
+def routing_tokens(
+    tokens: Tokens, spans: Sequence[Span], *, version: str = LATEST
+) -> list[int] | None:
+    """The tokens by which the router finds the worker: placeholders replaced by pad values.
+
+    None where no placeholder was replaced: then Dynamo routes by the text. A span without a hash
+    is passed over, one that ends past the tokens is cut, and of a hash the first 16 digits count.
+    """
+    RELEASES.recipe(version)
+    routed: list[int] = _u32s(tokens).tolist()
+    replaced = False
+    for span in _check_list("spans", spans):
+        if span.mm_hash is None:
+            continue
+        pad = _pad(_leading_u64(span.mm_hash))
+        for place in _places(span, len(routed)):
+            routed[place] = pad
+            replaced = True
+    return routed if replaced else None
+
+
+def block_keys(
+    tokens: Tokens,
+    block_size: int,
+    *,
+    items: Sequence[Sequence[str] | None] | None = None,
+    lora: str | None = None,
+    cache_salt: str | None = None,
+    eagle: bool = False,
+    version: str = LATEST,
+) -> list[str]:
+    """The hash of each full block of tokens, by itself: `sequence_keys` chains them.
+
+    `items` has for each block the hashes of the items that reach into it, in any order; it may end
+    early. With `eagle` a block also covers the first token of the next.
+    """
+    RELEASES.recipe(version)
+    _check_natural("block_size", block_size)
+    if not 0 < block_size < 1 << 32:
+        raise InputValueError(f"block_size is a number from 1 to 2**32 - 1, not {block_size}")
+    data = _u32s(tokens).tobytes()
+    seed = _seed(lora, cache_salt)
+    window = 4 * (block_size + eagle)
+    starts = range(0, len(data) - window + 1, 4 * block_size)
+    tails = chain(_tails(items), repeat(b""))
+    return [
+        xxh3_64_hexdigest(data[start : start + window] + tail, seed)
+        for start, tail in zip(starts, tails, strict=False)
+    ]
+
+
+def sequence_keys(block_keys: Sequence[str], *, version: str = LATEST) -> list[str]:
+    """The hash of all up to the end of each block: the first block's own, then chained."""
+    RELEASES.recipe(version)
+    blocks = [_u64("block_keys", key) for key in _check_list("block_keys", block_keys)]
+    sequences = blocks[:1]
+    for block in blocks[1:]:
+        sequences.append(xxh3_64_intdigest(struct.pack("<QQ", sequences[-1], block), _SEED))
+    return [f"{sequence:016x}" for sequence in sequences]
+
+
+def _pixels(image: "Image.Image", modes: tuple[str, ...]) -> bytes:
+    try:
+        pixels = image.tobytes()
+    except (OSError, SyntaxError) as error:
+        raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
+    if image.mode not in modes:
+        raise InputValueError(
+            f"the image is of mode {image.mode}, but {' or '.join(modes)} is hashed: convert it"
+        )
+    return pixels
+
+
+def _pad(mm_hash: int) -> int:
+    return 1_000_000 + mm_hash % (1 << 30)
+
+
+def _leading_u64(mm_hash: str) -> int:
+    _check_str("mm_hash", mm_hash)
+    try:
+        return int(mm_hash[:16], 16)
+    except ValueError:
+        raise InputValueError(f"mm_hash starts with hex digits, not {mm_hash[:16]!r}") from None
+
+
+def _places(span: Span, count: int) -> Sequence[int]:
+    """The places of a span's placeholders among `count` tokens."""
+    _check_natural("offset", span.offset)
+    _check_natural("length", span.length)
+    stop = min(span.offset + span.length, count)
+    if span.is_embed is None:
+        return range(span.offset, stop)
+    places = [span.offset + at for at, yes in enumerate(span.is_embed[: stop - span.offset]) if yes]
+    # Dynamo cuts the mask of a span that begins past the tokens from its end, then fails.
+    if places and places[-1] >= count:
+        raise InputValueError(f"offset {span.offset} is past the {count} tokens")
+    return places
+
+
+def _seed(lora: str | None, cache_salt: str | None) -> int:
+    seed = _SEED
+    for name, text, inner_seed in (("lora", lora, 0), ("cache_salt", cache_salt, 1)):
+        if text is not None and text != "":  # to Dynamo an empty name is none
+            seed += xxh3_64_intdigest(_utf8(name, text), inner_seed)
+    return seed % (1 << 64)
+
+
+def _tails(items: Sequence[Sequence[str] | None] | None) -> list[bytes]:
+    """What each block's items add to its tokens."""
+    blocks = [] if items is None else _check_list("items", items)
+    return [
+        struct.pack(f"<{len(hashes)}Q", *sorted(_u64("items", text) for text in hashes))
+        for hashes in (_check_list("a block of items", block or []) for block in blocks)
+    ]
+
+
+def _u32s(tokens: Any) -> npt.NDArray[np.uint32]:
+    if isinstance(tokens, np.ndarray):
+        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+            raise InputTypeError(f"tokens is a row of ints, not {tokens.dtype} of {tokens.shape}")
+        if tokens.size and not 0 <= tokens.min() <= tokens.max() < 1 << 32:
+            raise InputValueError("tokens holds a number that is not from 0 to 2**32 - 1")
+        return tokens.astype("<u4")
+    if isinstance(tokens, (str, bytes, bytearray)):
+        raise InputTypeError(f"tokens is a list of ints, not {type(tokens).__name__}")
+    try:
+        numbers = array("I", tokens)
+    except TypeError:
+        raise InputTypeError("tokens is a list of ints") from None
+    except OverflowError:
+        raise InputValueError("tokens holds a number that is not from 0 to 2**32 - 1") from None
+    return np.array(numbers, "<u4")
+
+
+def _u64(name: str, mm_hash: str) -> int:
+    _check_str(name, mm_hash)
+    if _HEX_16.fullmatch(mm_hash) is None:
+        raise InputValueError(f"{name}: a hash is 16 hex digits, not {mm_hash!r}")
+    return int(mm_hash, 16)
+
+
+def _utf8(name: str, text: str) -> bytes:
+    _check_str(name, text)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InputValueError(f"{name} has a lone surrogate, so it is not UTF-8") from None
+
+
+def _check_str(name: str, text: str) -> None:
+    if not isinstance(text, str):
+        raise InputTypeError(f"{name} is a str, not {type(text).__name__}")
+
+
+def _check_list(name: str, values: Sequence[Item]) -> Sequence[Item]:
+    if not isinstance(values, (list, tuple)) or isinstance(values, Span):
+        raise InputTypeError(f"{name} is a list, not {type(values).__name__}")
+    return values
+
+
+def _check_natural(name: str, number: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InputTypeError(f"{name} is an int, not {type(number).__name__}")
+    if number < 0:
+        raise InputValueError(f"{name} is not negative, as {number} is")

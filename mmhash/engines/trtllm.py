@@ -1,0 +1,299 @@
+"""What TensorRT-LLM calls a media item: BLAKE3 over its own tagged spelling of the content."""
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from blake3 import blake3
+
+from mmhash.digest import Digest
+from mmhash.engines.releases import Range, Releases
+from mmhash.errors import InputError, InputTypeError, InputValueError
+from mmhash.view import is_image, is_tensor
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+# The recipe came to main with NVIDIA/TensorRT-LLM#14800, opened on 2026-05-31 after 1.3.0rc16, and
+# a video's source hash with #16340, measured on 1.3.0rc20. PyPI has up to 1.4.0rc1. The range
+# is concluded from that: no wheel was opened. What main hashed before knew neither shape nor dtype:
+# 1.2.1 and older are not known.
+RELEASES = Releases("tensorrt-llm", Range("1.3.0rc20", "1.4.0", b"trtllm.mm.hash.v1"))
+LATEST = RELEASES.latest
+
+# Of a video's metadata the engine hashes what says which frames were sampled.
+_SAMPLING = ("frames_indices", "fps", "duration", "total_num_frames")
+
+# Of these item() gives the same again, so that the engine never comes to an end.
+_NO_PYTHON_SCALAR = (np.longdouble, np.clongdouble)
+
+_HEX = re.compile(r"[0-9a-fA-F]{64}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Audio:
+    """A clip: an array or tensor of samples, and how many there are a second."""
+
+    samples: Any
+    sample_rate: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.samples, np.ndarray) and not is_tensor(self.samples):
+            raise InputTypeError(
+                f"samples is a numpy array or a torch tensor, not {type(self.samples).__name__}"
+            )
+        if isinstance(self.sample_rate, int):
+            return
+        try:
+            object.__setattr__(self, "sample_rate", int(self.sample_rate))
+        except TypeError:
+            raise InputTypeError(
+                f"sample_rate is a number, not {type(self.sample_rate).__name__}"
+            ) from None
+        except (ValueError, OverflowError):
+            raise InputValueError(f"sample_rate is a number, not {self.sample_rate!r}") from None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Video:
+    """The sampled frames of a video, how they were sampled, and what else is known of it.
+
+    `raw_bytes_hash` names the file that the frames are from; where it is given, the engine hashes
+    it in place of the frames.
+    """
+
+    frames: Sequence[Any]
+    metadata: dict[str, Any]
+    audio: Audio | None = None
+    raw_bytes_hash: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.frames, (list, tuple)):
+            raise InputTypeError(f"frames is a list of frames, not {type(self.frames).__name__}")
+        if not self.frames:
+            raise InputValueError("frames holds no frame")
+        if not isinstance(self.metadata, dict):
+            raise InputTypeError(f"metadata is a dict, not {type(self.metadata).__name__}")
+        if self.audio is not None and not isinstance(self.audio, Audio):
+            raise InputTypeError(f"audio is an Audio or None, not {type(self.audio).__name__}")
+        if self.raw_bytes_hash is not None and not isinstance(self.raw_bytes_hash, str):
+            raise InputTypeError(
+                f"raw_bytes_hash is a str or None, not {type(self.raw_bytes_hash).__name__}"
+            )
+
+
+def mm_hash(item: Any, *, uuid: str | None = None, version: str = LATEST) -> str:
+    """The engine's hash of one item, 64 hex digits.
+
+    An item is a PIL image, an array or tensor, `Audio`, `Video`, bytes, a str, a number, or a list,
+    tuple or dict of those. A `uuid` does not replace the content: the hash covers both.
+    """
+    tag = RELEASES.recipe(version)
+    state = blake3()
+    try:
+        for piece in _content(item, tag) if uuid is None else _marked(uuid, _content(item, tag)):
+            state.update(piece)
+    except RecursionError:
+        raise InputValueError("the item is nested too deep") from None
+    return state.hexdigest()
+
+
+def mm_hashes(
+    items: list[Any], *, uuids: list[str | None] | None = None, version: str = LATEST
+) -> list[str]:
+    """The engine's hash of each item of a request; `uuids` has an entry an item, or None."""
+    if not isinstance(items, list):
+        raise InputTypeError(
+            f"mm_hashes() takes a list of items, not one {type(items).__name__}: use mm_hash()"
+        )
+    if uuids is not None and not isinstance(uuids, list):
+        raise InputTypeError(f"uuids is a list or None, not {type(uuids).__name__}")
+    if uuids is not None and len(uuids) != len(items):
+        raise InputValueError(f"uuids has {len(uuids)} entries, but there are {len(items)} items")
+    hashes = []
+    for index, item in enumerate(items):
+        try:
+            hashes.append(mm_hash(item, uuid=uuids[index] if uuids else None, version=version))
+        except InputError as error:
+            raise type(error)(f"item {index}: {error}") from error
+    return hashes
+
+
+def int32s(digest: str | bytes | Digest) -> list[int]:
+    """A 256-bit hash as the engine's KV cache takes it: 8 signed numbers, each big-endian."""
+    match digest:
+        case str():
+            if _HEX.fullmatch(digest) is None:
+                raise InputValueError(f"digest is 64 hex digits, not {digest!r}")
+            raw = bytes.fromhex(digest)
+        case bytes():
+            raw = digest
+        case Digest():
+            raw = digest.bytes
+        case _:
+            raise InputTypeError(f"digest is hex, bytes or a Digest, not {type(digest).__name__}")
+    if len(raw) != 32:
+        raise InputValueError(f"digest is 32 bytes, not {len(raw)}")
+    return list(struct.unpack(">8i", raw))
+
+
+def uuid(key: Digest) -> str:
+    """A key of ours as an entry of `multi_modal_uuids`."""
+    if not isinstance(key, Digest):
+        raise InputTypeError(f"key is a Digest, not {type(key).__name__}")
+    return key.hex()
+
+
+_Pieces = Iterator[bytes | memoryview]
+
+
+def _marked(uuid: str, content: _Pieces) -> _Pieces:
+    if not isinstance(uuid, str):
+        raise InputTypeError(f"uuid is a str or None, not {type(uuid).__name__}")
+    yield b"<uuid>" + _utf8(uuid) + b"</uuid><content>"
+    yield from content
+    yield b"</content>"
+
+
+def _content(item: Any, tag: bytes) -> _Pieces:
+    yield tag
+    match item:
+        case Audio():
+            yield from _audio(item)
+        case Video():
+            yield from _video(item)
+        case _:
+            yield from _value(item)
+
+
+def _audio(audio: Audio) -> _Pieces:
+    yield b"<audio>"
+    yield from _value((audio.samples, audio.sample_rate))
+
+
+def _video(video: Video) -> _Pieces:
+    yield b"<video>"
+    yield from _value({name: video.metadata[name] for name in _SAMPLING if name in video.metadata})
+    if video.raw_bytes_hash is not None:
+        yield b"<raw_bytes>" + _utf8(video.raw_bytes_hash)
+    else:
+        for frame in video.frames:
+            yield b"<frame>"
+            yield from _value(frame)
+    if video.audio is not None:
+        yield from _audio(video.audio)
+
+
+def _value(value: Any) -> _Pieces:
+    """The engine's spelling of a value: a byte that says its type, what it is, its bytes."""
+    match value:
+        case str() | bytes() | int() | float():
+            yield _scalar(value)
+        case np.ndarray():
+            yield from _array(value)
+        case list() | tuple():
+            yield b"\x20" + _u64(len(value))
+            for part in value:
+                yield from _value(part)
+        case dict():
+            yield b"\x22" + _u64(len(value))
+            for name in _sorted(value):
+                yield from _value(name)
+                yield from _value(value[name])
+        case _ if is_image(value):
+            yield from _image(value)
+        case _ if is_tensor(value):
+            yield from _array(_array_of(value))
+        case np.generic() if not isinstance(value, _NO_PYTHON_SCALAR):
+            yield from _value(value.item())
+        case _:
+            raise InputTypeError(
+                f"tensorrt-llm hashes no {type(value).__module__}.{type(value).__qualname__}"
+            )
+
+
+def _scalar(value: str | bytes | float) -> bytes:
+    match value:
+        case str():
+            return b"\x01" + _prefixed(_utf8(value))
+        case bytes():
+            return b"\x02" + _prefixed(value)
+        case bool():  # before int, which a bool is too
+            return b"\x05" + bytes([value])
+        case int():
+            return b"\x03" + _int(value)
+        case _:
+            return b"\x04" + struct.pack(">d", value)
+
+
+def _array(values: np.ndarray[Any, Any]) -> _Pieces:
+    if values.dtype.hasobject:
+        raise InputTypeError("an object array holds pointers, not content: convert its elements")
+    # Gives a 0-d array one dimension: to the engine it is an array of one element.
+    values = np.ascontiguousarray(values)
+    yield b"".join(
+        (
+            b"\x11",
+            _prefixed(values.dtype.str.encode()),
+            bytes([values.ndim]),
+            struct.pack(f">{values.ndim}Q", *values.shape),
+            _u64(values.nbytes),
+        )
+    )
+    if values.nbytes:
+        yield values.reshape(-1).view(np.uint8).data
+
+
+def _array_of(tensor: "torch.Tensor") -> np.ndarray[Any, Any]:
+    try:
+        return tensor.detach().cpu().contiguous().numpy()
+    except (TypeError, RuntimeError):
+        raise InputTypeError(
+            f"tensorrt-llm hashes what numpy can hold, which a tensor of {tensor.dtype} on"
+            f" {tensor.device} is not"
+        ) from None
+
+
+def _image(image: "Image.Image") -> _Pieces:
+    width, height = image.size
+    try:
+        pixels = image.convert("RGBA").tobytes()
+    except (OSError, SyntaxError, ValueError) as error:
+        raise InputValueError(f"the {image.mode} image cannot be converted to RGBA") from error
+    # The mode last, as the engine does: an image that was only opened may change it when decoded.
+    mode = image.mode.encode()
+    yield b"\x10" + _prefixed(mode) + struct.pack(">II", width, height) + _u64(len(pixels))
+    yield pixels
+
+
+def _int(value: int) -> bytes:
+    size = (value.bit_length() + 8) // 8  # one bit more, for the sign
+    if size > 255:
+        raise InputValueError("an int has more than the 255 bytes that tensorrt-llm can spell")
+    return bytes([size]) + value.to_bytes(size, "big", signed=True)
+
+
+def _sorted(names: dict[Any, Any]) -> list[Any]:
+    try:
+        return sorted(names)
+    except TypeError:
+        raise InputTypeError("a dict's keys are of kinds that have no common order") from None
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InputValueError("a str with lone surrogates has no UTF-8 bytes") from None
+
+
+def _prefixed(data: bytes) -> bytes:
+    return _u64(len(data)) + data
+
+
+def _u64(number: int) -> bytes:
+    return number.to_bytes(8, "big")

@@ -1,0 +1,36 @@
+"""vLLM's hashes: what it calls an item, and the keys of its prefix cache, as each release has them.
+
+`version` is a release of the engine; without it, the newest that is known.
+"""
+
+from mmhash.engines.vllm.blocks import (
+    ExtraKeys,
+    Lora,
+    Span,
+    block_key,
+    block_keys,
+    event_extra_keys,
+    event_id,
+    extra_keys,
+    none_hash,
+)
+from mmhash.engines.vllm.media import EncodedMedia, identifiers, mm_hash, uuid
+from mmhash.engines.vllm.releases import LATEST, RELEASES
+
+__all__ = [
+    "LATEST",
+    "RELEASES",
+    "EncodedMedia",
+    "ExtraKeys",
+    "Lora",
+    "Span",
+    "block_key",
+    "block_keys",
+    "event_extra_keys",
+    "event_id",
+    "extra_keys",
+    "identifiers",
+    "mm_hash",
+    "none_hash",
+    "uuid",
+]

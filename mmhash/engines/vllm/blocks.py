@@ -1,0 +1,324 @@
+"""The keys of vLLM's prefix cache: a chain over whole blocks of tokens and what lies among them."""
+
+import hashlib
+import pickle
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from xxhash import xxh3_128_digest
+
+from mmhash.engines import cbor
+from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe, require
+from mmhash.errors import InputTypeError, InputValueError
+
+ExtraKeys = tuple[Any, ...] | None
+"""What a block's key binds beside its tokens and the block before it."""
+
+_DEFAULT_SEED = "vllm-none-hash"
+_MASK_64 = 2**64 - 1
+
+
+class Span(NamedTuple):
+    """Where an item's placeholders stand among the tokens, and what vLLM calls the item.
+
+    `identifier` is the item's mm hash or the uuid that the client sent.
+    """
+
+    identifier: str
+    offset: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """The place after the last."""
+        return self.offset + self.length
+
+
+class Lora(NamedTuple):
+    """The adapter that a request asks for; its path counts since 0.31."""
+
+    name: str
+    path: str
+
+
+class _Algorithm(NamedTuple):
+    """How a value becomes bytes, how they become a key, and how rows of tokens are prepared."""
+
+    dumps: Callable[[Any], bytes]
+    digest: Callable[[bytes], bytes]
+    arrays: Callable[[Sequence[int], int], Sequence[Any]]
+    cryptographic: bool
+
+    def __call__(self, value: Any) -> bytes:
+        return self.digest(self.dumps(value))
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _tuples(tokens: Sequence[int], length: int) -> list[tuple[int, ...]]:
+    stops = range(length, len(tokens) + 1, length)
+    return [tuple(tokens[stop - length : stop]) for stop in stops]
+
+
+# Values are written as pickles, as the engine does; none is ever read.
+_pickle = partial(pickle.dumps, protocol=5)
+
+_ALGORITHMS = {
+    "sha256": _Algorithm(_pickle, _sha256, _tuples, True),
+    "sha256_cbor": _Algorithm(cbor.dumps, _sha256, cbor.int_arrays, True),
+    "xxhash": _Algorithm(_pickle, xxh3_128_digest, _tuples, False),
+    "xxhash_cbor": _Algorithm(cbor.dumps, xxh3_128_digest, cbor.int_arrays, False),
+}
+
+
+def block_keys(
+    tokens: Sequence[int],
+    block_size: int,
+    *,
+    version: str = LATEST,
+    items: Sequence[Span] = (),
+    cache_salt: str | None = None,
+    lora: Lora | None = None,
+    algorithm: str = "sha256_cbor",
+    seed: str | None = None,
+    lookahead: int = 0,
+    hashed_after: Sequence[int] = (),
+) -> list[bytes]:
+    """The key of each whole block, each bound to those before it.
+
+    `items` are in the order of their offsets; one may reach past the tokens, for these may be but
+    the beginning of a prompt. `algorithm` is the engine's `--prefix-caching-hash-algo`, `seed` its
+    PYTHONHASHSEED. `lookahead` is how many of the tokens after a block count to it. vLLM hashes a
+    prompt in one go: only where it did not, `hashed_after` says how many tokens there were each
+    time it hashed before, for until 0.30 that changes what is found in the blocks that follow.
+    """
+    hash_ = _algorithm(algorithm)
+    parent = none_hash(version=version, seed=seed, algorithm=algorithm)
+    tokens = _check_tokens(tokens)
+    extras = extra_keys(
+        tokens,
+        block_size,
+        version=version,
+        items=items,
+        cache_salt=cache_salt,
+        lora=lora,
+        lookahead=lookahead,
+        hashed_after=hashed_after,
+    )
+    keys = []
+    for array, extra in zip(hash_.arrays(tokens, block_size), extras, strict=False):
+        parent = hash_((parent, array, extra))
+        keys.append(parent)
+    return keys
+
+
+def block_key(
+    tokens: Sequence[int],
+    *,
+    parent: bytes = b"",
+    extra: ExtraKeys = None,
+    version: str = LATEST,
+    algorithm: str = "sha256_cbor",
+    seed: str | None = None,
+) -> bytes:
+    """The key of one block behind `parent`; a parent of no bytes is the root."""
+    if not isinstance(parent, bytes):
+        raise InputTypeError(f"parent is bytes, not {type(parent).__name__}")
+    if extra is not None and not isinstance(extra, tuple):
+        raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
+    cbor.dumps(extra)  # refuses what is not plain, for a pickle would take all
+    parent = parent or none_hash(version=version, seed=seed, algorithm=algorithm)
+    return _algorithm(algorithm)((parent, tuple(_check_tokens(tokens)), extra))
+
+
+def none_hash(
+    *, version: str = LATEST, seed: str | None = None, algorithm: str = "sha256_cbor"
+) -> bytes:
+    """The root that stands before the first block; `seed` is the engine's PYTHONHASHSEED."""
+    recipe = RELEASES.recipe(version)
+    hash_ = _algorithm(algorithm)
+    if seed is None:
+        if not (recipe.default_root and hash_.cryptographic):
+            raise InputValueError(
+                f"without PYTHONHASHSEED the root of {algorithm} in vllm {version} is random in"
+                " each process: set it there, and give it here as seed"
+            )
+        seed = _DEFAULT_SEED
+    return hash_(_check_text("seed", seed))
+
+
+def extra_keys(
+    tokens: Sequence[int],
+    block_size: int,
+    *,
+    version: str = LATEST,
+    items: Sequence[Span] = (),
+    cache_salt: str | None = None,
+    lora: Lora | None = None,
+    lookahead: int = 0,
+    hashed_after: Sequence[int] = (),
+) -> list[ExtraKeys]:
+    """What the key of each whole block binds beside its tokens; see `block_keys`."""
+    recipe = RELEASES.recipe(version)
+    tokens = _check_tokens(tokens)
+    _check_number("block_size", block_size, 1)
+    _check_number("lookahead", lookahead, 0)
+    require(recipe.lookahead or not lookahead, "lookahead", "0.33.0", version)
+    resumed = _resumed_blocks(hashed_after, len(tokens), block_size, lookahead)
+    found = _items_of_blocks(_check_items(items), recipe, block_size, lookahead, resumed)
+    always = () if lora is None else (_lora_key(_check_lora(lora), recipe),)
+    once = _salt_keys(cache_salt, recipe)
+
+    extras: list[ExtraKeys] = []
+    for start in range(0, len(tokens) - block_size - lookahead + 1, block_size):
+        keys = always + tuple(_item_key(item, start, recipe) for item in next(found)) + once
+        once = ()
+        extra = keys or None
+        if lookahead:
+            end = start + block_size
+            extra = (extra, *tokens[end : end + lookahead])
+        extras.append(extra)
+    return extras
+
+
+def event_id(key: bytes) -> int:
+    """The low 64 bits, by which KV events name a block (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES)."""
+    return int.from_bytes(key, "big") & _MASK_64
+
+
+def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:
+    """A block's extra keys as KV events publish them: without the tags; not for `lookahead`."""
+    if extra is None or RELEASES.recipe(version).extra_keys != "tagged":
+        return extra
+    return tuple(key[1:] if key[0] == "mm" else key[1] for key in extra)
+
+
+def _items_of_blocks(
+    items: Sequence[Span], recipe: Recipe, block_size: int, lookahead: int, resumed: set[int]
+) -> Iterator[list[Span]]:
+    """The items that the engine finds in each block, one block after another.
+
+    Nothing here is tidied up: how far the engine has come among items that touch, or lie in each
+    other, is part of the keys.
+    """
+
+    def is_past(item: Span, start: int) -> bool:
+        return item.end < start if recipe.past_end else item.end <= start
+
+    index = start = 0
+    while True:
+        end = start + block_size
+        if start in resumed:
+            index = _resumed_index(items, start, recipe)
+        found: list[Span] = []
+        if items and not is_past(items[-1], start):
+            while index < len(items) and items[index].offset < end + lookahead:
+                if not is_past(items[index], start):
+                    found.append(items[index])
+                    if items[index].end > end + lookahead:
+                        break
+                index += 1
+        # What the lookahead alone brought to its end is not done with.
+        while lookahead and index > 0 and items[index - 1].end > end:
+            index -= 1
+        yield found
+        start = end
+
+
+def _resumed_index(items: Sequence[Span], start: int, recipe: Recipe) -> int:
+    if recipe.last_item_only:
+        return len(items) - 1
+    if not items or items[-1].end <= start:
+        return 0
+    return bisect_left(items, start + 1, key=lambda item: item.end)
+
+
+def _resumed_blocks(
+    hashed_after: Sequence[int], count: int, block_size: int, lookahead: int
+) -> set[int]:
+    """Where the blocks start with which the engine took up hashing again."""
+    for number in hashed_after:
+        _check_number("hashed_after", number, 0)
+    if any(later < earlier for earlier, later in pairwise([*hashed_after, count])):
+        raise InputValueError(f"hashed_after rises, to no more than the {count} tokens")
+    hashed = [max(0, number - lookahead) // block_size for number in hashed_after]
+    return {blocks * block_size for blocks in hashed if blocks}
+
+
+def _lora_key(lora: Lora, recipe: Recipe) -> Any:
+    return ("lora", lora.name, lora.path) if recipe.extra_keys == "tagged" else lora.name
+
+
+def _item_key(item: Span, start: int, recipe: Recipe) -> Any:
+    match recipe.extra_keys:
+        case "bare":
+            return item.identifier
+        case "placed":
+            return item.identifier, item.offset - start
+        case "tagged":
+            return "mm", item.identifier, item.offset - start
+
+
+def _salt_keys(cache_salt: str | None, recipe: Recipe) -> tuple[Any, ...]:
+    if not cache_salt:
+        return ()
+    salt = _check_text("cache_salt", cache_salt)
+    return (("cache_salt", salt),) if recipe.extra_keys == "tagged" else (salt,)
+
+
+def _algorithm(name: str) -> _Algorithm:
+    if name not in _ALGORITHMS:
+        raise InputValueError(f"unknown algorithm {name!r}: choose one of {', '.join(_ALGORITHMS)}")
+    return _ALGORITHMS[name]
+
+
+def _check_tokens(tokens: Any) -> Sequence[int]:
+    tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
+    if not isinstance(tokens, (list, tuple)):
+        raise InputTypeError(f"tokens is a list of ints, not {type(tokens).__name__}")
+    if other := set(map(type, tokens)) - {int}:
+        raise InputTypeError(f"tokens holds ints, not {other.pop().__name__}")
+    if tokens and not 0 <= min(tokens) <= max(tokens) <= _MASK_64:
+        raise InputValueError("tokens holds a number that is not from 0 to 2**64 - 1")
+    return tokens
+
+
+def _check_items(items: Sequence[Span]) -> list[Span]:
+    checked = []
+    for item in items:
+        if not isinstance(item, Span):
+            raise InputTypeError(f"items holds Spans, not {type(item).__name__}")
+        _check_number("an item's offset", item.offset, 0)
+        _check_number("an item's length", item.length, 1)
+        checked.append(item._replace(identifier=_check_text("identifier", item.identifier)))
+    if any(later.offset < earlier.offset for earlier, later in pairwise(checked)):
+        raise InputValueError("items are in the order of their offsets, as vLLM sorts them")
+    return checked
+
+
+def _check_lora(lora: Lora) -> Lora:
+    if not isinstance(lora, Lora):
+        raise InputTypeError(f"lora is a Lora or None, not {type(lora).__name__}")
+    return Lora(_check_text("lora's name", lora.name), _check_text("lora's path", lora.path))
+
+
+def _check_text(name: str, text: str) -> str:
+    """A copy of `text`: a pickle shows which of its texts are one object, and in vLLM none are."""
+    if not isinstance(text, str):
+        raise InputTypeError(f"{name} is a str, not {type(text).__name__}")
+    try:
+        return text.encode().decode()
+    except UnicodeEncodeError:
+        raise InputValueError(f"{name} is not text that UTF-8 can spell") from None
+
+
+def _check_number(name: str, number: int, least: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InputTypeError(f"{name} is an int, not {type(number).__name__}")
+    if number < least:
+        raise InputValueError(f"{name} is at least {least}, not {number}")

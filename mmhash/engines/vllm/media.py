@@ -1,0 +1,308 @@
+"""What vLLM calls an item: a hash of its content and options, or the uuid that the client sent.
+
+Two questions are apart here: what an object is in plain values, and how these become bytes.
+"""
+
+import hashlib
+import uuid as uuids_of_python
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from blake3 import blake3
+
+from mmhash.digest import Digest
+from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe
+from mmhash.errors import InputTypeError, InputValueError
+from mmhash.view import is_image, is_tensor
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+Chunk = bytes | memoryview
+
+_NULL, _SEQUENCE, _MAPPING, _LEAF = b"\0", b"\1", b"\2", b"\3"
+_EXIF_IMAGE_ID = 0x800D
+
+# A processor's options for one modality alone, by the name that Hugging Face gives them.
+_SCOPES = {"image": "images_kwargs", "video": "videos_kwargs", "audio": "audio_kwargs"}
+
+
+class _Hasher(Protocol):
+    def update(self, data: Chunk, /) -> object: ...
+    def hexdigest(self) -> str: ...
+
+
+_ALGORITHMS: dict[str, Callable[[], _Hasher]] = {
+    "blake3": blake3,
+    "sha256": hashlib.sha256,
+    "sha512": hashlib.sha512,
+}
+
+
+@dataclass(frozen=True)
+class EncodedMedia:
+    """Media beside the bytes that it was decoded from: vLLM's MediaWithBytes.
+
+    `io_config` is how it was decoded, where that changed it; it counts since 0.27.
+    """
+
+    media: Any
+    original_bytes: bytes
+    io_config: Mapping[str, Any] | None = None
+
+
+def uuid(key: Digest) -> str:
+    """The text to send as an item's `uuid`, which vLLM takes as it is."""
+    if not isinstance(key, Digest):
+        raise InputTypeError(f"uuid() takes a key, not {type(key).__name__}")
+    return key.hex()
+
+
+def mm_hash(*, version: str = LATEST, algorithm: str = "blake3", **kwargs: Any) -> str:
+    """The hash of named values, hex: an item under its modality, `model_id`, and the options.
+
+    Values are None, bytes, text, numbers, arrays, tensors, PIL images, EncodedMedia, or lists and
+    dicts of them. The order of the names does not count, that inside a dict does; and no type
+    counts: True is the same as a text or bytes of one byte 1.
+    """
+    return _hash(kwargs, RELEASES.recipe(version), algorithm)
+
+
+def identifiers(
+    modality: str,
+    items: Sequence[Any],
+    *,
+    model_id: str,
+    uuids: Sequence[str | None] | None = None,
+    processor_kwargs: Mapping[str, Any] | None = None,
+    media_io_kwargs: Mapping[str, Any] | None = None,
+    version: str = LATEST,
+    algorithm: str = "blake3",
+) -> list[str]:
+    """What vLLM calls each item of one modality of a request.
+
+    A uuid is taken as it is, or, where there are options, hashed with them in the item's place.
+    `media_io_kwargs` counts since 0.30.
+    """
+    recipe = RELEASES.recipe(version)
+    if not isinstance(items, (list, tuple)):
+        raise InputTypeError(f"items is a list, not {type(items).__name__}")
+    if uuids is None and recipe.decoded_without_uuids:
+        items = [item.media if isinstance(item, EncodedMedia) else item for item in items]
+    uuids = [None] * len(items) if uuids is None else uuids
+    if len(uuids) != len(items):
+        raise InputValueError(f"uuids has an entry an item: {len(items)}, not {len(uuids)}")
+    options = _options(modality, processor_kwargs or {}, media_io_kwargs or {}, recipe)
+    if modality == "model_id" or options.keys() & {modality, "model_id"}:
+        raise InputValueError(
+            "modality, 'model_id' and the names in processor_kwargs are different"
+        )
+
+    def identifier(item: Any, given: str | None) -> str:
+        if given is not None and not isinstance(given, str):
+            raise InputTypeError(f"uuids holds str or None, not {type(given).__name__}")
+        if given is not None and not options:
+            return given
+        content = item if given is None else given
+        return _hash({"model_id": model_id, modality: content, **options}, recipe, algorithm)
+
+    return list(map(identifier, items, uuids))
+
+
+def _options(
+    modality: str, processor: Mapping[str, Any], media_io: Mapping[str, Any], recipe: Recipe
+) -> dict[str, Any]:
+    """The options that count to an item, under the names by which they are hashed."""
+    if not recipe.scoped_options:
+        return dict(processor)
+    if modality in _SCOPES:
+        others = set(_SCOPES.values()) - {_SCOPES[modality]}
+        processor = {name: value for name, value in processor.items() if name not in others}
+        media_io = {modality: media_io[modality]} if media_io.get(modality) else {}
+    options = {"media_io_kwargs": dict(media_io), "mm_processor_kwargs": dict(processor)}
+    return {name: values for name, values in options.items() if values}
+
+
+def _hash(factors: Mapping[str, Any], recipe: Recipe, algorithm: str) -> str:
+    if algorithm not in _ALGORITHMS:
+        raise InputValueError(
+            f"unknown algorithm {algorithm!r}: choose one of {', '.join(_ALGORITHMS)}"
+        )
+    hasher = _ALGORITHMS[algorithm]()
+    chunks = _framed if recipe.framed else _unframed
+    try:
+        for name in sorted(factors):
+            for chunk in chunks(name, factors[name], recipe):
+                hasher.update(chunk)
+    except RecursionError:
+        raise InputValueError("the values are nested too deep") from None
+    except BufferError:
+        raise InputTypeError("a memoryview is of plain bytes in one piece") from None
+    return hasher.hexdigest()
+
+
+def _unframed(name: str, value: Any, recipe: Recipe) -> Iterator[Chunk]:
+    """Names and bytes one after another: a value in a list or dict has a dotted name."""
+    match value:
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield from _unframed(f"{name}.{index}", item, recipe)
+        case dict():
+            for key, item in value.items():
+                yield from _unframed(f"{name}.{key}", item, recipe)
+        case _:
+            yield _utf8(name)
+            if value is not None:
+                plain = _plain(value, recipe)
+                yield from _unframed(*plain, recipe) if isinstance(plain, tuple) else (plain,)
+
+
+def _framed(name: str, value: Any, recipe: Recipe) -> Iterator[Chunk]:
+    """A name and a value, each led by what it is and how long."""
+    yield from _field(_utf8(name))
+    yield from _framed_value(value, recipe)
+
+
+def _framed_value(value: Any, recipe: Recipe) -> Iterator[Chunk]:
+    match value:
+        case None:
+            yield _NULL
+        case list() | tuple():
+            yield _SEQUENCE + _length(len(value))
+            for item in value:
+                yield from _framed_value(item, recipe)
+        case dict():
+            yield _MAPPING + _length(len(value))
+            for key, item in value.items():
+                yield from _framed(str(key), item, recipe)
+        case _:
+            yield _LEAF
+            plain = _plain(value, recipe)
+            yield from _framed(*plain, recipe) if isinstance(plain, tuple) else _field(plain)
+
+
+def _field(chunk: Chunk) -> Iterator[Chunk]:
+    yield _length(chunk.nbytes if isinstance(chunk, memoryview) else len(chunk))
+    yield chunk
+
+
+def _length(number: int) -> bytes:
+    return number.to_bytes(8, "little")
+
+
+def _plain(value: Any, recipe: Recipe) -> Chunk | tuple[str, Any]:
+    """A leaf's bytes, or the name and the plainer values that it is hashed as."""
+    match value:
+        case bytes() | memoryview():
+            return value
+        case str():
+            return _utf8(value)
+        case int() | float():
+            return _number(value)
+        case EncodedMedia():
+            return _encoded(value, recipe)
+        case np.ndarray():
+            return "ndarray", _array(value)
+    if is_image(value):
+        return _image_id(value, recipe) or ("image", _image(value))
+    if is_tensor(value):
+        return "tensor", _tensor(value)
+    raise InputTypeError(
+        f"vLLM pickles a {type(value).__module__}.{type(value).__qualname__}, so that its hash is"
+        " not the same everywhere: give bytes, text, numbers, arrays, tensors or PIL images"
+    )
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InputValueError("a name or value is not text that UTF-8 can spell") from None
+
+
+def _number(value: float) -> bytes:
+    scalar = np.array(value)
+    if scalar.dtype.hasobject:
+        raise InputValueError(
+            f"vLLM hashes an int that 64 bits do not hold by its address in memory: {value!r}"
+            " has another hash in each process"
+        )
+    return scalar.tobytes()
+
+
+def _array(values: np.ndarray[Any, Any]) -> dict[str, Any]:
+    if values.dtype.hasobject:
+        raise InputTypeError("an object array holds pointers, not content: convert its elements")
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputTypeError("a masked array has no bytes where it is masked: call filled() first")
+    data: Any
+    if values.ndim == 0:
+        data = values.item()
+    elif values.flags.c_contiguous:
+        data = values.reshape(-1).view(np.uint8).data
+    else:
+        data = values.tobytes()
+    return {"dtype": values.dtype.str, "shape": values.shape, "data": data}
+
+
+def _tensor(tensor: "torch.Tensor") -> Any:
+    import torch  # noqa: PLC0415  (a tensor is met: it is loaded)
+
+    try:
+        tensor = tensor.cpu()
+        if tensor.dtype is not torch.bfloat16:
+            return tensor.numpy()
+        return {
+            "original_dtype": str(tensor.dtype),
+            "original_shape": tuple(tensor.shape),
+            "data": tensor.contiguous().view(tensor.numel()).view(torch.uint8).numpy(),
+        }
+    except (RuntimeError, TypeError) as error:
+        raise InputTypeError(
+            f"vLLM cannot hash this {tensor.dtype} tensor: numpy has no such array ({error})"
+        ) from error
+
+
+def _image(image: "Image.Image") -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = {"mode": image.mode, "data": np.asarray(image)}
+    except (OSError, EOFError, SyntaxError) as error:
+        raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
+    # Read only now: decoding is what settles the palette.
+    if image.palette is not None:
+        content["palette"] = image.palette.palette
+        if image.palette.rawmode is not None:
+            content["palette_rawmode"] = image.palette.rawmode
+    return content
+
+
+def _image_id(image: "Image.Image", recipe: Recipe) -> bytes | None:
+    """The UUID that stands in an image's EXIF in place of its pixels, if there is one."""
+    try:
+        image_id = image.getexif().get(_EXIF_IMAGE_ID)
+    except Exception as error:  # what Pillow raises for damaged EXIF is not documented
+        if recipe.lenient_exif:
+            return None
+        raise InputValueError("the image's EXIF is damaged, and vLLM refuses it") from error
+    return image_id.bytes if isinstance(image_id, uuids_of_python.UUID) else None
+
+
+def _encoded(encoded: EncodedMedia, recipe: Recipe) -> bytes | tuple[str, Any]:
+    media, original = encoded.media, encoded.original_bytes
+    if not isinstance(original, bytes):
+        raise InputTypeError(f"original_bytes is bytes, not {type(original).__name__}")
+    if is_image(media):
+        if image_id := _image_id(media, recipe):
+            return image_id
+        if recipe.encoded_video and encoded.io_config:
+            return "image", {"io_config": dict(encoded.io_config), "data": original}
+        return "image", original
+    is_frames = isinstance(media, np.ndarray) or (recipe.tensor_video and is_tensor(media))
+    if recipe.encoded_video and is_frames:
+        return "video", media if media.nbytes < len(original) else original
+    raise InputTypeError(
+        f"this release of vLLM pickles encoded media whose media is a {type(media).__qualname__}"
+    )

@@ -1,0 +1,61 @@
+"""What changed when: the releases of vLLM that are known, and what each hashes."""
+
+from typing import Literal, NamedTuple
+
+from mmhash.engines.releases import Range, Releases
+from mmhash.errors import InputValueError
+
+
+class Recipe(NamedTuple):
+    """How a range of releases hashes items and blocks; by default as the oldest that is known."""
+
+    # Each part of an mm hash is led by its length, each container by its kind.
+    framed: bool = False
+    # EXIF that cannot be read is as good as none.
+    lenient_exif: bool = False
+    # How media was decoded counts, and a video's encoded bytes are hashed …
+    encoded_video: bool = False
+    # … also where its frames are a tensor.
+    tensor_video: bool = False
+    # Processor options count under a name of their own, and only those of the item's modality.
+    scoped_options: bool = False
+    # Without uuids, an encoded item is hashed by what was decoded from it.
+    decoded_without_uuids: bool = True
+    # "bare": what an extra key says alone. "placed": also where an item lies. "tagged": also what
+    # kind of key it is.
+    extra_keys: Literal["bare", "placed", "tagged"] = "bare"
+    # An item counts to the block that begins where it ends.
+    past_end: bool = True
+    # Hashing that goes on in a later step looks at the last item alone.
+    last_item_only: bool = True
+    # A root of its own where PYTHONHASHSEED is not set, if the algorithm is cryptographic.
+    default_root: bool = False
+    # The tokens after a block may count to it.
+    lookahead: bool = False
+
+
+_0_18 = Recipe()
+_0_19 = _0_18._replace(extra_keys="placed", past_end=False)
+_0_27 = _0_19._replace(encoded_video=True, decoded_without_uuids=False)
+_0_29 = _0_27._replace(default_root=True)
+_0_30 = _0_29._replace(tensor_video=True, scoped_options=True)
+_0_31 = _0_30._replace(framed=True, lenient_exif=True, extra_keys="tagged", last_item_only=False)
+_0_33 = _0_31._replace(lookahead=True)
+
+RELEASES = Releases(
+    "vllm",
+    Range("0.18.0", "0.18.1", _0_18),
+    Range("0.19.0", "0.26.0", _0_19),
+    Range("0.27.0", "0.28.0", _0_27),
+    Range("0.29.0", "0.29.0", _0_29),
+    Range("0.30.0", "0.30.0", _0_30),
+    Range("0.31.0", "0.32.0", _0_31),
+    Range("0.33.0", "0.33.0", _0_33),
+)
+LATEST = RELEASES.latest
+
+
+def require(has: bool, what: str, since: str, version: str) -> None:
+    """Refuse what a release does not have, and say which one does."""
+    if not has:
+        raise InputValueError(f"vllm {version} has no {what}: it came with {since}")

@@ -1,0 +1,104 @@
+"""The case that started this: image a alone, a beside b, then both again.
+
+With a key an image the second request finds image a; with a hash of the whole bundle nobody does.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mmhash
+from mmhash.engines import sglang
+from tests.replay.radix import Prefill, RadixCache
+
+TOKENS = 4096
+MERGED = 4  # patches a token, as Qwen-VL merges them
+GRID = [1, 128, 128]
+PLACEHOLDER = 151655
+
+NOISE = np.random.default_rng(11).integers(0, 256, 2 * TOKENS * MERGED * 24, dtype=np.uint8)
+PATCHES = torch.from_numpy(NOISE).view(torch.bfloat16).reshape(2 * TOKENS * MERGED, 12)
+A, B = PATCHES[: TOKENS * MERGED], PATCHES[TOKENS * MERGED :]
+
+Keys = Callable[[list[torch.Tensor]], list[Any]]
+
+
+class Handle:
+    """A feature that lies elsewhere: its shape is known, its bytes are opened when they are read."""
+
+    def __init__(self, inner: torch.Tensor, opened: list[Any], start: int = 0) -> None:
+        self.inner = inner
+        self.opened = opened
+        self.start = start
+        self.shape = inner.shape
+
+    def __getitem__(self, rows: Any) -> "Handle":
+        (rows,) = rows
+        return Handle(self.inner[rows], self.opened, self.start + rows.start)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self.opened.append(self.start)
+        return self.inner.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.inner.__dlpack_device__()
+
+
+def separate(images: list[torch.Tensor]) -> list[Any]:
+    return list(mmhash.keys(images))
+
+
+def bundled(images: list[torch.Tensor]) -> list[Any]:
+    bundle = torch.concat(images)
+    return list(mmhash.keys(mmhash.split(bundle, grids=[GRID] * len(images))))
+
+
+def behind_a_handle(images: list[torch.Tensor]) -> list[Any]:
+    opened: list[Any] = []
+    items = mmhash.split(Handle(torch.concat(images), opened), grids=[GRID] * len(images))
+    assert not opened
+    return list(mmhash.keys(items))
+
+
+def whole_bundle(images: list[torch.Tensor]) -> list[Any]:
+    """As an engine does that hashes before it splits: one hash, in every span."""
+    return [sglang.hash_feature(torch.concat(images))] * len(images)
+
+
+def prompt(images: list[torch.Tensor], keys: Keys, version: str) -> list[int]:
+    spans, ids = [], []
+    for key in keys(images):
+        spans.append((len(ids), len(ids) + TOKENS, key))
+        ids += [PLACEHOLDER] * TOKENS
+    return sglang.pad_input_ids(ids + list(range(32)), spans, version=version)
+
+
+def replay(keys: Keys, version: str) -> list[Prefill]:
+    cache = RadixCache()
+    return [cache.run(prompt(images, keys, version)) for images in ([A], [A, B], [A], [A, B])]
+
+
+@pytest.mark.parametrize("version", ["0.5.8", "0.5.22", "0.5.23"])
+@pytest.mark.parametrize("keys", [separate, bundled, behind_a_handle])
+def test_an_image_is_found_again_beside_another(keys: Keys, version: str) -> None:
+    assert replay(keys, version) == [(4128, 0), (4128, 4096), (32, 4096), (32, 8192)]
+
+
+@pytest.mark.parametrize("version", ["0.5.8", "0.5.22", "0.5.23"])
+def test_with_a_hash_of_the_whole_it_is_not(version: str) -> None:
+    assert replay(whole_bundle, version) == [(4128, 0), (8224, 0), (32, 4096), (32, 8192)]
+
+
+def test_the_engines_own_split_finds_it_too() -> None:
+    def engine_split(images: list[torch.Tensor]) -> list[Any]:
+        offsets = [(index * TOKENS, (index + 1) * TOKENS - 1) for index in range(len(images))]
+        grids = {"image_grid_thw": [GRID] * len(images)}
+        items = sglang.split_bundle(
+            sglang.Item("IMAGE", offsets, torch.concat(images), None, grids)
+        )
+        return [sglang.hash_feature(item.feature) for item in items]
+
+    assert replay(engine_split, "0.5.23") == replay(bundled, "0.5.23")

@@ -1,0 +1,508 @@
+import io
+import subprocess
+import sys
+import uuid
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import mmhash
+from mmhash import InputTypeError, InputValueError
+from mmhash.engines import vllm
+from mmhash.engines.vllm import EncodedMedia, Lora, Span
+
+RELEASES = ["0.18.0", "0.19.0", "0.27.1", "0.29.0", "0.30.0", "0.31.0", "0.33.0"]
+UNFRAMED, FRAMED = "0.30.0", "0.33.0"
+PHOTO = Image.frombytes("RGB", (2, 2), bytes(range(12)))
+TOKENS = list(range(1000, 1064))
+
+
+def named(value: Any, version: str = FRAMED, **options: Any) -> str:
+    return vllm.mm_hash(version=version, value=value, **options)
+
+
+# Items
+
+
+def test_a_known_image() -> None:
+    assert vllm.mm_hash(version="0.33.0", model_id="m", image=PHOTO) == (
+        "951f3cdb6fd7377a58c8142fa12ae2884b1ed885a64675654e7ca1f04b9b825a"
+    )
+
+
+def test_the_newest_release_is_the_default() -> None:
+    assert vllm.LATEST == "0.33.0"
+    assert vllm.mm_hash(image=PHOTO) == vllm.mm_hash(version="0.33.0", image=PHOTO)
+    assert vllm.block_keys(TOKENS, 16) == vllm.block_keys(TOKENS, 16, version="0.33.0")
+
+
+@pytest.mark.parametrize("version", ["0.17.1", "0.34.0", "0.30.1"])
+def test_unknown_releases(version: str) -> None:
+    for call in (
+        lambda: vllm.mm_hash(version=version, a=1),
+        lambda: vllm.identifiers("image", [], model_id="m", version=version),
+        lambda: vllm.none_hash(version=version, seed="0"),
+        lambda: vllm.block_keys(TOKENS, 16, version=version, seed="0"),
+        lambda: vllm.extra_keys(TOKENS, 16, version=version),
+    ):
+        with pytest.raises(InputValueError, match=r"known are 0\.18\.0 to 0\.18\.1, "):
+            call()
+
+
+def test_equal_recipes() -> None:
+    pairs = [("0.18.0", "0.18.1"), ("0.19.0", "0.26.0"), ("0.31.0", "0.33.0")]
+    for one, other in pairs:
+        assert named(PHOTO, one) == named(PHOTO, other)
+        assert vllm.extra_keys(TOKENS, 16, version=one, items=[Span("a", 1, 20)]) == (
+            vllm.extra_keys(TOKENS, 16, version=other, items=[Span("a", 1, 20)])
+        )
+
+
+def test_algorithms() -> None:
+    lengths = {name: len(named(1, algorithm=name)) for name in ("blake3", "sha256", "sha512")}
+    assert lengths == {"blake3": 64, "sha256": 64, "sha512": 128}
+    with pytest.raises(InputValueError, match="'md5': choose one of blake3, sha256, sha512"):
+        named(1, algorithm="md5")
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_no_type_counts(version: str) -> None:
+    assert named(True, version) == named("\x01", version) == named(b"\x01", version)
+    assert named(-1, version) == named(2**64 - 1, version)
+    assert named(1, version) != named(1.0, version)
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_order_counts_in_dicts_alone(version: str) -> None:
+    assert vllm.mm_hash(version=version, a=1, b=2) == vllm.mm_hash(version=version, b=2, a=1)
+    assert named({"a": 1, "b": 2}, version) != named({"b": 2, "a": 1}, version)
+
+
+def test_what_framing_keeps_apart() -> None:
+    twins: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"k": ["a"]}, {"k": {"0": "a"}}),
+        ({"ab": "c"}, {"a": "bc"}),
+        ({"a": {"b": 1}}, {"a.b": 1}),
+        ({"a": None}, {"a": ""}),
+        ({"b": 1, "a": []}, {"b": 1}),
+    ]
+    for one, other in twins:
+        assert vllm.mm_hash(version=UNFRAMED, **one) == vllm.mm_hash(version=UNFRAMED, **other)
+        assert vllm.mm_hash(version=FRAMED, **one) != vllm.mm_hash(version=FRAMED, **other)
+
+
+@pytest.mark.parametrize("version", RELEASES)
+@given(data=st.binary(max_size=64))
+def test_strides_do_not_count(version: str, data: bytes) -> None:
+    values = np.frombuffer(data + b"pad!", np.uint8)
+    spread = np.repeat(values, 3)[::3]
+    assert not spread.flags.c_contiguous or spread.size == 1
+    assert named(spread, version) == named(values, version)
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_arrays_and_tensors(version: str) -> None:
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert named(rows, version) != named(rows.T, version)
+    assert named(rows, version) != named(rows.reshape(4, 3), version)
+    assert named(rows, version) != named(rows.astype(">f4"), version)
+    assert named(rows, version) != named(torch.from_numpy(rows), version)
+    turned = torch.from_numpy(rows).to(torch.bfloat16).T
+    assert named(turned, version) == named(turned.contiguous(), version)
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
+def test_an_int_that_64_bits_do_not_hold(number: int) -> None:
+    with pytest.raises(InputValueError, match="has another hash in each process"):
+        named([number])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (bytearray(b"a"), "pickles a builtins.bytearray"),
+        ({"a": {1, 2}}, "pickles a builtins.set"),
+        (np.float32(1), "pickles a numpy.float32"),
+        (np.array(1j), "pickles a builtins.complex"),
+        (np.array([object()]), "an object array holds pointers"),
+        (np.ma.masked_array([1, 2], [True, False]), "call filled"),
+        (torch.zeros(2, dtype=torch.float8_e4m3fn), "cannot hash this torch.float8_e4m3fn tensor"),
+        (torch.zeros(2, requires_grad=True), "cannot hash this torch.float32 tensor"),
+        (torch.zeros(2, device="meta"), "cannot hash this torch.float32 tensor"),
+        (memoryview(b"abcd")[::2], "a memoryview is of plain bytes in one piece"),
+        (Image.new("P", (2, 2)), "pickles a builtins.bytearray"),
+        (EncodedMedia("clip", b"mp4"), "whose media is a str"),
+        (EncodedMedia(PHOTO, bytearray(b"png")), "original_bytes is bytes, not bytearray"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_values_of_other_types(value: Any, message: str) -> None:
+    with pytest.raises(InputTypeError, match=message):
+        named(value)
+
+
+def test_other_values() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    for version in (UNFRAMED, FRAMED):
+        with pytest.raises(InputValueError, match="nested too deep"):
+            named(endless, version)
+        with pytest.raises(InputValueError, match="UTF-8"):
+            named("\ud800", version)
+        with pytest.raises(InputValueError, match="UTF-8"):
+            named({"\ud800": 1}, version)
+    damaged = Image.open(io.BytesIO(_png()[:60]))
+    with pytest.raises(InputValueError, match="truncated or damaged"):
+        named(damaged)
+
+
+def test_a_palette_counts() -> None:
+    images = []
+    for palette in (bytes(range(48)), bytes(range(1, 49))):
+        image = Image.frombytes("P", (2, 2), b"\0\1\2\3")
+        image.putpalette(palette)
+        images.append(image)
+    assert named(images[0]) != named(images[1])
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_a_uuid_in_exif_stands_for_the_image(version: str) -> None:
+    image_id = uuid.UUID(int=7)
+    marked = PHOTO.copy()
+    marked.getexif()[Image.ExifTags.Base.ImageID] = image_id
+    expected = named(image_id.bytes, version)
+    assert named(marked, version) == expected
+    assert named(EncodedMedia(marked, b"png", {"image_mode": "RGB"}), version) == expected
+    marked.getexif()[Image.ExifTags.Base.ImageID] = "a text"
+    assert named(marked, version) == named(PHOTO, version)
+
+
+def test_damaged_exif() -> None:
+    buffer = io.BytesIO()
+    PHOTO.save(buffer, "PNG", exif=b"Exif\0\0XXXX" + bytes(32))
+    image = Image.open(buffer)
+    assert named(image, "0.31.0") == named(PHOTO, "0.31.0")
+    image = Image.open(buffer)
+    with pytest.raises(InputValueError, match="EXIF is damaged"):
+        named(image, "0.30.0")
+
+
+def test_encoded_images() -> None:
+    plain, converted = EncodedMedia(PHOTO, b"png"), EncodedMedia(PHOTO, b"png", {"mode": "RGB"})
+    for version in RELEASES:
+        assert named(plain, version) != named(PHOTO, version)
+        assert named(plain, version) == named(EncodedMedia(PHOTO, b"png", {}), version)
+    assert named(plain, "0.26.0") == named(converted, "0.26.0")
+    assert named(plain, "0.27.0") != named(converted, "0.27.0")
+
+
+def test_encoded_video() -> None:
+    frames = np.zeros((2, 3), np.uint8)
+    long, short = bytes(7), bytes(6)
+    for version in ("0.27.0", "0.30.0", "0.33.0"):
+        larger, smaller = EncodedMedia(frames, short), EncodedMedia(frames, long)
+        assert named(larger, version) != named(smaller, version)
+        assert named(smaller, version) == named(EncodedMedia(frames, bytes(100)), version)
+    assert named(EncodedMedia(torch.from_numpy(frames), short), "0.30.0") == (
+        named(EncodedMedia(frames, short), "0.30.0")
+    )
+    for version, media in (("0.26.0", frames), ("0.29.0", torch.from_numpy(frames))):
+        with pytest.raises(InputTypeError, match="this release of vLLM pickles encoded media"):
+            named(EncodedMedia(media, short), version)
+
+
+def test_identifiers_without_options() -> None:
+    hashed = vllm.mm_hash(model_id="m", image=PHOTO)
+    assert vllm.identifiers("image", [PHOTO], model_id="m") == [hashed]
+    both = vllm.identifiers("image", [PHOTO, PHOTO], model_id="m", uuids=["mine", None])
+    assert both == ["mine", hashed]
+    assert vllm.identifiers("image", [], model_id="m") == []
+
+
+def test_options_are_hashed_with_a_uuid() -> None:
+    def identify(modality: str, version: str, **options: Any) -> str:
+        (found,) = vllm.identifiers(
+            modality, [None], model_id="m", uuids=["u"], version=version, **options
+        )
+        return found
+
+    options = {"images_kwargs": {"a": 1}, "audio_kwargs": {"b": 2}, "size": 3}
+    assert identify("image", "0.29.0", processor_kwargs=options) == (
+        vllm.mm_hash(version="0.29.0", model_id="m", image="u", **options)
+    )
+    for modality, of_modality in (
+        ("image", {"images_kwargs": {"a": 1}, "size": 3}),
+        ("video", {"size": 3}),
+        ("vision_chunk", options),
+    ):
+        expected = vllm.mm_hash(model_id="m", **{modality: "u"}, mm_processor_kwargs=of_modality)
+        assert identify(modality, "0.33.0", processor_kwargs=options) == expected
+    media_io = {"image": {"image_mode": "RGB"}, "video": {}}
+    assert identify("image", "0.33.0", media_io_kwargs=media_io) == vllm.mm_hash(
+        model_id="m", image="u", media_io_kwargs={"image": {"image_mode": "RGB"}}
+    )
+    assert identify("video", "0.33.0", media_io_kwargs=media_io) == "u"
+    assert identify("image", "0.29.0", media_io_kwargs=media_io) == "u"
+    assert identify("audio", "0.33.0", processor_kwargs={"videos_kwargs": {"fps": 1}}) == "u"
+
+
+def test_until_0_26_a_request_without_uuids_is_hashed_by_what_was_decoded() -> None:
+    encoded = EncodedMedia(PHOTO, b"png")
+    for version, item in (("0.26.0", PHOTO), ("0.27.0", encoded)):
+        hashed = vllm.mm_hash(version=version, model_id="m", image=item)
+        assert vllm.identifiers("image", [encoded], model_id="m", version=version) == [hashed]
+    hashed = vllm.mm_hash(version="0.26.0", model_id="m", image=encoded)
+    given = vllm.identifiers("image", [encoded], model_id="m", uuids=[None], version="0.26.0")
+    assert given == [hashed]
+
+
+def test_wrong_requests() -> None:
+    with pytest.raises(InputTypeError, match="items is a list, not Image"):
+        vllm.identifiers("image", PHOTO, model_id="m")  # type: ignore[arg-type]
+    with pytest.raises(InputValueError, match="uuids has an entry an item: 1, not 2"):
+        vllm.identifiers("image", [PHOTO], model_id="m", uuids=["a", "b"])
+    with pytest.raises(InputTypeError, match="uuids holds str or None, not int"):
+        vllm.identifiers("image", [PHOTO], model_id="m", uuids=[7])  # type: ignore[list-item]
+    with pytest.raises(InputValueError, match="are different"):
+        vllm.identifiers(
+            "image", [PHOTO], model_id="m", processor_kwargs={"image": 1}, version="0.29.0"
+        )
+
+
+def test_uuid() -> None:
+    key = mmhash.key(b"image")
+    assert vllm.uuid(key) == key.hex()
+    with pytest.raises(InputTypeError, match="takes a key, not str"):
+        vllm.uuid("blake3:00")  # type: ignore[arg-type]
+
+
+def test_neither_torch_nor_pillow_is_loaded() -> None:
+    code = (
+        "import sys, numpy; from mmhash.engines import vllm;"
+        "vllm.mm_hash(a=numpy.zeros(3), b=vllm.EncodedMedia(numpy.zeros(3), b'x'));"
+        "vllm.block_keys([1] * 16, 16);"
+        "assert not {'torch', 'PIL'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Blocks
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"])
+def test_roots(algorithm: str) -> None:
+    for version in RELEASES:
+        one = vllm.none_hash(version=version, seed="0", algorithm=algorithm)
+        assert one == vllm.none_hash(seed="0", algorithm=algorithm)
+        assert one != vllm.none_hash(version=version, seed="", algorithm=algorithm)
+    for version in ("0.18.0", "0.28.0"):
+        with pytest.raises(InputValueError, match="is random in each process"):
+            vllm.none_hash(version=version, algorithm=algorithm)
+    if algorithm.startswith("xxhash"):
+        with pytest.raises(InputValueError, match=f"the root of {algorithm} in vllm"):
+            vllm.none_hash(version="0.33.0", algorithm=algorithm)
+    else:
+        assert vllm.none_hash(version="0.29.0", algorithm=algorithm) == (
+            vllm.none_hash(seed="vllm-none-hash", algorithm=algorithm)
+        )
+
+
+def test_wrong_roots() -> None:
+    with pytest.raises(InputValueError, match="'md5': choose one of sha256, sha256_cbor, xxhash"):
+        vllm.none_hash(algorithm="md5")
+    with pytest.raises(InputTypeError, match="seed is a str, not int"):
+        vllm.none_hash(seed=0)  # type: ignore[arg-type]
+
+
+def test_a_chain_is_its_blocks() -> None:
+    items = [Span("a", 3, 20), Span("b", 30, 2)]
+    lora = Lora("l", "/l")
+    for algorithm in ("sha256", "sha256_cbor", "xxhash_cbor"):
+        keys = vllm.block_keys(
+            TOKENS, 16, items=items, cache_salt="s", lora=lora, algorithm=algorithm, seed="0"
+        )
+        extras = vllm.extra_keys(TOKENS, 16, items=items, cache_salt="s", lora=lora)
+        parent = b""
+        for index, extra in enumerate(extras):
+            block = TOKENS[16 * index : 16 * index + 16]
+            parent = vllm.block_key(
+                block, parent=parent, extra=extra, algorithm=algorithm, seed="0"
+            )
+            assert parent == keys[index]
+        assert len(keys) == 4
+
+
+def test_extra_keys_by_release() -> None:
+    def extras(version: str) -> list[Any]:
+        return vllm.extra_keys(
+            TOKENS[:48], 16, version=version, items=[Span("a", 3, 20)], cache_salt="s",
+            lora=Lora("l", "/l"),
+        )  # fmt: skip
+
+    assert extras("0.18.0") == [("l", "a", "s"), ("l", "a"), ("l",)]
+    assert extras("0.30.0") == [("l", ("a", 3), "s"), ("l", ("a", -13)), ("l",)]
+    lora = ("lora", "l", "/l")
+    tagged = [(lora, ("mm", "a", 3), ("cache_salt", "s")), (lora, ("mm", "a", -13)), (lora,)]
+    assert extras("0.31.0") == tagged
+    published = [vllm.event_extra_keys(extra) for extra in extras("0.31.0")]
+    assert published == extras("0.30.0")
+    assert vllm.event_extra_keys(("l", "a"), version="0.18.0") == ("l", "a")
+    assert vllm.event_extra_keys(None) is None
+
+
+def test_event_id() -> None:
+    assert vllm.event_id(bytes(24) + b"\x80" + bytes(6) + b"\1") == 2**63 + 1
+
+
+def test_an_empty_salt_is_none() -> None:
+    assert vllm.block_keys(TOKENS, 16, cache_salt="") == vllm.block_keys(TOKENS, 16)
+    assert vllm.extra_keys(TOKENS, 32) == [None, None]
+
+
+TOKEN_LISTS = st.lists(st.integers(0, 2**64 - 1), max_size=60)
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> list[Span]:
+    """Spans that neither overlap nor stand in a wrong order, some of which touch."""
+    found, at = [], 0
+    for _ in range(draw(st.integers(0, 5))):
+        at += draw(st.integers(0, 9))
+        found.append(Span(draw(st.sampled_from("abc")), at, draw(st.integers(1, 20))))
+        at = found[-1].end
+    return found
+
+
+@pytest.mark.parametrize("version", RELEASES)
+@given(tokens=TOKEN_LISTS, items=spans(), block_size=st.integers(1, 20), cut=st.integers(0, 60))
+def test_keys_of_a_prefix_are_a_prefix_of_the_keys(
+    version: str, tokens: list[int], items: list[Span], block_size: int, cut: int
+) -> None:
+    def keys(tokens: list[int]) -> list[bytes]:
+        return vllm.block_keys(tokens, block_size, version=version, items=items, seed="0")
+
+    whole, part = keys(tokens), keys(tokens[:cut])
+    assert len(whole) == len(tokens) // block_size
+    assert part == whole[: len(tokens[:cut]) // block_size]
+
+
+@pytest.mark.parametrize("version", RELEASES)
+@given(items=spans(), block_size=st.integers(1, 20))
+def test_a_block_binds_the_items_that_it_holds(
+    version: str, items: list[Span], block_size: int
+) -> None:
+    extras = vllm.extra_keys(TOKENS, block_size, version=version, items=items)
+    for index, extra in enumerate(extras):
+        start, end = block_size * index, block_size * index + block_size
+        held = [item for item in items if item.offset < end and item.end > start]
+        assert len(extra or ()) == len(held)
+
+
+@given(
+    items=spans(),
+    block_size=st.integers(1, 20),
+    steps=st.lists(st.integers(0, 64), max_size=4).map(sorted),
+    lookahead=st.integers(0, 3),
+)
+def test_steps_do_not_count_since_0_31(
+    items: list[Span], block_size: int, steps: list[int], lookahead: int
+) -> None:
+    options: dict[str, Any] = {"items": items, "lookahead": lookahead}
+    in_one_go = vllm.extra_keys(TOKENS, block_size, **options)
+    assert vllm.extra_keys(TOKENS, block_size, **options, hashed_after=steps) == in_one_go
+
+
+def test_what_steps_change_before() -> None:
+    def extras(version: str, *items: Span) -> list[Any]:
+        return vllm.extra_keys(TOKENS[:48], 16, version=version, items=items, hashed_after=[16])
+
+    edge = Span("a", 2, 14)
+    assert extras("0.18.0", edge) == [("a",), ("a",), None]
+    assert extras("0.19.0", edge) == [(("a", 2),), None, None]
+    two = Span("a", 17, 3), Span("b", 33, 3)
+    assert extras("0.30.0", *two) == [None, None, (("b", 1),)]
+    assert extras("0.31.0", *two) == [None, (("mm", "a", 1),), (("mm", "b", 1),)]
+
+
+def test_lookahead() -> None:
+    items = [Span("a", 17, 3)]
+    found = vllm.extra_keys(TOKENS[:33], 16, items=items, lookahead=2)
+    assert found == [((("mm", "a", 17),), TOKENS[16], TOKENS[17])]
+    assert len(vllm.block_keys(TOKENS[:33], 16, lookahead=1)) == 2
+    with pytest.raises(InputValueError, match="has no lookahead: it came with"):
+        vllm.block_keys(TOKENS, 16, version="0.32.0", lookahead=1)
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha256_cbor"])
+def test_kinds_of_tokens(algorithm: str) -> None:
+    keys = vllm.block_keys(TOKENS, 16, algorithm=algorithm)
+    for tokens in (tuple(TOKENS), np.array(TOKENS), torch.tensor(TOKENS)):
+        assert vllm.block_keys(tokens, 16, algorithm=algorithm) == keys  # type: ignore[arg-type]
+    assert vllm.block_keys([], 16, algorithm=algorithm) == []
+
+
+def test_equal_texts_are_not_one_object_in_a_pickle() -> None:
+    name = "an identifier"
+    twin = bytes(name, "ascii").decode()
+    assert twin is not name
+    keys = [
+        vllm.block_keys(TOKENS, 16, items=[Span(name, 1, 2), Span(other, 5, 2)], algorithm="sha256")
+        for other in (name, twin)
+    ]
+    assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"tokens": "text"}, InputTypeError, "tokens is a list of ints, not str"),
+        ({"tokens": [1, 2.5]}, InputTypeError, "tokens holds ints, not float"),
+        ({"tokens": [True]}, InputTypeError, "tokens holds ints, not bool"),
+        ({"tokens": np.zeros((2, 2), int)}, InputTypeError, "tokens holds ints, not list"),
+        ({"tokens": [-1]}, InputValueError, "not from 0 to 2\\*\\*64 - 1"),
+        ({"tokens": [2**64]}, InputValueError, "not from 0 to 2\\*\\*64 - 1"),
+        ({"block_size": 0}, InputValueError, "block_size is at least 1, not 0"),
+        ({"block_size": 16.0}, InputTypeError, "block_size is an int, not float"),
+        ({"lookahead": -1}, InputValueError, "lookahead is at least 0, not -1"),
+        ({"items": [("a", 1, 2)]}, InputTypeError, "items holds Spans, not tuple"),
+        ({"items": [Span("a", -1, 2)]}, InputValueError, "offset is at least 0, not -1"),
+        ({"items": [Span("a", 1, 0)]}, InputValueError, "length is at least 1, not 0"),
+        ({"items": [Span("a", 1, True)]}, InputTypeError, "length is an int, not bool"),
+        ({"items": [Span("a", 9, 2), Span("b", 1, 2)]}, InputValueError, "order of their offsets"),
+        ({"items": [Span(b"a", 1, 2)]}, InputTypeError, "identifier is a str, not bytes"),
+        ({"items": [Span("\ud800", 1, 2)]}, InputValueError, "identifier is not text"),
+        ({"cache_salt": 7}, InputTypeError, "cache_salt is a str, not int"),
+        ({"lora": "l"}, InputTypeError, "lora is a Lora or None, not str"),
+        ({"lora": Lora("l", None)}, InputTypeError, "lora's path is a str, not NoneType"),
+        ({"algorithm": "sha512"}, InputValueError, "unknown algorithm 'sha512'"),
+        ({"hashed_after": [8, 4]}, InputValueError, "hashed_after rises, to no more than the 64"),
+        ({"hashed_after": [65]}, InputValueError, "hashed_after rises, to no more than the 64"),
+        ({"hashed_after": ["8"]}, InputTypeError, "hashed_after is an int, not str"),
+    ],
+    ids=str,
+)
+def test_wrong_prompts(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    prompt = {"tokens": TOKENS, "block_size": 16, **change}
+    with pytest.raises(error, match=message):
+        vllm.block_keys(**prompt)  # type: ignore[arg-type]
+
+
+def test_wrong_blocks() -> None:
+    with pytest.raises(InputTypeError, match="parent is bytes, not str"):
+        vllm.block_key(TOKENS, parent="00")  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="extra is a tuple or None, not list"):
+        vllm.block_key(TOKENS, extra=["a"])  # type: ignore[arg-type]
+    for algorithm in ("sha256", "sha256_cbor"):
+        with pytest.raises(InputTypeError, match="a block key holds no object"):
+            vllm.block_key(TOKENS, extra=(object(),), algorithm=algorithm)
+
+
+def _png() -> bytes:
+    buffer = io.BytesIO()
+    Image.effect_noise((20, 20), 50).save(buffer, "PNG")
+    return buffer.getvalue()
