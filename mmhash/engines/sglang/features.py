@@ -67,7 +67,7 @@ def _widened(tensor: "torch.Tensor", version: str) -> "torch.Tensor":
     if tensor.dtype is torch.bfloat16:
         return tensor.float()
     try:
-        np.dtype(str(tensor.dtype).removeprefix("torch."))
+        tensor.cpu().numpy()
     except TypeError:
         raise InputTypeError(
             f"sglang {version} cannot hash a tensor of dtype {tensor.dtype}: numpy has none"

@@ -4,10 +4,10 @@ Two questions are apart here: what an object is in plain values, and how these b
 """
 
 import hashlib
-import uuid as uuids_of_python
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
 
 import numpy as np
 from blake3 import blake3
@@ -97,9 +97,7 @@ def identifiers(
         raise InputValueError(f"uuids has an entry an item: {len(items)}, not {len(uuids)}")
     options = _options(modality, processor_kwargs or {}, media_io_kwargs or {}, recipe)
     if modality == "model_id" or options.keys() & {modality, "model_id"}:
-        raise InputValueError(
-            "modality, 'model_id' and the names in processor_kwargs are different"
-        )
+        raise InputValueError("modality, 'model_id' and the names in processor_kwargs must differ")
 
     def identifier(item: Any, given: str | None) -> str:
         if given is not None and not isinstance(given, str):
@@ -131,6 +129,8 @@ def _hash(factors: Mapping[str, Any], recipe: Recipe, algorithm: str) -> str:
         raise InputValueError(
             f"unknown algorithm {algorithm!r}: choose one of {', '.join(_ALGORITHMS)}"
         )
+    if not all(isinstance(name, str) for name in factors):
+        raise InputTypeError("the names of processor_kwargs are text")
     hasher = _ALGORITHMS[algorithm]()
     chunks = _framed if recipe.framed else _unframed
     try:
@@ -227,8 +227,8 @@ def _number(value: float) -> bytes:
     scalar = np.array(value)
     if scalar.dtype.hasobject:
         raise InputValueError(
-            f"vLLM hashes an int that 64 bits do not hold by its address in memory: {value!r}"
-            " has another hash in each process"
+            "vLLM hashes an int that 64 bits do not hold by its address in memory, which is another"
+            " in each process"
         )
     return scalar.tobytes()
 
@@ -261,9 +261,7 @@ def _tensor(tensor: "torch.Tensor") -> Any:
             "data": tensor.contiguous().view(tensor.numel()).view(torch.uint8).numpy(),
         }
     except (RuntimeError, TypeError) as error:
-        raise InputTypeError(
-            f"vLLM cannot hash this {tensor.dtype} tensor: numpy has no such array ({error})"
-        ) from error
+        raise InputTypeError(f"vLLM cannot hash this {tensor.dtype} tensor: {error}") from error
 
 
 def _image(image: "Image.Image") -> dict[str, Any]:
@@ -287,7 +285,7 @@ def _image_id(image: "Image.Image", recipe: Recipe) -> bytes | None:
         if recipe.lenient_exif:
             return None
         raise InputValueError("the image's EXIF is damaged, and vLLM refuses it") from error
-    return image_id.bytes if isinstance(image_id, uuids_of_python.UUID) else None
+    return image_id.bytes if isinstance(image_id, UUID) else None
 
 
 def _encoded(encoded: EncodedMedia, recipe: Recipe) -> bytes | tuple[str, Any]:

@@ -118,7 +118,7 @@ def test_arrays_and_tensors(version: str) -> None:
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
 def test_an_int_that_64_bits_do_not_hold(number: int) -> None:
-    with pytest.raises(InputValueError, match="has another hash in each process"):
+    with pytest.raises(InputValueError, match="an int that 64 bits do not hold"):
         named([number])
 
 
@@ -268,9 +268,17 @@ def test_wrong_requests() -> None:
         vllm.identifiers("image", [PHOTO], model_id="m", uuids=["a", "b"])
     with pytest.raises(InputTypeError, match="uuids holds str or None, not int"):
         vllm.identifiers("image", [PHOTO], model_id="m", uuids=[7])  # type: ignore[list-item]
-    with pytest.raises(InputValueError, match="are different"):
+    with pytest.raises(InputValueError, match="must differ"):
         vllm.identifiers(
             "image", [PHOTO], model_id="m", processor_kwargs={"image": 1}, version="0.29.0"
+        )
+    with pytest.raises(InputTypeError, match="names of processor_kwargs are text"):
+        vllm.identifiers(
+            "image",
+            [PHOTO],
+            model_id="m",
+            processor_kwargs={1: 2},
+            version="0.29.0",  # type: ignore[dict-item]
         )
 
 
