@@ -14,12 +14,16 @@ from mmhash.framing import field
 if TYPE_CHECKING:
     from PIL import Image
 
+# What vision servers take. Pillow knows more, and hands one of them, EPS, to another program.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+
 # What Pillow's parsers trip over when the bytes are damaged, found by fuzzing.
 DAMAGE = (
     ArithmeticError,
     EOFError,
     LookupError,
     OSError,
+    RuntimeError,
     SyntaxError,
     TypeError,
     ValueError,

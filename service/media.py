@@ -6,11 +6,9 @@ from io import BytesIO
 from PIL import Image, UnidentifiedImageError
 
 from mmhash.errors import InputValueError, LimitError
-from mmhash.image import DAMAGE, read_image
+from mmhash.image import DAMAGE, FORMATS, read_image
 from mmhash.view import View
 from mmhash_service.problems import Problem
-
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
 # A frame of one pixel costs Pillow far more than its pixel: the number of frames has its own limit.
 MAX_FRAMES = 10_000

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from mmhash.cli.extras import extra
 from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError
+from mmhash.image import FORMATS
 
 if TYPE_CHECKING:
     from PIL import Image
-
-# What vision servers take. Pillow knows more, and hands one of them, EPS, to another program.
-IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
 
 @contextmanager
@@ -22,12 +20,12 @@ def open_image(file: BufferedReader) -> Iterator["Image.Image"]:
         from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  (not needed for bytes)
 
     try:
-        with Image.open(file, formats=IMAGE_FORMATS) as image:
+        with Image.open(file, formats=FORMATS) as image:
             yield image
     except MMHashError:
         raise
     except UnidentifiedImageError as error:
-        raise InputTypeError(f"not an image of {', '.join(IMAGE_FORMATS)}") from error
+        raise InputTypeError(f"not an image of {', '.join(FORMATS)}") from error
     except Image.DecompressionBombError as error:
         raise LimitError(str(error)) from error
     except Exception as error:  # as many kinds as Pillow has parsers

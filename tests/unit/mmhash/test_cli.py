@@ -61,6 +61,7 @@ main()
     assert done.stderr.decode() == "mmhash: typer is not installed: pip install 'mmhash[cli]'\n"
 
 
+@pytest.mark.timeout(60)  # a line that is kept back is waited for
 def test_interrupt_ends_without_a_trace(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"foo")
@@ -86,6 +87,7 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
+@pytest.mark.timeout(60)  # a line that is kept back is waited for
 def test_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"foo")
