@@ -5,7 +5,7 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,8 +72,13 @@ def report(name: str, rows: list[Row]) -> None:
         )
         beside = f"{row.peer} {peer}" + (f", {ratio}x" if ratio else "")
         print(f"  {row.what:<40} {value:>8} {row.unit:<4} {beside:<36} {row.asked}")
+    keep(name, rows)
+
+
+def keep(name: str, rows: Sequence[NamedTuple]) -> None:
+    """Keep rows of one kind as bench/results/<name>.csv."""
     RESULTS.mkdir(exist_ok=True)
     with (RESULTS / f"{name}.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
+        writer.writerow(rows[0]._fields)
         writer.writerows(rows)

@@ -4,7 +4,7 @@ import struct
 
 from blake3 import blake3
 
-from mmhash.digest import Digest
+from mmhash.digest import DIGEST_SIZE, Algorithm, Digest
 from mmhash.errors import InputTypeError, InputValueError
 
 SPEC_VERSION = 1
@@ -19,17 +19,11 @@ def field(value: bytes) -> bytes:
     return len(value).to_bytes(8, "little") + value
 
 
-def frame(
-    kind: str,
-    dtype: str,
-    shape: tuple[int, ...],
-    digest: Digest,
-    extra: bytes = b"",
-    *,
-    tenant: bytes | None = None,
-) -> Digest:
-    """The key of an item: its content's digest, bound to what the item is and whose it is."""
-    preimage = b"".join(
+def preimage(
+    kind: str, dtype: str, shape: tuple[int, ...], digest: Digest, extra: bytes = b""
+) -> bytes:
+    """What is hashed to a key: seven fields."""
+    return b"".join(
         map(
             field,
             (
@@ -43,12 +37,33 @@ def frame(
             ),
         )
     )
+
+
+def blank(kind: str, dtype: str, shape: tuple[int, ...], algorithm: Algorithm) -> tuple[bytes, int]:
+    """A preimage whose digest is still to be filled in, and where; of an item without an extra."""
+    size = DIGEST_SIZE[algorithm]
+    made = preimage(kind, dtype, shape, Digest(algorithm, bytes(size)))
+    return made, len(made) - len(field(b"")) - size
+
+
+def frame(
+    kind: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    digest: Digest,
+    extra: bytes = b"",
+    *,
+    tenant: bytes | None = None,
+) -> Digest:
+    """The key of an item: its content's digest, bound to what the item is and whose it is."""
+    framed = preimage(kind, dtype, shape, digest, extra)
     if tenant is None:
-        return Digest("blake3", blake3(preimage, derive_key_context=KEY_CONTEXT).digest())
-    return Digest("blake3", blake3(preimage, key=_tenant_key(tenant)).digest())
+        return Digest("blake3", blake3(framed, derive_key_context=KEY_CONTEXT).digest())
+    return Digest("blake3", blake3(framed, key=tenant_key(tenant)).digest())
 
 
-def _tenant_key(tenant: bytes) -> bytes:
+def tenant_key(tenant: bytes) -> bytes:
+    """The key that a tenant's frames are hashed with."""
     if not isinstance(tenant, bytes):
         raise InputTypeError(f"tenant is bytes or None, not {type(tenant).__name__}")
     if len(tenant) != TENANT_SIZE:

@@ -1,13 +1,18 @@
-"""The three calls that turn what you have into what it is called: digest, key and keys."""
+"""The three calls that turn what you have into what it is called: digest, key and keys.
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+What lies on a GPU is hashed there, all of it in one launch, and the rest on the CPU meanwhile.
+"""
 
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple, overload
+
+from mmhash import cuda
 from mmhash.cpu import hash_bytes
 from mmhash.digest import Algorithm, Digest, check_algorithm
-from mmhash.errors import InputError, InputTypeError, InputValueError
-from mmhash.framing import frame
-from mmhash.view import bytes_of, view_of
+from mmhash.errors import DeviceError, InputError, InputTypeError, InputValueError
+from mmhash.framing import blank, frame, tenant_key
+from mmhash.view import DeviceBytes, View, view_of
 
 # A list in a list in a list …: deeper than any processor nests, shallower than Python's stack.
 MAX_DEPTH = 16
@@ -22,7 +27,16 @@ def digest(
     below 1 MiB, all above, or as many as `threads` says. `copy=False` refuses an input that
     cannot be read where it lies.
     """
-    return hash_bytes(bytes_of(data, copy=copy), check_algorithm(algorithm), threads)
+    chosen = check_algorithm(algorithm)
+    content = view_of(data, copy=copy).data
+    if isinstance(content, DeviceBytes):
+        try:
+            segment = (content.address, content.nbytes)
+            (found,) = cuda.hash_segments(content.device, [segment], chosen).wait()
+            return Digest(chosen, found)
+        except DeviceError as error:
+            content = _on_the_host(content, error, copy)
+    return hash_bytes(content, chosen, threads)
 
 
 def key(
@@ -38,9 +52,51 @@ def key(
     A list or tuple is one item of several parts. `tenant` is 32 secret bytes: keys of two tenants
     never meet, and nobody without the secret can guess one.
     """
-    return _key(item, _Options(check_algorithm(algorithm), tenant, threads, copy))
+    options = _Options(check_algorithm(algorithm), tenant, threads, copy)
+    if isinstance(item, (list, tuple)):
+        (found,) = _begin([item], options).wait()
+        return found
+    view = view_of(item, copy=copy)
+    if isinstance(view.data, memoryview):
+        return _host_key(view, view.data, options)
+    (found,) = _begin_views([view], options)()
+    return found
 
 
+class PendingKeys:
+    """Keys on their way: those of what lies on a GPU may not be there yet."""
+
+    def __init__(self, collect: Callable[[], list[Digest]]) -> None:
+        self._collect: Callable[[], list[Digest]] | None = collect
+        self._keys: list[Digest] = []
+
+    def wait(self) -> list[Digest]:
+        """The keys, in the order of the items. Until then the items must stay as they are."""
+        if self._collect is not None:
+            self._keys, self._collect = self._collect(), None
+        return self._keys
+
+
+@overload
+def keys(
+    items: Iterable[Any],
+    *,
+    algorithm: str = ...,
+    tenant: bytes | None = ...,
+    threads: int | None = ...,
+    copy: bool = ...,
+    wait: Literal[True] = ...,
+) -> list[Digest]: ...
+@overload
+def keys(
+    items: Iterable[Any],
+    *,
+    algorithm: str = ...,
+    tenant: bytes | None = ...,
+    threads: int | None = ...,
+    copy: bool = ...,
+    wait: Literal[False],
+) -> PendingKeys: ...
 def keys(
     items: Iterable[Any],
     *,
@@ -48,21 +104,22 @@ def keys(
     tenant: bytes | None = None,
     threads: int | None = None,
     copy: bool = True,
-) -> list[Digest]:
-    """Name each item of a list; an error says which item it was."""
+    wait: bool = True,
+) -> list[Digest] | PendingKeys:
+    """Name each item of a list; an error says which item it was.
+
+    Items on GPUs take one launch a GPU, on the caller's current stream. With `wait=False` nothing
+    is waited for: `wait()` on what comes back gives the keys.
+    """
     if not isinstance(items, (list, tuple, Iterator)):
         raise InputTypeError(
             f"keys() takes a list of items, not one {type(items).__name__}: use key(), or cut a"
             " bundle with split()"
         )
-    options = _Options(check_algorithm(algorithm), tenant, threads, copy)
-    found = []
-    for index, item in enumerate(items):
-        try:
-            found.append(_key(item, options))
-        except InputError as error:
-            raise type(error)(f"item {index}: {error}") from error
-    return found
+    pending = _begin(
+        items, _Options(check_algorithm(algorithm), tenant, threads, copy), "item {}: "
+    )
+    return pending.wait() if wait else pending
 
 
 class _Options(NamedTuple):
@@ -72,14 +129,110 @@ class _Options(NamedTuple):
     copy: bool
 
 
-def _key(item: Any, options: _Options, depth: int = 0) -> Digest:
-    algorithm, tenant, threads, copy = options
+# A list's parts, or the number of a view.
+_Plan = list["_Plan"] | int
+
+
+def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingKeys:
+    views: list[View] = []
+    plans = []
+    for index, item in enumerate(items):
+        try:
+            plans.append(_plan(item, views, options.copy))
+        except InputError as error:
+            raise type(error)(label.format(index) + str(error)) from error
+    leaf_keys = _begin_views(views, options)
+
+    def collect() -> list[Digest]:
+        found = leaf_keys()
+        return [_assemble(plan, found, options) for plan in plans]
+
+    return PendingKeys(collect)
+
+
+def _plan(item: Any, views: list[View], copy: bool, depth: int = 0) -> _Plan:
+    """Collect the views of what `item` holds, and how they hang together."""
     if isinstance(item, (list, tuple)):
         if depth == MAX_DEPTH:
             raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
-        parts = b"".join(_key(part, options, depth + 1).bytes for part in item)
-        content = hash_bytes(memoryview(parts), algorithm)
-        return frame("list", "", (len(item),), content, tenant=tenant)
-    view = view_of(item, copy=copy)
-    content = hash_bytes(view.data, algorithm, threads)
-    return frame(view.kind, view.dtype, view.shape, content, view.extra, tenant=tenant)
+        return [_plan(part, views, copy, depth + 1) for part in item]
+    views.append(view_of(item, copy=copy))
+    return len(views) - 1
+
+
+def _assemble(plan: _Plan, leaf_keys: list[Digest], options: _Options) -> Digest:
+    if isinstance(plan, int):
+        return leaf_keys[plan]
+    parts = b"".join(_assemble(part, leaf_keys, options).bytes for part in plan)
+    content = hash_bytes(memoryview(parts), options.algorithm)
+    return frame("list", "", (len(plan),), content, tenant=options.tenant)
+
+
+def _begin_views(views: list[View], options: _Options) -> Callable[[], list[Digest]]:
+    """Begin to hash on each GPU, hash what lies on the host, and return what collects the keys."""
+    found: dict[int, Digest] = {}
+    on_host: list[tuple[int, View, memoryview]] = []
+    on_device: dict[int, list[tuple[int, View, DeviceBytes]]] = {}
+    for index, view in enumerate(views):
+        if isinstance(view.data, DeviceBytes):
+            on_device.setdefault(view.data.device, []).append((index, view, view.data))
+        else:
+            on_host.append((index, view, view.data))
+    flights = []
+    for device, tensors in on_device.items():
+        try:
+            flights.append((tensors, _launch(device, tensors, options)))
+        except DeviceError as error:
+            on_host += [
+                (index, view, _on_the_host(data, error, options.copy))
+                for index, view, data in tensors
+            ]
+    for index, view, data in on_host:
+        found[index] = _host_key(view, data, options)
+
+    def collect() -> list[Digest]:
+        for tensors, flight in flights:
+            for (index, _, _), key_bytes in zip(tensors, flight.wait(), strict=True):
+                found[index] = Digest("blake3", key_bytes)
+        return [found[index] for index in range(len(views))]
+
+    return collect
+
+
+def _launch(
+    device: int, tensors: list[tuple[int, View, DeviceBytes]], options: _Options
+) -> cuda.Pending:
+    """Hash tensors where they lie, and frame their digests there too."""
+    blanks: dict[tuple[str, tuple[int, ...]], tuple[bytes, int]] = {}
+    frames, segments = [], []
+    for _, (_, dtype, shape, _, _), data in tensors:
+        made = blanks.get((dtype, shape))
+        if made is None:
+            made = blanks[dtype, shape] = blank("tensor", dtype, shape, options.algorithm)
+        frames.append(made)
+        segments.append((data.address, data.nbytes))
+    secret = None if options.tenant is None else tenant_key(options.tenant)
+    framing = cuda.Frames(*cuda.framing_key(secret), frames)
+    return cuda.hash_segments(device, segments, options.algorithm, frames=framing)
+
+
+def _host_key(view: View, data: memoryview, options: _Options) -> Digest:
+    content = hash_bytes(data, options.algorithm, options.threads)
+    return frame(view.kind, view.dtype, view.shape, content, view.extra, tenant=options.tenant)
+
+
+_warned: set[str] = set()
+
+
+def _on_the_host(data: DeviceBytes, error: DeviceError, copy: bool) -> memoryview:
+    """A GPU's bytes copied, where the GPU cannot hash them: the same digest, later."""
+    if not copy:
+        raise InputValueError(
+            f"a tensor on GPU {data.device} cannot be read in place, and copy=False forbids a copy:"
+            f" {error}"
+        ) from error
+    reason = f"GPU {data.device} does not hash ({error}): tensors on it are copied to the host"
+    if reason not in _warned:
+        _warned.add(reason)
+        warnings.warn(reason, RuntimeWarning, stacklevel=4)
+    return data.to_host()

@@ -51,6 +51,19 @@ ITEM_SIZE = {
 _DLPACK_HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 
 
+class DeviceBytes(NamedTuple):
+    """Flat bytes in a GPU's memory, and the tensor that holds them there."""
+
+    device: int
+    address: int
+    nbytes: int
+    owner: "torch.Tensor"
+
+    def to_host(self) -> memoryview:
+        """A copy of them."""
+        return _flat_tensor(self.owner.cpu())
+
+
 class View(NamedTuple):
     """An input as what it is and where its bytes lie.
 
@@ -61,15 +74,19 @@ class View(NamedTuple):
     kind: Kind
     dtype: str
     shape: tuple[int, ...]
-    data: memoryview
+    data: memoryview | DeviceBytes
     extra: bytes = b""
+
+    def on_host(self) -> memoryview:
+        """The bytes for whoever must read them here; those of a GPU are copied."""
+        return self.data if isinstance(self.data, memoryview) else self.data.to_host()
 
 
 def view_of(item: Any, *, copy: bool = True) -> View:
     """See what `item` is and where its bytes lie.
 
-    With `copy=False` an input whose bytes do not lie in one piece, in C order, in this process's
-    memory and in little-endian is refused instead of copied.
+    With `copy=False` an input whose bytes do not lie in one piece, in C order and in little-endian
+    is refused instead of copied.
     """
     if isinstance(item, (bytes, bytearray, memoryview, mmap.mmap, array)):
         return View("bytes", "", (), _flat_buffer(memoryview(item), copy))
@@ -79,6 +96,9 @@ def view_of(item: Any, *, copy: bool = True) -> View:
         return _view_of_tensor(item, copy)
     if is_image(item):
         return _view_of_image(item, copy)
+    if hasattr(item, "__mmhash_view__"):  # a handle of mmhash.transport, opened here
+        seen: View = item.__mmhash_view__()
+        return seen
     if hasattr(item, "__dlpack__") and hasattr(item, "__dlpack_device__"):
         return _view_of_dlpack(item, copy)
     if item is not None and not isinstance(item, (str, list, tuple)):
@@ -91,9 +111,9 @@ def view_of(item: Any, *, copy: bool = True) -> View:
     raise InputTypeError(_why_refused(item))
 
 
-def bytes_of(item: Any, *, copy: bool = True) -> memoryview:
-    """The flat bytes of `item` alone."""
-    return view_of(item, copy=copy).data
+def bytes_of(item: Any) -> memoryview:
+    """The flat bytes of `item` alone, copied to the host if they lie on a GPU."""
+    return view_of(item).on_host()
 
 
 def is_tensor(item: Any) -> bool:
@@ -175,28 +195,34 @@ def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
     return View("tensor", name, shape, values.reshape(-1).view(np.uint8).data)
 
 
-def _view_of_tensor(tensor: "torch.Tensor", copy: bool) -> View:
-    import torch  # noqa: PLC0415  (a tensor is met: it is loaded)
+@lru_cache(maxsize=256)
+def _tensor_dtype(kind: type, dtype: "torch.dtype", layout: "torch.layout") -> str:
+    """The spec's name of a tensor's dtype, if such tensors have bytes of their own; cached."""
+    import torch  # noqa: PLC0415  (a tensor is met)
 
-    name = str(tensor.dtype).removeprefix("torch.")
-    if tensor.is_nested:
-        raise InputTypeError("a nested tensor has no single shape: hash its parts as a list")
-    if tensor.is_quantized:
+    name = str(dtype).removeprefix("torch.")
+    if dtype in {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}:
         raise InputTypeError("a quantized tensor is more than its bytes: hash its int_repr()")
-    if tensor.layout is not torch.strided:
-        raise InputTypeError(f"a tensor of layout {tensor.layout} is not dense: call to_dense()")
-    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+    if layout is not torch.strided:
+        raise InputTypeError(f"a tensor of layout {layout} is not dense: call to_dense()")
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:  # type: ignore[attr-defined]
         raise InputTypeError(
-            f"a {type(tensor).__name__} (fake, functional or distributed) holds no bytes of its own"
+            f"a {kind.__name__} (fake, functional or distributed) holds no bytes of its own"
         )
-    if tensor.is_meta:
-        raise InputTypeError("a meta tensor holds no bytes")
     if name not in ITEM_SIZE:
         raise InputTypeError(f"tensors of dtype {name} have no key: convert to a dtype of the spec")
+    return name
+
+
+def _view_of_tensor(tensor: "torch.Tensor", copy: bool) -> View:
+    if tensor.is_nested:
+        raise InputTypeError("a nested tensor has no single shape: hash its parts as a list")
+    name = _tensor_dtype(type(tensor), tensor.dtype, tensor.layout)
+    if tensor.is_meta:
+        raise InputTypeError("a meta tensor holds no bytes")
 
     shape = tuple(tensor.shape)
-    tensor = tensor.detach()
-    if not tensor.is_cpu:
+    if not (tensor.is_cuda or tensor.is_cpu):
         _need_copy(f"a tensor on {tensor.device}", copy)
         tensor = tensor.cpu()
     if tensor.is_conj() or tensor.is_neg():
@@ -205,9 +231,18 @@ def _view_of_tensor(tensor: "torch.Tensor", copy: bool) -> View:
     if not tensor.is_contiguous():
         _need_copy("a tensor that is not contiguous", copy)
         tensor = tensor.contiguous()
+    if tensor.is_cuda:
+        where = DeviceBytes(tensor.get_device(), tensor.data_ptr(), tensor.nbytes, tensor)
+        return View("tensor", name, shape, where)
+    return View("tensor", name, shape, _flat_tensor(tensor))
+
+
+def _flat_tensor(tensor: "torch.Tensor") -> memoryview:
+    import torch  # noqa: PLC0415  (a tensor is met)
+
     if tensor.numel() == 0:  # has strides that view() refuses
-        return View("tensor", name, shape, memoryview(b""))
-    return View("tensor", name, shape, tensor.reshape(-1).view(torch.uint8).numpy().data)
+        return memoryview(b"")
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _view_of_dlpack(item: Any, copy: bool) -> View:

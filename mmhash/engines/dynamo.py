@@ -17,7 +17,7 @@ from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 from mmhash.cpu import Hasher, hash_bytes
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.view import is_image, view_of
+from mmhash.view import bytes_of, is_image, view_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -62,7 +62,7 @@ def mm_hash(decoded: Any, *, version: str = LATEST) -> str:
         view = view_of(decoded)
         if view.dtype != "uint8":
             raise InputTypeError(f"dynamo hashes decoded uint8, not {view.dtype or view.kind}")
-        data, shape = view.data, view.shape
+        data, shape = view.on_host(), view.shape
     if not len(data):
         raise InputValueError("dynamo gives an item without a pixel no hash")
     state = xxh3_64(struct.pack(f"<{len(shape) + 1}QB", len(shape), *shape, 0))
@@ -82,7 +82,7 @@ def bytes_hash(data: Any, *, version: str = LATEST) -> str:
     view = view_of(data)
     if view.kind != "bytes":
         raise InputTypeError(f"data is the bytes of an encoded item, not a {view.kind}")
-    return hash_bytes(view.data, "blake3").hex()
+    return hash_bytes(view.on_host(), "blake3").hex()
 
 
 def image_uuid(image: Any, *, version: str = LATEST) -> str:
@@ -101,7 +101,7 @@ def image_uuid(image: Any, *, version: str = LATEST) -> str:
             f"image is uint8 of shape (height, width, 3), not {image.dtype} of {image.shape}"
         )
     else:
-        data = view_of(image).data
+        data = bytes_of(image)
         height, width, _ = image.shape
     header = struct.pack("<BBBBII", 1, 0, 0, 3, height, width)
     return Hasher().update(header).update(data).hexdigest()

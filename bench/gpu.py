@@ -1,0 +1,167 @@
+"""How far from the card's limits are the hashes on a GPU, and how far ahead of what engines do?
+
+`python -m bench.gpu [--sglang FILE]`, FILE being SGLang's gpu_tensor_hash.py if it is at hand.
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+
+import mmhash
+from bench.measure import Row, keep, medians, report
+from bench.peers import sglang_gpu_hash
+from bench.read_kernel import read
+from mmhash import cuda
+
+MIB = 1 << 20
+SIZES = [MIB // 4, MIB, 4 * MIB, 20 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB, 4096 * MIB]
+BATCHES = [1, 8, 64, 512]
+ITEM = 3 * MIB // 2
+
+Call = Callable[[], object]
+SGLang = Callable[[torch.Tensor], int]
+
+
+class Point(NamedTuple):
+    """One call: what did it, on how much, and how long it took on the device or to a host value."""
+
+    measure: str
+    what: str
+    items: int
+    nbytes: int
+    microseconds: float
+    gigabytes_per_second: float
+
+
+def points(sglang: SGLang) -> list[Point]:
+    """Every size alone, then every batch, by each contender."""
+    flat = torch.randint(-(2**31), 2**31 - 1, (max(SIZES) // 4,), dtype=torch.int32, device="cuda")
+    found = []
+    for size in SIZES:
+        # Several stretches in turn, together larger than the L2.
+        turns = min(16, max(SIZES) // size)
+        stretches = [flat[at * size // 4 : (at + 1) * size // 4] for at in range(turns)]
+        on_device = _device_seconds([_on_device(data) for data in stretches])
+        found += _points("device", 1, size, on_device)
+        found += _points("call", 1, size, _call_seconds(_to_host_value(stretches[0], sglang)))
+    for count in BATCHES:
+        batch = list(flat[: count * ITEM // 4].view(torch.bfloat16).reshape(count, -1).unbind())
+        found += _points("keys", count, count * ITEM, _call_seconds(_to_keys(batch, sglang)))
+    return found
+
+
+def _on_device(data: torch.Tensor) -> dict[str, Call]:
+    segment = [(data.data_ptr(), data.nbytes)]
+    return {
+        "blake3": partial(cuda.hash_segments, 0, segment, "blake3"),
+        "xxh3": partial(cuda.hash_segments, 0, segment, "xxh3"),
+        "torch.hash_tensor": partial(torch.hash_tensor, data),
+        "read": partial(read, data),
+    }
+
+
+def _to_host_value(data: torch.Tensor, sglang: SGLang) -> dict[str, Call]:
+    return {
+        "blake3": lambda: mmhash.digest(data),
+        "xxh3": lambda: mmhash.digest(data, algorithm="xxh3"),
+        "sglang": partial(sglang, data),
+        "torch.hash_tensor": lambda: torch.hash_tensor(data).item(),
+        "read": partial(_read_to_host, data),
+    }
+
+
+def _read_to_host(data: torch.Tensor) -> object:
+    return read(data)[0].item()
+
+
+def _to_keys(batch: list[torch.Tensor], sglang: SGLang) -> dict[str, Call]:
+    return {
+        "blake3": lambda: mmhash.keys(batch),
+        "xxh3": lambda: mmhash.keys(batch, algorithm="xxh3"),
+        "sglang": lambda: [sglang(item) for item in batch],
+    }
+
+
+def _points(measure: str, items: int, nbytes: int, seconds: dict[str, float]) -> list[Point]:
+    return [
+        Point(measure, what, items, nbytes, taken * 1e6, nbytes / taken / 1e9)
+        for what, taken in seconds.items()
+    ]
+
+
+def _call_seconds(calls: dict[str, Call]) -> dict[str, float]:
+    return dict(zip(calls, medians(*calls.values(), rounds=15, loops=5), strict=True))
+
+
+def _device_seconds(turns: list[dict[str, Call]]) -> dict[str, float]:
+    """Launches one behind another, each on data that the L2 does not hold, between two events.
+
+    A write goes before them that lasts until they are queued.
+    """
+    event: Any = torch.cuda.Event  # torch has no types for it
+    before = torch.empty(2048 * MIB, dtype=torch.uint8, device="cuda")
+    found = {}
+    for what in turns[0]:
+        times = []
+        for _ in range(7):
+            start, end = (event(enable_timing=True) for _ in range(2))
+            before.fill_(1)
+            start.record()
+            pending = [calls[what]() for calls in turns]
+            end.record()
+            torch.cuda.synchronize()
+            del pending
+            times.append(start.elapsed_time(end) / 1e3 / len(turns))
+        found[what] = median(times[2:])
+    return found
+
+
+def rows(found: list[Point]) -> list[Row]:
+    """What the issue asks of the figures."""
+    at = {(point.measure, point.what, point.items, point.nbytes): point for point in found}
+
+    def speed(what: str, size: int, asked: str) -> Row:
+        point, floor = at["device", what, 1, size], at["device", "read", 1, size]
+        return Row(f"{what}, {size // MIB} MiB, on the device", point.gigabytes_per_second, "GB/s",
+                   "read", floor.gigabytes_per_second,
+                   point.gigabytes_per_second / floor.gigabytes_per_second, asked)  # fmt: skip
+
+    def latency(measure: str, items: int, size: int, asked: str) -> Row:
+        point, peer = at[measure, "blake3", items, size], at[measure, "sglang", items, size]
+        return Row(f"blake3, {items} x {size // items / MIB:g} MiB, to host values",
+                   point.microseconds, "us", "sglang", peer.microseconds,
+                   peer.microseconds / point.microseconds, asked)  # fmt: skip
+
+    small = at["device", "blake3", 1, 20 * MIB]
+    return [
+        speed("blake3", 1024 * MIB, ">= 1500 GB/s"),
+        speed("blake3", 4096 * MIB, ">= 1500 GB/s"),
+        Row("blake3, 20 MiB, on the device", small.microseconds, "us", asked="<= 32"),
+        latency("call", 1, MIB, "<= 40"),
+        latency("call", 1, 20 * MIB, "<= 60, and below sglang"),
+        latency("keys", 64, 64 * ITEM, "<= 300, >= 15x sglang"),
+        speed("xxh3", 256 * MIB, ">= 0.85 of read"),
+        speed("xxh3", 1024 * MIB, ">= 0.85 of read"),
+        speed("xxh3", 4096 * MIB, ">= 0.85 of read"),
+    ]
+
+
+def main() -> None:
+    """Measure all, print what is asked, keep every point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sglang", type=Path, help="gpu_tensor_hash.py of SGLang")
+    found = points(sglang_gpu_hash(parser.parse_args().sglang))
+    print(torch.cuda.get_device_name())
+    for point in found:
+        print("  {:<7}{:<18}{:>4} {:>11} {:>10.1f} us {:>8.1f} GB/s".format(*point))
+    keep("gpu_points", found)
+    report("gpu", rows(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""The few calls of the CUDA driver that a launch needs, with its errors as DeviceError."""
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from mmhash.errors import DeviceError
+
+_HOST_ALLOC_PORTABLE_MAPPED = 3
+_NOT_READY = 600
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
+
+# Names as cuda.h maps them; those without a version have none.
+_CALLS = {
+    "cuInit": (ctypes.c_uint,),
+    "cuDeviceGet": (ctypes.c_void_p, ctypes.c_int),
+    "cuDeviceGetCount": (ctypes.c_void_p,),
+    "cuDeviceGetAttribute": (ctypes.c_void_p, ctypes.c_int, ctypes.c_int),
+    "cuDevicePrimaryCtxRetain": (ctypes.c_void_p, ctypes.c_int),
+    "cuCtxGetCurrent": (ctypes.c_void_p,),
+    "cuCtxPushCurrent_v2": (ctypes.c_void_p,),
+    "cuCtxPopCurrent_v2": (ctypes.c_void_p,),
+    "cuModuleLoadData": (ctypes.c_void_p, ctypes.c_char_p),
+    "cuModuleGetFunction": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p),
+    "cuLaunchKernel": (
+        ctypes.c_void_p,
+        *(ctypes.c_uint,) * 7,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ),
+    "cuMemHostAlloc": (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint),
+    "cuMemHostGetDevicePointer_v2": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint),
+    "cuMemAlloc_v2": (ctypes.c_void_p, ctypes.c_size_t),
+    "cuMemsetD32Async": (ctypes.c_uint64, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p),
+    "cuStreamQuery": (ctypes.c_void_p,),
+    "cuGetErrorName": (ctypes.c_int, ctypes.c_void_p),
+}
+
+
+class Driver:
+    """libcuda, loaded and started once in a process."""
+
+    def __init__(self) -> None:
+        try:
+            library = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            raise DeviceError("no CUDA driver: libcuda.so.1 is not there") from None
+        self._calls: dict[str, Any] = {}
+        for name, arguments in _CALLS.items():
+            call = getattr(library, name)
+            call.argtypes = arguments
+            call.restype = ctypes.c_int
+            self._calls[name] = call
+        self.launch = self._calls["cuLaunchKernel"]
+        self._get_current = self._calls["cuCtxGetCurrent"]
+        self.call("cuInit", 0)
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Call the driver; what is not success is a DeviceError."""
+        self.check(name, self._calls[name](*arguments))
+
+    def check(self, name: str, status: int) -> None:
+        """Raise what a call of the driver returned, unless it is success."""
+        if status:
+            raise DeviceError(f"{name}: {self._error_name(status)}")
+
+    def _error_name(self, status: int) -> str:
+        name = ctypes.c_char_p()
+        self._calls["cuGetErrorName"](status, ctypes.byref(name))
+        return name.value.decode() if name.value else f"error {status}"
+
+    def current_context(self) -> int | None:
+        """The calling thread's context."""
+        context = ctypes.c_void_p()
+        self.check("cuCtxGetCurrent", self._get_current(ctypes.byref(context)))
+        return context.value
+
+    def count(self) -> int:
+        """How many devices there are."""
+        count = ctypes.c_int()
+        self.call("cuDeviceGetCount", ctypes.byref(count))
+        return count.value
+
+    def capability(self, device: int) -> int:
+        """A device's compute capability: 90 for 9.0."""
+        major, minor = (
+            self._attribute(device, which) for which in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR)
+        )
+        return major * 10 + minor
+
+    def _attribute(self, device: int, which: int) -> int:
+        handle, value = ctypes.c_int(), ctypes.c_int()
+        self.call("cuDeviceGet", ctypes.byref(handle), device)
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), which, handle)
+        return value.value
+
+    def primary_context(self, device: int) -> int:
+        """The context that torch and the runtime API use, kept for the process's life."""
+        handle, context = ctypes.c_int(), ctypes.c_void_p()
+        self.call("cuDeviceGet", ctypes.byref(handle), device)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
+        assert context.value is not None  # noqa: S101  (the driver said success)
+        return context.value
+
+    def push(self, context: int) -> None:
+        """Make a context the calling thread's, until pop()."""
+        self.call("cuCtxPushCurrent_v2", context)
+
+    def pop(self) -> None:
+        """Undo the last push()."""
+        self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def functions(self, image: bytes, names: list[str]) -> list[int]:
+        """Load machine code into the current context and find kernels in it."""
+        module, found = ctypes.c_void_p(), []
+        self.call("cuModuleLoadData", ctypes.byref(module), image)
+        for name in names:
+            function = ctypes.c_void_p()
+            self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+            found.append(function.value or 0)
+        return found
+
+    def allocate(self, nbytes: int) -> int:
+        """Device memory."""
+        address = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(address), nbytes)
+        return address.value
+
+    def allocate_pinned(self, nbytes: int) -> tuple[int, int]:
+        """Host memory that kernels can write: its address here and there."""
+        here, there = ctypes.c_void_p(), ctypes.c_uint64()
+        self.call("cuMemHostAlloc", ctypes.byref(here), nbytes, _HOST_ALLOC_PORTABLE_MAPPED)
+        self.call("cuMemHostGetDevicePointer_v2", ctypes.byref(there), here, 0)
+        return here.value or 0, there.value
+
+    def finished(self, stream: int) -> bool:
+        """Whether all on a stream is done; raises what went wrong on it."""
+        status = self._calls["cuStreamQuery"](stream)
+        if status == _NOT_READY:
+            return False
+        self.check("cuStreamQuery", status)
+        return True
+
+
+@cache
+def driver() -> Driver:
+    """The driver; a DeviceError if this machine has none."""
+    return Driver()

@@ -1,0 +1,30 @@
+"""Keys framed on the device: what a kernel needs to turn a digest into a key by itself."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# The key of BLAKE3's derive-key mode for framing.KEY_CONTEXT, which the blake3 package does not
+# give out; a test derives it again.
+CONTEXT_KEY = bytes.fromhex("2eae37b4bc8442252285736b7e2f94b4e0af33a82ab7fe337bb7bdcc17c672df")
+
+KEYED = 16
+DERIVE_KEY = 64
+
+MAX_PREIMAGE = 1024  # one chunk: a longer one is framed on the host
+
+
+class Frames(NamedTuple):
+    """One key and mode for all, and an item's preimage with where its digest goes into it.
+
+    An item of None stays a digest. The preimage's digest field may hold anything: it is
+    overwritten.
+    """
+
+    key: bytes
+    mode: int
+    items: Sequence[tuple[bytes, int] | None]
+
+
+def framing_key(tenant_key: bytes | None) -> tuple[bytes, int]:
+    """The key and mode of frames without a tenant, or with the key made of a tenant's secret."""
+    return (CONTEXT_KEY, DERIVE_KEY) if tenant_key is None else (tenant_key, KEYED)

@@ -1,0 +1,105 @@
+// What a launch is told, and how a segment's result leaves it. launch.py packs the same layout.
+#pragma once
+#include "blake3.cuh"
+#include "tree.cuh"
+
+namespace mm {
+
+struct Launch {
+    u64 scratch;     // nodes of unfinished trees
+    u64 counters;    // zeros: one a segment, then one of segments done; zeros again when all is done
+    u64 host_out;    // 32 bytes a segment, in pinned host memory
+    u64 device_out;  // the same on the device, or 0
+    u64 flag;        // in pinned host memory: becomes `ticket` once all results are there
+    u64 frames;      // in pinned host memory: a Frame a segment, then the preimages; or 0
+    u32 key[8];      // the frames' key and mode
+    u32 mode;
+    u32 ticket;
+    u32 segments;
+    u32 tile_shift;  // bytes a tile, as a power of two
+    u32 one;         // 1: see blake3.cuh
+    u32 unused;
+};
+
+// A key's preimage: its digest is put into it at `hole`. nbytes of 0: the digest is the result.
+struct Frame {
+    u32 at;  // from `frames`
+    unsigned short nbytes, hole;
+};
+
+// In the parameters themselves: a table in memory would be one more copy to wait for.
+template <int N>
+struct Parameters {
+    Launch launch;
+    u64 data[N];
+    u64 nbytes[N];
+    u32 first[N];  // its first tile
+};
+
+enum : u32 { FRAME_WORDS = CHUNK_BYTES / 4 };
+
+struct DeliveryRoom {
+    u32 digest[8];
+    u32 message[FRAME_WORDS];
+};
+
+// Whether this block is the last of a segment's `tiles` to come here, for one thread of it. What
+// the block wrote before is then seen by the block that is last.
+__device__ inline bool arrive_last(const Launch& launch, u32 segment, u32 tiles) {
+    if (tiles == 1) return true;
+    u32* counter = reinterpret_cast<u32*>(launch.counters) + segment;
+    __threadfence();
+    const bool last = atomicAdd(counter, 1) == tiles - 1;
+    if (last) {
+        *counter = 0;
+        __threadfence();
+    }
+    return last;
+}
+
+// Hand out a segment's digest, `words` of room.digest. Called by one whole warp.
+__device__ __noinline__ void deliver(const Launch& launch, u32 segment, u32 words, DeliveryRoom& room) {
+    const u32 lane = threadIdx.x & 31;
+    u32 given = lane < words ? room.digest[lane] : 0;
+    if (launch.frames) {
+        const Frame frame = reinterpret_cast<const Frame*>(launch.frames)[segment];
+        if (frame.nbytes) {
+            const u32* preimage = reinterpret_cast<const u32*>(launch.frames + frame.at);
+            const u32 held = (frame.nbytes + 3) / 4;
+            const u32 padded = (frame.nbytes + BLOCK_BYTES - 1) / BLOCK_BYTES * (BLOCK_BYTES / 4);
+            for (u32 i = lane; i < padded; i += 32) room.message[i] = i < held ? preimage[i] : 0;
+            __syncwarp();
+            if (lane < words * 4) {
+                reinterpret_cast<u8*>(room.message)[frame.hole + lane] =
+                    reinterpret_cast<const u8*>(room.digest)[lane];
+            }
+            __syncwarp();
+            if (lane == 0) {
+                u32 cv[8];
+                keyed_chunk(cv, room.message, frame.nbytes, launch.key, launch.mode, launch.one);
+                for (int i = 0; i < 8; i++) room.digest[i] = cv[i];
+            }
+            __syncwarp();
+            given = room.digest[lane & 7];
+        }
+    }
+    if (lane < 8) {
+        if (launch.device_out) reinterpret_cast<u32*>(launch.device_out)[segment * 8 + lane] = given;
+        reinterpret_cast<volatile u32*>(launch.host_out)[segment * 8 + lane] = given;
+        __threadfence_system();
+    }
+    __syncwarp();
+    if (lane == 0) {
+        u32* done = reinterpret_cast<u32*>(launch.counters) + launch.segments;
+        const bool all = launch.segments == 1 || atomicAdd(done, 1) == launch.segments - 1;
+        if (all) {
+            if (launch.segments > 1) {
+                *done = 0;
+                __threadfence_system();
+            }
+            *reinterpret_cast<volatile u32*>(launch.flag) = launch.ticket;
+        }
+    }
+}
+
+}  // namespace mm

@@ -1,0 +1,236 @@
+"""The kernels on a card: bit for bit what the CPU gives, whatever the segments."""
+
+import random
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mmhash.cpu import XXH3_LEAF, hash_bytes
+from mmhash.cuda import Frames, hash_segments, launch, why_unavailable
+from mmhash.cuda.frames import framing_key
+from mmhash.digest import Algorithm, Digest
+from mmhash.errors import DeviceError, InputValueError
+from mmhash.framing import TENANT_SIZE, field, frame, tenant_key
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+BOTH = pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+MIB = 1 << 20
+
+
+class Content:
+    """The same random bytes on the host and on a card."""
+
+    def __init__(self, nbytes: int) -> None:
+        import torch
+
+        self.host = np.random.default_rng(11).integers(0, 256, nbytes, dtype=np.uint8)
+        self.tensor = torch.from_numpy(self.host).cuda()
+        self.address = self.tensor.data_ptr()
+
+    def check(self, segments: list[tuple[int, int]], algorithm: Algorithm) -> None:
+        placed = [(self.address + offset, nbytes) for offset, nbytes in segments]
+        found = hash_segments(0, placed, algorithm).wait()
+        view = memoryview(self.host)
+        for (offset, nbytes), digest in zip(segments, found, strict=True):
+            wanted = hash_bytes(view[offset : offset + nbytes], algorithm).bytes
+            assert digest == wanted, f"{algorithm}: {nbytes} bytes at {offset}"
+
+
+@pytest.fixture(scope="module")
+def content() -> Content:
+    return Content(66 * MIB)
+
+
+@BOTH
+def test_every_length_to_4200(content: Content, algorithm: Algorithm) -> None:
+    content.check([(0, nbytes) for nbytes in range(4201)], algorithm)
+    content.check([(nbytes % 256, nbytes) for nbytes in range(4201)], algorithm)
+    for nbytes in range(0, 4201, 7):  # the kernel for a single segment
+        content.check([(nbytes % 256, nbytes)], algorithm)
+
+
+@BOTH
+def test_around_each_power_of_two(content: Content, algorithm: Algorithm) -> None:
+    chosen = random.Random(1)
+    for power in range(6, 27):
+        for extra in (-1025, -1024, -65, -64, -1, 0, 1, 63, 64, 1023, 1024, 1025):
+            nbytes = (1 << power) + extra
+            if nbytes >= 0:
+                for offset in {0, chosen.randrange(256)}:
+                    content.check([(offset, nbytes)], algorithm)
+
+
+@BOTH
+def test_every_alignment(content: Content, algorithm: Algorithm) -> None:
+    for nbytes in (1, 100, 1024, 5000, XXH3_LEAF + 300):
+        content.check([(offset, nbytes) for offset in range(256)], algorithm)
+
+
+@BOTH
+def test_random_lists(content: Content, algorithm: Algorithm) -> None:
+    chosen = random.Random(2)
+    for _ in range(1000):
+        count = int(2 ** chosen.uniform(0, 8.5))
+        largest = chosen.uniform(4, 21)
+        lengths = [int(2 ** chosen.uniform(-1, largest)) for _ in range(count)]
+        while sum(lengths) > 24 * MIB:
+            lengths.pop()
+        content.check([(chosen.randrange(4 * MIB), nbytes) for nbytes in lengths], algorithm)
+
+
+@BOTH
+@pytest.mark.parametrize("shift", [17, 18, 19, 20])
+def test_every_tile_size(
+    content: Content, algorithm: Algorithm, shift: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "tile_shift", lambda _: shift)
+    for nbytes in (0, 1, 1 << shift, (1 << shift) + 1, 5 << shift, 66 * MIB - 300):
+        for offset in (0, 16, 37):
+            content.check([(offset, min(nbytes, 66 * MIB - 300))], algorithm)
+
+
+@BOTH
+def test_more_segments_than_a_launch_takes(content: Content, algorithm: Algorithm) -> None:
+    assert hash_segments(0, [], algorithm).wait() == []
+    for count in (1, 2, 180, 181, 1600, 1601, 5000):
+        content.check([(i % 999, i % 3000) for i in range(count)], algorithm)
+
+
+@BOTH
+def test_more_than_4_gib(algorithm: Algorithm) -> None:
+    import torch
+
+    nbytes = 5 * 1024 * MIB + 12345
+    block = torch.randint(0, 256, (64 * MIB,), dtype=torch.uint8, device="cuda")
+    tensor = block.repeat(81)[:nbytes]
+    tensor[::1_000_003] += 1
+    host = tensor.cpu().numpy()
+    for start in (0, 9):
+        found = hash_segments(0, [(tensor.data_ptr() + start, nbytes - start)], algorithm).wait()
+        assert found == [hash_bytes(memoryview(host[start:]), algorithm).bytes]
+
+
+@BOTH
+def test_streams_do_not_wait_for_each_other(content: Content, algorithm: Algorithm) -> None:
+    import torch
+
+    streams = [torch.cuda.Stream() for _ in range(8)]
+    pending = []
+    for turn in range(400):
+        stream = streams[turn % len(streams)]
+        with torch.cuda.stream(stream):
+            tensor = torch.full((turn * 1000 + 1,), turn % 256, dtype=torch.uint8, device="cuda")
+            pending.append(
+                (
+                    hash_segments(0, [(tensor.data_ptr(), tensor.numel())] * 3, algorithm),
+                    tensor,
+                    turn,
+                )
+            )
+    for handle, tensor, turn in pending:
+        wanted = hash_bytes(memoryview(bytes([turn % 256]) * tensor.numel()), algorithm).bytes
+        assert handle.wait() == [wanted] * 3
+        assert handle.done()
+        assert handle.wait() == [wanted] * 3
+
+
+def test_the_work_follows_the_callers_stream() -> None:
+    import torch
+
+    stream = torch.cuda.Stream()
+    tensor = torch.zeros(1000, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        tensor += 7
+        handle = hash_segments(0, [(tensor.data_ptr(), 1000)], "blake3")
+        assert not handle.done()
+    elsewhere = hash_segments(0, [(tensor.data_ptr(), 0)], "blake3", stream=0)
+    assert elsewhere.wait() == [hash_bytes(memoryview(b""), "blake3").bytes]
+    assert handle.wait() == [hash_bytes(memoryview(b"\7" * 1000), "blake3").bytes]
+
+
+@BOTH
+def test_results_on_the_device(content: Content, algorithm: Algorithm) -> None:
+    import torch
+
+    out = torch.zeros(2000, 32, dtype=torch.uint8, device="cuda")
+    segments = [(content.address + i, i * 5) for i in range(2000)]
+    found = hash_segments(0, segments, algorithm, device_out=out.data_ptr()).wait()
+    rows = out.cpu().numpy()
+    assert [row.tobytes()[: len(digest)] for row, digest in zip(rows, found, strict=True)] == found
+
+
+@BOTH
+@pytest.mark.parametrize("tenant", [None, bytes(range(TENANT_SIZE))])
+def test_keys_are_framed_as_on_the_host(
+    content: Content, algorithm: Algorithm, tenant: bytes | None
+) -> None:
+    size = 32 if algorithm == "blake3" else 16
+    items: list[Any] = []
+    wanted = []
+    view = memoryview(content.host)
+    for i in range(700):
+        shape = (i,) * (i % 40)
+        digest = hash_bytes(view[i : i * 11], algorithm)
+        head = b"".join(
+            map(
+                field,
+                (
+                    b"1",
+                    b"tensor",
+                    b"uint8",
+                    struct.pack(f"<{len(shape)}Q", *shape),
+                    algorithm.encode(),
+                ),
+            )
+        )
+        preimage = head + field(bytes(size)) + field(b"x" * (i % 300))
+        items.append((preimage, len(head) + 8) if i % 5 else None)
+        framed = frame("tensor", "uint8", shape, digest, b"x" * (i % 300), tenant=tenant)
+        wanted.append(framed.bytes if i % 5 else digest.bytes)
+    key, mode = framing_key(None if tenant is None else tenant_key(tenant))
+    segments = [(content.address + i, i * 10) for i in range(700)]
+    assert hash_segments(0, segments, algorithm, frames=Frames(key, mode, items)).wait() == wanted
+
+
+def test_a_handle_that_nobody_waits_for_gives_back_what_it_holds(content: Content) -> None:
+    import torch
+
+    card = launch._card(0)
+    held = []
+    for _ in range(5):
+        for _ in range(50):
+            hash_segments(0, [(content.address, MIB)], "blake3")
+        torch.cuda.synchronize()
+        held.append(len(card.free) + len(card.strays))
+    assert held[1:] == [max(held[0], 50)] * 4
+    content.check([(0, 100)], "blake3")
+
+
+def test_what_is_no_segment_is_refused(content: Content) -> None:
+    for bad in [(content.address, -1), (-1, 5), (1 << 64, 5)]:
+        with pytest.raises(InputValueError):
+            hash_segments(0, [bad], "blake3")
+    with pytest.raises(InputValueError, match="frames"):
+        hash_segments(0, [(content.address, 1)], "blake3", frames=Frames(bytes(32), 16, []))
+    with pytest.raises(InputValueError, match="1024"):
+        hash_segments(
+            0, [(content.address, 1)], "blake3", frames=Frames(bytes(32), 16, [(bytes(1025), 0)])
+        )
+    content.check([(0, 100)], "blake3")
+
+
+def test_why_a_device_is_unavailable() -> None:
+    assert why_unavailable(0) is None
+    assert why_unavailable(99) == "there is no CUDA device 99"
+    with pytest.raises(DeviceError, match="99"):
+        hash_segments(99, [(0, 0)], "blake3")
+
+
+def test_digest_type(content: Content) -> None:
+    (found,) = hash_segments(0, [(content.address, 10)], "blake3").wait()
+    assert Digest("blake3", found) == hash_bytes(memoryview(content.host)[:10], "blake3")

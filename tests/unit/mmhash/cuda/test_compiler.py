@@ -1,0 +1,132 @@
+"""Kernels compile for every card we name, and a cache on disk never gives other code."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mmhash.cuda import compiler
+from mmhash.errors import DeviceError
+
+try:
+    compiler.nvrtc_version()
+except DeviceError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+KERNELS = ("blake3.cu", "xxh3.cu")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "cache"
+    monkeypatch.setenv("MMHASH_CACHE_DIR", str(directory))
+    return directory
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Stands in for NVRTC and notes what it is asked to compile."""
+    asked: list[str] = []
+
+    def compile_nothing(nvrtc: object, source: str, target: str) -> bytes:
+        asked.append(f"{source} {target}")
+        return b"image of " + source.encode()
+
+    monkeypatch.setattr(compiler._Nvrtc, "compile", compile_nothing)
+    return asked
+
+
+@pytest.mark.parametrize("source", KERNELS)
+@pytest.mark.parametrize("capability", [80, 90, 100])
+def test_kernels_compile(source: str, capability: int) -> None:
+    image = compiler.compile_kernels(source, capability)
+    assert image.startswith(b"\x7fELF")
+    name = source.removesuffix(".cu")
+    for capacity in (1, 180, 1600):
+        assert f"{name}_{capacity}".encode() in image
+
+
+def test_a_card_newer_than_nvrtc_gets_ptx() -> None:
+    assert compiler._Nvrtc.get().target(999).startswith("compute_")
+
+
+def test_a_card_too_old_is_refused() -> None:
+    with pytest.raises(DeviceError, match="sm_50"):
+        compiler._Nvrtc.get().target(50)
+
+
+def test_a_source_that_does_not_compile_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.cu").write_text("not a kernel")
+    monkeypatch.setattr(compiler, "SOURCES", tmp_path)
+    with pytest.raises(DeviceError, match=r"broken\.cu does not compile for sm_90: .*error"):
+        compiler.compile_kernels("broken.cu", 90)
+
+
+def test_the_cache_is_used_and_private(cache: Path, counted: list[str]) -> None:
+    first = compiler.load_kernels("blake3.cu", 90)
+    assert compiler.load_kernels("blake3.cu", 90) == first
+    assert counted == ["blake3.cu sm_90"]
+    assert cache.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"x" * 40])
+def test_a_damaged_file_is_compiled_again(cache: Path, counted: list[str], damage: bytes) -> None:
+    good = compiler.load_kernels("blake3.cu", 90)
+    (file,) = cache.iterdir()
+    whole = file.read_bytes()
+    for bad in (damage, whole[:-1], whole[:-1] + b"?"):
+        file.write_bytes(bad)
+        assert compiler.load_kernels("blake3.cu", 90) == good
+        assert file.read_bytes() == whole
+    assert len(counted) == 4
+
+
+def test_other_sources_options_and_cards_are_other_files(
+    cache: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler.load_kernels("blake3.cu", 90)
+    compiler.load_kernels("xxh3.cu", 90)
+    compiler.load_kernels("blake3.cu", 80)
+    monkeypatch.setattr(compiler, "OPTIONS", (*compiler.OPTIONS, "-DX"))
+    compiler.load_kernels("blake3.cu", 90)
+    monkeypatch.setattr(compiler, "_headers", lambda: {"blake3.cuh": b"changed"})
+    compiler.load_kernels("blake3.cu", 90)
+    assert len(counted) == len(list(cache.iterdir())) == 5
+
+
+def test_a_directory_that_others_may_write_is_not_trusted(cache: Path, counted: list[str]) -> None:
+    cache.mkdir()
+    cache.chmod(0o777)
+    compiler.load_kernels("blake3.cu", 90)
+    compiler.load_kernels("blake3.cu", 90)
+    assert len(counted) == 2
+    assert list(cache.iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    tmp_path: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MMHASH_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert compiler.load_kernels("blake3.cu", 90) == b"image of blake3.cu"
+
+
+def test_two_processes_at_once(cache: Path) -> None:
+    code = (
+        "import hashlib; from mmhash.cuda.compiler import load_kernels;"
+        "print(hashlib.sha256(load_kernels('blake3.cu', 90)).hexdigest())"
+    )
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ, text=True
+        )
+        for _ in range(2)
+    ]
+    answers = [process.communicate(timeout=120)[0] for process in both]
+    assert all(process.returncode == 0 for process in both)
+    assert answers[0] == answers[1]
+    assert len(list(cache.iterdir())) == 1
