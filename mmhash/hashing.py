@@ -28,11 +28,15 @@ def digest(
     cannot be read where it lies.
     """
     chosen = check_algorithm(algorithm)
+    carried = _carried(data, chosen)
+    if carried is not None:
+        return carried
     content = view_of(data, copy=copy).data
     if isinstance(content, DeviceBytes):
         try:
             segment = (content.address, content.nbytes)
             (found,) = cuda.hash_segments(content.device, [segment], chosen).wait()
+            content.confirm()
             return Digest(chosen, found)
         except DeviceError as error:
             content = _on_the_host(content, error, copy)
@@ -53,7 +57,7 @@ def key(
     never meet, and nobody without the secret can guess one.
     """
     options = _Options(check_algorithm(algorithm), tenant, threads, copy)
-    if isinstance(item, (list, tuple)):
+    if isinstance(item, (list, tuple)) or hasattr(type(item), "__mmhash_digest__"):
         (found,) = _begin([item], options).wait()
         return found
     view = view_of(item, copy=copy)
@@ -129,8 +133,8 @@ class _Options(NamedTuple):
     copy: bool
 
 
-# A list's parts, or the number of a view.
-_Plan = list["_Plan"] | int
+# A list's parts, the number of a view, or a key that is known.
+_Plan = list["_Plan"] | int | Digest
 
 
 def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingKeys:
@@ -138,7 +142,7 @@ def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingK
     plans = []
     for index, item in enumerate(items):
         try:
-            plans.append(_plan(item, views, options.copy))
+            plans.append(_plan(item, views, options))
         except InputError as error:
             raise type(error)(label.format(index) + str(error)) from error
     leaf_keys = _begin_views(views, options)
@@ -150,17 +154,30 @@ def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingK
     return PendingKeys(collect)
 
 
-def _plan(item: Any, views: list[View], copy: bool, depth: int = 0) -> _Plan:
+def _plan(item: Any, views: list[View], options: _Options, depth: int = 0) -> _Plan:
     """Collect the views of what `item` holds, and how they hang together."""
     if isinstance(item, (list, tuple)):
         if depth == MAX_DEPTH:
             raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
-        return [_plan(part, views, copy, depth + 1) for part in item]
-    views.append(view_of(item, copy=copy))
+        return [_plan(part, views, options, depth + 1) for part in item]
+    content = _carried(item, options.algorithm)
+    if content is not None:
+        return frame(item.kind, item.dtype, item.shape, content, tenant=options.tenant)
+    views.append(view_of(item, copy=options.copy))
     return len(views) - 1
 
 
+def _carried(item: Any, algorithm: Algorithm) -> Digest | None:
+    """The digest that a handle brought along, if `item` is one and it did."""
+    if not hasattr(type(item), "__mmhash_digest__"):
+        return None
+    carried: Digest | None = item.__mmhash_digest__(algorithm)
+    return carried
+
+
 def _assemble(plan: _Plan, leaf_keys: list[Digest], options: _Options) -> Digest:
+    if isinstance(plan, Digest):
+        return plan
     if isinstance(plan, int):
         return leaf_keys[plan]
     parts = b"".join(_assemble(part, leaf_keys, options).bytes for part in plan)
@@ -192,7 +209,8 @@ def _begin_views(views: list[View], options: _Options) -> Callable[[], list[Dige
 
     def collect() -> list[Digest]:
         for tensors, flight in flights:
-            for (index, _, _), key_bytes in zip(tensors, flight.wait(), strict=True):
+            for (index, _, data), key_bytes in zip(tensors, flight.wait(), strict=True):
+                data.confirm()
                 found[index] = Digest("blake3", key_bytes)
         return [found[index] for index in range(len(views))]
 

@@ -63,6 +63,9 @@ class DeviceBytes(NamedTuple):
         """A copy of them."""
         return _flat_tensor(self.owner.cpu())
 
+    def confirm(self) -> None:
+        """Raise if they may have changed while they were read; a tensor's own may not."""
+
 
 class View(NamedTuple):
     """An input as what it is and where its bytes lie.

@@ -3,6 +3,7 @@
 With a key an image the second request finds image a; with a hash of the whole bundle nobody does.
 """
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 import mmhash
 from mmhash.engines import sglang
+from mmhash.transport import SharedTensor
 from tests.replay.radix import Prefill, RadixCache
 
 TOKENS = 4096
@@ -26,27 +28,6 @@ A, B = PATCHES[: TOKENS * MERGED], PATCHES[TOKENS * MERGED :]
 Keys = Callable[[list[torch.Tensor]], list[Any]]
 
 
-class Handle:
-    """A feature that lies elsewhere: its shape is known, its bytes are opened when they are read."""
-
-    def __init__(self, inner: torch.Tensor, opened: list[Any], start: int = 0) -> None:
-        self.inner = inner
-        self.opened = opened
-        self.start = start
-        self.shape = inner.shape
-
-    def __getitem__(self, rows: Any) -> "Handle":
-        (rows,) = rows
-        return Handle(self.inner[rows], self.opened, self.start + rows.start)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        self.opened.append(self.start)
-        return self.inner.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self.inner.__dlpack_device__()
-
-
 def separate(images: list[torch.Tensor]) -> list[Any]:
     return list(mmhash.keys(images))
 
@@ -56,11 +37,11 @@ def bundled(images: list[torch.Tensor]) -> list[Any]:
     return list(mmhash.keys(mmhash.split(bundle, grids=[GRID] * len(images))))
 
 
-def behind_a_handle(images: list[torch.Tensor]) -> list[Any]:
-    opened: list[Any] = []
-    items = mmhash.split(Handle(torch.concat(images), opened), grids=[GRID] * len(images))
-    assert not opened
-    return list(mmhash.keys(items))
+def shared(images: list[torch.Tensor]) -> list[Any]:
+    """In shared memory, seen through the handle alone."""
+    with SharedTensor.create(torch.concat(images)) as owned:
+        travelled = SharedTensor.open(json.loads(json.dumps(owned.handle())))
+        return list(mmhash.keys(mmhash.split(travelled, grids=[GRID] * len(images))))
 
 
 def whole_bundle(images: list[torch.Tensor]) -> list[Any]:
@@ -82,7 +63,7 @@ def replay(keys: Keys, version: str) -> list[Prefill]:
 
 
 @pytest.mark.parametrize("version", ["0.5.8", "0.5.22", "0.5.23"])
-@pytest.mark.parametrize("keys", [separate, bundled, behind_a_handle])
+@pytest.mark.parametrize("keys", [separate, bundled, shared])
 def test_an_image_is_found_again_beside_another(keys: Keys, version: str) -> None:
     assert replay(keys, version) == [(4128, 0), (4128, 4096), (32, 4096), (32, 8192)]
 

@@ -1,0 +1,127 @@
+"""The driver calls that memory of one process in another takes, beside those of mmhash.cuda."""
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from mmhash.cuda.driver import driver
+from mmhash.transport.ledger import MEMORY_SIZE
+
+_LAZY_PEER_ACCESS = 1
+_PORTABLE_MAPPED = 3
+
+
+class _Memory(ctypes.Structure):
+    """CUipcMemHandle, which the driver takes by value."""
+
+    _fields_ = (("reserved", ctypes.c_ubyte * MEMORY_SIZE),)
+
+
+_CALLS = {
+    "cuIpcGetMemHandle": (ctypes.c_void_p, ctypes.c_uint64),
+    "cuIpcOpenMemHandle_v2": (ctypes.c_void_p, _Memory, ctypes.c_uint),
+    "cuIpcCloseMemHandle": (ctypes.c_uint64,),
+    "cuMemFree_v2": (ctypes.c_uint64,),
+    "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
+    "cuMemHostRegister_v2": (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint),
+    "cuMemHostUnregister": (ctypes.c_void_p,),
+    "cuMemHostGetDevicePointer_v2": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint),
+    "cuStreamWriteValue32_v2": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint),
+}
+
+
+@cache
+def _library() -> Any:
+    driver()  # says what is wrong where there is none
+    library = ctypes.CDLL("libcuda.so.1")
+    for name, arguments in _CALLS.items():
+        call = getattr(library, name)
+        call.argtypes, call.restype = arguments, ctypes.c_int
+    return library
+
+
+def _call(name: str, *arguments: object) -> None:
+    driver().check(name, getattr(_library(), name)(*arguments))
+
+
+@cache
+def _context(device: int) -> int:
+    return driver().primary_context(device)
+
+
+@contextmanager
+def _on(device: int) -> Iterator[None]:
+    driver().push(_context(device))
+    try:
+        yield
+    finally:
+        driver().pop()
+
+
+def current_device() -> int:
+    """The device that torch would use, or the first where nothing has asked for torch."""
+    driver()  # says what is wrong where there is none
+    torch = sys.modules.get("torch")
+    return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
+
+
+def allocate(device: int, nbytes: int) -> tuple[int, bytes]:
+    """Memory of a device, and the driver's handle of it for other processes."""
+    memory = _Memory()
+    with _on(device):
+        address = driver().allocate(nbytes)
+        _call("cuIpcGetMemHandle", ctypes.byref(memory), address)
+    return address, bytes(memory)
+
+
+def free(device: int, address: int) -> None:
+    """Give memory back."""
+    with _on(device):
+        _call("cuMemFree_v2", address)
+
+
+def open_memory(device: int, memory: bytes) -> int:
+    """Map another process's memory for a device of this one, wherever it lies."""
+    address = ctypes.c_uint64()
+    with _on(device):
+        _call(
+            "cuIpcOpenMemHandle_v2",
+            ctypes.byref(address),
+            _Memory.from_buffer_copy(memory),
+            _LAZY_PEER_ACCESS,
+        )
+    return address.value
+
+
+def close_memory(device: int, address: int) -> None:
+    """Undo open_memory()."""
+    with _on(device):
+        _call("cuIpcCloseMemHandle", address)
+
+
+def register(device: int, address: int, nbytes: int) -> int:
+    """Let a device write to host memory of this process; where the device sees it."""
+    there = ctypes.c_uint64()
+    with _on(device):
+        _call("cuMemHostRegister_v2", address, nbytes, _PORTABLE_MAPPED)
+        _call("cuMemHostGetDevicePointer_v2", ctypes.byref(there), address, 0)
+    return there.value
+
+
+def unregister(device: int, address: int) -> None:
+    """Undo register()."""
+    with _on(device):
+        _call("cuMemHostUnregister", address)
+
+
+def copy_then_write(
+    device: int, stream: int, *, to: int, source: int, nbytes: int, word: int, value: int
+) -> None:
+    """Queue a copy on a stream, and behind it the write of a word for who waits for the copy."""
+    with _on(device):
+        if nbytes:
+            _call("cuMemcpyDtoDAsync_v2", to, source, nbytes, stream)
+        _call("cuStreamWriteValue32_v2", stream, word, value, 0)

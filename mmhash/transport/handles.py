@@ -1,0 +1,170 @@
+"""The handle that travels: a JSON-able dict, checked field by field before anything is mapped."""
+
+from collections.abc import Mapping
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from mmhash.digest import Digest
+from mmhash.errors import InputError, TransportError
+from mmhash.transport.segments import NAME
+from mmhash.view import ITEM_SIZE
+
+VERSION = 1
+MAX_AXES = 64
+MAX_DIGESTS = 4096
+MAX_NAME = 64
+_LIMIT = 1 << 63
+
+Transport = Literal["shm", "cuda_ipc"]
+
+# By where the bytes start in the feature, how many they are, and the algorithm.
+Digests = dict[tuple[int, int, str], Digest]
+
+
+class Grant(NamedTuple):
+    """A lease: the segment of the pool's ledger, the slot in it, and the slot's generation."""
+
+    name: str
+    slot: int
+    generation: int
+
+
+class Handle(NamedTuple):
+    """What a handle says. Plain bytes have neither dtype nor shape; a pool's slice has no name."""
+
+    transport: Transport
+    name: str
+    offset: int
+    nbytes: int
+    dtype: str
+    shape: tuple[int, ...]
+    lease: Grant | None
+    digests: Digests
+
+    def document(self) -> dict[str, Any]:
+        """The form that travels."""
+        told: dict[str, Any] = {"version": VERSION, "transport": self.transport, "host": host()}
+        if self.name:
+            told["name"] = self.name
+        told |= {"offset": self.offset, "nbytes": self.nbytes}
+        if self.dtype:
+            told |= {"dtype": self.dtype, "shape": list(self.shape)}
+        if self.lease is not None:
+            told["lease"] = self.lease._asdict()
+        if self.digests:
+            told["digests"] = [
+                [start, nbytes, str(digest)] for (start, nbytes, _), digest in self.digests.items()
+            ]
+        return told
+
+
+@cache
+def host() -> str:
+    """This host since its boot; a container has that of its host."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def parse(document: object, transport: Transport) -> Handle:
+    """Read a handle of one transport, or say what about it cannot be so."""
+    where = {"name"} if transport == "shm" else {"lease", "dtype", "shape"}
+    told = _fields(
+        document,
+        "a handle",
+        required={"offset", "nbytes", *where},
+        optional={"version", "transport", "host", "dtype", "shape", "lease", "digests"},
+    )
+    if "version" in told and _natural(told, "version") != VERSION:
+        raise TransportError(f"a handle of version {told['version']}: this is version {VERSION}")
+    if told.get("transport", transport) != transport:
+        raise TransportError(f"a handle of another transport than {transport}")
+    if told.get("host", host()) != host():
+        raise TransportError("a handle of another host, or of this one before it was booted")
+    offset, nbytes = _natural(told, "offset"), _natural(told, "nbytes")
+    if offset + nbytes >= _LIMIT:
+        raise TransportError("a handle's offset and nbytes are beyond all memory")
+    dtype, shape = _what(told, nbytes)
+    return Handle(
+        transport,
+        _name(told) if transport == "shm" else "",
+        offset,
+        nbytes,
+        dtype,
+        shape,
+        _lease(told["lease"]) if "lease" in told else None,
+        _digests(told.get("digests", []), nbytes),
+    )
+
+
+def _fields(
+    document: object, what: str, *, required: set[str], optional: set[str]
+) -> Mapping[str, Any]:
+    if not isinstance(document, dict):
+        raise TransportError(f"{what} is a dict, not a {type(document).__name__}")
+    missing = required - document.keys()
+    if missing:
+        raise TransportError(f"{what} has no {min(missing)}")
+    if len(document) > len(required | optional) or document.keys() - required - optional:
+        raise TransportError(f"{what} has fields that it cannot have")
+    return document
+
+
+def _natural(told: Mapping[str, Any], name: str, limit: int = _LIMIT) -> int:
+    return _bounded(told[name], f"a handle's {name}", limit)
+
+
+def _bounded(value: object, what: str, limit: int = _LIMIT) -> int:
+    if type(value) is not int or not 0 <= value < limit:
+        raise TransportError(f"{what} is a whole number from 0 to {limit - 1}")
+    return value
+
+
+def _name(told: Mapping[str, Any]) -> str:
+    name = told["name"]
+    if not isinstance(name, str) or len(name) > MAX_NAME or not NAME.fullmatch(name):
+        raise TransportError("a handle's name is not that of a segment")
+    return name
+
+
+def _what(told: Mapping[str, Any], nbytes: int) -> tuple[str, tuple[int, ...]]:
+    if "dtype" not in told and "shape" not in told:
+        return "", ()
+    dtype, shape = told.get("dtype"), told.get("shape")
+    if not isinstance(dtype, str) or dtype not in ITEM_SIZE:
+        raise TransportError("a handle's dtype is not one that has a key")
+    if not isinstance(shape, list) or len(shape) > MAX_AXES:
+        raise TransportError(f"a handle's shape is a list of at most {MAX_AXES} numbers")
+    axes = tuple(_bounded(axis, "an axis of a handle's shape") for axis in shape)
+    if prod(axes) * ITEM_SIZE[dtype] != nbytes:
+        raise TransportError("a handle's dtype and shape do not make its nbytes")
+    return dtype, axes
+
+
+def _lease(value: object) -> Grant:
+    told = _fields(value, "a lease", required={"name", "slot", "generation"}, optional=set())
+    slot, generation = _natural(told, "slot", 1 << 32), _natural(told, "generation", 1 << 32)
+    if generation == 0:
+        raise TransportError("a lease's generation is at least 1")
+    return Grant(_name(told), slot, generation)
+
+
+def _digests(value: object, nbytes: int) -> Digests:
+    if not isinstance(value, list) or len(value) > MAX_DIGESTS:
+        raise TransportError(f"a handle's digests are a list of at most {MAX_DIGESTS}")
+    found: Digests = {}
+    for entry in value:
+        if not isinstance(entry, list) or len(entry) != 3:
+            raise TransportError("a handle's digest is [start, nbytes, digest]")
+        start, length = (_bounded(number, "a digest's range") for number in entry[:2])
+        if start + length > nbytes:
+            raise TransportError("a digest's range is not in its handle's")
+        try:
+            digest = Digest.parse(entry[2])
+        except InputError as error:
+            raise TransportError("a handle's digest is not one") from error
+        found[start, length, digest.algorithm] = digest
+    return found

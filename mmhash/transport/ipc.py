@@ -1,0 +1,210 @@
+"""A slice of another process's GPU memory, mapped for this process's own device when it is read.
+
+The handle names no device: the driver's call maps the memory wherever it lies for the device that
+is current here, and peer access does the rest, so that no context is made on the producer's.
+"""
+
+import os
+import threading
+import weakref
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from mmhash.errors import DeviceError, TransportError
+from mmhash.transport import device as gpu
+from mmhash.transport.feature import Feature
+from mmhash.transport.handles import Handle, parse
+from mmhash.transport.ledger import Control, Lease
+from mmhash.transport.segments import is_there
+from mmhash.transport.shared import acknowledge_if_there
+from mmhash.view import DeviceBytes, View, view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+READY_WITHIN = 30.0  # seconds; a producer that is this late is taken for stuck
+
+
+class IpcTensor(Feature["_Memory"]):
+    """A tensor in a FeaturePool of another process, or of this one."""
+
+    @classmethod
+    def open(cls, handle: object, *, device: int | None = None, consumer: int = 0) -> Self:
+        """A feature by its handle; nothing is mapped before its bytes are read.
+
+        `device` is this process's, by default the current one when they are read. `consumer` is
+        this process's number among those that the pool was made for.
+        """
+        return cls(_Memory(parse(handle, "cuda_ipc"), device, consumer))
+
+    def reconstruct(self, device: Any = None) -> "torch.Tensor":
+        """A copy of it, in torch's own memory; the lease may end afterwards."""
+        import torch  # noqa: PLC0415  (a tensor is asked for)
+
+        wanted = torch.device("cuda" if device is None else device)
+        if wanted.type == "cuda":
+            self._memory.settle(wanted.index)
+        with self.borrow() as seen:
+            made = seen.clone() if device is None else seen.to(wanted, copy=True)
+        return made  # noqa: RET504  (the lease is asked once more before)
+
+    @contextmanager
+    def borrow(self) -> "Iterator[torch.Tensor]":
+        """The tensor in place, while the block lasts.
+
+        At its end the current stream is waited for, and if the lease ended before that, whatever
+        was read is worth nothing: a TransportError says so.
+        """
+        import torch  # noqa: PLC0415  (a tensor is asked for)
+
+        address = self._memory.address() + self._start
+        device = torch.device("cuda", self._memory.device)
+        # From a pointer alone torch would look up which device the memory lies on, and go there.
+        storage = torch._C._construct_storage_from_data_pointer(address, device, self.nbytes)
+        flat = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
+        yield flat.view(getattr(torch, self.dtype)).reshape(self.shape)
+        torch.cuda.current_stream(device).synchronize()
+        self._memory.lease.check()
+
+    def __mmhash_view__(self) -> View:
+        memory = self._memory
+        address = memory.address() + self._start
+        where = LeasedBytes(memory.device, address, self.nbytes, cast("torch.Tensor", self))
+        return View(self.kind, self.dtype, self.shape, where)
+
+
+class LeasedBytes(DeviceBytes):
+    """Bytes of a lease: they count only if it still stands when they have been read."""
+
+    __slots__ = ()
+
+    def to_host(self) -> memoryview:
+        """A copy of them."""
+        return view_of(self._feature.reconstruct("cpu")).on_host()
+
+    def confirm(self) -> None:
+        """Raise if the lease ended while they were read."""
+        self._feature._memory.lease.check()
+
+    @property
+    def _feature(self) -> IpcTensor:
+        return cast("IpcTensor", self.owner)
+
+
+class _Memory:
+    """A lease and the mapping that it lies in, for a feature and all its slices."""
+
+    def __init__(self, handle: Handle, device: int | None, consumer: int | None) -> None:
+        assert handle.lease is not None  # noqa: S101  (parse() saw to it)
+        self.handle = handle
+        self.lease = Lease(handle.lease, consumer or 0)
+        self._device = device
+        self._base: int | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        self._mapping: _Mapping | None = None
+        self._acknowledge = None
+        if consumer is not None:  # and not the producer
+            self._acknowledge = weakref.finalize(
+                self, acknowledge_if_there, self.lease, os.getpid()
+            )
+
+    @property
+    def device(self) -> int:
+        if self._device is None:
+            self._device = gpu.current_device()
+        return self._device
+
+    def settle(self, device: int | None) -> None:
+        """Read on `device`, unless it was said or settled before where to."""
+        if self._device is None:
+            self._device = device
+
+    def address(self) -> int:
+        """Where the feature starts, once its copy is there and for as long as its lease stands."""
+        if self._base is None:
+            with self._lock:
+                if self._base is None:
+                    self._base = self._map()
+        if self._closed:
+            raise TransportError("the feature was closed")
+        self.lease.check()
+        return self._base
+
+    def _map(self) -> int:
+        if self._closed:
+            raise TransportError("the feature was closed")
+        self.lease.check()
+        self.lease.check_range(self.handle.offset, self.handle.nbytes)
+        self.lease.wait_ready(READY_WITHIN)
+        self._mapping = mappings.hold(self.lease.control, self.device, self)
+        return self._mapping.base + self.handle.offset
+
+    def close(self) -> None:
+        self._closed = True
+        if self._mapping is not None:
+            self._mapping.users.discard(self)
+        if self._acknowledge is not None:
+            self._acknowledge()
+
+
+def of_producer(handle: Handle, device: int) -> IpcTensor:
+    """The producer's own side of a lease, which acknowledges nothing."""
+    return IpcTensor(_Memory(handle, device, None))
+
+
+class _Mapping:
+    """A pool's memory as one device of this process sees it."""
+
+    def __init__(self, control: Control, device: int, base: int, opened: bool) -> None:
+        self.control = control
+        self.device = device
+        self.base = base
+        self.opened = opened  # not this process's own
+        self.users: weakref.WeakSet[_Memory] = weakref.WeakSet()
+
+
+class _Mappings:
+    """Each pool's memory, mapped once for a device and kept for the next handle."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, int], _Mapping] = {}
+        self.opened = 0  # how often the driver has mapped one
+
+    def hold(self, control: Control, device: int, user: _Memory) -> _Mapping:
+        """The mapping of a pool, which stays while it has users."""
+        with self._lock:
+            found = self._known.get((control.name, device))
+            if found is None:
+                self._drop_stale()
+                try:
+                    base = gpu.open_memory(device, control.memory)
+                except DeviceError as error:
+                    raise TransportError(f"cannot map the producer's memory: {error}") from error
+                self.opened += 1
+                found = self._known[control.name, device] = _Mapping(control, device, base, True)
+            found.users.add(user)
+            return found
+
+    def add_own(self, control: Control, device: int, base: int) -> None:
+        """Know a pool of this process: the driver does not map it twice."""
+        with self._lock:
+            self._known[control.name, device] = _Mapping(control, device, base, False)
+
+    def remove_own(self, control: Control, device: int) -> None:
+        """Forget a pool of this process."""
+        with self._lock:
+            self._known.pop((control.name, device), None)
+
+    def _drop_stale(self) -> None:
+        for key, mapping in list(self._known.items()):
+            if mapping.opened and not mapping.users and not is_there(mapping.control.name):
+                del self._known[key]
+                with suppress(DeviceError):
+                    gpu.close_memory(mapping.device, mapping.base)
+
+
+mappings = _Mappings()

@@ -1,0 +1,142 @@
+"""A tensor in shared memory: one process writes it, the others of the host read it in place."""
+
+import os
+import threading
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from mmhash.errors import DeviceError, InputTypeError, TransportError
+from mmhash.transport.feature import Feature
+from mmhash.transport.handles import Grant, Handle, parse
+from mmhash.transport.ledger import Lease
+from mmhash.transport.segments import Segment, map_private
+from mmhash.view import View, view_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+class SharedTensor(Feature["_Memory"]):
+    """A tensor or plain bytes in shared memory: created by its owner, opened by its readers."""
+
+    @classmethod
+    def create(cls, item: Any) -> Self:
+        """Copy an array, a tensor or bytes; they are there until close(), or this object's end."""
+        segment, handle = lay_down(item)
+        return cls(_Memory(handle, segment=segment))
+
+    @classmethod
+    def open(cls, handle: object, *, consumer: int = 0) -> Self:
+        """A feature by its handle; nothing is mapped before its bytes are read.
+
+        `consumer` is this process's number among those that a pool's lease was made for.
+        """
+        return cls(_Memory(parse(handle, "shm"), consumer=consumer))
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, in place, read-only."""
+        return self._bytes().toreadonly()
+
+    def array(self) -> np.ndarray[Any, Any]:
+        """The tensor, in place, as a read-only numpy array."""
+        if not self.dtype:
+            raise InputTypeError("plain bytes are no array: read them by .view")
+        return np.frombuffer(self.view, _numpy_dtype(self.dtype)).reshape(self.shape)
+
+    def tensor(self) -> "torch.Tensor":
+        """The tensor, in place; what is written to it stays in this process."""
+        import torch  # noqa: PLC0415  (a tensor is asked for)
+
+        if not self.dtype:
+            raise InputTypeError("plain bytes are no tensor: read them by .view")
+        dtype = getattr(torch, self.dtype, None)
+        if dtype is None:
+            raise DeviceError(f"torch {torch.__version__} has no {self.dtype}")
+        if not self.nbytes:
+            return torch.empty(self.shape, dtype=dtype)
+        return torch.frombuffer(self._bytes(), dtype=torch.uint8).view(dtype).reshape(self.shape)
+
+    def reconstruct(self, device: Any = "cpu") -> "torch.Tensor":
+        """A torch tensor of it: on the CPU in place, elsewhere a copy."""
+        return self.tensor().to(device)
+
+    def __mmhash_view__(self) -> View:
+        return View(self.kind, self.dtype, self.shape, self._bytes())
+
+    def _bytes(self) -> memoryview:
+        return self._memory.bytes()[self._start : self._start + self.nbytes]
+
+
+class _Memory:
+    """The segment, mapped once for a feature and all its slices."""
+
+    def __init__(
+        self, handle: Handle, *, segment: Segment | None = None, consumer: int | None = None
+    ) -> None:
+        self.handle = handle
+        self._segment = segment
+        self._mapped: memoryview | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        self._acknowledge = None
+        if handle.lease is not None and consumer is not None:
+            self._acknowledge = weakref.finalize(
+                self, acknowledge_if_there, Lease(handle.lease, consumer), os.getpid()
+            )
+
+    def bytes(self) -> memoryview:
+        with self._lock:
+            if self._closed:
+                raise TransportError("the feature was closed")
+            if self._mapped is None:
+                self._mapped = map_private(self.handle.name, self.handle.offset, self.handle.nbytes)
+            return self._mapped
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._mapped = None  # unmapped when no array or tensor looks at it any more
+        if self._segment is not None:
+            self._segment.close()
+        if self._acknowledge is not None:
+            self._acknowledge()
+
+
+def lay_down(item: Any) -> tuple[Segment, Handle]:
+    """Copy an item into a segment of its own."""
+    view = view_of(item)
+    if view.kind not in {"bytes", "tensor"}:
+        raise InputTypeError(f"shared memory holds a tensor or bytes, no {view.kind}: convert it")
+    content = view.on_host()
+    segment = Segment(len(content))
+    segment.fill(content)
+    return segment, Handle("shm", segment.name, 0, len(content), view.dtype, view.shape, None, {})
+
+
+def of_pool(handle: Handle, lease: Grant) -> SharedTensor:
+    """The producer's side of a tensor that found no room in a pool, which owns the segment."""
+    return SharedTensor(_Memory(handle._replace(lease=lease)))
+
+
+def acknowledge_if_there(lease: Lease, opener: int) -> None:
+    """Acknowledge, unless the pool is gone, or this is a child that the opener forked."""
+    if os.getpid() != opener:
+        return
+    with suppress(TransportError):
+        lease.acknowledge()
+
+
+def _numpy_dtype(name: str) -> "np.dtype[Any]":
+    with suppress(TypeError):
+        return np.dtype(name)
+    try:
+        import ml_dtypes  # noqa: PLC0415  (numpy alone does not know it)
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    except (ImportError, AttributeError, TypeError):
+        raise InputTypeError(f"numpy has no {name} here: read it by .tensor() or .view") from None
+    return found

@@ -1,0 +1,430 @@
+"""Features behind IpcTensor: two processes on one GPU, and on two."""
+
+import gc
+import json
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mmhash
+from mmhash import TransportError
+from mmhash.engines import sglang
+from mmhash.transport import FeaturePool, IpcTensor, SharedTensor, materialize, pending, sweep
+from tests.replay import test_prefix_replay as replayed
+
+pytestmark = pytest.mark.gpu
+
+NOISE = torch.from_numpy(np.random.default_rng(7).integers(0, 256, 96 << 20, dtype=np.uint8))
+MIB = 1 << 20
+
+# A consumer in a process of its own: a line of JSON in, a line out.
+CONSUMER = """
+import json, sys
+import torch, mmhash
+from mmhash.transport import IpcTensor, SharedTensor, ipc
+torch.cuda.set_device(int(sys.argv[1]))
+kept = []
+
+def feature(handle, **options):
+    kind = IpcTensor if handle["transport"] == "cuda_ipc" else SharedTensor
+    return kind.open(handle, **options)
+
+def keys(handle, counts=None, **options):
+    with feature(handle, **options) as whole:
+        parts = mmhash.split(whole, counts=counts) if counts else [whole]
+        return [str(key) for key in mmhash.keys(parts)]
+
+def peak(handle, counts):
+    "What keys() of the parts adds to torch's peak, and how many mappings it opens."
+    torch.cuda.synchronize(); torch.cuda.reset_peak_memory_stats()
+    before, opened = torch.cuda.max_memory_allocated(), ipc.mappings.opened
+    keys(handle, counts)
+    return [torch.cuda.max_memory_allocated() - before, ipc.mappings.opened - opened]
+
+def hold(handle):
+    kept.append(feature(handle))
+    return [str(mmhash.key(kept[-1]))]
+
+def again():
+    return [str(mmhash.key(kept[-1]))]
+
+def reconstruct(handle):
+    with feature(handle) as whole:
+        made = whole.reconstruct()
+    return [str(made.device), str(mmhash.key(made.cpu()))]
+
+def start():
+    torch.zeros(1, device="cuda"); mmhash.key(torch.ones(5, device="cuda"))
+    return None
+
+def active(device):
+    "Whether this process has made the device's primary context."
+    import ctypes
+    flags, state = ctypes.c_uint(), ctypes.c_int()
+    assert not ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(state))
+    return state.value
+
+def mappings():
+    return len(ipc.mappings._known)
+
+for line in sys.stdin:
+    name, *arguments = json.loads(line)
+    try:
+        told = [True, globals()[name](*arguments)]
+    except Exception as error:
+        told = [False, f"{type(error).__name__}: {error}"]
+    print(json.dumps(told), flush=True)
+"""
+
+# A producer in a process of its own, to be killed.
+PRODUCER = """
+import json, sys, torch, mmhash
+from mmhash.transport import FeaturePool
+pool = FeaturePool(0, workers=16)
+values = torch.arange(1 << 22, dtype=torch.int32, device="cuda")
+leased = [pool.lease(values), pool.lease(values + 1)]
+print(json.dumps([[one.handle() for one in leased], str(mmhash.key(values)), str(mmhash.key(values + 1))]), flush=True)
+sys.stdin.read()
+"""
+
+
+class Consumer:
+    def __init__(self, device: int = 0) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CONSUMER, str(device)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+
+    def ask(self, *what: Any) -> Any:
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+        worked, told = json.loads(self.process.stdout.readline())
+        if not worked:
+            raise RuntimeError(told)
+        return told
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def consumer() -> Iterator[Consumer]:
+    made = Consumer()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def make_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FeaturePool]]:
+    made = []
+
+    def make(mib: int = 128, **options: Any) -> FeaturePool:
+        monkeypatch.setenv("MMHASH_POOL_MB", str(mib))
+        made.append(FeaturePool(0, **options))
+        return made[-1]
+
+    yield make
+    for pool in made:
+        pool.close()
+
+
+def texts(keys: list[mmhash.Digest]) -> list[str]:
+    return [str(key) for key in keys]
+
+
+@pytest.mark.parametrize("version", ["0.5.8", "0.5.22", "0.5.23"])
+def test_the_prefix_replay(consumer: Consumer, make_pool: Any, version: str) -> None:
+    pool = make_pool()
+
+    def behind_ipc(images: list[torch.Tensor]) -> list[Any]:
+        leased = pool.lease(torch.concat(images).cuda())
+        counts = [len(image) for image in images]
+        return [mmhash.Digest.parse(key) for key in consumer.ask("keys", leased.handle(), counts)]
+
+    found = replayed.replay(behind_ipc, version)
+    assert found == [(4128, 0), (4128, 4096), (32, 4096), (32, 8192)]
+    assert found == replayed.replay(replayed.separate, version)
+    assert sglang.hash_feature(replayed.A) is not None
+
+
+def test_the_copy_follows_the_stream(consumer: Consumer, make_pool: Any) -> None:
+    pool = make_pool()
+    values = NOISE[: 8 * MIB].cuda()
+    expected = texts([mmhash.key(NOISE[: 8 * MIB])])
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        late = torch.zeros_like(values)
+        torch.cuda._sleep(200_000_000)  # about 0.1 s
+        late.copy_(values)
+        leased = pool.lease(late)
+        assert not torch.cuda.current_stream().query()  # nothing was waited for
+        del late
+    assert consumer.ask("keys", leased.handle()) == expected
+
+
+def test_64_items_behind_one_handle(make_pool: Any) -> None:
+    consumer = Consumer()
+    pool = make_pool()
+    bundle = NOISE.view(torch.bfloat16).reshape(64 * 768, 1024)[: 64 * 512]
+    counts = [512] * 64
+    leased = pool.lease(bundle.cuda())
+    local = texts(mmhash.keys(mmhash.split(bundle, counts=counts)))
+    consumer.ask("start")
+    assert consumer.ask("peak", leased.handle(), counts) == [0, 1]
+    leased = pool.lease(bundle.cuda())
+    assert consumer.ask("peak", leased.handle(), counts) == [0, 0]
+    leased = pool.lease(bundle.cuda())
+    assert consumer.ask("keys", leased.handle(), counts) == local
+    assert texts(mmhash.keys(mmhash.split(pool.lease(bundle.cuda()), counts=counts))) == local
+    consumer.end()
+
+
+def test_a_carried_digest_opens_nothing(make_pool: Any) -> None:
+    values = NOISE[:MIB].cuda()
+    pool = make_pool()
+    leased = pool.lease(values)
+    leased.carry(mmhash.digest(values))
+    handle = leased.handle()
+    pool.close()
+    assert mmhash.key(IpcTensor.open(handle)) == mmhash.key(values)
+
+
+def test_reconstruct_borrow_and_materialize(consumer: Consumer, make_pool: Any) -> None:
+    pool = make_pool(timeout=600)
+    values = NOISE[: 6 * MIB].view(torch.bfloat16).reshape(3, 1024, 1024).cuda()
+    leased = pool.lease(values)
+    device, key = consumer.ask("reconstruct", leased[1:].handle())
+    assert (device, key) == ("cuda:0", str(mmhash.key(values[1:])))
+    whole = pool.lease(values)
+    with whole.borrow() as seen:
+        assert seen.shape == values.shape
+        assert torch.equal(seen.view(torch.int16), values.view(torch.int16))
+    held = {"images": [whole[:1], values]}
+    assert pending(held)
+    made = materialize(held, lambda: "cuda:0")
+    assert not pending(made)
+    assert torch.equal(made["images"][0].view(torch.int16), values[:1].view(torch.int16))
+    assert torch.equal(
+        whole[2:].reconstruct("cpu").view(torch.int16), values[2:].cpu().view(torch.int16)
+    )
+
+
+def test_a_pool_that_is_full_lends_host_memory_and_says_so_once(
+    consumer: Consumer, make_pool: Any
+) -> None:
+    pool = make_pool(4)
+    values = NOISE[: 3 * MIB].cuda()
+    first = pool.lease(values)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        spilled = [pool.lease(values), pool.lease(values)]
+    assert ["MMHASH_POOL_MB" in str(warning.message) for warning in told] == [True]
+    assert all(isinstance(one, SharedTensor) for one in spilled)
+    handles = [one.handle() for one in spilled]
+    del spilled
+    gc.collect()
+    for handle in (*handles, first.handle()):
+        assert consumer.ask("keys", handle) == [str(mmhash.key(values))]
+    again = pool.lease(values)  # which takes back what was acknowledged
+    assert isinstance(again, IpcTensor)
+    assert not any((Path("/dev/shm") / handle["name"]).exists() for handle in handles)
+
+
+def test_a_late_reader_gets_an_error_and_no_bytes(consumer: Consumer, make_pool: Any) -> None:
+    pool = make_pool(4, timeout=0.05)
+    values, others = NOISE[: 3 * MIB].cuda(), NOISE[MIB : 4 * MIB].cuda()
+    handle = pool.lease(values).handle()
+    assert consumer.ask("hold", handle) == [str(mmhash.key(values))]
+    reader = IpcTensor.open(handle)
+    assert mmhash.key(reader) == mmhash.key(values)
+    time.sleep(0.1)
+    with pytest.raises(TransportError, match="lease is over"), reader.borrow():
+        assert isinstance(pool.lease(others), IpcTensor)
+    with pytest.raises(TransportError, match="lease is over"):
+        mmhash.key(reader)
+    with pytest.raises(RuntimeError, match="TransportError: the lease is over"):
+        consumer.ask("again")
+    with pytest.raises(RuntimeError, match="TransportError: the lease is over"):
+        consumer.ask("reconstruct", handle)
+
+
+def test_what_is_read_while_the_lease_ends_is_not_believed(
+    make_pool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mmhash import hashing
+
+    pool = make_pool(4, timeout=0.0)
+    values = NOISE[: 3 * MIB].cuda()
+    reader = IpcTensor.open(pool.lease(values).handle())
+    mmhash.key(reader)
+    launch = hashing.cuda.hash_segments
+
+    def then_lose(*arguments: Any, **options: Any) -> Any:
+        flight = launch(*arguments, **options)
+        torch.cuda.synchronize()
+        assert isinstance(pool.lease(values), IpcTensor)
+        torch.cuda.synchronize()
+        return flight
+
+    monkeypatch.setattr(hashing.cuda, "hash_segments", then_lose)
+    for call in (mmhash.key, mmhash.digest):
+        reader = IpcTensor.open(pool.lease(values).handle())
+        with pytest.raises(TransportError, match="lease is over"):
+            call(reader)
+
+
+def test_a_consumer_killed_before_it_acknowledges(make_pool: Any) -> None:
+    pool = make_pool(4, timeout=0.05)
+    values = NOISE[: 3 * MIB].cuda()
+    consumer = Consumer()
+    consumer.ask("hold", pool.lease(values).handle())
+    consumer.process.kill()
+    consumer.end()
+    time.sleep(0.1)
+    assert isinstance(pool.lease(values), IpcTensor)
+
+
+def test_two_consumers_each_have_a_word(make_pool: Any) -> None:
+    pool = make_pool(4, consumers=2)
+    values = NOISE[: 3 * MIB].cuda()
+    handle = pool.lease(values).handle()
+    with IpcTensor.open(handle) as first:
+        mmhash.key(first)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert isinstance(pool.lease(values), SharedTensor)
+    second = IpcTensor.open(handle, consumer=1)
+    assert mmhash.key(second) == mmhash.key(values)
+    for _ in range(2):
+        second.close()
+    with pytest.raises(TransportError, match="closed"):
+        mmhash.key(second)
+    assert isinstance(pool.lease(values), IpcTensor)
+
+
+def test_a_producer_killed_while_it_is_read() -> None:
+    producer = subprocess.Popen(
+        [sys.executable, "-c", PRODUCER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    handles, key, second_key = json.loads(producer.stdout.readline())
+    consumer = Consumer()
+    assert consumer.ask("hold", handles[0]) == [key]
+    producer.kill()
+    producer.wait()
+    producer.stdin.close()
+    producer.stdout.close()
+    # What is mapped stays; its neighbour in the same mapping was copied and is whole.
+    assert consumer.ask("again") == [key]
+    assert consumer.ask("keys", handles[1]) == [second_key]
+    late = Consumer()
+    with pytest.raises(RuntimeError, match="TransportError"):
+        late.ask("keys", handles[0])
+    assert handles[0]["lease"]["name"] in sweep()
+    with pytest.raises(RuntimeError, match=r"TransportError: segment .* is gone"):
+        late.ask("keys", handles[1] | {"lease": handles[1]["lease"] | {"slot": 0}})
+    consumer.end()
+    late.end()
+
+
+def test_a_stale_mapping_is_dropped(make_pool: Any) -> None:
+    consumer = Consumer()
+    values = NOISE[:MIB].cuda()
+    for _ in range(3):
+        pool = make_pool(4)
+        consumer.ask("keys", pool.lease(values).handle())
+        pool.close()
+        assert consumer.ask("mappings") == 1
+    consumer.end()
+
+
+def test_a_forged_range_is_refused(consumer: Consumer, make_pool: Any) -> None:
+    pool = make_pool(4)
+    leased = pool.lease(NOISE[:MIB].cuda())
+    good = leased.handle()
+    lease = good["lease"]
+    for forged in [
+        good | {"offset": MIB},
+        good | {"nbytes": 2 * MIB, "shape": [2 * MIB]},
+        good | {"lease": lease | {"generation": lease["generation"] + 1}},
+        good | {"lease": lease | {"slot": 7}},
+        good | {"lease": lease | {"slot": 5000}},
+    ]:
+        with pytest.raises(RuntimeError, match="TransportError"):
+            consumer.ask("keys", forged)
+    assert consumer.ask("keys", good) == [str(mmhash.key(NOISE[:MIB]))]
+
+
+def test_ten_thousand_leases_leave_nothing(make_pool: Any) -> None:
+    pool = make_pool(4)
+    values = NOISE[: MIB // 4].cuda()
+    IpcTensor.open(pool.lease(values).handle()).close()
+    torch.cuda.synchronize()
+    gc.collect()
+    free, files = torch.cuda.mem_get_info()[0], len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(10_000):
+        IpcTensor.open(pool.lease(values).handle()).close()
+        if pool._ledger.leased > 3 * MIB:
+            torch.cuda.current_stream().synchronize()
+    torch.cuda.synchronize()
+    pool._ledger.collect()
+    assert (pool._ledger.leased, pool._ledger.leases) == (0, 0)
+    assert torch.cuda.mem_get_info()[0] == free
+    assert len(list(Path("/proc/self/fd").iterdir())) == files
+
+
+two_gpus = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.device_count() < 2, reason="needs two GPUs"
+)
+
+
+def memory_on_first() -> dict[str, str]:
+    """MiB on GPU 0 by process, as the driver says."""
+    told = subprocess.check_output(
+        ["nvidia-smi", "-i", "0", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"],
+        text=True,
+    )
+    return dict(line.split(", ") for line in told.splitlines() if ", " in line)
+
+
+@two_gpus
+def test_a_consumer_on_another_gpu_has_no_context_on_the_producers(make_pool: Any) -> None:
+    pool = make_pool()
+    values = NOISE[: 20 * MIB].view(torch.bfloat16).reshape(10, -1).cuda(0)
+    key, parts = str(mmhash.key(values)), texts(mmhash.keys([values[:4], values[4:]]))
+    consumer = Consumer(1)
+    consumer.ask("start")
+    pool.lease(values)
+    torch.cuda.synchronize()
+    used, free = memory_on_first(), torch.cuda.mem_get_info(0)[0]
+    assert consumer.ask("active", 0) == 0
+    assert consumer.ask("keys", pool.lease(values).handle(), [4, 6]) == parts
+    assert consumer.ask("reconstruct", pool.lease(values).handle()) == ["cuda:1", key]
+    assert consumer.ask("hold", pool.lease(values).handle()) == [key]
+    after, free_after = memory_on_first(), torch.cuda.mem_get_info(0)[0]
+    print(f"\nGPU 0 by process before {used} after {after}; the consumer is {consumer.process.pid}")
+    print(f"GPU 0 free before {free / MIB:.1f} MiB, after {free_after / MIB:.1f} MiB")
+    assert consumer.ask("active", 0) == 0
+    assert consumer.ask("active", 1) == 1
+    assert str(consumer.process.pid) not in after
+    assert free_after == free
+    assert sum(int(text.split()[0]) for text in after.values() if text[0].isdigit()) == sum(
+        int(text.split()[0]) for text in used.values() if text[0].isdigit()
+    )
+    consumer.end()

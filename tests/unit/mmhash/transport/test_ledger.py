@@ -1,0 +1,302 @@
+"""The ledger of a pool: every byte comes back, and no lease is taken for another."""
+
+import gc
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mmhash import InputValueError, TransportError
+from mmhash.transport import SharedTensor
+from mmhash.transport.handles import Grant
+from mmhash.transport.ledger import ALIGNMENT, Lease, Ledger
+from mmhash.transport.segments import DIRECTORY, Segment
+
+KIB = 1024
+CONSUMER = """
+import json, sys
+from mmhash.transport.handles import Grant
+from mmhash.transport.ledger import Lease
+for line in sys.stdin:
+    do, grant, consumer = json.loads(line)
+    lease = Lease(Grant(*grant), consumer)
+    lease.check()
+    if do == "acknowledge":
+        lease.acknowledge()
+    print("done", flush=True)
+"""
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(clock: Clock) -> Iterator[Ledger]:
+    made = Ledger(64 * KIB, consumers=2, timeout=10, slots=100, clock=clock)
+    yield made
+    made.close()
+
+
+def copied(ledger: Ledger, grant: Grant) -> None:
+    """What the device does when the copy is done."""
+    ledger.control.words[ledger.control.ready_at(grant.slot) // 4] = grant.generation
+
+
+def grant(ledger: Ledger, nbytes: int = 40 * KIB) -> Grant:
+    granted = ledger.grant(nbytes)
+    assert granted is not None
+    copied(ledger, granted[0])
+    return granted[0]
+
+
+def test_a_slice_returns_when_all_have_acknowledged(ledger: Ledger) -> None:
+    first = grant(ledger)
+    assert ledger.grant(40 * KIB) is None
+    Lease(first, 0).acknowledge()
+    Lease(first, 0).acknowledge()  # twice is once
+    assert ledger.grant(40 * KIB) is None
+    Lease(first, 1).acknowledge()
+    second = grant(ledger)
+    assert second.generation != first.generation
+    with pytest.raises(TransportError, match="lease is over"):
+        Lease(first, 0).check()
+    Lease(second, 0).check()
+
+
+def test_a_lease_nobody_acknowledges_is_taken_back_in_time(ledger: Ledger, clock: Clock) -> None:
+    lost = grant(ledger)
+    reader = Lease(lost, 0)
+    reader.check()
+    clock.now = 9
+    assert ledger.grant(40 * KIB) is None
+    clock.now = 11
+    assert grant(ledger)
+    with pytest.raises(TransportError, match="lease is over"):
+        reader.check()
+
+
+def test_a_late_acknowledgement_means_nothing(ledger: Ledger, clock: Clock) -> None:
+    late = Lease(grant(ledger), 0)
+    late.check()
+    clock.now = 11
+    second = grant(ledger)
+    Lease(second, 0).acknowledge()
+    late.acknowledge()
+    Lease(second, 1).acknowledge()
+    ledger.collect()
+    assert ledger.leased == 0
+
+
+def test_a_slice_is_not_taken_back_before_its_copy_is_done(ledger: Ledger, clock: Clock) -> None:
+    granted = ledger.grant(40 * KIB)
+    assert granted is not None
+    for consumer in range(2):
+        Lease(granted[0], consumer).acknowledge()
+    clock.now = 99
+    assert ledger.grant(40 * KIB) is None
+    copied(ledger, granted[0])
+    assert ledger.grant(40 * KIB) is not None
+
+
+def test_ready_is_waited_for_and_no_longer(ledger: Ledger) -> None:
+    (given, _) = ledger.grant(KIB) or pytest.fail("no room")
+    lease = Lease(given, 0)
+    with pytest.raises(TransportError, match="not done within"):
+        lease.wait_ready(0.01)
+    copied(ledger, given)
+    lease.wait_ready(0)
+    ledger.close()
+    with pytest.raises(TransportError, match="lease is over"):
+        lease.check()
+
+
+def test_a_dead_producer_is_not_waited_for() -> None:
+    program = (
+        "from mmhash.transport.ledger import Ledger; l = Ledger(1024); import json;"
+        "print(json.dumps(l.grant(8)[0]), flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        given = Grant(*json.loads(owner.stdout.readline()))
+        lease = Lease(given, 0)
+        lease.check()
+        owner.kill()
+    with pytest.raises(TransportError, match="producer is gone"):
+        lease.wait_ready(60)
+    (DIRECTORY / given.name).unlink()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_consumer_in_another_process(ledger: Ledger, clock: Clock, killed: bool) -> None:
+    given = grant(ledger)
+    Lease(given, 1).acknowledge()
+    with subprocess.Popen(
+        [sys.executable, "-c", CONSUMER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+
+        def ask(do: str) -> None:
+            child.stdin.write(json.dumps([do, given, 0]) + "\n")
+            child.stdin.flush()
+            assert child.stdout.readline() == "done\n"
+
+        ask("look")
+        if killed:  # between lease and acknowledgement
+            child.kill()
+        else:
+            ask("acknowledge")
+    ledger.collect()
+    assert (ledger.leased > 0) == killed
+    clock.now = 11
+    ledger.collect()
+    assert ledger.leased == 0
+    assert ledger.grant(64 * KIB) is not None
+
+
+def test_what_is_kept_elsewhere_takes_no_room_and_is_closed(ledger: Ledger) -> None:
+    grant(ledger, 64 * KIB)
+    segment = Segment(10)
+    given, _ = ledger.grant(10, segment) or pytest.fail("no slot")
+    Lease(given, 0).wait_ready(0)
+    for consumer in range(2):
+        assert (DIRECTORY / segment.name).exists()
+        Lease(given, consumer).acknowledge()
+        ledger.collect()
+    assert not (DIRECTORY / segment.name).exists()
+
+
+def test_random_leases_never_overlap_and_all_comes_back(ledger: Ledger, clock: Clock) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    held: dict[Grant, range] = {}
+    for _ in range(3000):
+        clock.now += 0.003
+        if held and chance.random() < 0.5:
+            done = chance.choice(list(held))
+            for consumer in range(2):
+                Lease(done, consumer).acknowledge()
+            del held[done]
+            ledger.collect()
+        size = chance.choice([0, 1, 511, 512, 513, 7000, 20_000])
+        given = ledger.grant(size)
+        if given is not None:
+            copied(ledger, given[0])
+            place = range(given[1], given[1] + max(size, 1))
+            assert place.stop <= 64 * KIB
+            assert place.start % ALIGNMENT == 0
+            assert all(
+                place.stop <= other.start or other.stop <= place.start for other in held.values()
+            )
+            held[given[0]] = place
+        for lease in held:
+            Lease(lease, 0).check()
+    clock.now += 11
+    ledger.collect()
+    assert (ledger.leased, ledger.leases) == (0, 0)
+    assert ledger.grant(64 * KIB) is not None
+
+
+def test_ten_thousand_leases_leave_nothing(ledger: Ledger) -> None:
+    gc.collect()
+    before = len(list(Path("/proc/self/fd").iterdir())), len(list(DIRECTORY.glob("mmhash-*")))
+    for _ in range(10_000):
+        given = grant(ledger, 50 * KIB)
+        for consumer in range(2):
+            Lease(given, consumer).acknowledge()
+    ledger.collect()
+    assert ledger.leased == 0
+    assert before == (
+        len(list(Path("/proc/self/fd").iterdir())),
+        len(list(DIRECTORY.glob("mmhash-*"))),
+    )
+
+
+def test_slots_run_out_like_room(ledger: Ledger) -> None:
+    assert sum(ledger.grant(1) is not None for _ in range(200)) == 100
+
+
+def test_a_forged_lease_is_refused(ledger: Ledger) -> None:
+    given = grant(ledger)
+    start, length = 0, 40 * KIB
+    Lease(given, 0).check_range(start, length)
+    for offset, nbytes in [(start, length + 1), (1, length), (length, 1), (1 << 62, 1)]:
+        with pytest.raises(TransportError, match="do not lie in"):
+            Lease(given, 0).check_range(offset, nbytes)
+    forged: list[tuple[Any, int]] = [
+        (given._replace(slot=100), 0),
+        (given._replace(slot=given.slot - 1), 0),
+        (given._replace(generation=given.generation + 1), 0),
+        (given._replace(name=given.name[:-1] + "g"), 0),
+        (given, 2),
+        (given, -1),
+    ]
+    for lease, consumer in forged:
+        with pytest.raises(TransportError):
+            Lease(lease, consumer).check()
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"mmhpool1", b"mmhpool1" + b"\xff" * 200, b"mmhpool2" + bytes(200)]
+)
+def test_a_segment_that_is_no_ledger_is_refused(head: bytes) -> None:
+    segment = Segment(4096)
+    segment.fill(memoryview(head))
+    with pytest.raises(TransportError, match="no ledger"):
+        Lease(Grant(segment.name, 0, 1), 0).check()
+    large = Segment(8 << 20)
+    with pytest.raises(TransportError, match="at most"):
+        Lease(Grant(large.name, 0, 1), 0).check()
+
+
+@pytest.mark.parametrize("consumers", [0, 65])
+def test_consumers_are_bounded(consumers: int) -> None:
+    with pytest.raises(InputValueError, match="1 to 64"):
+        Ledger(KIB, consumers=consumers)
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_closing_or_forgetting_acknowledges_but_not_in_a_forked_child(forget: bool) -> None:
+    ledger = Ledger(0)
+    segment = Segment(4)
+    segment.fill(memoryview(b"lent"))
+    given, _ = ledger.grant(4, segment) or pytest.fail("no slot")
+    told = {"name": segment.name, "offset": 0, "nbytes": 4, "lease": given._asdict()}
+    feature = SharedTensor.open(told)
+    assert bytes(feature.view) == b"lent"
+    child = os.fork()
+    if child == 0:
+        feature.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    ledger.collect()
+    assert ledger.leases == 1
+    if forget:
+        del feature
+    else:
+        feature.close()
+    ledger.collect()
+    assert ledger.leases == 0
+    assert not (DIRECTORY / segment.name).exists()
+    ledger.close()
+
+
+def test_a_handle_that_only_a_dead_pool_lent_can_still_be_closed() -> None:
+    told = {"name": "mmhash-1-1-" + "0" * 16, "offset": 0, "nbytes": 4}
+    lease = {"name": "mmhash-1-2-" + "0" * 16, "slot": 0, "generation": 1}
+    SharedTensor.open(told | {"lease": lease}).close()

@@ -1,0 +1,157 @@
+"""Segments: whole or not there, opened with suspicion, swept when their owner is dead."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mmhash import TransportError
+from mmhash.cli.app import app
+from mmhash.transport import segments, sweep
+from mmhash.transport.segments import DIRECTORY, Segment, map_private
+
+RANDOM = "00112233aabbccdd"
+OWNER = "from mmhash.transport import SharedTensor as S; s = S.create(b'left behind'); print(s.handle()['name'], flush=True); input()"
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def ours() -> set[str]:
+    return {path.name for path in DIRECTORY.glob("mmhash-*")}
+
+
+@pytest.fixture
+def orphan() -> Iterator[str]:
+    """A segment whose owner was killed."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        name = owner.stdout.readline().strip()
+        assert name not in sweep()  # he lives
+        owner.kill()
+    yield name
+    (DIRECTORY / name).unlink(missing_ok=True)
+
+
+def test_bytes_are_seen_at_any_offset() -> None:
+    segment = Segment(10_000)
+    content = bytes(i % 251 for i in range(10_000))
+    segment.fill(memoryview(content))
+    for offset, nbytes in [(0, 10_000), (1, 9_999), (4096, 0), (5000, 5000), (4095, 2)]:
+        assert map_private(segment.name, offset, nbytes) == content[offset : offset + nbytes]
+    segment.close()
+
+
+def test_a_segment_is_private_to_its_user() -> None:
+    segment = Segment(1)
+    assert (DIRECTORY / segment.name).stat().st_mode & 0o777 == 0o600
+    segment.close()
+
+
+def test_closing_twice_and_forgetting_remove_it() -> None:
+    before, open_before = ours(), descriptors()
+    segment = Segment(5)
+    segment.close()
+    segment.close()
+    Segment(5)
+    assert ours() == before
+    assert descriptors() == open_before
+
+
+def test_a_forked_child_removes_nothing() -> None:
+    segment = Segment(5)
+    child = os.fork()
+    if child == 0:
+        segment.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert segment.name in ours()
+    segment.close()
+
+
+def test_no_room_is_an_error_and_leaves_nothing() -> None:
+    before = ours()
+    with pytest.raises(TransportError, match="no room for"):
+        Segment(1 << 60)
+    assert ours() == before
+
+
+def test_what_is_not_a_plain_file_of_ours_is_refused(tmp_path: Path) -> None:
+    name = f"mmhash-1-1-{RANDOM}"
+    path = DIRECTORY / name
+    target = tmp_path / "target"
+    target.write_bytes(bytes(100))
+    makers = {
+        "cannot open": lambda: path.symlink_to(target),
+        "not a regular file": lambda: os.mkfifo(path),
+        "has 3 bytes, and its handle speaks of 100": lambda: path.write_bytes(b"abc"),
+        "belongs to another user": lambda: (
+            path.write_bytes(bytes(100)),
+            os.chown(path, 12345, -1),
+        ),
+    }
+    for told, make in makers.items():
+        if told.startswith("belongs") and os.geteuid() != 0:
+            continue
+        before = descriptors()
+        make()
+        try:
+            # Root is trusted, and so is who this process is: nobody else.
+            with pytest.raises(TransportError, match=told):
+                map_private(name, 0, 100)
+        finally:
+            path.unlink()
+        assert descriptors() == before
+    with pytest.raises(TransportError, match="is gone"):
+        map_private(name, 0, 100)
+
+
+def test_sweep_removes_an_orphan_once(orphan: str) -> None:
+    mine = Segment(1)
+    swept = sweep()
+    assert orphan in swept
+    assert mine.name not in swept
+    assert orphan not in ours()
+    assert orphan not in sweep()
+    mine.close()
+
+
+def test_the_command_sweeps(orphan: str) -> None:
+    done = CliRunner().invoke(app, ["env", "--sweep"])
+    assert done.exit_code == 0
+    assert f"removed {orphan}\n" in done.stdout
+    assert orphan not in ours()
+
+
+def test_a_process_id_that_is_used_again_does_not_protect_an_orphan() -> None:
+    name = f"mmhash-{os.getpid()}-1-{RANDOM}"  # this process was started later
+    (DIRECTORY / name).touch()
+    assert name in sweep()
+
+
+def test_a_lock_protects_what_belongs_to_another_namespace() -> None:
+    name = f"mmhash-4194304-1-{RANDOM}"  # no such process
+    with (DIRECTORY / name).open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert name not in sweep()
+        assert segments.is_there(name)
+    assert name in sweep()
+
+
+def test_sweep_leaves_what_is_not_named_so() -> None:
+    paths = [
+        DIRECTORY / name for name in ("mmhash-x", f"mmhash-1-1-{RANDOM}.bak", f"a-1-1-{RANDOM}")
+    ]
+    for path in paths:
+        path.touch()
+    sweep()
+    for path in paths:
+        path.unlink()
