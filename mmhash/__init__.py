@@ -37,8 +37,17 @@ __all__ = [
 ]
 
 
+# Imported when first asked for: a plain hash needs none of them, and they take longer than it does.
+_LATER = {
+    "AsyncHasher": "mmhash.executor",
+    "LazyKey": "mmhash.executor",
+    "engines": "mmhash.engines",
+    "transport": "mmhash.transport",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Import `mmhash.engines` when it is first asked for: it takes half as long as all the rest."""
-    if name == "engines":
-        return import_module("mmhash.engines")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(_LATER[name])
+    return module if module.__name__.endswith(f".{name}") else getattr(module, name)

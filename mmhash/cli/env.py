@@ -3,11 +3,16 @@
 import platform
 from collections.abc import Iterator
 from importlib.metadata import version
+from typing import Annotated
+
+import typer
 
 from mmhash import __version__
 from mmhash.cli.report import reason, say
 from mmhash.cpu import cpu_count
+from mmhash.cuda import why_unavailable
 from mmhash.framing import SPEC_VERSION
+from mmhash.transport.segments import sweep as remove_orphans
 
 PACKAGES = (
     "numpy",
@@ -26,8 +31,16 @@ PACKAGES = (
 )
 
 
-def print_env() -> None:
+def print_env(
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Remove shared memory whose owner is dead, instead.")
+    ] = False,
+) -> None:
     """Print versions, cores and GPUs, a line each."""
+    if sweep:
+        for name in remove_orphans():
+            say(f"removed {name}")
+        return
     for name, value in _facts():
         say(f"{name + ':':<12} {value}")
 
@@ -40,7 +53,14 @@ def _facts() -> Iterator[tuple[str, str]]:
     for package in PACKAGES:
         yield package, _version_of(package)
     yield "cpu cores", str(cpu_count())
-    yield from _gpus()  # last: it is slow, and a broken driver may end the process
+    yield from _gpus()  # late: it is slow, and a broken driver may end the process
+    yield from _rates()
+
+
+def _rates() -> Iterator[tuple[str, str]]:
+    from mmhash.executor.placement import facts  # noqa: PLC0415  (brings asyncio along)
+
+    return facts()
 
 
 def _version_of(package: str) -> str:
@@ -64,4 +84,6 @@ def _gpus() -> Iterator[tuple[str, str]]:
         yield "gpus", f"none ({reason(error)})"
         return
     for index, device in enumerate(devices):
-        yield f"gpu {index}", f"{device.name}, {device.total_memory / 2**30:.1f} GiB"
+        told = f"{device.name}, {device.total_memory / 2**30:.1f} GiB"
+        why = why_unavailable(index)
+        yield f"gpu {index}", f"{told}, {'hashes what lies on it' if why is None else why}"

@@ -29,6 +29,7 @@ from mmhash.engines.sglang.pages import (
     namespaced_event_id,
     page_keys,
 )
+from mmhash.engines.sglang.precompute import precompute
 from mmhash.engines.sglang.releases import LATEST, RELEASES
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "page_keys",
     "parse_content_hash",
     "parse_mm_hash",
+    "precompute",
     "side_by_side",
     "split_bundle",
     "translate_pads",

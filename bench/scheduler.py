@@ -1,0 +1,446 @@
+"""Where may a server hash its images: in the scheduler, on the tokenizer's loop, beside it?
+
+Three processes, as in SGLang: clients connect to a tokenizer, an asyncio server whose features lie
+in shared memory; a scheduler maps them and runs a loop of steps. A step lasts as long as the GPU
+would take: the scheduler sleeps through it. Whoever hashes reads all bytes of every request: each
+has a buffer that no other request has at that time, so nothing is shared or known already.
+
+`python -m bench.scheduler` is a quick run, `--full` the one that the docs quote, `--plot` draws it.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import itertools
+import multiprocessing as mp
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import mmhash
+from bench.measure import RESULTS, keep
+from mmhash.executor import AsyncHasher
+
+# Steps that a request takes until it has its answer.
+STEPS = 32
+BURSTS = 5
+
+MODES = {
+    "none": "no hash at all",
+    "scheduler sha256": "in the scheduler, as SGLang's CPU path",
+    "loop sha256": "sha256 on the tokenizer's loop",
+    "loop mmhash": "mmhash.key on the tokenizer's loop",
+    "executor sha256": "SGLang 0.5.23's own executor: two threads",
+    "AsyncHasher": "mmhash.AsyncHasher",
+}
+
+
+Feature = np.ndarray[Any, Any]
+
+
+class Load(NamedTuple):
+    """What is asked of the server."""
+
+    requests: int
+    concurrency: int
+    nbytes: int
+    step: float
+
+
+class Figures(NamedTuple):
+    """What a mode gave, in requests a second, milliseconds and MiB."""
+
+    mode: str
+    round: int
+    requests_per_second: float
+    first_step_p50: float
+    first_step_p99: float
+    step_p99: float
+    accept_p99: float
+    longest_stall: float
+    burst_stall: float  # all features at once, no clients
+    memory_above_payloads: float
+
+
+def percentile(values: list[float], part: float) -> float:
+    """The value that this part of all does not exceed."""
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
+def mapped(memory: SharedMemory, load: Load) -> Feature:
+    """A feature where it lies, each page touched: from now on it costs no fault and no memory."""
+    feature = np.ndarray(load.nbytes, np.uint8, memory.buf)
+    feature[:: resource.getpagesize()].max()
+    return feature
+
+
+def sha256(feature: Feature) -> bytes:
+    """SGLang's hash of a feature on the CPU."""
+    return hashlib.sha256(feature.data).digest()[:8]
+
+
+def scheduler(buffers: list[str], load: Load, pipe: Connection, *, hashes: bool) -> None:
+    """Run steps until the tokenizer hangs up, then send how long each took."""
+    shared = [SharedMemory(name) for name in buffers]
+    features = [mapped(one, load) for one in shared]
+    running: dict[int, int] = {}
+    taken: list[float] = []
+    pipe.send(None)  # ready
+    stop = False
+    last = time.perf_counter()
+    while not stop:
+        while pipe.poll():
+            message = pipe.recv()
+            if message is None:
+                stop = True
+                break
+            number, buffer, key = message
+            if key is None and hashes:
+                sha256(features[buffer])
+            running[number] = 0
+        time.sleep(load.step)
+        first, done = [], []
+        for number, steps in running.items():
+            running[number] = steps + 1
+            if steps == 0:
+                first.append(number)
+            if steps == STEPS - 1:
+                done.append(number)
+        for number in done:
+            del running[number]
+        if first or done:
+            pipe.send((first, done))
+        now = time.perf_counter()
+        if running or done:
+            taken.append(now - last)
+        last = now
+    pipe.send(taken)
+    del features
+    for one in shared:
+        one.close()
+
+
+Hash = Callable[[Feature], Awaitable[bytes | None]]
+
+
+def hash_of(mode: str, hasher: AsyncHasher, pool: ThreadPoolExecutor) -> Hash:
+    """How the tokenizer hashes a feature in a mode."""
+    slots = asyncio.Semaphore(2)
+
+    async def nothing(_: Feature) -> None:
+        return None
+
+    async def loop_sha256(feature: Feature) -> bytes:
+        return sha256(feature)
+
+    async def loop_mmhash(feature: Feature) -> bytes:
+        return mmhash.key(feature).bytes
+
+    async def executor_sha256(feature: Feature) -> bytes:
+        async with slots:
+            return await asyncio.get_running_loop().run_in_executor(pool, sha256, feature)
+
+    async def off_the_loop(feature: Feature) -> bytes:
+        return (await hasher.key(feature)).bytes
+
+    return {
+        "none": nothing,
+        "scheduler sha256": nothing,
+        "loop sha256": loop_sha256,
+        "loop mmhash": loop_mmhash,
+        "executor sha256": executor_sha256,
+        "AsyncHasher": off_the_loop,
+    }[mode]
+
+
+class Tokenizer:
+    """A server that answers `A` when it has accepted, `F` at the first step, `D` at the last."""
+
+    def __init__(self, buffers: list[str], load: Load, pipe: Connection, hashed: Hash) -> None:
+        self._shared = [SharedMemory(name) for name in buffers]
+        self._features = [mapped(one, load) for one in self._shared]
+        self._free = list(range(len(buffers)))
+        self._pipe = pipe
+        self._hash = hashed
+        self._first: dict[int, asyncio.Event] = {}
+        self._done: dict[int, asyncio.Event] = {}
+        self._numbers = itertools.count()
+        self.longest_stall = 0.0
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one request."""
+        writer.write(b"A")
+        await writer.drain()
+        await reader.readexactly(1)
+        number, buffer = next(self._numbers), self._free.pop()
+        self._first[number], self._done[number] = asyncio.Event(), asyncio.Event()
+        key = await self._hash(self._features[buffer])
+        self._pipe.send((number, buffer, key))
+        await self._first[number].wait()
+        writer.write(b"F")
+        await self._done[number].wait()
+        self._free.append(buffer)
+        del self._first[number], self._done[number]
+        writer.write(b"D")
+        writer.close()
+
+    def hear(self) -> None:
+        """Take what the scheduler says."""
+        first, done = self._pipe.recv()
+        for number in first:
+            self._first[number].set()
+        for number in done:
+            self._done[number].set()
+
+    async def burst(self) -> float:
+        """Hash all features at once, nobody else being served: the longest stall.
+
+        The median of several bursts, for this machine stalls by itself: without a hash, while a
+        burst would last, the figure is that.
+        """
+        stalls = []
+        for _ in range(BURSTS):
+            await asyncio.sleep(0.1)
+            self.longest_stall = 0
+            await asyncio.gather(asyncio.sleep(0.3), *map(self._hash, self._features))
+            stalls.append(self.longest_stall)
+        return statistics.median(stalls)
+
+    async def tick(self) -> None:
+        """Ask to be woken each millisecond, and note by how much that is late."""
+        while True:
+            start = time.perf_counter()
+            await asyncio.sleep(1e-3)
+            self.longest_stall = max(self.longest_stall, time.perf_counter() - start - 1e-3)
+
+    def close(self) -> None:
+        """Let go of the shared memory."""
+        self._features.clear()
+        for one in self._shared:
+            one.close()
+
+
+class Ends(NamedTuple):
+    """What the tokenizer is reached by."""
+
+    scheduler: Connection
+    control: Connection
+    path: str
+
+
+def tokenizer(buffers: list[str], load: Load, ends: Ends, mode: str) -> None:
+    """Serve until told to stop, then tell the longest stalls and the memory that was needed."""
+    pipe, control, path = ends
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(2) as pool:
+            async with AsyncHasher() as hasher:
+                await hasher.keys([])  # measures the machine
+                server = Tokenizer(buffers, load, pipe, hash_of(mode, hasher, pool))
+                ticking = asyncio.create_task(server.tick())
+                before = memory_now("VmRSS")
+                burst = await server.burst()
+                server.longest_stall = 0
+                loop.add_reader(pipe.fileno(), server.hear)
+                stopped = asyncio.Event()
+                loop.add_reader(control.fileno(), stopped.set)
+                listening = await asyncio.start_unix_server(server.accept, path, backlog=1024)
+                control.send(None)  # ready
+                await stopped.wait()
+                control.recv()
+                ticking.cancel()
+                listening.close()
+                loop.remove_reader(pipe.fileno())
+                control.send((server.longest_stall, burst, memory_now("VmHWM") - before))
+                server.close()
+
+    asyncio.run(serve())
+
+
+def memory_now(what: str) -> float:
+    """What the process holds (VmRSS), or has held at most (VmHWM), in MiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{what}:")[1].split()[0]) / 1024
+
+
+async def clients(path: str, load: Load) -> tuple[float, list[float], list[float]]:
+    """Ask as often as the load says: the seconds in all, until accepted, until the first step."""
+    accepted: list[float] = []
+    first: list[float] = []
+    left = iter(range(load.requests))
+
+    async def client(number: int) -> None:
+        # Those who come at once would stay in step for ever: the first come one after another.
+        await asyncio.sleep(number / load.concurrency * STEPS * load.step)
+        for _ in left:
+            start = time.perf_counter()
+            reader, writer = await asyncio.open_unix_connection(path)
+            await reader.readexactly(1)
+            accepted.append(time.perf_counter() - start)
+            writer.write(b"G")
+            await reader.readexactly(1)
+            first.append(time.perf_counter() - start)
+            await reader.readexactly(1)
+            writer.close()
+
+    start = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for number in range(load.concurrency):
+            group.create_task(client(number))
+    return time.perf_counter() - start, accepted, first
+
+
+def run(mode: str, number: int, load: Load, buffers: list[str]) -> Figures:
+    """One mode, in processes of its own."""
+    context = mp.get_context("spawn")
+    ours, theirs = context.Pipe()
+    control, controlled = context.Pipe()
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "socket"))
+        hashes = mode == "scheduler sha256"
+        one = context.Process(
+            target=scheduler, args=(buffers, load, theirs), kwargs={"hashes": hashes}
+        )
+        two = context.Process(
+            target=tokenizer, args=(buffers, load, Ends(ours, controlled, path), mode)
+        )
+        one.start()
+        ours.recv()
+        two.start()
+        control.recv()
+        seconds, accepted, first = asyncio.run(clients(path, load))
+        control.send(None)
+        stall, burst, memory = control.recv()
+        two.join()
+        ours.send(None)
+        while not isinstance(taken := ours.recv(), list):
+            pass
+        one.join()
+    return Figures(
+        mode,
+        number,
+        load.requests / seconds,
+        1e3 * statistics.median(first),
+        1e3 * percentile(first, 0.99),
+        1e3 * percentile(taken, 0.99),
+        1e3 * percentile(accepted, 0.99),
+        1e3 * stall,
+        1e3 * burst,
+        memory,
+    )
+
+
+def rounds(load: Load, count: int) -> list[Figures]:
+    """All modes in turn, as often as asked: a busy moment shows as a round unlike the others."""
+    shared = [SharedMemory(create=True, size=load.nbytes) for _ in range(load.concurrency)]
+    try:
+        noise = np.random.default_rng(0).integers(0, 256, load.nbytes, dtype=np.uint8)
+        for index, one in enumerate(shared):
+            feature = np.ndarray(load.nbytes, np.uint8, one.buf)
+            feature[:] = noise
+            feature[:8] = np.frombuffer(index.to_bytes(8, "little"), np.uint8)
+            del feature
+        names = [one.name for one in shared]
+        found = []
+        for number in range(count):
+            for mode in MODES:
+                found.append(run(mode, number, load, names))
+                print_figures(found[-1])
+        return found
+    finally:
+        for one in shared:
+            one.close()
+            one.unlink()
+
+
+def print_figures(figures: Figures) -> None:
+    """A line; the head stands above the first."""
+    if figures.mode == next(iter(MODES)):
+        heads = ("req/s", "first p50", "p99", "step p99", "accept p99", "stall", "burst", "MiB")
+        print(" " * 16 + "".join(f"{head:>11}" for head in heads))
+    print(f"{figures.mode:<16}" + "".join(f"{value:>11.2f}" for value in figures[2:]), flush=True)
+
+
+def medians(found: list[Figures]) -> dict[str, Figures]:
+    """A mode's figures, each the median of its rounds."""
+    by_mode = {mode: [row for row in found if row.mode == mode] for mode in MODES}
+    return {
+        mode: Figures(mode, len(rows), *map(statistics.median, list(zip(*rows, strict=True))[2:]))
+        for mode, rows in by_mode.items()
+    }
+
+
+def verdict(found: list[Figures]) -> None:
+    """What was asked, beside what came."""
+    of = medians(found)
+    ours, none, there = of["AsyncHasher"], of["none"], of["scheduler sha256"]
+    accept = {mode: ours.accept_p99 / of[mode].accept_p99 for mode in MODES}
+    lines = [
+        ("throughput, of the scheduler's hash", ours[2] / there[2], ">= 1.15"),
+        ("step p99, of a run without hashing", ours.step_p99 / none.step_p99, "<= 1.10"),
+        ("accept p99, of sha256 on the loop", accept["loop sha256"], "<= 0.2"),
+        ("accept p99, of mmhash on the loop", accept["loop mmhash"], "<= 0.2"),
+        ("longest stall of a burst, ms", ours.burst_stall, "< 3"),
+        ("memory above the payloads, MiB", ours.memory_above_payloads, "< 64"),
+    ]
+    for what, value, asked in lines:
+        print(f"{what:<40}{value:>8.3f}  {asked}")
+
+
+def plot(found: list[Figures]) -> None:
+    """Draw bench/results/scheduler.svg."""
+    import matplotlib as mpl  # noqa: PLC0415  (a run needs none)
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    of = medians(found)
+    panels = {
+        "requests_per_second": "requests a second",
+        "step_p99": "the scheduler's step, p99, ms",
+        "accept_p99": "until a connection is accepted, p99, ms",
+        "burst_stall": "longest stall of the loop, 128 at once, ms",
+    }
+    figure, rows = plt.subplots(1, len(panels), figsize=(14, 3.2), sharey=True)
+    for axes, (name, title) in zip(rows, panels.items(), strict=True):
+        values = [getattr(of[mode], name) for mode in MODES]
+        colors = ["tab:green" if mode == "AsyncHasher" else "tab:gray" for mode in MODES]
+        axes.barh(list(MODES), values, color=colors)
+        axes.bar_label(axes.containers[0], fmt="%.3g", padding=2, fontsize=8)
+        axes.set_title(title, fontsize=9)
+        axes.margins(x=0.2)
+        axes.spines[["top", "right"]].set_visible(False)
+    rows[0].invert_yaxis()
+    figure.tight_layout()
+    figure.savefig(RESULTS / "scheduler.svg", metadata={"Date": None})
+
+
+def main() -> None:
+    """Run it, print it, keep it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="1024 requests, 128 at a time")
+    parser.add_argument("--step", type=float, default=20, help="a step, in milliseconds")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--plot", action="store_true")
+    chosen = parser.parse_args()
+    requests, concurrency = (1024, 128) if chosen.full else (128, 32)
+    load = Load(requests, concurrency, 20 << 20, chosen.step / 1e3)
+    found = rounds(load, chosen.rounds)
+    verdict(found)
+    keep("scheduler", found)
+    if chosen.plot:
+        plot(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The engine's items, given their hashes in the tokenizer, so that the scheduler takes none."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mmhash.engines.sglang.pads import pad_values
+from mmhash.engines.sglang.releases import LATEST
+from mmhash.errors import InputError
+from mmhash.view import is_tensor
+
+if TYPE_CHECKING:
+    from mmhash.executor import AsyncHasher
+
+
+async def precompute(
+    items: Sequence[Any],
+    hasher: "AsyncHasher",
+    *,
+    tenant: bytes | None = None,
+    version: str = LATEST,
+) -> None:
+    """Give each of the engine's multimodal items its hash and pad values: those of its key.
+
+    They are the same that `mm_hash(key)` in a request's `mm_hashes` gives. An item that has pad
+    values is left alone, and of one that has a hash only those are made. To the engine is left
+    what holds a handle of its own, what has no key, and what `hasher` defers.
+    """
+    from mmhash.executor import LazyKey  # noqa: PLC0415  (with asyncio; whoever has a hasher has it)
+
+    missing = [item for item in items if getattr(item, "pad_value", None) is None]
+    for item in missing:
+        if item.hash is not None:
+            _set_hash(item, item.hash, version)
+    bare = [item for item in missing if item.hash is None and _is_readable(_content(item))]
+    contents = [_content(item) for item in bare]
+    keys = await hasher.keys(contents, tenant=tenant, return_errors=True)
+    for item, key in zip(bare, keys, strict=True):
+        if isinstance(key, Exception):
+            if not isinstance(key, InputError):
+                raise key
+        elif item.pad_value is None and not isinstance(key, LazyKey):
+            _set_hash(item, key.u64, version)
+
+
+def _content(item: Any) -> Any:
+    return item.feature if item.feature is not None else item.precomputed_embeddings
+
+
+def _is_readable(content: Any) -> bool:
+    """Whether it is an array, a tensor, a list of such, or a handle of ours, and not empty."""
+    if isinstance(content, (list, tuple)):
+        return bool(content) and all(map(_is_readable, content))
+    return (
+        is_tensor(content)
+        or isinstance(content, np.ndarray)
+        or (hasattr(content, "__mmhash_view__"))
+    )
+
+
+def _set_hash(item: Any, number: int, version: str) -> None:
+    if hasattr(item, "set_hash"):
+        item.set_hash(number)
+        return
+    pads = pad_values(number, version=version)
+    item.hash, item.pad_value = number, pads[0]
+    if len(pads) > 1:
+        item.pad_values = tuple(pads)

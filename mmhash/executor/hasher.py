@@ -1,0 +1,336 @@
+"""`AsyncHasher`: keys for an event loop, which it never holds for longer than a slice."""
+
+import asyncio
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self, overload
+
+from mmhash.cpu import cpu_count
+from mmhash.digest import Algorithm, Digest, check_algorithm
+from mmhash.errors import InputTypeError, InputValueError, MMHashError
+from mmhash.executor.admission import Line
+from mmhash.executor.lazy import LazyKey
+from mmhash.executor.load import Load, identity_of, load_of
+from mmhash.executor.placement import WIDE_FROM, Place, Placement, hash_at
+from mmhash.framing import tenant_key
+from mmhash.hashing import key
+
+Outcome = Digest | Exception
+
+# How long a call works on the loop before others have their turn.
+_SLICE = 1e-3
+
+
+class Stats(NamedTuple):
+    """What is under way now, and what was done since the start."""
+
+    running: int
+    running_bytes: int
+    waiting: int
+    waiting_bytes: int
+    inline: int  # hashed on the loop
+    threaded: int  # hashed in a thread, or on a GPU
+    joined: int  # came while the same was in flight
+    deferred: int  # left to whoever uses the key
+    failed: int
+
+
+class AsyncHasher:
+    """Keys of items, without a stall of the event loop that asks for them.
+
+    What waits is bounded by nothing but its callers; what is read at one time by `threads` (all
+    cores but one) and by `max_inflight_bytes`, which an item that is larger has for itself.
+    With `on_pressure="defer"` a call that would take the backlog over `max_inflight_bytes` gives
+    `LazyKey`s at once. `device` is where host data is hashed: `auto`, `cpu`, `cuda` or `cuda:1`;
+    `MMHASH_DEVICE` says it where nobody else did.
+
+    A hasher belongs to the event loop that first uses it. Until a call has come back items must
+    stay as they are; once it has, by whatever way, nothing reads them for it any more.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_inflight_bytes: int = 256 << 20,
+        threads: int | None = None,
+        device: str = "auto",
+        on_pressure: Literal["wait", "defer"] = "wait",
+    ) -> None:
+        if threads is None:
+            threads = max(1, cpu_count() - 1)
+        _check_natural("max_inflight_bytes", max_inflight_bytes)
+        _check_natural("threads", threads)
+        if on_pressure not in {"wait", "defer"}:
+            raise InputValueError(f"on_pressure is wait or defer, not {on_pressure!r}")
+        self._threads = threads
+        self._defers = on_pressure == "defer"
+        self._placement = Placement(device, threads)
+        self._limit = max_inflight_bytes
+        self._line: Line[_Flight] = Line(max_inflight_bytes, threads)
+        self._flights: dict[Hashable, _Flight] = {}
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mmhash-executor")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._inline = self._threaded = self._joined = self._deferred = self._failed = 0
+
+    @overload
+    async def keys(
+        self,
+        items: Iterable[Any],
+        *,
+        algorithm: str = ...,
+        tenant: bytes | None = ...,
+        return_errors: Literal[False] = ...,
+    ) -> list[Digest]: ...
+    @overload
+    async def keys(
+        self,
+        items: Iterable[Any],
+        *,
+        algorithm: str = ...,
+        tenant: bytes | None = ...,
+        return_errors: Literal[True],
+    ) -> list[Digest | Exception]: ...
+    async def keys(
+        self,
+        items: Iterable[Any],
+        *,
+        algorithm: str = "blake3",
+        tenant: bytes | None = None,
+        return_errors: bool = False,
+    ) -> list[Digest] | list[Digest | Exception]:
+        """The keys that `mmhash.keys` gives, in the order of the items.
+
+        The first error is raised once nothing runs any more, and says which item it was. With
+        `return_errors=True` it stands in the item's place, and the others have their keys.
+        """
+        if not isinstance(items, (list, tuple, Iterator)):
+            raise InputTypeError(f"keys() takes a list of items, not one {type(items).__name__}")
+        outcomes = await self._hash(list(items), _Options(check_algorithm(algorithm), tenant))
+        found: list[Digest | Exception] = [
+            _of_item(index, outcome) if isinstance(outcome, Exception) else outcome
+            for index, outcome in enumerate(outcomes)
+        ]
+        return found if return_errors else _without_errors(found)
+
+    async def key(
+        self, item: Any, *, algorithm: str = "blake3", tenant: bytes | None = None
+    ) -> Digest:
+        """The key that `mmhash.key` gives."""
+        outcomes = await self._hash([item], _Options(check_algorithm(algorithm), tenant))
+        return _without_errors(outcomes)[0]
+
+    async def close(self) -> None:
+        """Refuse new calls, fail those that wait, and come back when nothing is read any more."""
+        self._closed = True
+        for flight in self._line.empty():
+            self._land(flight, _closed_error())
+        try:
+            await _stopped(list(self._line.running), self._line)
+        finally:
+            self._pool.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def stats(self) -> Stats:
+        """What is under way, and what was done."""
+        return Stats(
+            len(self._line.running),
+            self._line.running_bytes,
+            len(self._line),
+            self._line.waiting_bytes,
+            self._inline,
+            self._threaded,
+            self._joined,
+            self._deferred,
+            self._failed,
+        )
+
+    async def _hash(self, items: list[Any], options: "_Options") -> Sequence[Outcome]:
+        self._enter(options)
+        if self._defers and self._is_too_much(items, options):
+            self._deferred += len(items)
+            return [LazyKey(partial(key, item, **options._asdict())) for item in items]
+        begun: list[Outcome | _Flight] = []
+        pause_at = perf_counter() + _SLICE
+        try:
+            for item in items:
+                begun.append(self._begin(item, options))
+                if perf_counter() > pause_at:
+                    await asyncio.sleep(0)
+                    pause_at = perf_counter() + _SLICE
+            return [
+                # Shielded, for others may wait for the same flight.
+                await asyncio.shield(one.landed) if isinstance(one, _Flight) else one
+                for one in begun
+            ]
+        except asyncio.CancelledError:
+            flights = [one for one in begun if isinstance(one, _Flight)]
+            for flight in flights:
+                self._withdraw(flight)
+            self._admit()
+            await _stopped(flights, self._line)
+            raise
+
+    def _enter(self, options: "_Options") -> None:
+        if options.tenant is not None:
+            tenant_key(options.tenant)  # a wrong one is the call's error, not each item's
+        if self._closed:
+            raise _closed_error()
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+            loop.run_in_executor(self._pool, self._placement.measure)
+        elif self._loop is not loop:
+            raise MMHashError("this AsyncHasher belongs to another event loop: make one for each")
+
+    def _is_too_much(self, items: list[Any], options: "_Options") -> bool:
+        if not self._line.backlog:
+            return False
+        loads = map(load_of, items)
+        apart = (load for load in loads if not self._placement.is_inline(load, options.algorithm))
+        nbytes = sum(load.nbytes for load in apart)
+        return nbytes > 0 and self._line.backlog + nbytes > self._limit
+
+    def _begin(self, item: Any, options: "_Options") -> "Outcome | _Flight":
+        """A key or an error if it is had at once, else the flight that brings one."""
+        if self._closed:  # meanwhile, by another task
+            return _closed_error()
+        try:
+            load = load_of(item)
+            if self._placement.is_inline(load, options.algorithm):
+                self._inline += 1
+                return key(item, algorithm=options.algorithm, tenant=options.tenant)
+            return self._fly(item, load, options)
+        except Exception as error:  # noqa: BLE001  (handed to the caller)
+            self._failed += 1
+            return error.with_traceback(None)
+
+    def _fly(self, item: Any, load: Load, options: "_Options") -> "_Flight":
+        """The flight that brings the item's key: one that is on its way already, or a new one."""
+        identity = (identity_of(item), options)
+        flight = self._flights.get(identity)
+        if flight is None:
+            place = self._placement.of(load, options.algorithm)
+            flight = self._flights[identity] = _Flight(item, load, place, identity, options)
+            self._line.join(flight)
+            self._admit()
+        else:
+            self._joined += 1
+        flight.callers += 1
+        return flight
+
+    def _admit(self) -> None:
+        loop = self._loop
+        while loop is not None and (flight := self._line.admit()) is not None:
+            alone = len(self._line.running) == 1 and not len(self._line)
+            threads = self._threads if alone and flight.nbytes >= WIDE_FROM else 1
+            ended = loop.run_in_executor(self._pool, flight.run, threads)
+            ended.add_done_callback(partial(self._end, flight))
+
+    def _end(self, flight: "_Flight", ended: "asyncio.Future[Outcome | int]") -> None:
+        self._line.release(flight)
+        outcome = ended.result()
+        if isinstance(outcome, int) and flight.callers and not self._closed:
+            flight.nbytes = outcome  # it waits again, with its true weight
+            self._line.join(flight)
+        else:
+            self._threaded += 1
+            self._land(flight, _closed_error() if isinstance(outcome, int) else outcome)
+        self._admit()
+
+    def _land(self, flight: "_Flight", outcome: Outcome) -> None:
+        del self._flights[flight.identity]
+        self._failed += isinstance(outcome, Exception)
+        flight.landed.set_result(outcome)
+
+    def _withdraw(self, flight: "_Flight") -> None:
+        """One caller less; of a flight that nobody wants and that has not begun, all is gone."""
+        flight.callers -= 1
+        if not flight.callers and self._line.leave(flight):
+            del self._flights[flight.identity]
+
+
+class _Options(NamedTuple):
+    algorithm: Algorithm
+    tenant: bytes | None
+
+
+class _Flight:
+    """An item on its way. It holds the item, and so its memory, until nothing reads it."""
+
+    def __init__(
+        self, item: Any, load: Load, place: Place, identity: Hashable, options: _Options
+    ) -> None:
+        self.nbytes = load.nbytes
+        self.identity = identity
+        self.callers = 0
+        self.landed: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._item = item
+        self._guessed = load.guessed
+        self._place = place
+        self._options = options
+
+    def run(self, threads: int) -> Outcome | int:
+        """In a thread: the key, or why there is none, or the bytes that it has after all."""
+        try:
+            if self._guessed:
+                self._guessed = False
+                nbytes = load_of(self._item, count_frames=True).nbytes
+                if nbytes > self.nbytes:
+                    return nbytes
+            return hash_at(self._place, self._item, *self._options, threads)
+        except Exception as error:  # noqa: BLE001  (handed to the caller)
+            # The frames of its traceback would hold the item for as long as the error is kept.
+            return error.with_traceback(None)
+
+
+async def _stopped(flights: list[_Flight], line: Line[_Flight]) -> None:
+    """Wait until none of the flights is read any more, however often that is cancelled."""
+    cancelled = None
+    for flight in flights:
+        while flight in line.running:
+            try:
+                await asyncio.shield(flight.landed)
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def _of_item(index: int, error: Exception) -> Exception:
+    """The error, in words that name its item."""
+    if isinstance(error, MMHashError):
+        return type(error)(f"item {index}: {error}")
+    error.add_note(f"item {index}")
+    return error
+
+
+def _without_errors(outcomes: Sequence[Outcome]) -> list[Digest]:
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+    return [outcome for outcome in outcomes if isinstance(outcome, Digest)]
+
+
+def _closed_error() -> MMHashError:
+    return MMHashError("this AsyncHasher is closed")
+
+
+def _check_natural(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputTypeError(f"{name} is an int, not {type(value).__name__}")
+    if value < 1:
+        raise InputValueError(f"{name} is at least 1, not {value}")

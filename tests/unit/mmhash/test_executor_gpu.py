@@ -1,0 +1,64 @@
+"""AsyncHasher where there is a GPU: the same keys, from whatever stream and by whatever way."""
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+
+import mmhash
+from mmhash.executor import AsyncHasher, rates
+
+pytestmark = pytest.mark.gpu
+
+
+def noise(nbytes: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, nbytes, dtype=np.uint8))
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda"])
+@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+def test_keys_are_those_of_the_host(device: str, algorithm: str) -> None:
+    large, secret = noise(20 << 20), bytes(range(32))
+    host = [large, large.view(torch.float16).reshape(2, -1), large[1::2], large.numpy(), b"bytes" * 99_999,
+            [large, large[:9]], torch.ones(3), torch.empty(0)]  # fmt: skip
+    there = [
+        [part.cuda() for part in item] if isinstance(item, list)
+        else item.cuda() if isinstance(item, torch.Tensor)
+        else item
+        for item in host
+    ]  # fmt: skip
+
+    async def main() -> None:
+        async with AsyncHasher(device=device, threads=2) as one:
+            for tenant in (None, secret):
+                right = mmhash.keys(host, algorithm=algorithm, tenant=tenant)
+                for items in (there, host):
+                    assert await one.keys(items, algorithm=algorithm, tenant=tenant) == right
+            assert one.stats()[:4] == (0, 0, 0, 0)
+
+    asyncio.run(main())
+
+
+def test_what_the_callers_stream_holds_comes_first() -> None:
+    right = mmhash.key(torch.full((5 << 20,), 7.0))
+
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            await one.key(torch.ones(4).cuda())
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                data = torch.zeros(5 << 20, device="cuda")
+                torch.cuda._sleep(100_000_000)
+                data.fill_(7.0)
+                call = asyncio.ensure_future(one.key(data))
+                await asyncio.sleep(0)
+            assert await call == right
+
+    asyncio.run(main())
+
+
+def test_the_way_by_the_gpu_is_measured() -> None:
+    torch.ones(1).cuda()
+    measured = rates.measure(rates.gpu_in_use())
+    assert min(measured) > 0
