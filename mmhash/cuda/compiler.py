@@ -36,7 +36,7 @@ def load_kernels(source: str, capability: int) -> bytes:
     """The same from the disk cache, where it is compiled into if it is not there whole."""
     nvrtc = _Nvrtc.get()
     target = nvrtc.target(capability)
-    directory = _cache_directory()
+    directory = cache_directory()
     if directory is None:
         return nvrtc.compile(source, target)
     path = directory / _cache_name(source, target, nvrtc.version)
@@ -69,7 +69,7 @@ def _cache_name(source: str, target: str, version: tuple[int, int]) -> str:
     return f"{source}-{target}-{hasher.hexdigest()[:32]}"
 
 
-def _cache_directory() -> Path | None:
+def cache_directory() -> Path | None:
     """Where this user alone may write, or None: code from elsewhere is not run."""
     chosen = os.environ.get("MMHASH_CACHE_DIR")
     if chosen:

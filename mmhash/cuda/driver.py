@@ -8,7 +8,7 @@ from mmhash.errors import DeviceError
 
 _HOST_ALLOC_PORTABLE_MAPPED = 3
 _NOT_READY = 600
-_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
+_PROCESSORS, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 75, 76
 
 # Names as cuda.h maps them; those without a version have none.
 _CALLS = {
@@ -88,6 +88,10 @@ class Driver:
             self._attribute(device, which) for which in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR)
         )
         return major * 10 + minor
+
+    def processors(self, device: int) -> int:
+        """How many multiprocessors a device has."""
+        return self._attribute(device, _PROCESSORS)
 
     def _attribute(self, device: int, which: int) -> int:
         handle, value = ctypes.c_int(), ctypes.c_int()

@@ -18,7 +18,7 @@ struct Launch {
     u32 segments;
     u32 tile_shift;  // bytes a tile, as a power of two
     u32 one;         // 1: see blake3.cuh
-    u32 unused;
+    u32 head;        // BLAKE3's tiles from this one of a segment on are QUAD_TILE bytes
 };
 
 // A key's preimage: its digest is put into it at `hole`. nbytes of 0: the digest is the result.
@@ -36,6 +36,11 @@ struct Parameters {
     u32 first[N];  // its first tile
 };
 
+template <int N>
+__device__ inline u32 tiles_of(const Parameters<N>& p, u32 segment) {
+    return (segment + 1 < p.launch.segments ? p.first[segment + 1] : gridDim.x) - p.first[segment];
+}
+
 enum : u32 { FRAME_WORDS = CHUNK_BYTES / 4 };
 
 struct DeliveryRoom {
@@ -47,14 +52,12 @@ struct DeliveryRoom {
 // the block wrote before is then seen by the block that is last.
 __device__ inline bool arrive_last(const Launch& launch, u32 segment, u32 tiles) {
     if (tiles == 1) return true;
-    u32* counter = reinterpret_cast<u32*>(launch.counters) + segment;
-    __threadfence();
-    const bool last = atomicAdd(counter, 1) == tiles - 1;
-    if (last) {
-        *counter = 0;
-        __threadfence();
-    }
-    return last;
+    u32 before;  // at tiles - 1 the counter becomes 0 again
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(launch.counters + segment * 4), "r"(tiles - 1)
+                 : "memory");
+    return before == tiles - 1;
 }
 
 // Hand out a segment's digest, `words` of room.digest. Called by one whole warp.
@@ -86,18 +89,15 @@ __device__ __noinline__ void deliver(const Launch& launch, u32 segment, u32 word
     if (lane < 8) {
         if (launch.device_out) reinterpret_cast<u32*>(launch.device_out)[segment * 8 + lane] = given;
         reinterpret_cast<volatile u32*>(launch.host_out)[segment * 8 + lane] = given;
-        __threadfence_system();
+        if (launch.segments > 1) __threadfence_system();
     }
     __syncwarp();
     if (lane == 0) {
+        const u32 others = launch.segments - 1;
         u32* done = reinterpret_cast<u32*>(launch.counters) + launch.segments;
-        const bool all = launch.segments == 1 || atomicAdd(done, 1) == launch.segments - 1;
-        if (all) {
-            if (launch.segments > 1) {
-                *done = 0;
-                __threadfence_system();
-            }
-            *reinterpret_cast<volatile u32*>(launch.flag) = launch.ticket;
+        if (others == 0 || atomicInc(done, others) == others) {  // which makes it 0 again
+            asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(launch.flag), "r"(launch.ticket)
+                         : "memory");
         }
     }
 }

@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from mmhash import cuda
 from mmhash.cpu import cpu_count, hash_bytes
-from mmhash.cuda.compiler import _cache_directory as cache_directory
+from mmhash.cuda.compiler import cache_directory
 from mmhash.digest import Algorithm
 from mmhash.executor.gpu import digest_through
 from mmhash.hashing import key

@@ -81,15 +81,23 @@ def test_random_lists(content: Content, algorithm: Algorithm) -> None:
         content.check([(chosen.randrange(4 * MIB), nbytes) for nbytes in lengths], algorithm)
 
 
-@BOTH
-@pytest.mark.parametrize("shift", [17, 18, 19, 20])
-def test_every_tile_size(
-    content: Content, algorithm: Algorithm, shift: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(launch, "tile_shift", lambda _: shift)
+@pytest.mark.parametrize("shift", [15, 17, 18, 19, 20])
+def test_every_tile_size(content: Content, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = launch.Shape(shift, 0 if shift == 15 else launch.ALL)
+    monkeypatch.setattr(launch, "shape", lambda *_: shape)
     for nbytes in (0, 1, 1 << shift, (1 << shift) + 1, 5 << shift, 66 * MIB - 300):
         for offset in (0, 16, 37):
-            content.check([(offset, min(nbytes, 66 * MIB - 300))], algorithm)
+            content.check([(offset, min(nbytes, 66 * MIB - 300))], "blake3")
+            content.check([(offset, nbytes % (9 * MIB)), (offset, 1 << shift)], "blake3")
+
+
+def test_large_and_small_tiles_in_one_segment(content: Content) -> None:
+    processors = launch._card(0).processors
+    large, small = (processors & ~1) << 17, 1 << 15
+    for rest in (0, 1, 1000, 1024, small, small + 1, 5 * small + 1024, processors * small):
+        for offset in (0, 16, 37):
+            content.check([(offset, large + rest), (offset, 5)][: 1 + offset % 2], "blake3")
+            content.check([(offset, large + rest)], "blake3")
 
 
 @BOTH
