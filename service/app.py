@@ -1,19 +1,18 @@
-"""The application, put together, and the server that runs it."""
+"""The application, put together."""
 
-import signal
-import sys
-from copy import deepcopy
-
-import uvicorn
 from fastapi import FastAPI
-from uvicorn.config import LOGGING_CONFIG
 
 import mmhash
+from mmhash_service.access import Access
+from mmhash_service.auth import Auth
+from mmhash_service.limits import Limits
+from mmhash_service.openapi import describe_bodies
 from mmhash_service.problems import MEDIA_TYPE, answer_with_problems
+from mmhash_service.routes import blocks, pad, probes
 from mmhash_service.routes import hash as hash_route
-from mmhash_service.routes import probes
 from mmhash_service.schemas import ProblemAnswer
 from mmhash_service.settings import Settings
+from mmhash_service.work import Work
 
 _PROBLEM = {
     "description": "A problem (RFC 9457).",
@@ -30,31 +29,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         responses={"default": _PROBLEM},
     )
-    app.state.settings = settings or Settings()
-    app.include_router(hash_route.router)
-    app.include_router(probes.router)
+    app.state.settings = settings = settings or Settings()
+    app.state.limits = Limits(settings)
+    app.state.work = Work(settings.work_timeout_s)
+    for route in (hash_route, pad, blocks, probes):
+        app.include_router(route.router)
     answer_with_problems(app)
+    describe_bodies(app)
+    # The last that is added is the outermost: a call without a key is logged too.
+    if settings.api_key_digests:
+        app.add_middleware(Auth, digests=settings.api_key_digests)
+    app.add_middleware(Access, paths=frozenset(app.openapi()["paths"]))
     return app
-
-
-def serve(settings: Settings) -> None:
-    """Answer until SIGTERM or SIGINT, and then finish what has begun."""
-    # uvicorn, when all is finished, sends itself the signal again: then that was a good end.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.run(
-        create_app(settings),
-        host=settings.host,
-        port=settings.port,
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        log_config=_log_config(),
-        access_log=False,
-    )
-
-
-def _log_config() -> dict[str, object]:
-    """What uvicorn does with its own log, and the same with ours."""
-    config = deepcopy(LOGGING_CONFIG)
-    config["loggers"]["mmhash_service"] = config["loggers"]["uvicorn"]
-    return config

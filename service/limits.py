@@ -1,16 +1,87 @@
-"""The body, read piece by piece and never past the limit."""
+"""What a process takes on at once, and how a body comes: bounded in bytes, and not for ever."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
 
 from anyio import to_thread
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
+from mmhash.cpu import cpu_count
+from mmhash_service import metrics
 from mmhash_service.parsing import parse_natural
 from mmhash_service.problems import Problem
+from mmhash_service.settings import Settings
 
-# Longer pieces are taken in a thread. Those of uvicorn are shorter, about 64 KiB: 10 to 30 µs of
-# hashing, less than it takes to hand them to a thread.
+# Longer pieces are taken in a thread. Those of uvicorn are shorter, at most 256 KiB: 40 µs of
+# hashing, less than it takes to hand them to a thread and back.
 MAX_INLINE = 1 << 20
+
+# What a streamed body holds: the piece that is hashed and the one that waits.
+STREAM_HELD = 256 << 10
+
+# A body that comes slower than this in the time of the setting stall_timeout_s has stalled.
+MIN_PROGRESS = 1024
+
+
+# More calls than these keep all cores busy by themselves.
+FEW_CALLS = 4 * cpu_count()
+
+# Where in a call's scope the length of its body stands, for the log.
+BODY_BYTES = "mmhash.body_bytes"
+
+
+class Admission:
+    """The room that one call takes."""
+
+    def __init__(self, limits: "Limits") -> None:
+        self._limits = limits
+        self.held = 0
+
+    def hold(self, nbytes: int) -> None:
+        """Take room for so many bytes more, if there is any."""
+        if self._limits.held + nbytes > self._limits.max_held:
+            raise Problem("busy")
+        self._limits.held += nbytes
+        self.held += nbytes
+        metrics.HELD_BYTES.inc(nbytes)
+
+
+class Limits:
+    """How much a process has taken on: calls, and bytes that it holds."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.max_held = settings.max_held_bytes
+        self.max_calls = settings.max_calls
+        self.held = 0
+        self.calls = 0
+        # After SIGTERM: what has been admitted is answered, nothing more is.
+        self.draining = False
+
+    def are_few(self, nbytes: int) -> bool:
+        """Whether there are cores and room to spare for calls that hold so much."""
+        return self.calls <= FEW_CALLS and self.held + nbytes <= self.max_held
+
+    @contextmanager
+    def admit(self) -> Iterator[Admission]:
+        """Make room for a call, or refuse it before its body is read."""
+        if self.draining:
+            raise Problem("draining")
+        if self.calls >= self.max_calls:
+            raise Problem("busy")
+        admission = Admission(self)
+        self.calls += 1
+        metrics.CALLS.inc()
+        try:
+            admission.hold(STREAM_HELD)
+            yield admission
+        finally:
+            self.calls -= 1
+            self.held -= admission.held
+            metrics.CALLS.dec()
+            metrics.HELD_BYTES.dec(admission.held)
 
 
 def declared_length(request: Request) -> int | None:
@@ -18,17 +89,70 @@ def declared_length(request: Request) -> int | None:
     return parse_natural(request.headers.get("content-length", ""))
 
 
-async def read_body(request: Request, limit: int, take: Callable[[bytes], object]) -> int:
-    """Hand each piece of the body to `take`, as it comes, and return the length of all."""
+async def read_body(
+    request: Request,
+    limit: int,
+    take: Callable[[bytes], Awaitable[None] | None],
+    stall_timeout_s: float,
+) -> int:
+    """Hand each piece of the body to `take`, as it comes, and return the length of all.
+
+    What `take` gives back, if anything, is waited for before the next piece.
+    """
     if (declared_length(request) or 0) > limit:
         raise Problem("body-too-large")
+    receive = request.receive
     length = 0
-    async for piece in request.stream():
-        length += len(piece)
-        if length > limit:
-            raise Problem("body-too-large")
-        if len(piece) > MAX_INLINE:
-            await to_thread.run_sync(take, piece)
-        else:
-            take(piece)
-    return length
+    watch = _Watch(stall_timeout_s)
+    try:
+        with watch:
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise ClientDisconnect
+                if piece := message["body"]:
+                    watch.length = length = length + len(piece)
+                    if length > limit:
+                        raise Problem("body-too-large")
+                    if len(piece) > MAX_INLINE:
+                        waiting = await to_thread.run_sync(take, piece)
+                    else:
+                        waiting = take(piece)
+                    if waiting is not None:
+                        await waiting
+                if not message.get("more_body", False):
+                    return length
+    finally:
+        request.scope[BODY_BYTES] = length
+        metrics.BODY_BYTES.inc(length)
+
+
+class _Watch:
+    """Ends the task whose body has stalled; it costs a timer a body, not one a piece."""
+
+    def __init__(self, seconds: float) -> None:
+        self.length = 0
+        self._seconds = seconds
+        self._seen = 0
+        self._stalled = False
+
+    def __enter__(self) -> Self:
+        self._task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(self._seconds, self._look)
+        return self
+
+    def _look(self) -> None:
+        if self.length - self._seen < MIN_PROGRESS and self._task is not None:
+            self._stalled = True
+            self._task.cancel()
+            return
+        self._seen = self.length
+        self._timer = self._loop.call_later(self._seconds, self._look)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._timer.cancel()
+        if self._stalled and self._task is not None:
+            self._task.uncancel()
+            if kind is asyncio.CancelledError:
+                raise Problem("stalled-body") from None

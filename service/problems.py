@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from mmhash.view import ITEM_SIZE
+from mmhash_service.metrics import PROBLEMS as PROBLEMS_MET
 from mmhash_service.schemas import ProblemAnswer
 
 logger = logging.getLogger(__name__)
@@ -29,9 +31,25 @@ class Text(NamedTuple):
 
 
 PROBLEMS = {
+    "unauthorized": Text(
+        401, "Unauthorized", "This call needs an API key that is known, as Authorization: Bearer."
+    ),
+    "unknown-tenant": Text(
+        403, "Unknown tenant", "The tenant that X-Mmhash-Tenant names is not known here."
+    ),
     "not-found": Text(404, "Not found", "There is nothing at this path."),
     "method-not-allowed": Text(
         405, "Method not allowed", "This path takes other methods: the Allow header names them."
+    ),
+    "in-place-off": Text(
+        403,
+        "In place is off",
+        "Items that lie in this host's memory are taken only with the setting shm or cuda_ipc on.",
+    ),
+    "stalled-body": Text(
+        408,
+        "Stalled body",
+        "Of the body fewer than 1024 bytes came in the time of the setting stall_timeout_s.",
     ),
     "body-too-large": Text(
         413, "Body too large", "The body is longer than the setting max_body_bytes allows."
@@ -42,11 +60,22 @@ PROBLEMS = {
         "The image has more pixels, all its frames together, than the setting max_pixels allows, "
         "or more than 10000 frames.",
     ),
+    "json-too-large": Text(
+        413,
+        "JSON too large",
+        "The JSON is longer than the setting max_json_bytes allows, or has more than 150000 "
+        "values.",
+    ),
+    "too-many-items": Text(
+        413, "Too many items", "The body has more items than the setting max_items allows."
+    ),
     "unsupported-media-type": Text(
         415,
         "Unsupported media type",
-        "The Content-Type is one of application/octet-stream, image/*, video/*, audio/*.",
+        "The Content-Type is one of application/octet-stream, image/*, video/*, audio/*, "
+        "application/x-safetensors, and of a whole body multipart/form-data or application/json.",
     ),
+    "not-json": Text(415, "Not JSON", "The Content-Type of this call is application/json."),
     "unsupported-encoding": Text(
         415, "Unsupported encoding", "A body is taken as it is: without a Content-Encoding."
     ),
@@ -85,11 +114,83 @@ PROBLEMS = {
         422, "Pixels of no image", "Only of an image/* body can the pixels be hashed."
     ),
     "damaged-image": Text(422, "Damaged image", "The image is truncated or cannot be decoded."),
+    "unknown-engine": Text(
+        422,
+        "Unknown engine",
+        "An engine is spelled sglang@0.5.23, or sglang for its newest release: /info lists those "
+        "that are known.",
+    ),
+    "refused-by-engine": Text(
+        422,
+        "Refused by the engine",
+        "That release of the engine takes no such ids, spans or names.",
+    ),
+    "invalid-span": Text(
+        422,
+        "Invalid span",
+        "A span has either a key or a hash; vLLM goes by the key alone.",
+    ),
+    "damaged-multipart": Text(
+        422,
+        "Damaged multipart",
+        "The multipart/form-data has no good boundary, a part without a name, or no end.",
+    ),
+    "invalid-safetensors-header": Text(
+        422,
+        "Invalid safetensors header",
+        "The header is at most 1 MiB of JSON, and its tensors lie one after another without a "
+        "hole or an overlap, each as long as its dtype and shape say.",
+    ),
+    "damaged-safetensors": Text(
+        422, "Damaged safetensors", "The body is not as long as its header says."
+    ),
+    "invalid-json": Text(
+        422, "Invalid JSON", "The body is not JSON of the form that /openapi.json describes."
+    ),
+    "no-content": Text(422, "No content", "An item has one of data, url, shm and cuda_ipc."),
+    "invalid-base64": Text(422, "Invalid base64", "An item's data is plain base64, padded."),
+    "url-not-data": Text(
+        422, "URL not data", "Only a data: URL with base64 is read: no other is followed."
+    ),
+    "invalid-bundle": Text(
+        422,
+        "Invalid bundle",
+        "A bundle is a tensor with either grids or counts, which add up to its first dimension.",
+    ),
+    "other-host": Text(
+        422,
+        "Other host",
+        "The proof's nonce is not in shared memory that the server sees: send the bytes instead.",
+    ),
+    "invalid-handle": Text(
+        422,
+        "Invalid handle",
+        "The handle of an item in place is not one, cannot be opened, or is of another kind.",
+    ),
     "internal-error": Text(
         500,
         "Internal error",
         "The server failed to answer. Its log says why, this answer does not.",
     ),
+    "busy": Text(
+        429,
+        "Busy",
+        "The server holds as many bytes or calls as max_held_bytes and max_calls allow.",
+    ),
+    "draining": Text(503, "Draining", "The server is stopping: it takes no new calls."),
+    "too-slow": Text(
+        503, "Too slow", "The work took longer than the setting work_timeout_s allows."
+    ),
+    "not-ready": Text(503, "Not ready", "A backend gives a wrong digest, or none."),
+}
+
+# What a client should know beside the text.
+_HEADERS = {
+    "unauthorized": {"WWW-Authenticate": "Bearer"},
+    "busy": {"Retry-After": "1"},
+    "draining": {"Retry-After": "1", "Connection": "close"},
+    "stalled-body": {"Connection": "close"},
+    "too-slow": {"Retry-After": "1"},
 }
 
 _BY_STATUS = {404: "not-found", 405: "method-not-allowed"}
@@ -114,14 +215,22 @@ async def _answer(_request: Request, error: Exception) -> Response:
     match error:
         case Problem():
             if error.__cause__ is not None:
-                logger.info("%s: %r", error.name, error.__cause__)
-            return _response(error.name)
+                logger.info("%s: %s", error.name, _cause(error.__cause__))
+            return response(error.name)
         case RequestValidationError():
-            return _response("invalid-query")
+            return response("invalid-query")
         case HTTPException() if error.status_code in _BY_STATUS:
-            return _response(_BY_STATUS[error.status_code], error.headers)
+            return response(_BY_STATUS[error.status_code], error.headers)
         case _:  # uvicorn logs it
-            return _response("internal-error")
+            return response("internal-error")
+
+
+def _cause(error: BaseException) -> str:
+    """Why, for the log; of what quotes the client's bytes or names only the kind."""
+    if isinstance(error, ValidationError):
+        kinds = {entry["type"] for entry in error.errors(include_input=False, include_url=False)}
+        return f"{type(error).__name__}({', '.join(sorted(kinds))})"
+    return repr(error)
 
 
 async def _answer_nobody(_request: Request, _error: Exception) -> Response:
@@ -129,9 +238,12 @@ async def _answer_nobody(_request: Request, _error: Exception) -> Response:
     return Response(status_code=400)
 
 
-def _response(name: str, headers: Mapping[str, str] | None = None) -> Response:
+def response(name: str, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer to a call that failed that way."""
     status, title, detail = PROBLEMS[name]
+    PROBLEMS_MET.labels(name).inc()
     answer = ProblemAnswer(
         type=f"urn:mmhash:problem:{name}", title=title, status=status, detail=detail
     )
+    headers = headers or _HEADERS.get(name)
     return Response(answer.model_dump_json(), status, headers, media_type=MEDIA_TYPE)

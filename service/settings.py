@@ -1,23 +1,74 @@
-"""What an operator may choose, each by an environment variable (docs/settings.md)."""
+"""What an operator may choose: by argument, environment or TOML file (docs/settings.md)."""
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+import difflib
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, SecretStr, StringConstraints, field_validator
+from pydantic_core import from_json
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 # Above this Pillow refuses every image, by a rule of the whole process: none can be set higher.
 PILLOW_MAX_PIXELS = 178_956_970
+
+PREFIX = "MMHASH_"
+CONFIG_VARIABLE = "MMHASH_CONFIG"
+
+# Variables of the library, which are no settings of the service.
+LIBRARY_VARIABLES = frozenset(
+    {
+        "MMHASH_CACHE_DIR",
+        "MMHASH_COMPILE_DUMP",
+        "MMHASH_DEVICE",
+        "MMHASH_MEMO_URL",
+        "MMHASH_POOL_MB",
+        "MMHASH_POOL_WORKERS",
+        "MMHASH_VECTORS",
+    }
+)
+
+_HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 
 class Settings(BaseSettings):
     """The settings of one server."""
 
-    model_config = SettingsConfigDict(env_prefix="MMHASH_", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True
+    )
 
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     port: int = Field(
         default=8780, ge=0, le=65535, description="The port to listen on; 0 takes any free one."
     )
+    uds: Path | None = Field(
+        default=None,
+        description="A Unix socket to listen on instead, of mode 0600.",
+    )
+    workers: int = Field(default=1, ge=1, le=256, description="How many processes answer.")
+    grace_s: float = Field(
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="How many seconds calls may take to end after SIGTERM.",
+    )
     max_body_bytes: int = Field(
         default=1 << 30, ge=1, description="The longest body that is read, in bytes."
+    )
+    max_json_bytes: int = Field(
+        default=16 << 20, ge=1, description="The longest JSON body that is read, in bytes."
+    )
+    max_items: int = Field(
+        default=1000, ge=1, le=100_000, description="The most items, parts or tensors of a body."
     )
     max_pixels: int = Field(
         default=PILLOW_MAX_PIXELS,
@@ -25,3 +76,94 @@ class Settings(BaseSettings):
         le=PILLOW_MAX_PIXELS,
         description="The most pixels of an image, all frames together; it cannot be set higher.",
     )
+    work_timeout_s: float = Field(
+        default=10.0,
+        gt=0,
+        description="How many seconds a call may wait for a thread to decode or parse, and take "
+        "there.",
+    )
+    stall_timeout_s: float = Field(
+        default=10.0,
+        gt=0,
+        description="A body of which fewer than 1024 bytes come in so many seconds has stalled.",
+    )
+    max_held_bytes: int = Field(
+        default=256 << 20,
+        ge=1 << 20,
+        description="How many bytes of bodies a process holds at once; "
+        "a streamed body counts 256 KiB.",
+    )
+    max_calls: int = Field(
+        default=1024, ge=1, description="How many calls with a body a process answers at once."
+    )
+    shm: bool = Field(
+        default=False, description="Whether items may lie in POSIX shared memory of this host."
+    )
+    cuda_ipc: bool = Field(
+        default=False, description="Whether items may lie in CUDA memory of this host."
+    )
+    tenants: dict[Name, SecretStr] = Field(
+        default={}, description="The tenants by name, each with its secret: 64 hex digits."
+    )
+    api_key_digests: tuple[str, ...] = Field(
+        default=(),
+        description="The BLAKE3 digests of the API keys, in hex; with any, all calls but the "
+        "probes need a key.",
+    )
+
+    @field_validator("tenants")
+    @classmethod
+    def _check_secrets(cls, tenants: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        if not all(_HEX_32_BYTES.fullmatch(text.get_secret_value()) for text in tenants.values()):
+            raise ValueError("a tenant's secret is 64 hex digits")
+        return tenants
+
+    @field_validator("api_key_digests")
+    @classmethod
+    def _check_digests(cls, digests: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(map(_HEX_32_BYTES.fullmatch, digests)):
+            raise ValueError("an API key's digest is 64 hex digits")
+        return tuple(digest.lower() for digest in digests)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (pydantic names it)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """An argument goes before the environment, and that before the file."""
+        refuse_unknown_variables(os.environ)
+        path = os.environ.get(CONFIG_VARIABLE)
+        if path is None:
+            return init_settings, env_settings
+        if not Path(path).is_file():
+            raise ValueError(f"{CONFIG_VARIABLE} names no file")
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """The name and value of a setting in `name=value`, as the environment would have it."""
+    name, sign, value = text.partition("=")
+    if not sign or name not in Settings.model_fields:
+        raise ValueError(nearest(name, list(Settings.model_fields)))
+    is_plain = value[:1] not in {"[", "{"}
+    return name, value if is_plain else from_json(value)
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """What to say of a name that is not known."""
+    found = difflib.get_close_matches(name, known, 1, 0)
+    return f"{name} is not known: is it {found[0]}?"
+
+
+def refuse_unknown_variables(environment: Any) -> None:
+    """Stop at a variable that nobody reads: misspelt, it would change nothing without a word."""
+    known = {*LIBRARY_VARIABLES, CONFIG_VARIABLE} | {
+        PREFIX + field.upper() for field in Settings.model_fields
+    }
+    for name in environment:
+        if name.startswith(PREFIX) and name not in known:
+            raise ValueError(nearest(name, sorted(known)))

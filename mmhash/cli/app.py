@@ -8,6 +8,7 @@ from mmhash import __version__
 from mmhash.cli.check import check_files
 from mmhash.cli.env import print_env
 from mmhash.cli.explain import explain_image
+from mmhash.cli.health import check_health
 from mmhash.cli.key import key_files
 from mmhash.cli.serve import serve
 from mmhash.cli.sum import sum_files
@@ -19,6 +20,7 @@ app.command("check")(check_files)
 app.command("key")(key_files)
 app.command("explain")(explain_image)
 app.command("serve")(serve)
+app.command("health")(check_health)
 app.command("env")(print_env)
 
 

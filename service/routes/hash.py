@@ -1,113 +1,154 @@
-"""`POST /hash`: the digest and the key of the body."""
+"""`POST /hash`: the digest and the key of each item in the body."""
 
-from io import BytesIO
 from math import prod
 from time import perf_counter
-from typing import Annotated
 
-from anyio import to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
 
-from mmhash import Digest, Hasher
-from mmhash.cpu import hash_bytes
-from mmhash.digest import Algorithm
-from mmhash.framing import frame
-from mmhash.view import ITEM_SIZE, Kind
-from mmhash_service.limits import declared_length, read_body
-from mmhash_service.media import read_pixels
+from mmhash.view import ITEM_SIZE
+from mmhash_service import metrics
+from mmhash_service.call import Call
+from mmhash_service.engines import parse_engines
+from mmhash_service.jsonbody import JsonReader
+from mmhash_service.limits import Admission, declared_length, read_body
+from mmhash_service.multipart import MultipartReader
+from mmhash_service.openapi import json_body, query_parameters
 from mmhash_service.parsing import parse_dtype, parse_media_type, parse_shape
 from mmhash_service.problems import Problem
-from mmhash_service.schemas import HashAnswer, HashQuery, Item
-from mmhash_service.settings import Settings
+from mmhash_service.readers import PixelsReader, Reader, StreamReader
+from mmhash_service.safetensors import SafetensorsReader
+from mmhash_service.schemas import HashAnswer, HashBody, HashQuery
+from mmhash_service.stream import BESIDE_HELD
+from mmhash_service.tenants import HEADER, secret_of
 
 router = APIRouter()
 
+RAW = ("application", "octet-stream")
+SAFETENSORS = ("application", "x-safetensors")
+JSON = ("application", "json")
+MULTIPART = ("multipart", "form-data")
+MEDIA = frozenset({"image", "video", "audio"})
+
+_NO_QUERY = HashQuery()
+
+# Bodies that are worth a thread, if there is one to spare.
+_LONG = 4 << 20
+
 # For OpenAPI, which cannot see that the handler reads the body by itself.
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_BODY = {
+_ASKED = {
+    "parameters": [
+        *query_parameters(HashQuery),
+        {"name": HEADER, "in": "header", "schema": {"type": "string"}},
+    ],
     "requestBody": {
         "required": True,
-        "content": dict.fromkeys(
-            ("application/octet-stream", "image/*", "video/*", "audio/*"), _BINARY
-        ),
-    }
+        "content": {
+            "application/octet-stream": _BINARY,
+            "image/*": _BINARY,
+            "video/*": _BINARY,
+            "audio/*": _BINARY,
+            "application/x-safetensors": _BINARY,
+            "multipart/form-data": {
+                "schema": {"type": "object", "additionalProperties": _BINARY["schema"]}
+            },
+            **json_body(HashBody)["requestBody"]["content"],
+        },
+    },
 }
 
 
-@router.post("/hash", openapi_extra=_BODY)
-async def hash_body(request: Request, query: Annotated[HashQuery, Query()]) -> HashAnswer:
-    """Hash the body: plain bytes, a tensor's elements, or an image's pixels."""
+@router.post("/hash", openapi_extra=_ASKED, response_model=HashAnswer)
+async def hash_body(request: Request) -> Response:
+    """Hash the body: plain bytes, a tensor's elements, an image's pixels, or many of them."""
     start = perf_counter()
-    main, sub = parse_media_type(request.headers.get("content-type", ""))
+    query = _parse_query(request)
+    content_type = request.headers.get("content-type", "")
+    media_type = parse_media_type(content_type)
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem("unsupported-encoding")
-    is_raw = (main, sub) == ("application", "octet-stream")
-    if not is_raw and main not in {"image", "video", "audio"}:
+
+    state = request.app.state
+    with state.limits.admit() as admission:
+        call = _call(request, query, admission)
+        reader: Reader
+        if media_type == MULTIPART:
+            _refuse_tensor(query)
+            reader = MultipartReader(call, content_type, lambda of, name: _reader(call, of, name))
+        elif media_type == JSON:
+            _refuse_tensor(query)
+            reader = JsonReader(call)
+        elif (query.dtype, query.shape) != (None, None):
+            reader = _tensor_reader(request, call, query, media_type)
+        else:
+            reader = _reader(call, content_type, None)
+        is_long = (declared_length(request) or 0) >= _LONG
+        if is_long and isinstance(reader, StreamReader) and state.limits.are_few(BESIDE_HELD):
+            reader.hash_beside()
+        settings = state.settings
+        await read_body(request, settings.max_body_bytes, reader.take, settings.stall_timeout_s)
+        items = await reader.finish()
+    for item in items:
+        metrics.ITEMS.labels(item.kind).inc()
+    answer = HashAnswer(items=items, elapsed_ms=round(1000 * (perf_counter() - start), 3))
+    return Response(answer.model_dump_json(exclude_unset=True), media_type="application/json")
+
+
+def _parse_query(request: Request) -> HashQuery:
+    """The query; FastAPI, told of it, would take as long as all the rest of a small call."""
+    if not request.scope["query_string"]:
+        return _NO_QUERY
+    try:
+        return HashQuery.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise Problem("invalid-query") from error
+
+
+def _call(request: Request, query: HashQuery, admission: Admission) -> Call:
+    state = request.app.state
+    return Call(
+        algorithm=query.algorithm,
+        pixels=query.of == "pixels",
+        engines=parse_engines(query.engines),
+        tenant=secret_of(request, state.settings),
+        settings=state.settings,
+        admission=admission,
+        work=state.work,
+    )
+
+
+def _reader(call: Call, content_type: str, name: str | None) -> Reader:
+    """What reads a body, or a part, of that type."""
+    media_type = main, _ = parse_media_type(content_type)
+    if media_type == SAFETENSORS:
+        return SafetensorsReader(call)
+    if media_type != RAW and main not in MEDIA:
         raise Problem("unsupported-media-type")
-    if query.of == "pixels" and main != "image":
+    if not call.pixels:
+        return StreamReader(call, name)
+    if main != "image":
         raise Problem("pixels-not-image")
-    if not is_raw and (query.dtype, query.shape) != (None, None):
+    return PixelsReader(call, name)
+
+
+def _tensor_reader(
+    request: Request, call: Call, query: HashQuery, media_type: tuple[str, str]
+) -> Reader:
+    if media_type != RAW:
+        if media_type != SAFETENSORS and media_type[0] not in MEDIA:
+            raise Problem("unsupported-media-type")
         raise Problem("tensor-not-raw")
-
-    settings: Settings = request.app.state.settings
-    if query.of == "pixels":
-        item = await _hash_image(request, query.algorithm, settings)
-    elif query.dtype is None and query.shape is None:
-        digest, nbytes = await _hash_stream(request, query.algorithm, settings)
-        item = _item("bytes", "", (), nbytes, digest)
-    else:
-        item = await _hash_tensor(request, query, settings)
-    return HashAnswer(items=[item], elapsed_ms=round(1000 * (perf_counter() - start), 3))
-
-
-async def _hash_stream(
-    request: Request, algorithm: Algorithm, settings: Settings
-) -> tuple[Digest, int]:
-    hasher = Hasher(algorithm)
-    nbytes = await read_body(request, settings.max_body_bytes, hasher.update)
-    return Digest(algorithm, hasher.digest()), nbytes
-
-
-async def _hash_tensor(request: Request, query: HashQuery, settings: Settings) -> Item:
+    if call.pixels:
+        raise Problem("pixels-not-image")
     if query.dtype is None or query.shape is None:
         raise Problem("incomplete-tensor")
     dtype, shape = parse_dtype(query.dtype), parse_shape(query.shape)
-    expected = prod(shape) * ITEM_SIZE[dtype]
-    if declared_length(request) not in {None, expected}:
+    if declared_length(request) not in {None, prod(shape) * ITEM_SIZE[dtype]}:
         raise Problem("wrong-length")
-    digest, nbytes = await _hash_stream(request, query.algorithm, settings)
-    if nbytes != expected:
-        raise Problem("wrong-length")
-    return _item("tensor", dtype, shape, nbytes, digest)
+    return StreamReader(call, None, (dtype, shape))
 
 
-async def _hash_image(request: Request, algorithm: Algorithm, settings: Settings) -> Item:
-    body = BytesIO()
-    await read_body(request, settings.max_body_bytes, body.write)
-    return await to_thread.run_sync(_hash_pixels, body, algorithm, settings.max_pixels)
-
-
-def _hash_pixels(body: BytesIO, algorithm: Algorithm, max_pixels: int) -> Item:
-    kind, dtype, shape, data, extra = read_pixels(body, max_pixels)
-    return _item(kind, dtype, shape, len(data), hash_bytes(data, algorithm), extra=extra)
-
-
-def _item(
-    kind: Kind,
-    dtype: str,
-    shape: tuple[int, ...],
-    nbytes: int,
-    digest: Digest,
-    *,
-    extra: bytes = b"",
-) -> Item:
-    return Item(
-        name=None,
-        kind=kind,
-        dtype=dtype,
-        shape=shape,
-        nbytes=nbytes,
-        algorithm=digest.algorithm,
-        digest=digest.hex(),
-        key=frame(kind, dtype, shape, digest, extra).hex(),
-    )
+def _refuse_tensor(query: HashQuery) -> None:
+    if (query.dtype, query.shape) != (None, None):
+        raise Problem("tensor-not-raw")

@@ -1,14 +1,47 @@
-"""`GET /health` and `GET /version`: that the server answers, and what it is."""
+"""Whether the server lives, is ready and answers; what it is and can do; its metrics."""
 
 import platform
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
 
 import mmhash
+from mmhash.digest import ALGORITHMS
+from mmhash.engines import known
 from mmhash.framing import SPEC_VERSION
-from mmhash_service.schemas import Health, Version
+from mmhash_service import backends
+from mmhash_service.metrics import exposition
+from mmhash_service.problems import Problem
+from mmhash_service.schemas import Health, Info, Version
 
 router = APIRouter()
+
+_LIMITS = (
+    "max_body_bytes",
+    "max_json_bytes",
+    "max_items",
+    "max_pixels",
+    "max_held_bytes",
+    "max_calls",
+    "work_timeout_s",
+    "stall_timeout_s",
+)
+
+
+@router.get("/live")
+async def live() -> Health:
+    """That the process runs: else start it anew."""
+    return Health(status="ok")
+
+
+@router.get("/ready")
+async def ready(request: Request) -> Health:
+    """That calls may come: every backend gives the known digest, and the server is not stopping."""
+    state = request.app.state
+    if state.limits.draining:
+        raise Problem("draining")
+    if not await state.work.run(backends.all_answer_right, state.settings):
+        raise Problem("not-ready")
+    return Health(status="ok")
 
 
 @router.get("/health")
@@ -21,3 +54,28 @@ async def health() -> Health:
 async def version() -> Version:
     """What is running."""
     return Version(mmhash=mmhash.__version__, spec=SPEC_VERSION, python=platform.python_version())
+
+
+@router.get("/info")
+async def info(request: Request) -> Info:
+    """What the server can do, and how far it goes."""
+    settings = request.app.state.settings
+    return Info(
+        algorithms=list(ALGORITHMS),
+        spec=SPEC_VERSION,
+        limits={name: getattr(settings, name) for name in _LIMITS},
+        devices=await request.app.state.work.run(backends.devices, settings),
+        engines=known(),
+        in_place=[name for name in ("shm", "cuda_ipc") if getattr(settings, name)],
+    )
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics() -> Response:
+    """What Prometheus reads."""
+    text, content_type = exposition()
+    return Response(text, media_type=content_type)

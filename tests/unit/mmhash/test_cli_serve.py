@@ -6,7 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-import mmhash_service.app
+import mmhash_service.server
 from mmhash.cli.app import app
 from mmhash_service.settings import Settings
 
@@ -15,7 +15,7 @@ from mmhash_service.settings import Settings
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings that each server was started with; none listens."""
     settings: list[Settings] = []
-    monkeypatch.setattr(mmhash_service.app, "serve", settings.append)
+    monkeypatch.setattr(mmhash_service.server, "serve", settings.append)
     return settings
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import BytesIO
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -19,6 +19,8 @@ from mmhash_service.settings import Settings
 
 MAX_BODY = 3 << 20
 MAX_PIXELS = 640 * 480
+MAX_ITEMS = 50
+TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 
 
 class Server(NamedTuple):
@@ -68,7 +70,14 @@ def running() -> Callable[[FastAPI], AbstractContextManager[Server]]:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """The app, with limits that a test can reach."""
-    with _running(create_app(Settings(max_body_bytes=MAX_BODY, max_pixels=MAX_PIXELS))) as server:
+    settings = Settings(
+        max_body_bytes=MAX_BODY,
+        max_pixels=MAX_PIXELS,
+        max_items=MAX_ITEMS,
+        tenants=TENANTS,
+        shm=True,
+    )
+    with _running(create_app(settings)) as server:
         yield server
 
 
@@ -76,6 +85,30 @@ def server() -> Iterator[Server]:
 def client(server: Server) -> httpx.Client:
     """A client of the server."""
     return server.client
+
+
+@pytest.fixture(scope="session")
+def items_of() -> Callable[[httpx.Response], list[dict[str, Any]]]:
+    """The items of a good answer."""
+
+    def items_of(answer: httpx.Response) -> list[dict[str, Any]]:
+        assert answer.status_code == 200, answer.text
+        assert answer.json().keys() == {"items", "elapsed_ms"}
+        return answer.json()["items"]
+
+    return items_of
+
+
+@pytest.fixture(scope="session")
+def problem_of() -> Callable[[httpx.Response], tuple[int, str]]:
+    """The status and the name of a problem."""
+
+    def problem_of(answer: httpx.Response) -> tuple[int, str]:
+        assert answer.headers["content-type"] == "application/problem+json", answer.text
+        assert answer.json()["status"] == answer.status_code
+        return answer.status_code, answer.json()["type"].removeprefix("urn:mmhash:problem:")
+
+    return problem_of
 
 
 @pytest.fixture(scope="session")

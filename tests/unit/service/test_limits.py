@@ -1,17 +1,22 @@
-"""The body's limit: kept whether the client says the length, lies about it, or says none."""
+"""Bodies that are too long, too slow or too many: each is refused, and costs nothing after."""
 
 import socket
 import struct
-from collections.abc import Iterator
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import anyio
 import httpx
 import pytest
+from fastapi import FastAPI
 
 import mmhash
 from mmhash_service.app import create_app
-from mmhash_service.limits import MAX_INLINE
+from mmhash_service.limits import MAX_INLINE, MIN_PROGRESS, STREAM_HELD
+from mmhash_service.problems import PROBLEMS
 from mmhash_service.settings import Settings
 
 RAW = {"content-type": "application/octet-stream"}
@@ -124,3 +129,146 @@ def test_a_piece_longer_than_uvicorn_gives_is_taken_too() -> None:
 
     answer = anyio.run(ask)
     assert answer.json()["items"][0]["key"] == mmhash.key(body).hex()
+
+
+Running = Callable[[FastAPI], AbstractContextManager[Any]]
+Problem = Callable[[httpx.Response], tuple[int, str]]
+
+
+def begin(server: Any, stack: ExitStack, body: bytes = b"half") -> socket.socket:
+    """A call of which only the head and a bit of the body have come."""
+    connection = stack.enter_context(socket.create_connection(server.address, timeout=60))
+    connection.sendall(HEAD + b"Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n")
+    assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")  # it has been admitted
+    connection.sendall(body)
+    return connection
+
+
+def test_the_texts_have_the_limits_as_they_are() -> None:
+    assert f"fewer than {MIN_PROGRESS} bytes" in PROBLEMS["stalled-body"].detail
+    assert f"fewer than {MIN_PROGRESS} bytes" in str(
+        Settings.model_fields["stall_timeout_s"].description
+    )
+    assert f"{STREAM_HELD >> 10} KiB" in str(Settings.model_fields["max_held_bytes"].description)
+
+
+def test_a_body_that_stalls_is_refused(running: Running) -> None:
+    app = create_app(Settings(stall_timeout_s=0.2))
+    with running(app) as server, ExitStack() as stack:
+        connection = begin(server, stack)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"urn:mmhash:problem:stalled-body" in answer
+        server.wait_until_idle()
+        assert (app.state.limits.calls, app.state.limits.held) == (0, 0)
+
+
+def test_a_body_that_comes_by_the_byte_is_refused(running: Running) -> None:
+    with running(create_app(Settings(stall_timeout_s=0.3))) as server, ExitStack() as stack:
+        connection = begin(server, stack)
+        connection.settimeout(0.01)
+        answer = b""
+        while not answer:
+            connection.sendall(b"x")
+            try:
+                answer = connection.recv(65536)
+            except TimeoutError:
+                continue
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_body_that_comes_in_time_is_read_however_long_it_takes(running: Running) -> None:
+    with running(create_app(Settings(stall_timeout_s=0.3))) as server:
+
+        def pieces() -> Iterator[bytes]:
+            for _ in range(15):
+                yield bytes(4096)
+                time.sleep(0.06)
+
+        answer = server.client.post("/hash", content=pieces(), headers=RAW)
+    assert answer.json()["items"][0]["nbytes"] == 15 * 4096
+
+
+def test_128_streamed_bodies_are_admitted_at_once(running: Running) -> None:
+    app = create_app(Settings())
+    with running(app) as server, ExitStack() as stack:
+        connections = [begin(server, stack) for _ in range(128)]
+        assert app.state.limits.calls == 128
+        for connection in connections:
+            connection.sendall(bytes(996))
+        for connection in connections:
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        server.wait_until_idle()
+        assert (app.state.limits.calls, app.state.limits.held) == (0, 0)
+
+
+@pytest.mark.parametrize("limit", [{"max_calls": 2}, {"max_held_bytes": 1 << 20}])
+def test_beyond_the_limits_calls_are_refused_until_there_is_room(
+    running: Running, problem_of: Problem, limit: dict[str, int]
+) -> None:
+    app = create_app(Settings(**limit))
+    with running(app) as server, ExitStack() as stack:
+        connections = [begin(server, stack) for _ in range(2 if "max_calls" in limit else 4)]
+        answer = server.client.post("/hash", content=b"abc", headers=RAW)
+        assert problem_of(answer) == (429, "busy")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert server.client.get("/health").status_code == 200
+        for connection in connections:
+            connection.close()
+        server.wait_until_idle()
+        assert (app.state.limits.calls, app.state.limits.held) == (0, 0)
+        assert server.client.post("/hash", content=b"abc", headers=RAW).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["image/png", "application/json"])
+def test_what_is_held_whole_counts_as_it_comes(
+    running: Running, problem_of: Problem, kind: str
+) -> None:
+    app = create_app(Settings(max_held_bytes=1 << 20))
+    query = "?of=pixels" if kind == "image/png" else ""
+    with running(app) as server:
+        answer = server.client.post(
+            "/hash" + query, content=pieces(1 << 20), headers={"content-type": kind}
+        )
+        assert problem_of(answer) == (429, "busy")
+        server.wait_until_idle()
+        assert app.state.limits.held == 0
+
+
+def test_json_over_its_limit_is_refused(running: Running, problem_of: Problem) -> None:
+    with running(create_app(Settings(max_json_bytes=1000))) as server:
+        for path in ("/hash", "/pad", "/blocks"):
+            for content in (bytes(1001), pieces(1001)):
+                headers = {"content-type": "application/json"}
+                answer = server.client.post(path, content=content, headers=headers)
+                assert answer.status_code == 413
+
+
+def test_an_image_that_takes_too_long_is_given_up(
+    running: Running, problem_of: Problem, encode: Callable[..., bytes]
+) -> None:
+    app = create_app(Settings(work_timeout_s=0.001))
+    body = encode("PNG", size=(3000, 3000))
+    with running(app) as server:
+        answer = server.client.post(
+            "/hash?of=pixels", content=body, headers={"content-type": "image/png"}
+        )
+    assert problem_of(answer) == (503, "too-slow")
+    assert "retry-after" in answer.headers
+
+
+def test_a_picture_of_50000_by_50000_is_refused_by_its_head(
+    client: httpx.Client, problem_of: Problem
+) -> None:
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
+
+    head = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
+    data = zlib.compress(bytes(1000))
+    body = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    answer = client.post("/hash?of=pixels", content=body, headers={"content-type": "image/png"})
+    assert problem_of(answer) == (413, "image-too-large")
+    answer = client.post("/hash?of=pixels", files=[("a", ("a", body, "image/png"))])
+    assert problem_of(answer) == (413, "image-too-large")

@@ -104,5 +104,7 @@ def test_the_cause_of_a_problem_goes_to_the_log_in_one_line(
 
     with running(app) as server:
         check(server.client.get("/damaged"), "damaged-image")
-    lines = [entry.getMessage() for entry in caplog.records if entry.name.startswith("mmhash")]
+    lines = [
+        entry.getMessage() for entry in caplog.records if entry.name == "mmhash_service.problems"
+    ]
     assert lines == [r"damaged-image: ValueError('two\nlines')"]

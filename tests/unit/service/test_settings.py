@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from mmhash_service.settings import Settings
+from mmhash_service.settings import LIBRARY_VARIABLES, Settings, parse_assignment
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
@@ -58,3 +58,100 @@ def test_a_value_out_of_bounds_is_refused(wrong: dict[str, int]) -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError):
         Settings().port = 1
+
+
+TOML = """
+port = 11
+workers = 2
+api_key_digests = ["{digest}"]
+
+[tenants]
+acme = "{secret}"
+"""
+DIGEST, SECRET = "ab" * 32, "cd" * 32
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "mmhash.toml"
+    path.write_text(TOML.format(digest=DIGEST, secret=SECRET))
+    monkeypatch.setenv("MMHASH_CONFIG", str(path))
+    return path
+
+
+def test_a_file_gives_what_neither_argument_nor_environment_does(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MMHASH_PORT", "22")
+    settings = Settings()
+    assert (settings.port, settings.workers) == (22, 2)
+    assert settings.api_key_digests == (DIGEST,)
+    assert settings.tenants["acme"].get_secret_value() == SECRET
+    assert Settings(workers=3).workers == 3
+
+
+def test_a_name_in_the_file_that_is_not_known_is_refused(file: Path) -> None:
+    file.write_text("prot = 1")
+    with pytest.raises(ValidationError, match="prot"):
+        Settings()
+
+
+def test_a_file_that_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MMHASH_CONFIG", str(tmp_path / "none.toml"))
+    with pytest.raises(ValueError, match="names no file"):
+        Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("MMHASH_PROT", "MMHASH_PORT"), ("MMHASH_MAX_BODY_BYTE", "MMHASH_MAX_BODY_BYTES")],
+)
+def test_a_variable_that_nobody_reads_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, nearest: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(ValueError, match=f"{name} is not known: is it {nearest}\\?"):
+        Settings()
+
+
+def test_the_library_s_variables_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LIBRARY_VARIABLES:
+        monkeypatch.setenv(name, "1")
+    Settings()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tenants": {"acme": "cd" * 31}},
+        {"tenants": {"a b": SECRET}},
+        {"api_key_digests": ["ab"]},
+        {"workers": 0},
+        {"grace_s": 0},
+        {"max_held_bytes": 1},
+        {"nothing": 1},
+    ],
+)
+def test_other_values_out_of_bounds_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Settings(**wrong)
+
+
+def test_no_secret_is_shown() -> None:
+    settings = Settings(tenants={"acme": SECRET})
+    assert SECRET not in f"{settings!r} {settings} {settings.model_dump_json()}"
+    with pytest.raises(ValidationError) as refused:
+        Settings(tenants={"acme": SECRET + "x"})
+    assert SECRET not in str(refused.value)
+
+
+def test_an_assignment_is_read_as_the_environment_would_have_it() -> None:
+    assert parse_assignment("port=1") == ("port", "1")
+    assert parse_assignment('tenants={"a":"b=c"}') == ("tenants", {"a": "b=c"})
+    assert Settings(**dict([parse_assignment("shm=true")])).shm
+    with pytest.raises(ValueError, match=r"^prot is not known: is it port\?$"):
+        parse_assignment("prot=1")
+    with pytest.raises(ValueError, match="is not known"):
+        parse_assignment("port")

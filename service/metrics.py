@@ -1,0 +1,50 @@
+"""What Prometheus reads: base units, and no label that a client can choose."""
+
+import os
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector
+
+MULTIPROC_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+
+REGISTRY = CollectorRegistry()
+
+REQUESTS = Counter("mmhash_requests", "Calls answered.", ("call", "status"), registry=REGISTRY)
+SECONDS = Histogram(
+    "mmhash_request_duration_seconds",
+    "From the head of a call to the end of its answer.",
+    ("call",),
+    registry=REGISTRY,
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+BODY_BYTES = Counter("mmhash_body_bytes", "Bytes of bodies received.", registry=REGISTRY)
+ITEMS = Counter("mmhash_items", "Items hashed.", ("kind",), registry=REGISTRY)
+PROBLEMS = Counter("mmhash_problems", "Calls that failed.", ("problem",), registry=REGISTRY)
+CALLS = Gauge(
+    "mmhash_calls_in_progress",
+    "Calls with a body that are being answered.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
+HELD_BYTES = Gauge(
+    "mmhash_held_bytes",
+    "Bytes of bodies that are held.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
+
+
+def exposition() -> tuple[bytes, str]:
+    """All metrics as text, those of all workers together, and the text's Content-Type."""
+    registry = REGISTRY
+    if MULTIPROC_VARIABLE in os.environ:
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return generate_latest(registry), CONTENT_TYPE_LATEST

@@ -1,0 +1,99 @@
+"""A multipart/form-data body, an item or more a part: each part is read as a body of its own."""
+
+import logging
+from collections.abc import Callable
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from mmhash_service.call import Call
+from mmhash_service.problems import Problem
+from mmhash_service.readers import Reader
+from mmhash_service.schemas import Item
+
+# What begins a part: its Content-Type (of a part without one, that of plain bytes) and its name.
+Open = Callable[[str, str | None], Reader]
+
+# It quotes the client's bytes.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
+
+_MAX_CONTENT_TYPE = 1024
+_RAW = "application/octet-stream"
+
+
+class MultipartReader:
+    """The parts, each read as it comes; at most one is open."""
+
+    def __init__(self, call: Call, content_type: str, open_part: Open) -> None:
+        self._max_items = call.settings.max_items
+        self._open = open_part
+        self._parts: list[Reader] = []
+        self._headers: dict[bytes, bytes] = {}
+        self._field = self._value = b""
+        self._ended = False
+        self._parser = MultipartParser(
+            _boundary(content_type),
+            {
+                "on_part_begin": self._begin_part,
+                "on_header_field": self._on_field,
+                "on_header_value": self._on_value,
+                "on_header_end": self._end_header,
+                "on_headers_finished": self._end_headers,
+                "on_part_data": self._on_data,
+                "on_end": self._end,
+            },
+        )
+
+    def take(self, piece: bytes | memoryview, /) -> None:
+        """Take the next piece, which may hold many parts or a part of one."""
+        try:
+            self._parser.write(bytes(piece))
+        except FormParserError as error:
+            raise Problem("damaged-multipart") from error
+
+    async def finish(self) -> list[Item]:
+        """The items of all parts, in their order."""
+        if not self._ended:
+            raise Problem("damaged-multipart")
+        return [item for part in self._parts for item in await part.finish()]
+
+    def _begin_part(self) -> None:
+        if len(self._parts) == self._max_items:
+            raise Problem("too-many-items")
+        self._headers.clear()
+        self._field = self._value = b""
+
+    def _on_field(self, data: bytes, start: int, end: int) -> None:
+        self._field += data[start:end]
+
+    def _on_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _end_header(self) -> None:
+        self._headers[self._field.lower()] = self._value
+        self._field = self._value = b""
+
+    def _end_headers(self) -> None:
+        kind, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        name = options.get(b"filename") or options.get(b"name")
+        if kind != b"form-data" or name is None:
+            raise Problem("damaged-multipart")
+        content_type = self._headers.get(b"content-type", b"").decode("latin-1")
+        self._parts.append(self._open(content_type or _RAW, name.decode(errors="replace")))
+
+    def _on_data(self, data: bytes, start: int, end: int) -> None:
+        # A view: a part is not copied out of the piece in which it came.
+        self._parts[-1].take(memoryview(data)[start:end])
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def _boundary(content_type: str) -> bytes:
+    if len(content_type) > _MAX_CONTENT_TYPE:
+        raise Problem("damaged-multipart")
+    _, options = parse_options_header(content_type)
+    boundary: bytes = options.get(b"boundary", b"")
+    if not 1 <= len(boundary) <= 70:  # RFC 2046
+        raise Problem("damaged-multipart")
+    return boundary

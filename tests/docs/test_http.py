@@ -1,0 +1,75 @@
+"""What docs/http.md shows is what happens."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+EXAMPLES = re.findall(r"```console\n\$ (.*?)\n```\n\n```json\n(.*?)\n```", PAGE, re.DOTALL)
+FILES, IN_PLACE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("http")
+    subprocess.run([sys.executable, "-c", FILES], cwd=folder, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server with the settings that the page speaks of."""
+    tenants = json.dumps({"acme": "11" * 32})
+    settings = ["--set", "shm=true", "--set", f"tenants={tenants}"]
+    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", *settings]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        found = re.search(r"running on (http://\S+)", server.stderr.readline())
+        assert found is not None
+        yield found[1]
+        server.terminate()
+        server.stderr.read()
+    assert server.returncode == 0
+
+
+def without_times(answer: Any) -> Any:
+    """What is the same whenever, and wherever, it is asked."""
+    return {name: value for name, value in answer.items() if name not in {"elapsed_ms", "python"}}
+
+
+@pytest.mark.parametrize(("command", "shown"), EXAMPLES)
+def test_each_request_has_the_answer_that_is_shown(
+    url: str, folder: Path, command: str, shown: str
+) -> None:
+    line = command.replace("http://127.0.0.1:8780", url)
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert without_times(json.loads(done.stdout)) == without_times(json.loads(shown))
+
+
+def test_the_program_that_hashes_in_place(url: str, folder: Path) -> None:
+    program = IN_PLACE.replace("http://127.0.0.1:8780", url)
+    subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+
+
+def test_there_is_an_example_of_each_call() -> None:
+    from mmhash_service.app import create_app
+
+    shown = {re.sub(r".*8780|[?'].*", "", command, flags=re.DOTALL) for command, _ in EXAMPLES}
+    # The probes are alike, and metrics are no JSON: they have a table.
+    assert create_app().openapi()["paths"].keys() - shown == {"/live", "/health", "/metrics"}
+
+
+def test_every_metric_is_in_the_table() -> None:
+    from mmhash_service.metrics import REGISTRY
+
+    for family in REGISTRY.collect():
+        assert re.search(rf"^\| {family.name}(_total)? \| [a-z, ]*\| ", PAGE, re.MULTILINE)
+        assert f"| {family.documentation} |" in PAGE

@@ -1,0 +1,120 @@
+"""multipart/form-data: an item or more a part, each as it would be alone; and forms that are none."""
+
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+import mmhash
+
+Items = Callable[[httpx.Response], list[dict[str, Any]]]
+Problem = Callable[[httpx.Response], tuple[int, str]]
+
+FORM = {"content-type": "multipart/form-data; boundary=xyz"}
+
+
+def form(*parts: tuple[str, bytes]) -> bytes:
+    body = b"".join(b"--xyz\r\n%b\r\n\r\n%b\r\n" % (head.encode(), data) for head, data in parts)
+    return body + b"--xyz--\r\n"
+
+
+def part(name: str, data: bytes, content_type: str | None = None) -> tuple[str, bytes]:
+    head = f'Content-Disposition: form-data; name="{name}"'
+    return (f"{head}\r\nContent-Type: {content_type}" if content_type else head), data
+
+
+def cut(body: bytes, step: int) -> Iterator[bytes]:
+    for at in range(0, len(body), step):
+        yield body[at : at + step]
+
+
+def test_parts_are_items_in_order(client: httpx.Client, items_of: Items) -> None:
+    files = [("b", ("two.bin", b"abc")), ("a", ("one.png", b"def", "image/png"))]
+    found = items_of(client.post("/hash", files=files, data={"plain": "x"}))
+    assert [(item["name"], item["key"]) for item in found] == [
+        (name, mmhash.key(data).hex())
+        for name, data in (("plain", b"x"), ("two.bin", b"abc"), ("one.png", b"def"))
+    ]
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 64, 100_000])
+def test_how_a_form_is_cut_does_not_matter(
+    client: httpx.Client, items_of: Items, step: int
+) -> None:
+    contents = [b"", b"\r\n--xyz!", b"\r\n--xy", b"-" * 50, bytes(i % 251 for i in range(300))]
+    body = form(*(part(str(number), data) for number, data in enumerate(contents)))
+    if step == 100_000:
+        contents.append(bytes(i % 251 for i in range(700_000)))
+        body = form(*(part(str(number), data) for number, data in enumerate(contents)))
+    found = items_of(client.post("/hash", content=cut(body, step), headers=FORM))
+    assert [item["key"] for item in found] == [mmhash.key(data).hex() for data in contents]
+
+
+def test_the_pixels_of_each_image_part(
+    client: httpx.Client, items_of: Items, encode: Callable[..., bytes]
+) -> None:
+    bodies = [encode("PNG"), encode("GIF", "P")]
+    files = [("image", (str(at), body, "image/png")) for at, body in enumerate(bodies)]
+    found = items_of(client.post("/hash?of=pixels", files=files))
+    images = [Image.open(BytesIO(body)) for body in bodies]
+    assert [item["key"] for item in found] == [mmhash.key(image).hex() for image in images]
+
+
+def test_a_part_that_is_no_image_has_no_pixels(client: httpx.Client, problem_of: Problem) -> None:
+    answer = client.post("/hash?of=pixels", files=[("a", ("a", b"abc"))])
+    assert problem_of(answer) == (422, "pixels-not-image")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data", "application/json", "x"])
+def test_a_part_of_another_type_is_refused(
+    client: httpx.Client, problem_of: Problem, kind: str
+) -> None:
+    answer = client.post("/hash", content=form(part("a", b"abc", kind)), headers=FORM)
+    assert problem_of(answer) == (415, "unsupported-media-type")
+
+
+def test_a_form_is_no_tensor(client: httpx.Client, problem_of: Problem) -> None:
+    answer = client.post("/hash?dtype=uint8&shape=3", files=[("a", ("a", b"abc"))])
+    assert problem_of(answer) == (422, "tensor-not-raw")
+
+
+def test_a_form_of_too_many_parts_is_refused(client: httpx.Client, problem_of: Problem) -> None:
+    answer = client.post(
+        "/hash", content=form(*(part("a", b"x") for _ in range(10_000))), headers=FORM
+    )
+    assert problem_of(answer) == (413, "too-many-items")
+    parts = form(*(part("a", b"x") for _ in range(50)))
+    assert client.post("/hash", content=parts, headers=FORM).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"no form",
+        b"--xyz\r\n",
+        form(part("a", b"abc"))[:-8],
+        form(("Content-Type: image/png", b"abc")),
+        form(("Content-Disposition: form-data", b"abc")),
+        form(("Content-Disposition: attachment; name=a", b"abc")),
+        form((": form-data", b"abc")),
+        form(("X: " + "x" * 100_000, b"abc")),
+        form(("\r\n".join(f"X{at}: 1" for at in range(100)), b"abc")),
+        b"\xff" * 1000,
+    ],
+)
+def test_a_damaged_form_is_refused(client: httpx.Client, problem_of: Problem, body: bytes) -> None:
+    answer = client.post("/hash", content=body, headers=FORM)
+    assert problem_of(answer) == (422, "damaged-multipart")
+
+
+@pytest.mark.parametrize("parameters", ["", "; boundary=", "; boundary=" + "x" * 71, ";" * 2000])
+def test_a_form_without_a_good_boundary_is_refused(
+    client: httpx.Client, problem_of: Problem, parameters: str
+) -> None:
+    headers = {"content-type": "multipart/form-data" + parameters}
+    answer = client.post("/hash", content=form(part("a", b"abc")), headers=headers)
+    assert problem_of(answer) == (422, "damaged-multipart")
