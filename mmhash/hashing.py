@@ -5,6 +5,7 @@ What lies on a GPU is hashed there, all of it in one launch, and the rest on the
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, overload
 
 from mmhash import cuda
@@ -28,8 +29,7 @@ def digest(
     cannot be read where it lies.
     """
     chosen = check_algorithm(algorithm)
-    carried = _carried(data, chosen)
-    if carried is not None:
+    if _may_carry(data.__class__) and (carried := _carried(data, chosen)):
         return carried
     content = view_of(data, copy=copy).data
     if isinstance(content, DeviceBytes):
@@ -57,7 +57,7 @@ def key(
     never meet, and nobody without the secret can guess one.
     """
     options = _Options(check_algorithm(algorithm), tenant, threads, copy)
-    if isinstance(item, (list, tuple)) or hasattr(type(item), "__mmhash_digest__"):
+    if isinstance(item, (list, tuple)) or _may_carry(item.__class__):
         (found,) = _begin([item], options).wait()
         return found
     view = view_of(item, copy=copy)
@@ -149,7 +149,10 @@ def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingK
 
     def collect() -> list[Digest]:
         found = leaf_keys()
-        return [_assemble(plan, found, options) for plan in plans]
+        return [
+            found[plan] if isinstance(plan, int) else _assemble(plan, found, options)
+            for plan in plans
+        ]
 
     return PendingKeys(collect)
 
@@ -160,18 +163,20 @@ def _plan(item: Any, views: list[View], options: _Options, depth: int = 0) -> _P
         if depth == MAX_DEPTH:
             raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
         return [_plan(part, views, options, depth + 1) for part in item]
-    content = _carried(item, options.algorithm)
-    if content is not None:
+    if _may_carry(item.__class__) and (content := _carried(item, options.algorithm)):
         return frame(item.kind, item.dtype, item.shape, content, tenant=options.tenant)
     views.append(view_of(item, copy=options.copy))
     return len(views) - 1
 
 
-def _carried(item: Any, algorithm: Algorithm) -> Digest | None:
-    """The digest that a handle brought along, if `item` is one and it did."""
-    if not hasattr(type(item), "__mmhash_digest__"):
-        return None
-    carried: Digest | None = item.__mmhash_digest__(algorithm)
+@lru_cache(maxsize=256)
+def _may_carry(kind: type) -> bool:
+    """Whether such items are handles, which may have their digest with them."""
+    return hasattr(kind, "__mmhash_digest__")
+
+
+def _carried(handle: Any, algorithm: Algorithm) -> Digest | None:
+    carried: Digest | None = handle.__mmhash_digest__(algorithm)
     return carried
 
 

@@ -91,12 +91,12 @@ def view_of(item: Any, *, copy: bool = True) -> View:
     With `copy=False` an input whose bytes do not lie in one piece, in C order and in little-endian
     is refused instead of copied.
     """
+    if is_tensor(item):  # first, for a list of them is hashed in less time than it takes to look
+        return _view_of_tensor(item, copy)
     if isinstance(item, (bytes, bytearray, memoryview, mmap.mmap, array)):
         return View("bytes", "", (), _flat_buffer(memoryview(item), copy))
     if isinstance(item, (np.ndarray, np.generic)):
         return _view_of_array(np.asanyarray(item), copy)
-    if is_tensor(item):
-        return _view_of_tensor(item, copy)
     if is_image(item):
         return _view_of_image(item, copy)
     if hasattr(item, "__mmhash_view__"):  # a handle of mmhash.transport, opened here
@@ -121,18 +121,14 @@ def bytes_of(item: Any) -> memoryview:
 
 def is_tensor(item: Any) -> bool:
     """Whether `item` is a torch tensor; torch need not be installed."""
-    return _is_a(item, "torch", "Tensor")
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(item, torch.Tensor)
 
 
 def is_image(item: Any) -> bool:
     """Whether `item` is a PIL image; Pillow need not be installed."""
-    return _is_a(item, "PIL.Image", "Image")
-
-
-def _is_a(item: Any, module: str, name: str) -> bool:
-    """Whether `item` is an instance of a class whose module nobody need have imported."""
-    loaded = sys.modules.get(module)
-    return loaded is not None and isinstance(item, getattr(loaded, name))
+    pillow = sys.modules.get("PIL.Image")
+    return pillow is not None and isinstance(item, pillow.Image)
 
 
 def _why_refused(item: Any) -> str:
