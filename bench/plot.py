@@ -31,9 +31,10 @@ def main() -> None:
     figure, panels = plt.subplots(1, 2, figsize=(12, 4.6), sharey=True)
     titles = {"device": "On the device, L2 cold", "call": "From the call to a value on the host"}
     for axes, (measure, title) in zip(panels, titles.items(), strict=True):
-        for what, name in NAMES.items():
+        for color, (what, name) in enumerate(NAMES.items()):
             if (measure, what) in lines:
-                axes.plot(*zip(*sorted(lines[measure, what]), strict=True), "o-", ms=4, label=name)
+                line = zip(*sorted(lines[measure, what]), strict=True)
+                axes.plot(*line, "o-", ms=4, color=f"C{color}", label=name)
         axes.axhline(READ_LIMIT, color="gray", lw=0.8)
         axes.text(2**18, READ_LIMIT * 1.06, "read limit, 4.38 TB/s", color="gray", size=8)
         for (name, limit), up in zip(INTEGER_LIMITS.items(), (1.06, 0.78), strict=True):
