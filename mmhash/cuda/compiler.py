@@ -53,13 +53,13 @@ def nvrtc_version() -> tuple[int, int]:
 
 
 @cache
-def _headers() -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(SOURCES.glob("*.cuh"))}
+def _headers(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("*.cuh"))}
 
 
 def _cache_name(source: str, target: str, version: tuple[int, int]) -> str:
     parts = [source.encode(), (SOURCES / source).read_bytes()]
-    for name, text in _headers().items():
+    for name, text in _headers(SOURCES).items():
         parts += [name.encode(), text]
     parts += [option.encode() for option in OPTIONS]
     parts += [target.encode(), b"%d.%d" % version]
@@ -156,7 +156,7 @@ class _Nvrtc:
         return f"sm_{capability}" if older[-1] == capability else f"compute_{older[-1]}"
 
     def compile(self, source: str, target: str) -> bytes:
-        headers = _headers()
+        headers = _headers(SOURCES)
         count = len(headers)
         program = ctypes.c_void_p()
         self._call(

@@ -93,7 +93,7 @@ def test_other_sources_options_and_cards_are_other_files(
     compiler.load_kernels("blake3.cu", 80)
     monkeypatch.setattr(compiler, "OPTIONS", (*compiler.OPTIONS, "-DX"))
     compiler.load_kernels("blake3.cu", 90)
-    monkeypatch.setattr(compiler, "_headers", lambda: {"blake3.cuh": b"changed"})
+    monkeypatch.setattr(compiler, "_headers", lambda _: {"blake3.cuh": b"changed"})
     compiler.load_kernels("blake3.cu", 90)
     assert len(counted) == len(list(cache.iterdir())) == 5
 
