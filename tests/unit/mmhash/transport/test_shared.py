@@ -243,7 +243,8 @@ def test_ten_thousand_leave_nothing() -> None:
             opened.close()
             owned.close()
         del opened, owned
-    assert left() == before
+    # Not more than before; what an earlier test held may have gone meanwhile.
+    assert all(now <= then for now, then in zip(left(), before, strict=True))
 
 
 def test_neither_torch_nor_a_driver_is_loaded_for_it() -> None:
