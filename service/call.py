@@ -2,14 +2,18 @@
 
 from dataclasses import dataclass
 
+from fastapi import Request
+
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.engines import spell
 from mmhash.framing import frame
 from mmhash.view import Kind
+from mmhash_service.engines import parse_engines
 from mmhash_service.limits import Admission
-from mmhash_service.schemas import Item
+from mmhash_service.schemas import HashQuery, Item
 from mmhash_service.settings import Settings
+from mmhash_service.tenants import Tenant, tenant_of
 from mmhash_service.work import Work
 
 
@@ -20,7 +24,7 @@ class Call:
     algorithm: Algorithm
     pixels: bool
     engines: tuple[str, ...]
-    tenant: bytes | None
+    tenant: Tenant | None
     settings: Settings
     admission: Admission
     work: Work
@@ -37,7 +41,8 @@ class Call:
         extra: bytes = b"",
     ) -> Item:
         """The answer for content of that digest."""
-        key = frame(kind, dtype, shape, digest, extra, tenant=self.tenant)
+        secret = self.tenant.secret if self.tenant else None
+        key = frame(kind, dtype, shape, digest, extra, tenant=secret)
         item = Item(
             name=name,
             kind=kind,
@@ -51,3 +56,17 @@ class Call:
         if self.engines:
             item.engines = {engine: spell(key, engine) for engine in self.engines}
         return item
+
+
+def call_of(request: Request, query: HashQuery, admission: Admission) -> Call:
+    """What the request asks, with the means of the application that answers it."""
+    state = request.app.state
+    return Call(
+        algorithm=query.algorithm,
+        pixels=query.of == "pixels",
+        engines=parse_engines(query.engines),
+        tenant=tenant_of(request, state.settings),
+        settings=state.settings,
+        admission=admission,
+        work=state.work,
+    )

@@ -46,6 +46,12 @@ PROBLEMS = {
         "In place is off",
         "Items that lie in this host's memory are taken only with the setting shm or cuda_ipc on.",
     ),
+    "url-off": Text(
+        403,
+        "URL is off",
+        "A URL is followed only to a host that the setting url_hosts names, and a file: URL only "
+        "below the setting file_root.",
+    ),
     "stalled-body": Text(
         408,
         "Stalled body",
@@ -149,8 +155,8 @@ PROBLEMS = {
     ),
     "no-content": Text(422, "No content", "An item has one of data, url, shm and cuda_ipc."),
     "invalid-base64": Text(422, "Invalid base64", "An item's data is plain base64, padded."),
-    "url-not-data": Text(
-        422, "URL not data", "Only a data: URL with base64 is read: no other is followed."
+    "invalid-url": Text(
+        422, "Invalid URL", "An item's URL is a data: URL with base64, or an http(s): or file: URL."
     ),
     "invalid-bundle": Text(
         422,

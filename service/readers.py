@@ -75,11 +75,15 @@ class PixelsReader:
 
     async def finish(self) -> list[Item]:
         """The one item."""
-        return [await self._call.work.run(hash_pixels, self._call, self._name, self._body)]
+        return [await hash_pixels(self._call, self._name, self._body)]
 
 
-def hash_pixels(call: Call, name: str | None, body: BytesIO) -> Item:
-    """The item of an encoded image: for a worker, for it takes long."""
+async def hash_pixels(call: Call, name: str | None, body: BytesIO) -> Item:
+    """The item of an encoded image, by its pixels."""
+    return await call.work.run(_decode, call, name, body)
+
+
+def _decode(call: Call, name: str | None, body: BytesIO) -> Item:
     kind, dtype, shape, _, extra = view = read_pixels(body, call.settings.max_pixels)
     data = view.on_host()
     return call.item(

@@ -30,6 +30,9 @@ class HashQuery(BaseModel):
     shape: str | None = None
     of: Literal["bytes", "pixels"] = "bytes"
     engines: Annotated[str, Field(max_length=1024)] | None = None
+    sign: bool = Field(
+        default=False, description="Whether each item gets a tag for the one engine that is named."
+    )
 
 
 class JsonItem(_Asked):
@@ -39,7 +42,7 @@ class JsonItem(_Asked):
     name: Text | None = None
     data: str | None = Field(default=None, description="The bytes, in base64.")
     url: str | None = Field(
-        default=None, description="A data: URL that holds the bytes, in base64."
+        default=None, description="A data: URL with the bytes, or an http(s): or file: URL of them."
     )
     shm: dict[str, Any] | None = Field(
         default=None, description="A handle of mmhash.transport.SharedTensor."
@@ -119,6 +122,12 @@ class Item(BaseModel):
     key: str
     engines: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="The key as each engine that was asked for wants it."
+    )
+    memo: Literal["hit", "miss"] | None = Field(
+        default=None, description="Whether the memo knew the item, if it was asked."
+    )
+    tag: str | None = Field(
+        default=None, description="That this service gave the key, signed for the engine."
     )
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, StringConstraints, field_validator
+from pydantic import Field, IPvAnyNetwork, SecretStr, StringConstraints, field_validator
 from pydantic_core import from_json
 from pydantic_settings import (
     BaseSettings,
@@ -27,7 +27,6 @@ LIBRARY_VARIABLES = frozenset(
         "MMHASH_CACHE_DIR",
         "MMHASH_COMPILE_DUMP",
         "MMHASH_DEVICE",
-        "MMHASH_MEMO_URL",
         "MMHASH_POOL_MB",
         "MMHASH_POOL_WORKERS",
         "MMHASH_VECTORS",
@@ -102,9 +101,45 @@ class Settings(BaseSettings):
     cuda_ipc: bool = Field(
         default=False, description="Whether items may lie in CUDA memory of this host."
     )
+    url_hosts: tuple[str, ...] = Field(
+        default=(),
+        description="The hosts that http(s) URLs may name, `*.example.org` for all below one; "
+        "without any, no URL is followed.",
+    )
+    url_networks: tuple[IPvAnyNetwork, ...] = Field(
+        default=(),
+        description="The private networks in which such a host may lie; else its address must be "
+        "public.",
+    )
+    url_max_bytes: int = Field(
+        default=64 << 20, ge=1, description="The longest content that a URL is read for, in bytes."
+    )
+    url_timeout_s: float = Field(
+        default=10.0, gt=0, description="How many seconds a URL's content may take, all in all."
+    )
+    file_root: Path | None = Field(
+        default=None, description="The folder below which file: URLs may point; without it, none."
+    )
+    memo_url: SecretStr | None = Field(
+        default=None,
+        description="Where the memo is kept, if not in memory: `sqlite:PATH`, or the `redis:` URL "
+        "of a server, a cluster or a sentinel.",
+    )
+    memo_bytes: int = Field(
+        default=64 << 20, ge=0, description="How much the memo of a process holds, in bytes."
+    )
     tenants: dict[Name, SecretStr] = Field(
         default={}, description="The tenants by name, each with its secret: 64 hex digits."
     )
+    private_tenants: frozenset[Name] = Field(
+        default=frozenset(), description="The tenants who share no memo with others."
+    )
+    tag_secrets: tuple[SecretStr, ...] = Field(
+        default=(),
+        description="What tags are signed with, the newest first, each 64 hex digits; with none, "
+        "`sign` is refused.",
+    )
+    tag_ttl_s: int = Field(default=600, ge=1, description="For how many seconds a tag is valid.")
     api_key_digests: tuple[str, ...] = Field(
         default=(),
         description="The BLAKE3 digests of the API keys, in hex; with any, all calls but the "
@@ -117,6 +152,13 @@ class Settings(BaseSettings):
         if not all(_HEX_32_BYTES.fullmatch(text.get_secret_value()) for text in tenants.values()):
             raise ValueError("a tenant's secret is 64 hex digits")
         return tenants
+
+    @field_validator("tag_secrets")
+    @classmethod
+    def _check_tag_secrets(cls, secrets: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        if not all(_HEX_32_BYTES.fullmatch(secret.get_secret_value()) for secret in secrets):
+            raise ValueError("a secret of tags is 64 hex digits")
+        return secrets
 
     @field_validator("api_key_digests")
     @classmethod

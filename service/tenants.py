@@ -1,5 +1,7 @@
 """Tenants by name: a call says whose it is, the secrets stay in the settings."""
 
+from typing import NamedTuple
+
 from fastapi import Request
 
 from mmhash_service.problems import Problem
@@ -8,12 +10,19 @@ from mmhash_service.settings import Settings
 HEADER = "X-Mmhash-Tenant"
 
 
-def secret_of(request: Request, settings: Settings) -> bytes | None:
-    """The 32 secret bytes of the tenant that the call names, or None if it names none."""
+class Tenant(NamedTuple):
+    """Whose a call is, and the 32 secret bytes that key what is his."""
+
+    name: str
+    secret: bytes
+
+
+def tenant_of(request: Request, settings: Settings) -> Tenant | None:
+    """The tenant that the call names, or None if it names none."""
     name = request.headers.get(HEADER)
     if name is None:
         return None
     secret = settings.tenants.get(name)
     if secret is None:
         raise Problem("unknown-tenant")
-    return bytes.fromhex(secret.get_secret_value())
+    return Tenant(name, bytes.fromhex(secret.get_secret_value()))

@@ -8,10 +8,9 @@ from pydantic import ValidationError
 
 from mmhash.view import ITEM_SIZE
 from mmhash_service import metrics
-from mmhash_service.call import Call
-from mmhash_service.engines import parse_engines
+from mmhash_service.call import Call, call_of
 from mmhash_service.jsonbody import JsonReader
-from mmhash_service.limits import Admission, declared_length, read_body
+from mmhash_service.limits import declared_length, read_body
 from mmhash_service.multipart import MultipartReader
 from mmhash_service.openapi import json_body, query_parameters
 from mmhash_service.parsing import parse_dtype, parse_media_type, parse_shape
@@ -20,7 +19,7 @@ from mmhash_service.readers import PixelsReader, Reader, StreamReader
 from mmhash_service.safetensors import SafetensorsReader
 from mmhash_service.schemas import HashAnswer, HashBody, HashQuery
 from mmhash_service.stream import BESIDE_HELD
-from mmhash_service.tenants import HEADER, secret_of
+from mmhash_service.tenants import HEADER
 
 router = APIRouter()
 
@@ -71,7 +70,7 @@ async def hash_body(request: Request) -> Response:
 
     state = request.app.state
     with state.limits.admit() as admission:
-        call = _call(request, query, admission)
+        call = call_of(request, query, admission)
         reader: Reader
         if media_type == MULTIPART:
             _refuse_tensor(query)
@@ -103,19 +102,6 @@ def _parse_query(request: Request) -> HashQuery:
         return HashQuery.model_validate(dict(request.query_params))
     except ValidationError as error:
         raise Problem("invalid-query") from error
-
-
-def _call(request: Request, query: HashQuery, admission: Admission) -> Call:
-    state = request.app.state
-    return Call(
-        algorithm=query.algorithm,
-        pixels=query.of == "pixels",
-        engines=parse_engines(query.engines),
-        tenant=secret_of(request, state.settings),
-        settings=state.settings,
-        admission=admission,
-        work=state.work,
-    )
 
 
 def _reader(call: Call, content_type: str, name: str | None) -> Reader:
