@@ -15,7 +15,7 @@ import torch
 
 import mmhash
 from bench.measure import Row, compare, medians, report
-from mmhash.transport import FeaturePool, IpcTensor, SharedTensor
+from mmhash.transport import FeaturePool, IpcTensor, SharedPool, SharedTensor
 
 MIB = 1 << 20
 NOISE = np.random.default_rng(0).integers(0, 256, 20 * MIB, dtype=np.uint8).reshape(80, -1)
@@ -105,20 +105,27 @@ def shared() -> list[Row]:
     with _consumer() as consumer, SharedTensor.create(NOISE) as owned:
         expected = mmhash.key(NOISE).bytes
 
+        pool = SharedPool(64 * MIB)
+
+        def pooled() -> bytes:
+            return consumer.of_handle(pool.lease(NOISE))
+
         def fresh() -> bytes:
             with SharedTensor.create(NOISE) as made:
                 return consumer.of_handle(made)
 
         calls: list[Callable[[], bytes]] = [
-            consumer.of_bytes, lambda: consumer.of_handle(owned), fresh
+            consumer.of_bytes, pooled, lambda: consumer.of_handle(owned), fresh
         ]  # fmt: skip
         if any(call() != expected for call in calls):
             raise AssertionError("the second process has another key")
         pipe = {"pipe": (calls[0], ">= 5")}
         return [
-            *compare("20 MiB in shared memory, to key there", calls[1], pipe, rounds=21),
-            *compare("20 MiB laid down first, to key there",
+            *compare("20 MiB copied into a pool, to key there", calls[1], pipe, rounds=21),
+            *compare("20 MiB that lies there, to key there",
                      calls[2], {"pipe": (calls[0], "")}, rounds=21),
+            *compare("20 MiB in a new segment, to key there",
+                     calls[3], {"pipe": (calls[0], "")}, rounds=21),
         ]  # fmt: skip
 
 

@@ -31,16 +31,24 @@ def digest(
     chosen = check_algorithm(algorithm)
     if _may_carry(data.__class__) and (carried := _carried(data, chosen)):
         return carried
-    content = view_of(data, copy=copy).data
+    view = view_of(data, copy=copy)
+    found = _content_digest(view.data, chosen, threads, copy)
+    if view.confirm is not None:
+        view.confirm()
+    return found
+
+
+def _content_digest(
+    content: memoryview | DeviceBytes, algorithm: Algorithm, threads: int | None, copy: bool
+) -> Digest:
     if isinstance(content, DeviceBytes):
         try:
             segment = (content.address, content.nbytes)
-            (found,) = cuda.hash_segments(content.device, [segment], chosen).wait()
-            content.confirm()
-            return Digest(chosen, found)
+            (found,) = cuda.hash_segments(content.device, [segment], algorithm).wait()
+            return Digest(algorithm, found)
         except DeviceError as error:
             content = _on_the_host(content, error, copy)
-    return hash_bytes(content, chosen, threads)
+    return hash_bytes(content, algorithm, threads)
 
 
 def key(
@@ -214,8 +222,9 @@ def _begin_views(views: list[View], options: _Options) -> Callable[[], list[Dige
 
     def collect() -> list[Digest]:
         for tensors, flight in flights:
-            for (index, _, data), key_bytes in zip(tensors, flight.wait(), strict=True):
-                data.confirm()
+            for (index, view, _), key_bytes in zip(tensors, flight.wait(), strict=True):
+                if view.confirm is not None:
+                    view.confirm()
                 found[index] = Digest("blake3", key_bytes)
         return [found[index] for index in range(len(views))]
 
@@ -228,7 +237,7 @@ def _launch(
     """Hash tensors where they lie, and frame their digests there too."""
     blanks: dict[tuple[str, tuple[int, ...]], tuple[bytes, int]] = {}
     frames, segments = [], []
-    for _, (_, dtype, shape, _, _), data in tensors:
+    for _, (_, dtype, shape, *_), data in tensors:
         made = blanks.get((dtype, shape))
         if made is None:
             made = blanks[dtype, shape] = blank("tensor", dtype, shape, options.algorithm)
@@ -241,6 +250,8 @@ def _launch(
 
 def _host_key(view: View, data: memoryview, options: _Options) -> Digest:
     content = hash_bytes(data, options.algorithm, options.threads)
+    if view.confirm is not None:
+        view.confirm()
     return frame(view.kind, view.dtype, view.shape, content, view.extra, tenant=options.tenant)
 
 

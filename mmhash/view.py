@@ -7,6 +7,7 @@ Pillow is imported before one of their objects is met.
 import mmap
 import sys
 from array import array
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -63,15 +64,13 @@ class DeviceBytes(NamedTuple):
         """A copy of them."""
         return _flat_tensor(self.owner.cpu())
 
-    def confirm(self) -> None:
-        """Raise if they may have changed while they were read; a tensor's own may not."""
-
 
 class View(NamedTuple):
     """An input as what it is and where its bytes lie.
 
     `extra` holds what the bytes alone do not say: an image's modes, sizes and palettes, as the
-    framing takes them.
+    framing takes them. `confirm`, if there is one, raises when the bytes, which are only lent, may
+    have changed while they were read.
     """
 
     kind: Kind
@@ -79,10 +78,17 @@ class View(NamedTuple):
     shape: tuple[int, ...]
     data: memoryview | DeviceBytes
     extra: bytes = b""
+    confirm: Callable[[], None] | None = None
 
     def on_host(self) -> memoryview:
-        """The bytes for whoever must read them here; those of a GPU are copied."""
-        return self.data if isinstance(self.data, memoryview) else self.data.to_host()
+        """The bytes for whoever must read them here; those of a GPU, or only lent, are copied."""
+        if not isinstance(self.data, memoryview):
+            return self.data.to_host()
+        if self.confirm is None:
+            return self.data
+        content = memoryview(bytes(self.data))
+        self.confirm()
+        return content
 
 
 def view_of(item: Any, *, copy: bool = True) -> View:

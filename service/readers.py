@@ -84,7 +84,7 @@ async def hash_pixels(call: Call, name: str | None, body: BytesIO) -> Item:
 
 
 def _decode(call: Call, name: str | None, body: BytesIO) -> Item:
-    kind, dtype, shape, _, extra = view = read_pixels(body, call.settings.max_pixels)
+    kind, dtype, shape, _, extra, _ = view = read_pixels(body, call.settings.max_pixels)
     data = view.on_host()
     return call.item(
         name, kind, dtype, shape, len(data), hash_bytes(data, call.algorithm), extra=extra

@@ -42,7 +42,7 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
     yield "digest of the file, as b3sum", encoded.hex()
     with open_file(path) as file, open_image(file) as image:
         yield "decoded", f"{image.format}, mode {image.mode}, {image.width} x {image.height}"
-        kind, dtype, shape, _, extra = view = view_of(image)
+        kind, dtype, shape, _, extra, _ = view = view_of(image)
         data = view.on_host()
     content = hash_bytes(data, "blake3")
     yield "pixels", f"{len(data)} bytes, {shape[0]} {'frame' if shape[0] == 1 else 'frames'}"

@@ -8,5 +8,14 @@ from mmhash.transport.nested import materialize, pending
 from mmhash.transport.pool import FeaturePool
 from mmhash.transport.segments import sweep
 from mmhash.transport.shared import SharedTensor
+from mmhash.transport.shared_pool import SharedPool
 
-__all__ = ["FeaturePool", "IpcTensor", "SharedTensor", "materialize", "pending", "sweep"]
+__all__ = [
+    "FeaturePool",
+    "IpcTensor",
+    "SharedPool",
+    "SharedTensor",
+    "materialize",
+    "pending",
+    "sweep",
+]

@@ -72,25 +72,18 @@ class IpcTensor(Feature["_Memory"]):
         memory = self._memory
         address = memory.address() + self._start
         where = LeasedBytes(memory.device, address, self.nbytes, cast("torch.Tensor", self))
-        return View(self.kind, self.dtype, self.shape, where)
+        return View(self.kind, self.dtype, self.shape, where, confirm=memory.lease.check)
 
 
 class LeasedBytes(DeviceBytes):
-    """Bytes of a lease: they count only if it still stands when they have been read."""
+    """Bytes of a lease, which torch would look for on the producer's device."""
 
     __slots__ = ()
 
     def to_host(self) -> memoryview:
         """A copy of them."""
-        return view_of(self._feature.reconstruct("cpu")).on_host()
-
-    def confirm(self) -> None:
-        """Raise if the lease ended while they were read."""
-        self._feature._memory.lease.check()
-
-    @property
-    def _feature(self) -> IpcTensor:
-        return cast("IpcTensor", self.owner)
+        feature = cast("IpcTensor", self.owner)
+        return view_of(feature.reconstruct("cpu")).on_host()
 
 
 class _Memory:

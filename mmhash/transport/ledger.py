@@ -21,7 +21,7 @@ from mmhash.transport.segments import Segment, is_there, map_shared
 MAX_SLOTS = 4096
 MAX_CONSUMERS = 64
 ALIGNMENT = 512
-MEMORY_SIZE = 64  # bytes of the driver's own handle of the pool's memory
+MEMORY_SIZE = 64  # bytes of what says where the pool's memory is, by the driver or by its name
 
 _MAGIC = b"mmhpool1"
 _HEADER = struct.Struct(f"<8sIIQ{MEMORY_SIZE}s")
@@ -43,6 +43,8 @@ def _slot_size(consumers: int) -> int:
 class Control:
     """The segment as words, for either side."""
 
+    memory: bytes
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.mapping = map_shared(name, _SLOTS_AT, _MOST)
@@ -62,6 +64,10 @@ class Control:
     def at(self, slot: int) -> int:
         """Where a slot starts, in bytes."""
         return _SLOTS_AT + slot * _slot_size(self.consumers)
+
+    def lends(self, name: str) -> bool:
+        """Whether the pool's memory is the segment of that name."""
+        return self.memory.rstrip(b"\0") == name.encode()
 
     def ready_at(self, slot: int) -> int:
         """Where its ready word lies, in bytes."""
@@ -124,6 +130,10 @@ class Ledger:
             control.words[at // 4 + 1] = generation if kept else 0
             control.words[at // 4] = generation
             return Grant(control.name, slot, generation), offset
+
+    def filled(self, grant: Grant) -> None:
+        """Say that the copy is there, where no device says so behind it."""
+        self.control.words[self.control.ready_at(grant.slot) // 4] = grant.generation
 
     def collect(self) -> None:
         """Take back what all have acknowledged, and what nobody did in time."""

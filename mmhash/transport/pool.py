@@ -14,12 +14,12 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from mmhash.errors import DeviceError, InputTypeError, InputValueError, TransportError
+from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.transport import device as gpu
 from mmhash.transport.handles import Handle
 from mmhash.transport.ipc import IpcTensor, mappings, of_producer
 from mmhash.transport.ledger import Ledger
-from mmhash.transport.shared import SharedTensor, lay_down, of_pool
+from mmhash.transport.shared import SharedTensor, lay_beside
 from mmhash.view import DeviceBytes, is_tensor, view_of
 
 if TYPE_CHECKING:
@@ -125,12 +125,7 @@ class FeaturePool:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        segment, handle = lay_down(tensor)
-        granted = self._ledger.grant(handle.nbytes, segment)
-        if granted is None:
-            segment.close()
-            raise TransportError("the pool has as many leases as it can: nobody acknowledges them")
-        return of_pool(handle, granted[0])
+        return lay_beside(self._ledger, tensor)
 
 
 class _Owned(NamedTuple):

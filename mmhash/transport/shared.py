@@ -11,8 +11,8 @@ import numpy as np
 from mmhash.errors import DeviceError, InputTypeError, TransportError
 from mmhash.transport.feature import Feature
 from mmhash.transport.handles import Grant, Handle, parse
-from mmhash.transport.ledger import Lease
-from mmhash.transport.segments import Segment, map_private
+from mmhash.transport.ledger import Lease, Ledger
+from mmhash.transport.segments import Segment, lent, map_private
 from mmhash.view import View, view_of
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ class SharedTensor(Feature["_Memory"]):
 
     @property
     def view(self) -> memoryview:
-        """The bytes, in place, read-only."""
+        """The bytes, in place, read-only; of a pool, for as long as its lease stands."""
         return self._bytes().toreadonly()
 
     def array(self) -> np.ndarray[Any, Any]:
-        """The tensor, in place, as a read-only numpy array."""
+        """The tensor, in place, as a read-only numpy array; of a pool, as `view`."""
         if not self.dtype:
             raise InputTypeError("plain bytes are no array: read them by .view")
         return np.frombuffer(self.view, _numpy_dtype(self.dtype)).reshape(self.shape)
 
     def tensor(self) -> "torch.Tensor":
-        """The tensor, in place; what is written to it stays in this process."""
+        """The tensor, in place, or of a pool a copy; what is written to it stays here."""
         import torch  # noqa: PLC0415  (a tensor is asked for)
 
         if not self.dtype:
@@ -58,14 +58,20 @@ class SharedTensor(Feature["_Memory"]):
             raise DeviceError(f"torch {torch.__version__} has no {self.dtype}")
         if not self.nbytes:
             return torch.empty(self.shape, dtype=dtype)
-        return torch.frombuffer(self._bytes(), dtype=torch.uint8).view(dtype).reshape(self.shape)
+        content: memoryview | bytearray = self._bytes()
+        if self._memory.is_lent:
+            content = bytearray(content)
+            self._memory.confirm()
+        return torch.frombuffer(content, dtype=torch.uint8).view(dtype).reshape(self.shape)
 
     def reconstruct(self, device: Any = "cpu") -> "torch.Tensor":
         """A torch tensor of it: on the CPU in place, elsewhere a copy."""
         return self.tensor().to(device)
 
     def __mmhash_view__(self) -> View:
-        return View(self.kind, self.dtype, self.shape, self._bytes())
+        content = self._bytes()
+        confirm = self._memory.confirm if self._memory.is_lent else None
+        return View(self.kind, self.dtype, self.shape, content, confirm=confirm)
 
     def _bytes(self) -> memoryview:
         return self._memory.bytes()[self._start : self._start + self.nbytes]
@@ -82,10 +88,11 @@ class _Memory:
         self._mapped: memoryview | None = None
         self._closed = False
         self._lock = threading.Lock()
+        self._lease = None if handle.lease is None else Lease(handle.lease, consumer or 0)
         self._acknowledge = None
-        if handle.lease is not None and consumer is not None:
+        if self._lease is not None and consumer is not None:  # and not the producer
             self._acknowledge = weakref.finalize(
-                self, acknowledge_if_there, Lease(handle.lease, consumer), os.getpid()
+                self, acknowledge_if_there, self._lease, os.getpid()
             )
 
     def bytes(self) -> memoryview:
@@ -93,8 +100,24 @@ class _Memory:
             if self._closed:
                 raise TransportError("the feature was closed")
             if self._mapped is None:
-                self._mapped = map_private(self.handle.name, self.handle.offset, self.handle.nbytes)
+                name, start, nbytes = self.handle.name, self.handle.offset, self.handle.nbytes
+                if self._lease is not None and self.is_lent:
+                    self._lease.check_range(start, nbytes)
+                    whole = lent.see(name, self._lease.control.nbytes)
+                    self._mapped = whole[start : start + nbytes]
+                else:
+                    self._mapped = map_private(name, start, nbytes)
             return self._mapped
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether it lies in a pool's segment, where another feature comes after it."""
+        return self._lease is not None and self._lease.control.lends(self.handle.name)
+
+    def confirm(self) -> None:
+        """Raise if another feature may be there by now."""
+        if self._lease is not None:
+            self._lease.check()
 
     def close(self) -> None:
         with self._lock:
@@ -108,13 +131,29 @@ class _Memory:
 
 def lay_down(item: Any) -> tuple[Segment, Handle]:
     """Copy an item into a segment of its own."""
-    view = view_of(item)
-    if view.kind not in {"bytes", "tensor"}:
-        raise InputTypeError(f"shared memory holds a tensor or bytes, no {view.kind}: convert it")
+    view = shareable(item)
     content = view.on_host()
     segment = Segment(len(content))
     segment.fill(content)
     return segment, Handle("shm", segment.name, 0, len(content), view.dtype, view.shape, None, {})
+
+
+def lay_beside(ledger: Ledger, item: Any) -> SharedTensor:
+    """Copy an item for which a pool has no room into a segment that goes when its lease does."""
+    segment, handle = lay_down(item)
+    granted = ledger.grant(handle.nbytes, segment)
+    if granted is None:
+        segment.close()
+        raise TransportError("the pool has as many leases as it can: nobody acknowledges them")
+    return of_pool(handle, granted[0])
+
+
+def shareable(item: Any) -> View:
+    """The view of a tensor or of bytes, which shared memory can hold."""
+    view = view_of(item)
+    if view.kind not in {"bytes", "tensor"}:
+        raise InputTypeError(f"shared memory holds a tensor or bytes, no {view.kind}: convert it")
+    return view
 
 
 def of_pool(handle: Handle, lease: Grant) -> SharedTensor:

@@ -1,0 +1,194 @@
+"""SharedPool: features follow each other in the same pages, and no reader takes one for another."""
+
+import gc
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mmhash
+from mmhash import Digest, InputTypeError, InputValueError, TransportError
+from mmhash.transport import SharedPool, SharedTensor
+from mmhash.transport.ledger import Lease
+from mmhash.transport.segments import DIRECTORY, lent
+
+KIB = 1024
+NOISE = np.random.default_rng(4).integers(0, 256, 40 * KIB, dtype=np.uint8)
+
+READER = """
+    import json, sys, mmhash
+    from mmhash.transport import SharedTensor
+    for line in sys.stdin:
+        with SharedTensor.open(json.loads(line)) as feature:
+            key = mmhash.key(feature)
+        print(key, flush=True)
+"""
+
+
+@pytest.fixture
+def pool() -> Iterator[SharedPool]:
+    made = SharedPool(64 * KIB)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reader() -> Iterator[Any]:
+    program = [sys.executable, "-c", textwrap.dedent(READER)]
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+
+        def ask(feature: SharedTensor) -> Digest:
+            child.stdin.write(json.dumps(feature.handle()) + "\n")
+            child.stdin.flush()
+            return Digest.parse(child.stdout.readline().strip())
+
+        yield ask
+
+
+def test_features_follow_each_other_in_one_place(pool: SharedPool, reader: Any) -> None:
+    for turn in range(20):
+        values = np.roll(NOISE, turn).view(np.uint16).reshape(10, -1)
+        feature = pool.lease(values)
+        assert feature.handle()["offset"] == 0
+        assert reader(feature) == mmhash.key(values)
+
+
+@pytest.mark.parametrize(
+    "item", [b"", b"plain", np.zeros((0, 3), np.float32), np.float64(1.5), torch.ones(3, 4).T]
+)
+def test_whatever_shared_memory_holds(pool: SharedPool, item: Any) -> None:
+    feature = pool.lease(item)
+    assert (
+        mmhash.key(SharedTensor.open(feature.handle())) == mmhash.key(item) == mmhash.key(feature)
+    )
+
+
+def test_slices_of_it_are_read_in_place(pool: SharedPool) -> None:
+    values = NOISE.reshape(40, KIB)
+    opened = SharedTensor.open(pool.lease(values).handle())
+    parts = mmhash.split(opened, counts=[1, 30, 9])
+    assert mmhash.keys(parts) == mmhash.keys(mmhash.split(values, counts=[1, 30, 9]))
+    assert np.array_equal(parts[1].array(), values[1:31])
+    assert not parts[1].array().flags.writeable
+
+
+def test_a_tensor_of_it_is_a_copy(pool: SharedPool) -> None:
+    opened = SharedTensor.open(pool.lease(NOISE).handle())
+    tensor = opened.tensor()
+    tensor.add_(1)
+    assert np.array_equal(opened.array(), NOISE)
+    opened.close()
+    pool.lease(bytes(40 * KIB))
+    assert np.array_equal(tensor.numpy(), NOISE + 1)
+
+
+def test_a_late_reader_gets_an_error_and_no_bytes() -> None:
+    pool = SharedPool(64 * KIB, timeout=0)
+    late = SharedTensor.open(pool.lease(NOISE).handle())
+    again = SharedTensor.open(late.handle())
+    assert mmhash.key(late) == mmhash.key(NOISE)
+    assert pool.lease(bytes(40 * KIB)).handle()["offset"] == 0  # for nobody was in time
+    for read in (mmhash.key, mmhash.digest, SharedTensor.tensor):
+        for feature in (late, again):
+            with pytest.raises(TransportError, match="the lease is over"):
+                read(feature)
+
+
+def test_what_changes_while_it_is_read_is_not_believed(
+    pool: SharedPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader is let in, and the lease ends before he comes to the end of the bytes."""
+    opened = SharedTensor.open(pool.lease(NOISE).handle())
+    assert opened.view[0] == NOISE[0]
+    over = Lease.check
+    opened.close()
+    reopened = SharedTensor.open(opened.handle())
+    monkeypatch.setattr(Lease, "check", lambda _: None)
+    view = reopened.__mmhash_view__()
+    monkeypatch.setattr(Lease, "check", over)
+    pool._ledger.collect()
+    with pytest.raises(TransportError, match="the lease is over"):
+        view.on_host()
+
+
+def test_without_room_it_goes_beside_the_pool(pool: SharedPool, reader: Any) -> None:
+    first, second = pool.lease(NOISE), pool.lease(NOISE[::-1])
+    assert first.handle()["name"] != second.handle()["name"]
+    assert reader(second) == mmhash.key(NOISE[::-1])
+    assert reader(first) == mmhash.key(NOISE)
+    assert pool.lease(NOISE).handle()["offset"] == 0
+    assert not (DIRECTORY / second.handle()["name"]).exists()
+    assert reader(pool.lease(bytes(65 * KIB))) == mmhash.key(bytes(65 * KIB))
+
+
+def test_each_consumer_has_a_word() -> None:
+    pool = SharedPool(64 * KIB, consumers=2)
+    handle = pool.lease(NOISE).handle()
+    for consumer in range(2):
+        assert pool._ledger.leases == 1
+        SharedTensor.open(handle, consumer=consumer).close()
+        pool._ledger.collect()
+    assert pool._ledger.leases == 0
+
+
+@pytest.mark.parametrize("change", [{"offset": 1}, {"offset": 64 * KIB}, {"nbytes": 41 * KIB}])
+def test_a_forged_range_is_refused(pool: SharedPool, change: dict[str, int]) -> None:
+    handle = pool.lease(NOISE).handle() | {"shape": [40 * KIB]} | change
+    handle["shape"] = [handle["nbytes"]]
+    with pytest.raises(TransportError, match="do not lie in"):
+        mmhash.key(SharedTensor.open(handle))
+
+
+@pytest.mark.parametrize("change", [{"generation": 7}, {"slot": 3}, {"slot": 5000}])
+def test_a_forged_lease_is_refused(pool: SharedPool, change: dict[str, int]) -> None:
+    handle = pool.lease(NOISE).handle()
+    with pytest.raises(TransportError):
+        mmhash.key(SharedTensor.open(handle | {"lease": handle["lease"] | change}))
+
+
+def test_a_closed_pool_is_gone_and_leaves_nothing() -> None:
+    pool = SharedPool(64 * KIB)
+    handle = pool.lease(NOISE).handle()
+    opened = SharedTensor.open(handle)
+    seen = opened.array()
+    pool.close()
+    pool.close()
+    assert np.array_equal(seen, NOISE)
+    for late in (opened, SharedTensor.open(handle)):
+        with pytest.raises(TransportError, match="the lease is over"):
+            mmhash.key(late)
+    del opened, late
+    with pytest.raises(TransportError, match="is gone"):
+        mmhash.key(SharedTensor.open(handle))
+    another = SharedPool(KIB)
+    mmhash.key(SharedTensor.open(another.lease(b"x").handle()))
+    assert handle["name"] not in lent._known  # nor is its memory kept for its sake
+    another.close()
+
+
+def test_ten_thousand_leases_take_no_more_room(pool: SharedPool) -> None:
+    expected = mmhash.key(NOISE)
+    for _ in range(10_000):
+        with SharedTensor.open(pool.lease(NOISE[: 10 * KIB]).handle()) as opened:
+            assert opened.nbytes == 10 * KIB
+    gc.collect()
+    pool._ledger.collect()
+    assert (pool._ledger.leased, pool._ledger.leases) == (0, 0)
+    assert mmhash.key(pool.lease(NOISE)) == expected
+
+
+def test_what_it_does_not_hold_is_refused(pool: SharedPool) -> None:
+    from PIL import Image
+
+    with pytest.raises(InputTypeError, match="no image"):
+        pool.lease(Image.new("RGB", (2, 2)))
+    with pytest.raises(InputValueError, match="at least 1 byte"):
+        SharedPool(0)
