@@ -1,7 +1,8 @@
 """Where may a server hash its images: in the scheduler, on the tokenizer's loop, beside it?
 
 Three processes, as in SGLang: clients connect to a tokenizer, an asyncio server whose features lie
-in shared memory; a scheduler maps them and runs a loop of steps. A step lasts as long as the GPU
+in shared memory; a scheduler maps them and runs a loop of steps; in one mode a fourth, the HTTP
+service, is given the features' handles. A step lasts as long as the GPU
 would take: the scheduler sleeps through it. Whoever hashes reads all bytes of every request: each
 has a buffer that no other request has at that time, so nothing is shared or known already.
 
@@ -13,22 +14,27 @@ import asyncio
 import hashlib
 import itertools
 import multiprocessing as mp
+import os
 import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import numpy as np
 
 import mmhash
 from bench.measure import RESULTS, keep
 from mmhash.executor import AsyncHasher
+from mmhash.transport import SharedTensor
 
 # Steps that a request takes until it has its answer.
 STEPS = 32
@@ -41,10 +47,10 @@ MODES = {
     "loop mmhash": "mmhash.key on the tokenizer's loop",
     "executor sha256": "SGLang 0.5.23's own executor: two threads",
     "AsyncHasher": "mmhash.AsyncHasher",
+    "service": "the HTTP service, by handles",
 }
 
-
-Feature = np.ndarray[Any, Any]
+Handle = dict[str, Any]
 
 
 class Load(NamedTuple):
@@ -76,22 +82,23 @@ def percentile(values: list[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
-def mapped(memory: SharedMemory, load: Load) -> Feature:
+class Feature:
     """A feature where it lies, each page touched: from now on it costs no fault and no memory."""
-    feature = np.ndarray(load.nbytes, np.uint8, memory.buf)
-    feature[:: resource.getpagesize()].max()
-    return feature
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+        self.array = SharedTensor.open(handle).array()
+        self.array[:: resource.getpagesize()].max()
 
 
 def sha256(feature: Feature) -> bytes:
     """SGLang's hash of a feature on the CPU."""
-    return hashlib.sha256(feature.data).digest()[:8]
+    return hashlib.sha256(feature.array.data).digest()[:8]
 
 
-def scheduler(buffers: list[str], load: Load, pipe: Connection, *, hashes: bool) -> None:
+def scheduler(buffers: list[Handle], load: Load, pipe: Connection, *, hashes: bool) -> None:
     """Run steps until the tokenizer hangs up, then send how long each took."""
-    shared = [SharedMemory(name) for name in buffers]
-    features = [mapped(one, load) for one in shared]
+    features = [Feature(handle) for handle in buffers]
     running: dict[int, int] = {}
     taken: list[float] = []
     pipe.send(None)  # ready
@@ -124,17 +131,18 @@ def scheduler(buffers: list[str], load: Load, pipe: Connection, *, hashes: bool)
             taken.append(now - last)
         last = now
     pipe.send(taken)
-    del features
-    for one in shared:
-        one.close()
 
 
 Hash = Callable[[Feature], Awaitable[bytes | None]]
 
 
-def hash_of(mode: str, hasher: AsyncHasher, pool: ThreadPoolExecutor) -> Hash:
+def hash_of(
+    mode: str, hasher: AsyncHasher, pool: ThreadPoolExecutor, client: httpx.AsyncClient
+) -> Hash:
     """How the tokenizer hashes a feature in a mode."""
     slots = asyncio.Semaphore(2)
+    nonce = os.urandom(32)
+    segment = SharedTensor.create(nonce)
 
     async def nothing(_: Feature) -> None:
         return None
@@ -143,14 +151,20 @@ def hash_of(mode: str, hasher: AsyncHasher, pool: ThreadPoolExecutor) -> Hash:
         return sha256(feature)
 
     async def loop_mmhash(feature: Feature) -> bytes:
-        return mmhash.key(feature).bytes
+        return mmhash.key(feature.array).bytes
 
     async def executor_sha256(feature: Feature) -> bytes:
         async with slots:
             return await asyncio.get_running_loop().run_in_executor(pool, sha256, feature)
 
     async def off_the_loop(feature: Feature) -> bytes:
-        return (await hasher.key(feature)).bytes
+        return (await hasher.key(feature.array)).bytes
+
+    async def by_service(feature: Feature) -> bytes:
+        items = [{"kind": "tensor", "shm": feature.handle}]
+        proof = {"nonce": nonce.hex(), "shm": segment.handle()}
+        answer = await client.post("/hash", json={"items": items, "proof": proof}, timeout=60)
+        return bytes.fromhex(answer.raise_for_status().json()["items"][0]["key"])
 
     return {
         "none": nothing,
@@ -159,15 +173,15 @@ def hash_of(mode: str, hasher: AsyncHasher, pool: ThreadPoolExecutor) -> Hash:
         "loop mmhash": loop_mmhash,
         "executor sha256": executor_sha256,
         "AsyncHasher": off_the_loop,
+        "service": by_service,
     }[mode]
 
 
 class Tokenizer:
     """A server that answers `A` when it has accepted, `F` at the first step, `D` at the last."""
 
-    def __init__(self, buffers: list[str], load: Load, pipe: Connection, hashed: Hash) -> None:
-        self._shared = [SharedMemory(name) for name in buffers]
-        self._features = [mapped(one, load) for one in self._shared]
+    def __init__(self, buffers: list[Handle], pipe: Connection, hashed: Hash) -> None:
+        self._features = [Feature(handle) for handle in buffers]
         self._free = list(range(len(buffers)))
         self._pipe = pipe
         self._hash = hashed
@@ -222,12 +236,6 @@ class Tokenizer:
             await asyncio.sleep(1e-3)
             self.longest_stall = max(self.longest_stall, time.perf_counter() - start - 1e-3)
 
-    def close(self) -> None:
-        """Let go of the shared memory."""
-        self._features.clear()
-        for one in self._shared:
-            one.close()
-
 
 class Ends(NamedTuple):
     """What the tokenizer is reached by."""
@@ -235,18 +243,23 @@ class Ends(NamedTuple):
     scheduler: Connection
     control: Connection
     path: str
+    service: str
 
 
-def tokenizer(buffers: list[str], load: Load, ends: Ends, mode: str) -> None:
+def tokenizer(buffers: list[Handle], ends: Ends, mode: str) -> None:
     """Serve until told to stop, then tell the longest stalls and the memory that was needed."""
-    pipe, control, path = ends
+    pipe, control, path, service = ends
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
+        transport = httpx.AsyncHTTPTransport(uds=service)
         with ThreadPoolExecutor(2) as pool:
-            async with AsyncHasher() as hasher:
+            async with (
+                AsyncHasher() as hasher,
+                httpx.AsyncClient(transport=transport, base_url="http://service") as client,
+            ):
                 await hasher.keys([])  # measures the machine
-                server = Tokenizer(buffers, load, pipe, hash_of(mode, hasher, pool))
+                server = Tokenizer(buffers, pipe, hash_of(mode, hasher, pool, client))
                 ticking = asyncio.create_task(server.tick())
                 before = memory_now("VmRSS")
                 burst = await server.burst()
@@ -262,7 +275,6 @@ def tokenizer(buffers: list[str], load: Load, ends: Ends, mode: str) -> None:
                 listening.close()
                 loop.remove_reader(pipe.fileno())
                 control.send((server.longest_stall, burst, memory_now("VmHWM") - before))
-                server.close()
 
     asyncio.run(serve())
 
@@ -300,19 +312,34 @@ async def clients(path: str, load: Load) -> tuple[float, list[float], list[float
     return time.perf_counter() - start, accepted, first
 
 
-def run(mode: str, number: int, load: Load, buffers: list[str]) -> Figures:
+@contextmanager
+def serving(path: str) -> Iterator[None]:
+    """The HTTP service on a Unix socket."""
+    command = [sys.executable, "-m", "mmhash", "serve", "--uds", path, "--set", "shm=true"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while not Path(path).exists():
+            time.sleep(0.05)
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def run(mode: str, number: int, load: Load, buffers: list[Handle]) -> Figures:
     """One mode, in processes of its own."""
     context = mp.get_context("spawn")
     ours, theirs = context.Pipe()
     control, controlled = context.Pipe()
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder, "socket"))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        path, service = str(Path(folder, "socket")), str(Path(folder, "service"))
+        if mode == "service":
+            stack.enter_context(serving(service))
         hashes = mode == "scheduler sha256"
         one = context.Process(
             target=scheduler, args=(buffers, load, theirs), kwargs={"hashes": hashes}
         )
         two = context.Process(
-            target=tokenizer, args=(buffers, load, Ends(ours, controlled, path), mode)
+            target=tokenizer, args=(buffers, Ends(ours, controlled, path, service), mode)
         )
         one.start()
         ours.recv()
@@ -342,25 +369,17 @@ def run(mode: str, number: int, load: Load, buffers: list[str]) -> Figures:
 
 def rounds(load: Load, count: int) -> list[Figures]:
     """All modes in turn, as often as asked: a busy moment shows as a round unlike the others."""
-    shared = [SharedMemory(create=True, size=load.nbytes) for _ in range(load.concurrency)]
-    try:
-        noise = np.random.default_rng(0).integers(0, 256, load.nbytes, dtype=np.uint8)
-        for index, one in enumerate(shared):
-            feature = np.ndarray(load.nbytes, np.uint8, one.buf)
-            feature[:] = noise
-            feature[:8] = np.frombuffer(index.to_bytes(8, "little"), np.uint8)
-            del feature
-        names = [one.name for one in shared]
-        found = []
-        for number in range(count):
-            for mode in MODES:
-                found.append(run(mode, number, load, names))
-                print_figures(found[-1])
-        return found
-    finally:
-        for one in shared:
-            one.close()
-            one.unlink()
+    noise = np.random.default_rng(0).integers(0, 256, load.nbytes, dtype=np.uint8)
+    shared = []
+    for index in range(load.concurrency):
+        noise[:8] = np.frombuffer(index.to_bytes(8, "little"), np.uint8)
+        shared.append(SharedTensor.create(noise))
+    found = []
+    for number in range(count):
+        for mode in MODES:
+            found.append(run(mode, number, load, [one.handle() for one in shared]))
+            print_figures(found[-1])
+    return found
 
 
 def print_figures(figures: Figures) -> None:

@@ -117,7 +117,8 @@ def test_small_items_need_no_thread() -> None:
     run(main())
 
 
-def test_many_small_items_let_others_have_their_turn() -> None:
+@pytest.mark.parametrize("in_one_call", [True, False])
+def test_many_small_items_let_others_have_their_turn(in_one_call: bool) -> None:
     async def main() -> None:
         turns = 0
 
@@ -127,9 +128,16 @@ def test_many_small_items_let_others_have_their_turn() -> None:
                 turns += 1
                 await asyncio.sleep(0)
 
+        items = [b"x" * 4096] * 20_000
         async with AsyncHasher() as one:
             ticking = asyncio.create_task(others())
-            await one.keys([b"x" * 4096] * 20_000)
+            if in_one_call:
+                await one.keys(items)
+            else:
+                calls = [asyncio.ensure_future(one.key(item)) for item in items]
+                await asyncio.sleep(0)
+                turns = 0
+                await asyncio.gather(*calls)
             ticking.cancel()
         assert turns > 10
 
