@@ -74,6 +74,7 @@ class AsyncHasher:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mmhash-executor")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._slice_ends: float | None = None
+        self._turn = asyncio.Lock()
         self._closed = False
         self._inline = self._threaded = self._joined = self._deferred = self._failed = 0
 
@@ -166,10 +167,11 @@ class AsyncHasher:
             return [LazyKey(partial(key, item, **options._asdict())) for item in items]
         begun: list[Outcome | _Flight] = []
         try:
-            for item in items:
-                while self._has_worked_long(loop):  # noqa: ASYNC110  (its next round is the event)
-                    await asyncio.sleep(0)
-                begun.append(self._begin(item, options))
+            async with self._turn:
+                for item in items:
+                    begun.append(self._begin(item, options))
+                    if self._has_worked_long(loop):
+                        await asyncio.sleep(0)
             return [
                 # Shielded, for others may wait for the same flight.
                 await asyncio.shield(one.landed) if isinstance(one, _Flight) else one
@@ -184,14 +186,14 @@ class AsyncHasher:
             raise
 
     def _has_worked_long(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether this round of the loop has had its slice: the others wait for the next one.
+        """Whether this round of the loop has had its slice: the other calls wait for their turn.
 
         To begin 128 calls takes 2 ms, which one round would do in one go.
         """
         now = perf_counter()
         if self._slice_ends is None:
             self._slice_ends = now + _SLICE
-            loop.call_soon(self._begin_slice)  # comes next round, before those who wait for it
+            loop.call_soon(self._begin_slice)  # comes next round, before who sleeps until then
         return now > self._slice_ends
 
     def _begin_slice(self) -> None:
