@@ -1,7 +1,7 @@
 """One key for one content: on the CPU, on the GPU, in the gateway and in the engine."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmhash.cpu import Hasher
 from mmhash.digest import Digest
@@ -12,10 +12,23 @@ from mmhash.errors import (
     InputValueError,
     LimitError,
     MMHashError,
+    ServiceError,
+    TagError,
     TransportError,
 )
 from mmhash.hashing import PendingKeys, digest, key, keys
 from mmhash.split import split
+
+if TYPE_CHECKING:
+    from mmhash import compile as compile  # noqa: A004  (the design's name)
+    from mmhash import engines as engines
+    from mmhash import transport as transport
+    from mmhash.client import AsyncClient as AsyncClient
+    from mmhash.client import Client as Client
+    from mmhash.executor import AsyncHasher as AsyncHasher
+    from mmhash.executor import LazyKey as LazyKey
+    from mmhash.tags import sign_tag as sign_tag
+    from mmhash.tags import verify_tag as verify_tag
 
 __version__ = "0.1.0"
 
@@ -29,6 +42,8 @@ __all__ = [
     "LimitError",
     "MMHashError",
     "PendingKeys",
+    "ServiceError",
+    "TagError",
     "TransportError",
     "digest",
     "key",
@@ -39,10 +54,15 @@ __all__ = [
 
 # Imported when first asked for: a plain hash needs none of them, and they take longer than it does.
 _LATER = {
+    "AsyncClient": "mmhash.client",
     "AsyncHasher": "mmhash.executor",
+    "Client": "mmhash.client",
     "LazyKey": "mmhash.executor",
+    "compile": "mmhash.compile",
     "engines": "mmhash.engines",
+    "sign_tag": "mmhash.tags",
     "transport": "mmhash.transport",
+    "verify_tag": "mmhash.tags",
 }
 
 

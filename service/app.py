@@ -1,14 +1,19 @@
 """The application, put together."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from fastapi import FastAPI
 
 import mmhash
 from mmhash_service.access import Access
 from mmhash_service.auth import Auth
+from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.limits import Limits
+from mmhash_service.memo.memo import Memo
 from mmhash_service.openapi import describe_bodies
 from mmhash_service.problems import MEDIA_TYPE, answer_with_problems
-from mmhash_service.routes import blocks, pad, probes
+from mmhash_service.routes import annotate, blocks, pad, page, probes
 from mmhash_service.routes import hash as hash_route
 from mmhash_service.schemas import ProblemAnswer
 from mmhash_service.settings import Settings
@@ -28,11 +33,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redirect_slashes=False,
         redoc_url=None,
         responses={"default": _PROBLEM},
+        lifespan=_running,
     )
     app.state.settings = settings = settings or Settings()
     app.state.limits = Limits(settings)
     app.state.work = Work(settings.work_timeout_s)
-    for route in (hash_route, pad, blocks, probes):
+    app.state.memo = Memo(settings)
+    app.state.fetcher = Fetcher(settings)
+    for route in (hash_route, annotate, pad, blocks, probes, page):
         app.include_router(route.router)
     answer_with_problems(app)
     describe_bodies(app)
@@ -41,3 +49,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.add_middleware(Auth, digests=settings.api_key_digests)
     app.add_middleware(Access, paths=frozenset(app.openapi()["paths"]))
     return app
+
+
+@asynccontextmanager
+async def _running(app: FastAPI) -> AsyncIterator[None]:
+    """What is open from the first call to the last."""
+    await app.state.memo.open()
+    yield
+    await app.state.fetcher.close()
+    await app.state.memo.close()

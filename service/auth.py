@@ -7,9 +7,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mmhash_service.problems import response
+from mmhash_service.routes import page
 
-# Whoever watches over the process needs no key.
-OPEN_PATHS = frozenset({"/live", "/ready", "/health"})
+# Whoever watches over the process needs no key, and the page asks a person for his.
+OPEN_PATHS = frozenset({"/live", "/ready", "/health"}) | page.FILES.keys()
 
 _SCHEME = "Bearer "
 

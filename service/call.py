@@ -10,9 +10,12 @@ from mmhash.engines import spell
 from mmhash.framing import frame
 from mmhash.view import Kind
 from mmhash_service.engines import parse_engines
+from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.limits import Admission
+from mmhash_service.memo.memo import Memo
 from mmhash_service.schemas import HashQuery, Item
 from mmhash_service.settings import Settings
+from mmhash_service.signing import Signer, signer_of
 from mmhash_service.tenants import Tenant, tenant_of
 from mmhash_service.work import Work
 
@@ -25,9 +28,14 @@ class Call:
     pixels: bool
     engines: tuple[str, ...]
     tenant: Tenant | None
+    signer: Signer | None
     settings: Settings
     admission: Admission
     work: Work
+    memo: Memo
+    fetcher: Fetcher
+    # Whose entries of the memo the call sees: all of one space are one to it.
+    space: bytes
 
     def item(  # noqa: PLR0917  (in the order of an answer)
         self,
@@ -55,18 +63,27 @@ class Call:
         )
         if self.engines:
             item.engines = {engine: spell(key, engine) for engine in self.engines}
+        if self.signer is not None:
+            item.tag = self.signer.tag(key)
         return item
 
 
 def call_of(request: Request, query: HashQuery, admission: Admission) -> Call:
     """What the request asks, with the means of the application that answers it."""
     state = request.app.state
+    tenant = tenant_of(request, state.settings)
+    is_private = tenant is not None and tenant.name in state.settings.private_tenants
+    engines = parse_engines(query.engines)
     return Call(
         algorithm=query.algorithm,
         pixels=query.of == "pixels",
-        engines=parse_engines(query.engines),
-        tenant=tenant_of(request, state.settings),
+        engines=engines,
+        tenant=tenant,
+        signer=signer_of(state.settings, engines, tenant) if query.sign else None,
         settings=state.settings,
         admission=admission,
         work=state.work,
+        memo=state.memo,
+        fetcher=state.fetcher,
+        space=tenant.secret if tenant is not None and is_private else b"",
     )

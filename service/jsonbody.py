@@ -5,12 +5,9 @@ from typing import TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from mmhash_service.call import Call
-from mmhash_service.items import hash_items
 from mmhash_service.limits import Admission, read_body
 from mmhash_service.parsing import parse_media_type
 from mmhash_service.problems import Problem
-from mmhash_service.schemas import HashBody, Item
 from mmhash_service.settings import Settings
 
 # Long strings cost next to nothing, numbers and names do: with so many the parser holds the GIL,
@@ -48,24 +45,15 @@ class JsonText:
         self.text += piece
 
 
-class JsonReader(JsonText):
-    """The JSON body of `POST /hash`: held until its last piece, then its items are hashed."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__(call.settings, call.admission)
-        self._call = call
-
-    async def finish(self) -> list[Item]:
-        """The items; a bundle has several."""
-        body = await self._call.work.run(parse_json, self.text, HashBody)
-        found = await hash_items(self._call, body.items, body.proof)
-        return [item for items in found for item in items]
+def refuse_many_values(text: bytes | bytearray) -> None:
+    """Refuse a text that may have more values than a parser should meet at a time."""
+    if text.count(b",") + text.count(b":") + text.count(b"[") > MAX_VALUES:
+        raise Problem("json-too-large")
 
 
 def parse_json(text: bytes | bytearray, model: type[Model]) -> Model:
     """The text as the model has it: for a worker."""
-    if text.count(b",") + text.count(b":") + text.count(b"[") > MAX_VALUES:
-        raise Problem("json-too-large")
+    refuse_many_values(text)
     try:
         return model.model_validate_json(text)
     except ValidationError as error:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
 from anyio import to_thread
@@ -40,6 +40,10 @@ class Admission:
         self._limits = limits
         self.held = 0
 
+    def part(self) -> AbstractContextManager["Admission"]:
+        """Room for a part of the call, given back when that ends."""
+        return self._limits.lend()
+
     def hold(self, nbytes: int) -> None:
         """Take room for so many bytes more, if there is any."""
         if self._limits.held + nbytes > self._limits.max_held:
@@ -71,16 +75,24 @@ class Limits:
             raise Problem("draining")
         if self.calls >= self.max_calls:
             raise Problem("busy")
-        admission = Admission(self)
         self.calls += 1
         metrics.CALLS.inc()
+        try:
+            with self.lend() as admission:
+                yield admission
+        finally:
+            self.calls -= 1
+            metrics.CALLS.dec()
+
+    @contextmanager
+    def lend(self) -> Iterator[Admission]:
+        """Room for what is streamed, and for what is held beside it, until it ends."""
+        admission = Admission(self)
         try:
             admission.hold(STREAM_HELD)
             yield admission
         finally:
-            self.calls -= 1
             self.held -= admission.held
-            metrics.CALLS.dec()
             metrics.HELD_BYTES.dec(admission.held)
 
 

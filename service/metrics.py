@@ -39,6 +39,31 @@ HELD_BYTES = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
+FETCHES = Counter(
+    "mmhash_fetches",
+    "URLs that were asked: fetched, unchanged, abandoned, or the problem.",
+    ("result",),
+    registry=REGISTRY,
+)
+FETCHED_BYTES = Counter("mmhash_fetched_bytes", "Bytes that URLs gave.", registry=REGISTRY)
+MEMO_LOOKUPS = Counter(
+    "mmhash_memo_lookups",
+    "Entries of the memo that were asked for, and where they came from.",
+    ("kind", "source"),
+    registry=REGISTRY,
+)
+MEMO_FAILURES = Counter(
+    "mmhash_memo_failures",
+    "Operations of the memo's store that failed or took too long.",
+    ("operation",),
+    registry=REGISTRY,
+)
+MEMO_BYTES = Gauge(
+    "mmhash_memo_bytes",
+    "Bytes of the memo that are held in memory.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
 
 
 def exposition() -> tuple[bytes, str]:

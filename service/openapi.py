@@ -19,9 +19,13 @@ def json_body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
-    """What the page says of a call whose query is that model, of which nothing is required."""
-    fields = model.model_json_schema()["properties"]
-    return [{"name": name, "in": "query", "schema": schema} for name, schema in fields.items()]
+    """What the page says of a call whose query is that model."""
+    whole = model.model_json_schema()
+    required = whole.get("required", [])
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": schema}
+        for name, schema in whole["properties"].items()
+    ]
 
 
 def describe_bodies(app: FastAPI) -> None:

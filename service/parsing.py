@@ -1,5 +1,7 @@
 """Foreign text as values: each parser is bounded, and knows one thing that a client writes."""
 
+import base64
+import binascii
 import re
 
 from mmhash.view import ITEM_SIZE
@@ -16,6 +18,12 @@ _MEDIA_TYPE = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126})[ \t]*(;.*)?",
     re.ASCII | re.IGNORECASE,
 )
+
+# A weight of RFC 9110.
+_QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", re.ASCII)
+
+# How much base64 is decoded at a time: 1 ms, after which the event loop may have the GIL.
+_BASE64_STEP = 1 << 20
 
 
 def parse_natural(text: str) -> int | None:
@@ -43,6 +51,29 @@ def parse_dtype(text: str) -> str:
     if text not in ITEM_SIZE:
         raise Problem("unknown-dtype")
     return text
+
+
+def parse_quality(text: str, name: str) -> float:
+    """How much an Accept header wants the media type of that very name; 0 if it does not say."""
+    for entry in text.lower().split(","):
+        found, *parameters = (piece.strip() for piece in entry.split(";"))
+        if found == name:
+            weight = next((piece[2:] for piece in parameters if piece.startswith("q=")), "1")
+            return float(weight) if _QUALITY.fullmatch(weight) else 0.0
+    return 0.0
+
+
+def parse_base64(text: str) -> bytearray:
+    """The bytes that plain base64, padded, spells: for a worker."""
+    content = bytearray()
+    try:
+        for at in range(0, len(text), _BASE64_STEP):
+            content += base64.b64decode(text[at : at + _BASE64_STEP], validate=True)
+            if len(content) % 3 and at + _BASE64_STEP < len(text):
+                raise Problem("invalid-base64")  # padding in the middle
+    except (binascii.Error, ValueError) as error:
+        raise Problem("invalid-base64") from error
+    return content
 
 
 def parse_media_type(text: str) -> tuple[str, str]:

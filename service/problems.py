@@ -52,6 +52,15 @@ PROBLEMS = {
         "A URL is followed only to a host that the setting url_hosts names, and a file: URL only "
         "below the setting file_root.",
     ),
+    "url-refused": Text(
+        403,
+        "URL refused",
+        "The URL leads where the server does not go: to no address or one that is not public, "
+        "by a redirect to another host or from https to http, or by more than 3 redirects.",
+    ),
+    "sign-off": Text(
+        403, "Signing is off", "Tags are given only with a secret in the setting tag_secrets."
+    ),
     "stalled-body": Text(
         408,
         "Stalled body",
@@ -65,6 +74,11 @@ PROBLEMS = {
         "Image too large",
         "The image has more pixels, all its frames together, than the setting max_pixels allows, "
         "or more than 10000 frames.",
+    ),
+    "url-too-large": Text(
+        413,
+        "URL too large",
+        "What the URL points to is longer than the setting url_max_bytes allows.",
     ),
     "json-too-large": Text(
         413,
@@ -131,6 +145,12 @@ PROBLEMS = {
         "Refused by the engine",
         "That release of the engine takes no such ids, spans or names.",
     ),
+    "no-field": Text(
+        422,
+        "No field",
+        "In such a request that release of the engine takes no hash: docs/engines.md has a table "
+        "of those that do.",
+    ),
     "invalid-span": Text(
         422,
         "Invalid span",
@@ -156,7 +176,13 @@ PROBLEMS = {
     "no-content": Text(422, "No content", "An item has one of data, url, shm and cuda_ipc."),
     "invalid-base64": Text(422, "Invalid base64", "An item's data is plain base64, padded."),
     "invalid-url": Text(
-        422, "Invalid URL", "An item's URL is a data: URL with base64, or an http(s): or file: URL."
+        422,
+        "Invalid URL",
+        "An item's URL is a data: URL without a fragment and with at most 100000 escapes, or an "
+        "http(s): or file: URL of at most 4096 bytes, plainly spelled, without credentials.",
+    ),
+    "sign-engine": Text(
+        422, "No engine to sign for", "A tag is for one engine: with sign, engines names just one."
     ),
     "invalid-bundle": Text(
         422,
@@ -177,6 +203,16 @@ PROBLEMS = {
         500,
         "Internal error",
         "The server failed to answer. Its log says why, this answer does not.",
+    ),
+    "url-failed": Text(
+        502,
+        "URL failed",
+        "The URL's host or file did not give the content: whole, as it is and as long as it said.",
+    ),
+    "url-timeout": Text(
+        504,
+        "URL timeout",
+        "The URL's content did not come in the time of the setting url_timeout_s.",
     ),
     "busy": Text(
         429,

@@ -5,10 +5,14 @@ from io import BytesIO
 from math import prod
 from typing import Protocol
 
+from mmhash import Digest
 from mmhash.cpu import hash_bytes
+from mmhash.digest import Algorithm
 from mmhash.view import ITEM_SIZE
 from mmhash_service.call import Call
 from mmhash_service.media import read_pixels
+from mmhash_service.memo.entries import Pixels
+from mmhash_service.memo.memo import Told
 from mmhash_service.problems import Problem
 from mmhash_service.schemas import Item
 from mmhash_service.stream import BESIDE_HELD, Beside, Stream
@@ -62,30 +66,51 @@ class StreamReader:
 
 
 class PixelsReader:
-    """An encoded image: held until its last piece, then decoded by a worker."""
+    """An encoded image: held until its last piece, then decoded by a worker, or remembered."""
 
     def __init__(self, call: Call, name: str | None) -> None:
         self._call, self._name = call, name
         self._body = BytesIO()
+        self._stream = Stream("blake3")
+        # What the body is, once it was taken wholly: the memo knows its pixels by that.
+        self.encoded: Digest
 
     def take(self, piece: bytes | memoryview, /) -> None:
-        """Keep the next piece."""
+        """Keep the next piece, and hash it: that takes less time than to ask a thread to."""
         self._call.admission.hold(len(piece))
         self._body.write(piece)
+        self._stream.update(piece)
 
     async def finish(self) -> list[Item]:
         """The one item."""
-        return [await hash_pixels(self._call, self._name, self._body)]
+        self.encoded = self._stream.digest()
+        return [await hash_pixels(self._call, self._name, self._body, self.encoded)]
 
 
-async def hash_pixels(call: Call, name: str | None, body: BytesIO) -> Item:
-    """The item of an encoded image, by its pixels."""
-    return await call.work.run(_decode, call, name, body)
+async def hash_pixels(call: Call, name: str | None, body: BytesIO, encoded: Digest) -> Item:
+    """The item of an encoded image, by its pixels; `encoded` is the blake3 digest of `body`."""
+
+    async def decode() -> Pixels:
+        return await call.work.run(_decode, body, call.algorithm, call.settings.max_pixels)
+
+    pixels, told = await call.memo.pixels(call.space, call.algorithm, encoded, decode)
+    return _item(call, name, pixels, told)
 
 
-def _decode(call: Call, name: str | None, body: BytesIO) -> Item:
-    kind, dtype, shape, _, extra, _ = view = read_pixels(body, call.settings.max_pixels)
+async def recall_pixels(call: Call, name: str | None, encoded: Digest) -> Item | None:
+    """The item of the image with that digest, if the memo knows it."""
+    pixels = await call.memo.known_pixels(call.space, call.algorithm, encoded)
+    return pixels and _item(call, name, pixels, "hit")
+
+
+def _decode(body: BytesIO, algorithm: Algorithm, max_pixels: int) -> Pixels:
+    view = read_pixels(body, max_pixels)
     data = view.on_host()
-    return call.item(
-        name, kind, dtype, shape, len(data), hash_bytes(data, call.algorithm), extra=extra
-    )
+    return Pixels(view.shape[0], len(data), hash_bytes(data, algorithm), view.extra)
+
+
+def _item(call: Call, name: str | None, pixels: Pixels, told: Told) -> Item:
+    frames, nbytes, digest, extra = pixels
+    item = call.item(name, "image", "", (frames,), nbytes, digest, extra=extra)
+    item.memo = told
+    return item

@@ -20,19 +20,36 @@ class _Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-class HashQuery(BaseModel):
-    """The query of `POST /hash`."""
+class _Query(BaseModel):
+    """What the query of a call that hashes may say."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     algorithm: Algorithm = "blake3"
-    dtype: str | None = None
-    shape: str | None = None
     of: Literal["bytes", "pixels"] = "bytes"
-    engines: Annotated[str, Field(max_length=1024)] | None = None
     sign: bool = Field(
         default=False, description="Whether each item gets a tag for the one engine that is named."
     )
+
+
+class HashQuery(_Query):
+    """The query of `POST /hash`."""
+
+    dtype: str | None = None
+    shape: str | None = None
+    engines: Annotated[str, Field(max_length=1024)] | None = None
+
+
+class AnnotateQuery(_Query):
+    """The query of `POST /annotate`."""
+
+    engine: Annotated[str, Field(max_length=64, pattern=r"^(sglang|vllm)(@.+)?$")] = Field(
+        description="The engine that the request goes to, and its release if not the newest."
+    )
+
+    def of_items(self) -> HashQuery:
+        """The same, as what `POST /hash` would be asked for the items."""
+        return HashQuery(algorithm=self.algorithm, of=self.of, sign=self.sign, engines=self.engine)
 
 
 class JsonItem(_Asked):
@@ -138,6 +155,13 @@ class HashAnswer(BaseModel):
     elapsed_ms: float
 
 
+class AnnotateAnswer(BaseModel):
+    """The request with hashes put in, and the item of each hash, in their order."""
+
+    request: dict[str, Any]
+    items: list[Item]
+
+
 class PadAnswer(BaseModel):
     """The ids with the pad values in each span."""
 
@@ -173,6 +197,7 @@ class Info(BaseModel):
     devices: list[str]
     engines: dict[str, list[str]]
     in_place: list[str]
+    memo: str = Field(description="Where the memo is kept: the scheme of its URL, or memory.")
 
 
 class ProblemAnswer(BaseModel):

@@ -4,9 +4,16 @@ import difflib
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, IPvAnyNetwork, SecretStr, StringConstraints, field_validator
+from pydantic import (
+    Field,
+    IPvAnyNetwork,
+    SecretStr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import from_json
 from pydantic_settings import (
     BaseSettings,
@@ -15,24 +22,39 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from mmhash_service.fetch.hosts import Hosts
+
 # Above this Pillow refuses every image, by a rule of the whole process: none can be set higher.
 PILLOW_MAX_PIXELS = 178_956_970
 
 PREFIX = "MMHASH_"
 CONFIG_VARIABLE = "MMHASH_CONFIG"
 
-# Variables of the library, which are no settings of the service.
+# Variables of the library and of the guard, which are no settings of the service.
 LIBRARY_VARIABLES = frozenset(
     {
         "MMHASH_CACHE_DIR",
         "MMHASH_COMPILE_DUMP",
         "MMHASH_DEVICE",
+        "MMHASH_GUARD_ENGINE",
+        "MMHASH_GUARD_MAX_BODY_BYTES",
+        "MMHASH_GUARD_ON_UNTAGGED",
+        "MMHASH_GUARD_SECRETS",
+        "MMHASH_GUARD_TENANT",
+        "MMHASH_GUARD_TENANT_HEADER",
         "MMHASH_POOL_MB",
         "MMHASH_POOL_WORKERS",
         "MMHASH_VECTORS",
     }
 )
 
+_USER, _HOST = r"([^@/]*@)?", r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?"
+_HOSTS = rf"{_USER}{_HOST}(,{_HOST})*"
+_MEMO_URL = re.compile(
+    rf"sqlite:.+|rediss?://{_USER}{_HOST}(/\d*)?(\?.*)?|rediss?\+cluster://{_HOSTS}/?(\?.*)?"
+    rf"|rediss?\+sentinel://{_HOSTS}/[^/?]+(/\d+)?(\?.*)?",
+    re.ASCII,
+)
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
@@ -103,8 +125,8 @@ class Settings(BaseSettings):
     )
     url_hosts: tuple[str, ...] = Field(
         default=(),
-        description="The hosts that http(s) URLs may name, `*.example.org` for all below one; "
-        "without any, no URL is followed.",
+        description="The hosts that http(s) URLs may name, `*.example.org` for all below one, "
+        "with `:PORT` for another port than the scheme's; without any, no URL is followed.",
     )
     url_networks: tuple[IPvAnyNetwork, ...] = Field(
         default=(),
@@ -143,8 +165,30 @@ class Settings(BaseSettings):
     api_key_digests: tuple[str, ...] = Field(
         default=(),
         description="The BLAKE3 digests of the API keys, in hex; with any, all calls but the "
-        "probes need a key.",
+        "probes and the page need a key.",
     )
+
+    @field_validator("url_hosts")
+    @classmethod
+    def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        Hosts(hosts)
+        return hosts
+
+    @field_validator("memo_url")
+    @classmethod
+    def _check_memo_url(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not _MEMO_URL.fullmatch(url.get_secret_value()):
+            raise ValueError(
+                "a memo's URL is sqlite:PATH, redis://HOST, redis+cluster://HOST,HOST or "
+                "redis+sentinel://HOST,HOST/SERVICE, or with rediss in place of redis"
+            )
+        return url
+
+    @model_validator(mode="after")
+    def _check_private_tenants(self) -> Self:
+        if not self.private_tenants <= self.tenants.keys():
+            raise ValueError("private_tenants has a name that tenants has not")
+        return self
 
     @field_validator("tenants")
     @classmethod

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from mmhash.view import ITEM_SIZE
 from mmhash_service import metrics
 from mmhash_service.call import Call, call_of
-from mmhash_service.jsonbody import JsonReader
+from mmhash_service.items import JsonReader
 from mmhash_service.limits import declared_length, read_body
 from mmhash_service.multipart import MultipartReader
 from mmhash_service.openapi import json_body, query_parameters

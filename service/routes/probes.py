@@ -67,6 +67,7 @@ async def info(request: Request) -> Info:
         devices=await request.app.state.work.run(backends.devices, settings),
         engines=known(),
         in_place=[name for name in ("shm", "cuda_ipc") if getattr(settings, name)],
+        memo=request.app.state.memo.kind,
     )
 
 

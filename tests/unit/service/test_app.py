@@ -20,6 +20,7 @@ def test_the_environment_gives_the_settings_that_are_not_given(
 def test_the_openapi_page_has_every_call_and_its_problems(client: httpx.Client) -> None:
     page = client.get("/openapi.json").json()
     assert page["paths"].keys() == {
+        "/annotate",
         "/blocks",
         "/hash",
         "/health",

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from mmhash_service.app import create_app
 from mmhash_service.auth import OPEN_PATHS
+from mmhash_service.routes.page import FILES
 from mmhash_service.settings import Settings
 
 Problem = Callable[[httpx.Response], tuple[int, str]]
@@ -61,8 +62,8 @@ def test_without_a_good_key_no_call_is_answered(
             assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_probes_are_open(guarded: Any) -> None:
-    assert sorted(OPEN_PATHS) == ["/health", "/live", "/ready"]
+def test_the_probes_and_the_page_are_open(guarded: Any) -> None:
+    assert OPEN_PATHS - FILES.keys() == {"/health", "/live", "/ready"}
     for path in OPEN_PATHS:
         assert guarded.client.get(path).status_code == 200
 

@@ -104,7 +104,7 @@ def test_long_base64_is_decoded_in_steps(
         ({"kind": "bytes", "data": "AA==" * (1 << 19)}, "invalid-base64"),
         ({"kind": "bytes", "url": "http://127.0.0.1/"}, "url-off"),
         ({"kind": "bytes", "url": "file:///etc/passwd"}, "url-off"),
-        ({"kind": "bytes", "url": "data:,abc"}, "invalid-url"),
+        ({"kind": "bytes", "url": "data:;base64"}, "invalid-url"),
         ({"kind": "image", "data": b64(b"no image")}, "unsupported-image"),
         ({"kind": "list", "data": ""}, "invalid-json"),
         ({"kind": "bytes", "dat": ""}, "invalid-json"),

@@ -76,4 +76,5 @@ def test_info(client: httpx.Client, server: Any) -> None:
         "devices": ["cpu"],
         "engines": engines.known(),
         "in_place": ["shm"],
+        "memo": "memory",
     }

@@ -132,11 +132,37 @@ def test_the_library_s_variables_are_known(monkeypatch: pytest.MonkeyPatch) -> N
         {"grace_s": 0},
         {"max_held_bytes": 1},
         {"nothing": 1},
+        {"url_hosts": ["http://example.org"]},
+        {"url_networks": ["10.0.0.1/8"]},
+        {"private_tenants": ["acme"]},
+        {"memo_url": "memory"},
+        {"memo_url": "sqlite:"},
+        {"memo_url": "http://cache"},
+        {"memo_url": "redis:cache"},
+        {"memo_url": "redis://cache:port"},
+        {"memo_url": "redis+cluster://"},
+        {"memo_url": "redis+sentinel://one:1,two:2"},
     ],
 )
 def test_other_values_out_of_bounds_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Settings(**wrong)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:/var/lib/memo",
+        "redis://cache",
+        "rediss://me:p,ss@[::1]:7000/3?ssl_cert_reqs=none",
+        "redis+cluster://one:1,two:2,[::1]/",
+        "rediss+sentinel://:secret@one,two:26379/pictures/1",
+    ],
+)
+def test_a_memo_s_url_is_one_of_these(url: str) -> None:
+    settings = Settings(memo_url=url)  # type: ignore[arg-type]
+    assert settings.memo_url is not None
+    assert settings.memo_url.get_secret_value() == url
 
 
 def test_no_secret_is_shown() -> None:

@@ -1,0 +1,287 @@
+"""What the memo spares: a known image beside a new one, and Redis taken away under load.
+
+The image is a JPEG of 1280 by 720, some 200 KB. Needs redis-server.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from io import BytesIO
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from pydantic import SecretStr
+
+from bench.http import serving, turns
+from bench.measure import Row, report
+from mmhash.cpu import hash_bytes
+from mmhash.framing import frame
+from mmhash_service.media import read_pixels
+from mmhash_service.memo.entries import Pixels
+from mmhash_service.memo.memo import Memo
+from mmhash_service.memo.memory import Memory
+from mmhash_service.settings import Settings
+from mmhash_service.stream import Stream
+from mmhash_service.work import Work
+
+SIZE = (1280, 720)
+HITS, MISSES, ROW = 200, 60, 15
+PHASE_S = 5.0
+PIXELS = "/hash?of=pixels"
+
+
+def photo() -> bytes:
+    """A JPEG of noise on every scale, as photos have it."""
+    random = np.random.default_rng(0)
+    picture = np.zeros((SIZE[1], SIZE[0], 3), np.float32)
+    for octave in range(1, 7):
+        coarse = random.random((9 * octave**2, 16 * octave**2, 3), np.float32)
+        for channel in range(3):
+            fine = Image.fromarray(coarse[..., channel]).resize(SIZE, Image.Resampling.BICUBIC)
+            picture[..., channel] += np.asarray(fine) / octave
+    picture -= picture.min()
+    picture *= 255 / picture.max()
+    picture += random.normal(0, 4, (SIZE[1], SIZE[0], 1))
+    body = BytesIO()
+    Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(body, "JPEG", quality=86)
+    return body.getvalue()
+
+
+PHOTO = photo()
+_numbers = count()
+
+
+def another() -> bytes:
+    """The same image as other bytes: decoders pass over what follows its end."""
+    return PHOTO + next(_numbers).to_bytes(4)
+
+
+@contextmanager
+def redis_server(port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A Redis server that keeps nothing on disk; it ends with the block, if it has not before."""
+    binary = shutil.which("redis-server")
+    assert binary is not None, "redis-server is needed"
+    command = [binary, "--port", str(port), "--save", "", "--bind", "127.0.0.1"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.01)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Client:
+    """One connection, call after call."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def post(self, path: str, body: bytes, told: bytes = b"") -> float:
+        """How many milliseconds the answer takes, in which the memo tells so."""
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: image/jpeg\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        ).encode()
+        start = time.perf_counter()
+        self._socket.sendall(head, socket.MSG_MORE if body else 0)
+        self._socket.sendall(body)
+        answer = bytearray()
+        while not answer.endswith((b"}", b"}\n")):
+            answer += self._socket.recv(65536)
+        took = (time.perf_counter() - start) * 1e3
+        assert answer.startswith(b"HTTP/1.1 200 "), answer
+        assert told in answer, answer
+        return took
+
+
+@contextmanager
+def service(url: str | None) -> Iterator[int]:
+    """The service with its memo there; its port."""
+    if url is not None:
+        os.environ["MMHASH_MEMO_URL"] = url
+    try:
+        with serving() as server:
+            yield server.port
+    finally:
+        os.environ.pop("MMHASH_MEMO_URL", None)
+
+
+def in_a_row(call: Callable[[], float]) -> float:
+    """The median of some calls."""
+    return statistics.median(call() for _ in range(ROW))
+
+
+def over_http(name: str, url: str | None) -> list[Row]:
+    """A hit beside a miss, and beside what any call with such a body costs."""
+    with service(url) as port, closing(Client(port)) as client:
+        client.post(PIXELS, PHOTO)
+        # Some in a row: what follows a miss finds cold caches.
+        calls = {
+            "hit": lambda: in_a_row(lambda: client.post(PIXELS, PHOTO, b'"hit"')),
+            "miss": lambda: in_a_row(lambda: client.post(PIXELS, another(), b'"miss"')),
+            "read": lambda: in_a_row(lambda: client.post("/count", PHOTO)),
+            "empty": lambda: in_a_row(lambda: client.post("/empty", b"")),
+        }
+        hit, miss, read, empty = turns(calls, 9)
+    what = f"hit over HTTP, {name}"
+    return [
+        Row(what, hit, "ms", "miss", miss, miss / hit, ">= 20"),
+        Row(what, hit, "ms", "body read and counted", read, read / hit),
+        Row(what, hit, "ms", "empty POST", empty, empty / hit),
+    ]
+
+
+def of_another_replica(name: str, url: str) -> Row:
+    """A hit on what another replica decoded."""
+    bodies = [another() for _ in range(MISSES)]
+    with service(url) as port, closing(Client(port)) as client:
+        miss = statistics.median(client.post(PIXELS, body, b'"miss"') for body in bodies)
+    with service(url) as port, closing(Client(port)) as client:
+        client.post(PIXELS, PHOTO)
+        hit = statistics.median(client.post(PIXELS, body) for body in bodies)
+    what = f"hit over HTTP, {name}, of another replica"
+    return Row(what, hit, "ms", "miss", miss, miss / hit)
+
+
+def in_process(name: str, url: str | None) -> Row:
+    """A hit beside a miss, from the body's bytes to the key; of a store, hits come from there."""
+
+    async def main() -> tuple[float, float]:
+        settings = Settings(memo_url=None if url is None else SecretStr(url))
+        memo, work = Memo(settings), Work(settings.work_timeout_s)
+        await memo.open()
+
+        def decode(body: bytes) -> Pixels:
+            (frames,), data, extra = read_pixels(BytesIO(body), settings.max_pixels)[2:5]
+            assert isinstance(data, memoryview)
+            return Pixels(frames, len(data), hash_bytes(data, "blake3"), extra)
+
+        async def milliseconds(body: bytes) -> float:
+            start = time.perf_counter()
+            stream = Stream("blake3")
+            stream.update(body)
+            made = partial(work.run, decode, body)
+            pixels, _ = await memo.pixels(b"", "blake3", stream.digest(), made)
+            frame("image", "", (pixels.frames,), pixels.digest, pixels.extra)
+            return (time.perf_counter() - start) * 1e3
+
+        misses = [await milliseconds(another()) for _ in range(MISSES)]
+        body = another()
+        await milliseconds(body)
+        await asyncio.sleep(0.2)  # until the store has it
+        if url is not None:
+            memo._memory = Memory(0)
+        hits = [await milliseconds(body) for _ in range(HITS)]
+        await memo.close()
+        work.stop()
+        return statistics.median(hits), statistics.median(misses)
+
+    hit, miss = asyncio.run(main())
+    return Row(f"hit in the process, {name}", hit, "ms", "miss", miss, miss / hit, ">= 20")
+
+
+def redis_gone() -> list[Row]:
+    """Two connections, four calls of five for known images, while Redis dies, hangs and returns."""
+    port = free_port()
+    known = [another() for _ in range(20)]
+    took: list[float] = []
+    failed: list[Exception] = []
+    end = threading.Event()
+
+    def ask(service_port: int) -> None:
+        try:
+            with closing(Client(service_port)) as client:
+                for number in count():
+                    if end.is_set():
+                        return
+                    body = another() if number % 5 == 0 else known[number % 20]
+                    took.append(client.post(PIXELS, body))
+        except (OSError, AssertionError) as error:
+            failed.append(error)
+
+    def phase() -> tuple[float, float]:
+        took.clear()
+        time.sleep(PHASE_S)
+        ordered = sorted(took)
+        return ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
+
+    found: dict[str, tuple[float, float]] = {}
+    with service(f"redis://127.0.0.1:{port}") as service_port:
+        threads = [threading.Thread(target=ask, args=(service_port,)) for _ in range(2)]
+        with redis_server(port) as redis:
+            for thread in threads:
+                thread.start()
+            time.sleep(1)
+            found["there"] = phase()
+            redis.send_signal(signal.SIGSTOP)
+            found["hangs"] = phase()
+            redis.send_signal(signal.SIGCONT)
+            time.sleep(2)
+            redis.kill()
+            found["gone"] = phase()
+        with redis_server(port):
+            found["back"] = phase()
+            end.set()
+            for thread in threads:
+                thread.join()
+    p50, p99 = found.pop("there")
+    rows = [Row("failed calls while Redis dies and returns", len(failed), "", asked="0")]
+    for state, (this_p50, this_p99) in found.items():
+        peer = "while it is there"
+        rows += [
+            Row(f"p50, Redis {state}", this_p50, "ms", peer, p50, this_p50 / p50),
+            Row(f"p99, Redis {state}", this_p99, "ms", peer, p99, this_p99 / p99, "<= 2"),
+        ]
+    return rows
+
+
+def rows() -> list[Row]:
+    """Every figure that docs/memo.md quotes."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder, redis_server(port):
+        urls = {
+            "memory": None,
+            "SQLite": f"sqlite:{Path(folder) / 'memo'}",
+            "Redis": f"redis://127.0.0.1:{port}",
+        }
+        found = [in_process(name, url) for name, url in urls.items()]
+        for name, url in urls.items():
+            found += over_http(name, url)
+            if url is not None:
+                found.append(of_another_replica(name, url))
+    return [*found, *redis_gone()]
+
+
+if __name__ == "__main__":
+    print(f"the image has {len(PHOTO)} bytes")
+    report("memo", rows())

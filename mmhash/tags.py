@@ -1,0 +1,138 @@
+"""Tags: a key, signed for an engine and a tenant until a time (docs/spec.md, section 9)."""
+
+import re
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from functools import lru_cache
+from hmac import compare_digest
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from mmhash.digest import Digest
+from mmhash.errors import InputTypeError, InputValueError, TagError
+from mmhash.framing import field
+
+TAG_CONTEXT = "mmhash 2026-11-21 tag v1"
+SECRET_SIZE = 32
+
+_VERSION = b"\x01"
+_ID_SIZE = 3
+_KEY_SIZE = 32
+_MAC_SIZE = 16
+_MAX_EXPIRES = 2**64 - 1
+
+# 60 bytes are 80 characters without padding or spare bits: a tag has one spelling.
+_TEXT = re.compile(r"[A-Za-z0-9_-]{80}", re.ASCII)
+
+
+class _Secret(NamedTuple):
+    """What is made of a secret: the MAC's key, and the name by which tags tell their secret."""
+
+    mac_key: bytes
+    id: bytes
+
+
+def sign_tag(
+    key: Digest, *, engine: str, tenant: str | None, expires: int, secrets: Sequence[bytes]
+) -> str:
+    """A tag that vouches for `key` before the engine and the tenant of these names.
+
+    It holds until `expires`, in seconds since 1970. The first secret signs.
+    """
+    newest = _derive(secrets)[0]
+    _check_key(key)
+    if not isinstance(expires, int):
+        raise InputTypeError(f"expires is an int of seconds, not {type(expires).__name__}")
+    if not 0 <= expires <= _MAX_EXPIRES:
+        raise InputValueError(f"expires is seconds since 1970, not {expires}")
+    head = _VERSION + newest.id + expires.to_bytes(8, "little") + key.bytes
+    return urlsafe_b64encode(head + _mac(newest, head, _audience(engine, tenant))).decode()
+
+
+def verify_tag(
+    tag: str,
+    key: Digest,
+    *,
+    engine: str,
+    tenant: str | None = None,
+    secrets: Sequence[bytes],
+    now: float | None = None,
+) -> None:
+    """Return if the tag vouches for `key`; else raise a TagError that says what is wrong."""
+    _check_key(key)
+    if open_tag(tag, engine=engine, tenant=tenant, secrets=secrets, now=now) != key:
+        raise TagError("the tag vouches for another key")
+
+
+def open_tag(
+    tag: str,
+    *,
+    engine: str,
+    tenant: str | None = None,
+    secrets: Sequence[bytes],
+    now: float | None = None,
+) -> Digest:
+    """The key that the tag vouches for; any of the secrets may have signed it."""
+    derived = _derive(secrets)
+    audience = _audience(engine, tenant)
+    if not isinstance(tag, str):
+        raise InputTypeError(f"a tag is a str, not {type(tag).__name__}")
+    if _TEXT.fullmatch(tag) is None:
+        raise TagError("a tag is 80 characters of A-Z, a-z, 0-9, - and _")
+    raw = urlsafe_b64decode(tag)
+    head, mac = raw[:-_MAC_SIZE], raw[-_MAC_SIZE:]
+    version, secret_id, expires = head[:1], head[1:4], int.from_bytes(head[4:12], "little")
+    if version != _VERSION:
+        raise TagError(f"the tag is of version {version[0]}, and only {_VERSION[0]} is known")
+    signers = [secret for secret in derived if secret.id == secret_id]
+    if not signers:
+        raise TagError("the tag is signed with a secret that is not, or no longer, among these")
+    if not any(compare_digest(_mac(secret, head, audience), mac) for secret in signers):
+        raise TagError("the tag is forged, or made for another engine or tenant")
+    if (time.time() if now is None else now) >= expires:
+        raise TagError(f"the tag has expired, at {expires} seconds since 1970")
+    return Digest("blake3", head[-_KEY_SIZE:])
+
+
+def _derive(secrets: Sequence[bytes]) -> list[_Secret]:
+    if not secrets:
+        raise InputValueError("give a secret at least: without one no tag is good")
+    for secret in secrets:
+        if not isinstance(secret, bytes):
+            raise InputTypeError(f"a secret is bytes, not {type(secret).__name__}")
+        if len(secret) != SECRET_SIZE:
+            raise InputValueError(f"a secret is {SECRET_SIZE} bytes, not {len(secret)}")
+    return [_derive_one(secret) for secret in secrets]
+
+
+@lru_cache(maxsize=16)  # 1 µs of the 5 that a tag takes
+def _derive_one(secret: bytes) -> _Secret:
+    made = blake3(secret, derive_key_context=TAG_CONTEXT).digest(length=32 + _ID_SIZE)
+    return _Secret(made[:32], made[32:])
+
+
+def _check_key(key: Digest) -> None:
+    if not isinstance(key, Digest):
+        raise InputTypeError(f"a tag vouches for a key, not for a {type(key).__name__}")
+    if len(key.bytes) != _KEY_SIZE:
+        raise InputValueError(f"a key is {_KEY_SIZE} bytes: this is a digest of {len(key.bytes)}")
+
+
+def _audience(engine: str, tenant: str | None) -> bytes:
+    """Before whom a tag is good.
+
+    An engine's name alone: all its releases that take a caller's hash take it in one spelling, and
+    an upgrade behind a gateway should not end every tag.
+    """
+    name = engine.partition("@")[0]
+    if not name:
+        raise InputValueError("engine is a name such as vllm or sglang@0.5.23")
+    if tenant == "":
+        raise InputValueError("a tenant has a name: give None where there is none")
+    return field(name.encode()) + field((tenant or "").encode())
+
+
+def _mac(secret: _Secret, head: bytes, audience: bytes) -> bytes:
+    return blake3(field(head) + audience, key=secret.mac_key).digest(length=_MAC_SIZE)

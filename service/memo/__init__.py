@@ -1,0 +1,1 @@
+"""What the service remembers: decoded images, and what URLs gave."""

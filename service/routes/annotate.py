@@ -1,0 +1,61 @@
+"""`POST /annotate`: a request for an engine, with the hashes of its media put in."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import TypeAdapter, ValidationError
+
+from mmhash_service import metrics
+from mmhash_service.annotate.request import annotate
+from mmhash_service.call import call_of
+from mmhash_service.jsonbody import read_json
+from mmhash_service.openapi import query_parameters
+from mmhash_service.parsing import parse_quality
+from mmhash_service.problems import Problem
+from mmhash_service.schemas import AnnotateAnswer, AnnotateQuery, Item
+from mmhash_service.tenants import HEADER
+
+router = APIRouter()
+
+JSON = "application/json"
+
+# The request alone, for those who only forward it.
+BARE = "application/vnd.mmhash.request+json"
+
+_ITEMS = TypeAdapter(list[Item])
+
+_ASKED = {
+    "parameters": [
+        *query_parameters(AnnotateQuery),
+        {"name": HEADER, "in": "header", "schema": {"type": "string"}},
+    ],
+    "requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}}},
+}
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {BARE: {"schema": {"type": "object"}}}}
+}
+
+
+@router.post("/annotate", openapi_extra=_ASKED, response_model=AnnotateAnswer, responses=_ANSWERS)
+async def annotate_request(request: Request) -> Response:
+    """Put a hash at each image, video and audio of a request that its engine takes one for."""
+    try:
+        query = AnnotateQuery.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise Problem("invalid-query") from error
+    state = request.app.state
+    with state.limits.admit() as admission:
+        call = call_of(request, query.of_items(), admission)
+        text = await read_json(request, state.settings, admission)
+        annotated, items = await annotate(call, text)
+        for item in items:
+            metrics.ITEMS.labels(item.kind).inc()
+        accept = ",".join(request.headers.getlist("accept"))
+        if 0 < parse_quality(accept, BARE) >= parse_quality(accept, JSON):
+            return Response(annotated, media_type=BARE)
+        return Response(await state.work.run(_join, annotated, items), media_type=JSON)
+
+
+def _join(annotated: bytes, items: list[Item]) -> bytes:
+    told = _ITEMS.dump_json(items, exclude_unset=True)
+    return b'{"request":%b,"items":%b}' % (annotated, told)

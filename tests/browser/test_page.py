@@ -1,0 +1,493 @@
+"""The page in a real Chromium, before a real server."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from io import BytesIO
+from itertools import count
+from math import sin
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+from blake3 import blake3
+from PIL import Image, ImageOps
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+import mmhash
+from mmhash.engines import known, spell
+
+Serving = Callable[..., AbstractContextManager[str]]
+
+API_KEY = "zweiter Schl\u00fcssel"
+
+
+def picture(size: tuple[int, int] = (48, 32), blue: int = 90) -> Image.Image:
+    """A gradient, no two of its pixels equal."""
+    width, height = size
+    pixels = [(x * 255 // width, y * 255 // height, blue) for y in range(height) for x in range(width)]  # fmt: skip
+    image = Image.new("RGB", size)
+    image.putdata(pixels)
+    return image
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    body = BytesIO()
+    image.save(body, kind, **options)
+    return body.getvalue()
+
+
+PHOTO = encoded(picture())
+HALF = PHOTO[: len(PHOTO) // 2]
+
+
+def chooser(page: Page) -> Locator:
+    return page.get_by_label("Drop images here")
+
+
+def cards(page: Page) -> Locator:
+    return page.get_by_role("list", name="Images").get_by_role("listitem")
+
+
+def wait_for(page: Page, number: int) -> None:
+    """Until so many images are there and none of them is still being hashed."""
+    expect(cards(page)).to_have_count(number)
+    expect(cards(page).filter(has_text="Hashing")).to_have_count(0)
+
+
+def choose(page: Page, **files: bytes) -> None:
+    """Choose files, `photo_png=…` as photo.png, and wait until they are hashed."""
+    there = cards(page).count()
+    chooser(page).set_input_files(
+        [
+            {
+                "name": name.replace("_", "."),
+                "mimeType": f"image/{name.rpartition('_')[2]}",
+                "buffer": content,
+            }
+            for name, content in files.items()
+        ]
+    )
+    wait_for(page, there + len(files))
+
+
+def values(card: Locator) -> dict[str, str]:
+    """What the card says, by name."""
+    names = card.locator("dt").all_inner_texts()
+    return dict(zip(names, card.locator("code").all_inner_texts(), strict=True))
+
+
+def clipboard(page: Page) -> str:
+    text: str = page.evaluate("navigator.clipboard.readText()")
+    return text
+
+
+def rows(page: Page) -> dict[str, list[str]]:
+    """The comparison: what each row says of the one, of the other, and of both."""
+    found = page.get_by_role("table").locator("tbody tr").all()
+    cells = [row.locator("th, td").all_inner_texts() for row in found]
+    return {name: rest for name, *rest in cells}
+
+
+def test_a_chosen_image_shows_its_digests_its_key_and_each_engine_s_spelling(
+    tab: Page, url: str
+) -> None:
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(url)
+    choose(tab, photo_png=PHOTO)
+    card = cards(tab).first
+    image = picture()
+    key = mmhash.key(image)
+    expected = {
+        "digest of the bytes": mmhash.digest(PHOTO).hex(),
+        "digest of the pixels": mmhash.digest(image.tobytes()).hex(),
+        "key": key.hex(),
+    }
+    for engine in known():
+        for field, value in spell(key, engine).items():
+            expected[f"{engine} {field}"] = value if isinstance(value, str) else json.dumps(value)
+    assert values(card) == expected
+    expect(card.get_by_role("img")).to_have_js_property("naturalWidth", 48)
+    expect(card).to_contain_text(f"48 \u00d7 32 · {len(PHOTO)} bytes · ")
+    assert all(at.startswith((url, "blob:")) for at in asked)  # and nobody else
+
+
+def test_files_can_be_dropped_anywhere(page: Page, tmp_path: Path) -> None:
+    paths = []
+    for blue in (10, 20):
+        path = tmp_path / f"{blue}.png"
+        path.write_bytes(encoded(picture(blue=blue)))
+        paths.append(str(path))
+    session = page.context.new_cdp_session(page)
+    data = {"items": [], "files": paths, "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        event = {"type": kind, "x": 5, "y": 5, "data": data}
+        session.send("Input.dispatchDragEvent", event)
+    wait_for(page, 2)
+    keys = [values(card)["key"] for card in cards(page).all()]
+    assert keys == [mmhash.key(picture(blue=blue)).hex() for blue in (10, 20)]
+
+
+def test_a_picture_can_be_pasted(page: Page) -> None:
+    choose(page, photo_png=PHOTO)
+    cards(page).get_by_role("img").evaluate(
+        """async (image) => {
+          const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
+          canvas.getContext("2d").drawImage(image, 0, 0);
+          const blob = await canvas.convertToBlob();
+          await navigator.clipboard.write([new ClipboardItem({ [blob.type]: blob })]);
+        }"""
+    )
+    page.keyboard.press("ControlOrMeta+V")
+    wait_for(page, 2)
+    pasted = values(cards(page).last)["key"]
+    # The clipboard keeps the picture and not its file; some have an alpha channel for each.
+    assert pasted in {mmhash.key(picture().convert(mode)).hex() for mode in ("RGB", "RGBA")}
+
+
+SAME = "The same image in two files: other bytes, but the same pixels, mode and size."
+TURNED = Image.Exif()
+TURNED[0x0112] = 6  # the camera was held upright
+GREY = picture().convert("L")
+COLORED = Image.frombytes("P", GREY.size, GREY.tobytes())
+COLORED.putpalette(bytes(index * 7 % 256 for index in range(768)))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "verdict", "same"),
+    [
+        (PHOTO, PHOTO, "The same, byte for byte.", "same same same same same same"),
+        (
+            PHOTO,
+            encoded(picture(), "BMP"),
+            SAME,
+            "different same same same same same",
+        ),
+        (
+            PHOTO,
+            encoded(picture(), exif=TURNED),
+            SAME + " The browser shows them in two sizes by their EXIF data, which no key heeds.",
+            "different same different same same same",
+        ),
+        (
+            PHOTO,
+            encoded(picture(blue=91)),
+            "Not the same: they differ in pixels.",
+            "different different same not-known same different",
+        ),
+        (
+            PHOTO,
+            encoded(picture((48, 33))),
+            "Not the same: they differ in pixels and size as shown.",
+            "different different different not-known same different",
+        ),
+        (
+            PHOTO,
+            encoded(GREY),
+            "Not the same: they differ in pixels and mode.",
+            "different different same different same different",
+        ),
+        (
+            encoded(Image.new("RGB", (4, 6))),
+            encoded(Image.new("RGB", (6, 4))),
+            "Not the same: they differ in size as shown.",
+            "different same different not-known same different",
+        ),
+        (
+            encoded(GREY),
+            encoded(COLORED),
+            "Not the same: the pixels are of the same bytes, but not what these mean, by mode, palette, transparency or size.",
+            "different same same not-known same different",
+        ),
+        (
+            encoded(picture(), "GIF"),
+            encoded(picture(), "GIF", save_all=True, append_images=[picture(blue=7)]),
+            "Not the same: they differ in pixels, mode, and frames.",
+            "different different same different different different",
+        ),
+    ],
+    ids=["bytes", "file", "turned", "pixels", "size", "mode", "shape", "palette", "frames"],
+)
+def test_two_images_are_compared(
+    page: Page, one: bytes, other: bytes, verdict: str, same: str
+) -> None:
+    choose(page, one_png=one, other_png=other)
+    shown = page.get_by_role("region", name="Two of them compared")
+    expect(shown.get_by_role("status")).to_have_text(verdict)
+    names = ("bytes", "pixels", "size as shown", "mode", "frames", "key")
+    words = [word.replace("-", " ") for word in same.split()]
+    assert {name: cells[-1] for name, cells in rows(page).items()} == dict(
+        zip(names, words, strict=True)
+    )
+
+
+def test_any_two_of_several_images_can_be_compared(page: Page) -> None:
+    choose(page, a_png=PHOTO, b_png=encoded(GREY), c_png=PHOTO)
+    verdict = page.get_by_role("region", name="compared").get_by_role("status")
+    expect(verdict).to_contain_text("Not the same")
+    assert rows(page)["mode"] == ["1 byte a pixel", "3 bytes a pixel", "different"]
+    page.get_by_label("one", exact=True).select_option("1. a.png")
+    expect(verdict).to_have_text("The same, byte for byte.")
+    page.get_by_role("button", name="Remove 1. a.png").click()
+    expect(verdict).to_contain_text("Not the same")
+    page.get_by_role("button", name="Remove 3. c.png").click()
+    expect(verdict).to_be_hidden()
+
+
+def test_what_the_browser_cannot_show_is_hashed_all_the_same(page: Page) -> None:
+    choose(page, photo_png=PHOTO, scan_tiff=encoded(picture(), "TIFF"))
+    card = cards(page).last
+    expect(card).to_contain_text("no picture")
+    assert values(card)["key"] == mmhash.key(picture()).hex()
+    assert rows(page)["size as shown"] == ["48 \u00d7 32", "not known", "not known"]
+
+
+def test_each_value_can_be_copied(page: Page) -> None:
+    choose(page, photo_png=PHOTO)
+    for name, value in values(cards(page).first).items():
+        page.get_by_role("button", name=f"Copy {name}").click()
+        expect(page.locator("#status")).to_have_text(f"Copied: {name}.")
+        assert clipboard(page) == value
+
+
+def test_where_a_page_may_not_copy_the_value_is_selected(tab: Page, plain_url: str) -> None:
+    tab.goto(plain_url)
+    choose(tab, photo_png=PHOTO)
+    tab.get_by_role("button", name="Copy key").click()
+    expect(tab.locator("#status")).to_have_text("Selected: key. Copy it with Ctrl+C.")
+    assert tab.evaluate("getSelection().toString()") == values(cards(tab).first)["key"]
+
+
+def test_the_keyboard_is_enough(page: Page) -> None:
+    def focused() -> Locator:
+        return page.locator(":focus")
+
+    # From here on no dialog opens: what `expect_file_chooser` switches on may come after the key.
+    page.on("filechooser", lambda _: None)
+    page.keyboard.press("Tab")
+    expect(chooser(page)).to_be_focused()
+    expect(page.locator("#drop")).to_have_css("outline-style", "solid")
+    for number, key in enumerate(("Enter", "Space"), 1):
+        with page.expect_file_chooser() as opened:
+            page.keyboard.press(key)
+        file = {"name": "photo.png", "mimeType": "image/png", "buffer": PHOTO}
+        opened.value.set_files([file])
+        wait_for(page, number)
+    names = ["one", "the other", "Remove 1. photo.png", "Copy digest of the bytes"]
+    for name in names:
+        page.keyboard.press("Tab")
+        expect(focused()).to_have_accessible_name(name)
+        expect(focused()).to_have_css("outline-style", "solid")
+    page.keyboard.press("Enter")
+    expect(page.locator("#status")).to_have_text("Copied: digest of the bytes.")
+    assert clipboard(page) == mmhash.digest(PHOTO).hex()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Space")
+    expect(cards(page)).to_have_count(1)
+    expect(chooser(page)).to_be_focused()
+
+
+def test_what_happens_is_announced(page: Page) -> None:
+    status = page.locator("#status")
+    expect(status).to_have_role("status")
+    choose(page, photo_png=PHOTO)
+    expect(status).to_have_text("1. photo.png: done.")
+    choose(page, broken_png=b"nothing")
+    expect(status).to_have_text(
+        "2. broken.png: Unsupported image. Pixels are read from JPEG, PNG, WebP, GIF, BMP and "
+        "TIFF: the body is none of them."
+    )
+
+
+def test_of_what_is_refused_the_page_says_why(page: Page) -> None:
+    file = {"name": "note.txt", "mimeType": "text/plain", "buffer": b"no image"}
+    chooser(page).set_input_files([file])
+    choose(page, broken_png=HALF, photo_png=PHOTO)
+    text, broken, good = cards(page).all()
+    expect(text).to_contain_text("Unsupported media type. ")
+    assert values(text) == {}
+    expect(broken).to_contain_text("Damaged image. The image is truncated or cannot be decoded.")
+    assert values(broken) == {"digest of the bytes": mmhash.digest(HALF).hex()}
+    assert values(good)["key"] == mmhash.key(picture()).hex()
+
+
+def test_a_service_that_does_not_answer_is_said_to_be_gone(page: Page) -> None:
+    page.context.set_offline(True)
+    try:
+        choose(page, photo_png=PHOTO)
+    finally:
+        page.context.set_offline(False)
+    expect(cards(page)).to_contain_text("No answer. The service cannot be reached")
+    choose(page, photo_png=PHOTO)
+    assert values(cards(page).last)["key"] == mmhash.key(picture()).hex()
+
+
+def test_a_file_s_name_is_text_and_nothing_foreign_runs(page: Page, complaints: list[str]) -> None:
+    name = "<img src=x onerror=document.title=1>.png"
+    file = {"name": name, "mimeType": "image/png", "buffer": PHOTO}
+    chooser(page).set_input_files([file, file])
+    wait_for(page, 2)
+    expect(cards(page).first.get_by_role("heading")).to_have_text(f"1. {name}")
+    expect(page.get_by_label("one", exact=True).locator("option").first).to_have_text(f"1. {name}")
+    assert complaints == []
+    foreign = [
+        "document.body.innerHTML = '<img src=x onerror=document.title=2>'",
+        "document.body.append(Object.assign(document.createElement('script'), { text: 'alert(3)' }))",
+        "document.body.append(Object.assign(document.createElement('img'), { src: 'http://a.test' }))",
+    ]
+    for code in foreign:
+        with page.expect_console_message(
+            lambda message: "violates" in message.text or "requires" in message.text
+        ):
+            page.evaluate(f"() => {{ try {{ {code} }} catch {{}} }}")
+    expect(page).to_have_title("mmhash")
+    assert len(complaints) == len(foreign)
+    complaints.clear()
+
+
+def test_on_a_narrow_screen_nothing_is_cut_off(page: Page) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    choose(page, **{"a" * 100 + "_png": PHOTO, "b" * 100 + "_png": encoded(GREY)})
+    expect(page.get_by_role("table")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    edges = page.locator("button, select, code, td, h3, .value").evaluate_all(
+        "(all) => all.map((element) => element.getBoundingClientRect()).map((box) => box.right)"
+    )
+    assert max(edges) <= 360
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_on_its_ground(page: Page, scheme: Any) -> None:
+    page.emulate_media(color_scheme=scheme)
+    choose(page, photo_png=PHOTO, broken_png=b"nothing", other_png=PHOTO)
+    expect(page.get_by_role("table")).to_be_visible()
+    for place in ("h1", ".note", "#drop span", "dt", "code", ".problem", ".same .word", "mark"):
+        text, ground = page.locator(place).first.evaluate(
+            """(element) => {
+              const color = getComputedStyle(element).color;
+              let ground = "rgba(0, 0, 0, 0)";
+              for (; ground === "rgba(0, 0, 0, 0)"; element = element.parentElement) {
+                ground = getComputedStyle(element).backgroundColor;
+              }
+              return [color, ground].map((rgb) => rgb.match(/\\d+/g).map(Number));
+            }"""
+        )
+        lighter, darker = sorted((luminance(text), luminance(ground)), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5, place  # WCAG 2.2, level AA
+        assert (luminance(ground) < 0.2) == (scheme == "dark")
+
+
+def luminance(rgb: list[int]) -> float:
+    """As WCAG has it."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in rgb)]  # fmt: skip
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_memo_s_part_is_shown(page: Page) -> None:
+    image = encoded(picture(blue=201))  # which no other test shows
+    choose(page, a_png=image, b_png=image)
+    first, again = cards(page).all()
+    expect(first).to_contain_text("new to the memo")
+    expect(again).to_contain_text("known to the memo")
+
+
+@contextmanager
+def calls_coming(url: str) -> Iterator[None]:
+    """Others ask the service too, now more and now less."""
+    stopped = Event()
+
+    def ask() -> None:
+        headers = {"content-type": "image/png"}
+        with httpx.Client(base_url=url, timeout=60) as client:
+            for number in count():
+                if stopped.wait(0.05 * abs(sin(number / 50))):
+                    return
+                body = encoded(picture(blue=number % 100))
+                client.post("/hash?of=pixels", content=body, headers=headers).raise_for_status()
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            yield
+        finally:
+            stopped.set()
+        asking.result()
+
+
+def test_the_charts_follow_the_service(page: Page, url: str) -> None:
+    charts = page.get_by_role("figure").all()
+    with calls_coming(url):
+        for chart, value in zip(charts, (r"[1-9]", r"[1-9].*K", r"\d%"), strict=True):
+            expect(chart.locator(".value")).to_have_text(re.compile(value))
+            expect(chart.locator("path")).to_have_attribute("d", re.compile(r"^M.*L"))
+
+
+def test_a_page_that_nobody_sees_asks_nothing(tab: Page, url: str) -> None:
+    tab.clock.install()
+    with tab.expect_request_finished(lambda request: request.url.endswith("/metrics")):
+        tab.goto(url)
+    tab.evaluate("Object.defineProperty(document, 'hidden', { value: true, writable: true })")
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.clock.run_for(20_000)
+    assert asked == []
+    with tab.expect_request("**/metrics"):
+        tab.evaluate("document.hidden = false")
+        tab.clock.run_for(1000)
+
+
+def test_where_keys_are_on_the_page_asks_for_one_and_keeps_it_for_the_tab(
+    tab: Page, context: BrowserContext, serving: Serving
+) -> None:
+    digests = json.dumps([blake3(API_KEY.encode()).hexdigest()])
+    field = tab.get_by_label("This service asks for an API key.")
+    charts = tab.get_by_role("region", name="This service")
+    with serving("--set", f"api_key_digests={digests}") as url:
+        tab.goto(url)
+        expect(field).to_be_visible()
+        choose(tab, photo_png=PHOTO)
+        expect(cards(tab)).to_contain_text("Unauthorized. ")
+        field.fill("wrong")
+        field.press("Enter")
+        expect(tab.locator("#status")).to_contain_text("Unauthorized. ")
+        expect(field).to_be_visible()
+        expect(charts).to_be_hidden()
+        field.fill(API_KEY)
+        field.press("Enter")
+        expect(charts).to_be_visible()
+        expect(field).to_be_hidden()
+        choose(tab, photo_png=PHOTO)
+        assert values(cards(tab).last)["key"] == mmhash.key(picture()).hex()
+        tab.reload()
+        expect(charts).to_be_visible()
+        expect(field).to_be_hidden()
+        with context.new_page() as other:
+            other.goto(url)
+            expect(other.get_by_label("This service asks for an API key.")).to_be_visible()
+        assert context.storage_state()["origins"] == []
+        assert context.cookies() == []
+
+
+def test_the_picture_in_the_readme_can_be_taken(
+    page: Page, url: str, pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    """With `--picture docs/page.png` it is kept there, its charts of half a minute."""
+    wanted = pytestconfig.getoption("--picture", None)
+    points = 30 if wanted else 1
+    page.set_viewport_size({"width": 1200, "height": 800})
+    large = ImageOps.posterize(picture((480, 320)), 3)
+    with calls_coming(url):
+        choose(page, sunset_png=encoded(large), sunset_webp=encoded(large, "WEBP", lossless=True))
+        line = page.get_by_role("figure").first.locator("path")
+        expect(line).to_have_attribute("d", re.compile(rf"(L[^L]+){{{points}}}"))
+        taken = page.screenshot(full_page=True)
+    path = Path(wanted or tmp_path / "page.png")
+    with Image.open(BytesIO(taken)) as image:
+        assert image.width == 1200
+        image.convert("RGB").quantize(256).save(path, optimize=True)
+    assert path.stat().st_size < 200_000

@@ -1,0 +1,51 @@
+"""What docs/compile.md shows is what happens."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+DOC = (Path(__file__).parents[2] / "docs" / "compile.md").read_text()
+EXAMPLE, PASS = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
+REPORT = re.search(r"```text\n(.*?)```", DOC, re.DOTALL)
+
+# An installation knows the backend by its name; one older than its entry point does not.
+REGISTER = """
+import torch, mmhash.compile
+if "mmhash" not in torch._dynamo.list_backends(exclude_tags=()):
+    torch._dynamo.register_backend(mmhash.compile.backend, name="mmhash")
+"""
+# Inductor needs a C++ compiler, which a bare machine does not have.
+EAGER = ('backend="mmhash"', 'backend="mmhash", options={"then": "eager"}')
+
+USE = """
+import torch
+backend = Backend(PassManager([CastOnce()]), then="eager")
+compiled = torch.compile(lambda x: x.to(torch.half).to(torch.half) + x.to(torch.half).to(torch.float), backend=backend)
+assert compiled(torch.ones(2)).tolist() == [2, 2]
+print(backend.manager.last_report())
+"""
+
+
+def printed_by(program: str, folder: Path) -> list[list[str]]:
+    """What a program prints, line by line, as words."""
+    (folder / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, folder / "program.py"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+def test_the_report_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    assert REPORT
+    shown = [line.split() for line in REPORT[1].splitlines()]
+    printed = printed_by(REGISTER + EXAMPLE.replace(*EAGER), tmp_path)
+    # All but the times, and the uuids, which any change of a source changes.
+    assert [line[:5] for line in printed] == [line[:5] for line in shown]
+
+
+def test_the_pass_of_15_lines(tmp_path: Path) -> None:
+    assert len([line for line in PASS.splitlines() if line]) <= 15
+    _, row = printed_by(PASS + USE, tmp_path)
+    assert row[:5] == ["cast_once", "1", "7", "->", "6"]

@@ -1,0 +1,155 @@
+"""What is asked again and what is not; and how a refusal is told."""
+
+import json
+import socket
+import time
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+import mmhash
+
+BUSY = {
+    "type": "urn:mmhash:problem:busy",
+    "title": "Busy",
+    "status": 429,
+    "detail": "The server holds as much as it may.",
+}
+PROBLEM = {"Content-Type": "application/problem+json"}
+CONTENT = bytes(i % 251 for i in range(600_000))  # three pieces
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def good(content: bytes = CONTENT, **more: str) -> Answer:
+    item = {
+        "name": None,
+        "kind": "bytes",
+        "dtype": "",
+        "shape": [],
+        "nbytes": len(content),
+        "algorithm": "blake3",
+        "digest": mmhash.digest(content).hex(),
+        "key": mmhash.key(content).hex(),
+        **more,
+    }
+    return 200, {"Content-Type": "application/json"}, json.dumps({"items": [item]}).encode()
+
+
+def busy(retry_after: str) -> Answer:
+    return 429, PROBLEM | {"Retry-After": retry_after}, json.dumps(BUSY).encode()
+
+
+def test_a_tag_is_asked_for_and_told_and_what_the_memo_knew(connect: Any, told: Any) -> None:
+    with told(good(memo="hit", tag="t")) as server, connect(server.url) as client:
+        (item,) = client.hash(CONTENT, engines="vllm", sign=True)
+    assert (item.memo, item.tag) == ("hit", "t")
+    assert server.paths == ["/hash?algorithm=blake3&engines=vllm&sign=1"]
+
+
+def test_what_is_busy_is_asked_again_after_as_long_as_it_says(connect: Any, told: Any) -> None:
+    with told(busy("1"), busy("0"), good()) as server, connect(server.url) as client:
+        start = time.monotonic()
+        (item,) = client.hash(CONTENT)
+        assert time.monotonic() - start >= 1
+    assert item.key == mmhash.key(CONTENT)
+    assert server.bodies == [CONTENT] * 3
+
+
+def test_a_date_says_as_well_how_long_to_wait(connect: Any, told: Any) -> None:
+    until = time.time() + 3  # a date has whole seconds
+    with (
+        told(busy(formatdate(until, usegmt=True)), good()) as server,
+        connect(server.url) as client,
+    ):
+        client.hash(CONTENT)
+    assert time.time() >= until - 1
+    assert len(server.bodies) == 2
+
+
+@pytest.mark.parametrize("retry_after", ["", "soon", "-1", "²", "Sat, 99 Nov 2026 05:00:00 GMT"])
+def test_who_says_no_good_time_is_asked_again_a_little_later(
+    connect: Any, told: Any, retry_after: str
+) -> None:
+    with told(busy(retry_after), good()) as server, connect(server.url) as client:
+        assert client.hash(CONTENT)[0].key == mmhash.key(CONTENT)
+    assert len(server.bodies) == 2
+
+
+def test_a_connection_that_is_cut_is_made_again(connect: Any, told: Any) -> None:
+    with told(None, good()) as server, connect(server.url) as client:
+        assert client.hash(CONTENT)[0].key == mmhash.key(CONTENT)
+    assert server.bodies == [CONTENT] * 2
+
+
+def test_it_is_asked_so_often_and_no_more(connect: Any, told: Any) -> None:
+    with (
+        told(busy("0")) as server,
+        connect(server.url, retries=2) as client,
+        pytest.raises(mmhash.ServiceError, match="holds as much") as caught,
+    ):
+        client.hash(CONTENT)
+    assert len(server.bodies) == 3
+    error = caught.value
+    assert (error.status, error.type, error.retry_after) == (429, BUSY["type"], 0.0)
+    assert error.detail == BUSY["detail"]
+
+
+def test_nobody_waits_longer_than_he_said(connect: Any, told: Any) -> None:
+    with (
+        told(busy("3600"), good()) as server,
+        connect(server.url, timeout=5) as client,
+        pytest.raises(mmhash.ServiceError) as caught,
+    ):
+        client.hash(CONTENT)
+    assert len(server.bodies) == 1
+    assert caught.value.retry_after == 3600
+
+
+@pytest.mark.parametrize("status", [301, 400, 413, 422, 500])
+def test_what_stays_refused_is_asked_once(connect: Any, told: Any, status: int) -> None:
+    with (
+        told((status, {}, b"<html>"), good()) as server,
+        connect(server.url) as client,
+        pytest.raises(mmhash.ServiceError, match=str(status)) as caught,
+    ):
+        client.hash(CONTENT)
+    assert len(server.bodies) == 1
+    assert (caught.value.status, caught.value.type) == (status, "about:blank")
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"{", b'"x"', b"{}"])
+def test_a_problem_that_is_none_is_told_by_its_status(
+    connect: Any, told: Any, content: bytes
+) -> None:
+    with (
+        told((422, PROBLEM, content)) as server,
+        connect(server.url) as client,
+        pytest.raises(mmhash.ServiceError, match="422 Unprocessable") as caught,
+    ):
+        client.hash(CONTENT)
+    assert caught.value.type == "about:blank"
+
+
+def test_a_good_answer_of_another_server_is_an_error(connect: Any, told: Any) -> None:
+    with (
+        told((200, {}, b"<html>Welcome")) as server,
+        connect(server.url) as client,
+        pytest.raises(mmhash.ServiceError, match="not JSON"),
+    ):
+        client.hash(CONTENT)
+
+
+def test_where_nobody_listens_there_is_no_status(connect: Any) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with (
+        connect(url, retries=1) as client,
+        pytest.raises(mmhash.ServiceError, match="no answer: ") as caught,
+    ):
+        client.hash(CONTENT)
+    with connect(url) as client:
+        assert (client.health(), client.ready()) == (False, False)
+    assert (caught.value.status, caught.value.retry_after) == (None, None)

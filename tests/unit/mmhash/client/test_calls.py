@@ -1,0 +1,94 @@
+"""The calls beside `POST /hash` answer what the library does."""
+
+from base64 import b64encode
+from io import BytesIO
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash.client import Span
+from mmhash.engines import known, sglang, vllm
+
+IDS = list(range(40))
+KEY = mmhash.key(b"an image")
+
+
+def chat(*contents: bytes) -> dict[str, Any]:
+    urls = [f"data:image/png;base64,{b64encode(content).decode()}" for content in contents]
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return {"model": "m", "messages": [{"role": "user", "content": parts}], "seed": 2**63 - 1}
+
+
+def test_annotate(connect: Any, url: str) -> None:
+    asked = chat(b"one", b"two", b"one")
+    with connect(url) as client:
+        request, items = client.annotate(asked, engine="vllm@0.33.0")
+    assert [item.key for item in items] == mmhash.keys([b"one", b"two", b"one"])
+    for part, item in zip(request["messages"][0]["content"], items, strict=True):
+        assert item.engines == {"vllm@0.33.0": {"uuid": item.key.hex()}}
+        assert part.pop("uuid") == item.key.hex()
+    assert request == asked
+
+
+def test_any_text_comes_back_as_it_was(connect: Any, url: str) -> None:
+    for text in ("", "ü€𝄞", '\0\n"\\'):
+        asked = {"model": text, "messages": [{"role": "user", "content": text}], text: [1.5, None]}
+        with connect(url) as client:
+            assert client.annotate(asked, engine="vllm") == (asked, [])
+
+
+def test_what_no_text_can_hold_is_refused(connect: Any, url: str) -> None:
+    with connect(url) as client, pytest.raises(mmhash.ServiceError) as caught:
+        client.annotate({"messages": [{"content": "half a pair: \ud834"}]}, engine="vllm")
+    assert caught.value.type == "urn:mmhash:problem:invalid-json"
+
+
+def test_annotate_by_pixels(connect: Any, url: str) -> None:
+    image, file = Image.new("RGB", (30, 20), "navy"), BytesIO()
+    image.save(file, "PNG")
+    with connect(url, tenant="acme") as client:
+        _, items = client.annotate(
+            chat(file.getvalue()), engine="vllm", of="pixels", algorithm="xxh3"
+        )
+    tenant = bytes.fromhex("11" * 32)
+    assert items[0].key == mmhash.key(image, algorithm="xxh3", tenant=tenant)
+
+
+def test_what_is_no_chat_is_refused(connect: Any, url: str) -> None:
+    with connect(url) as client, pytest.raises(mmhash.ServiceError) as caught:
+        client.annotate({"messages": 1}, engine="vllm")
+    assert (caught.value.status, caught.value.type) == (422, "urn:mmhash:problem:invalid-json")
+
+
+def test_pad(connect: Any, url: str) -> None:
+    with connect(url) as client:
+        newest = client.pad(IDS, [Span(4, 20, KEY)])
+        older = client.pad(IDS, [Span(4, 20, KEY)], version="0.5.8")
+    assert newest == sglang.pad_input_ids(IDS, [(4, 20, KEY)])
+    assert older == sglang.pad_input_ids(IDS, [(4, 20, KEY)], version="0.5.8")
+    assert newest != older
+
+
+def test_blocks(connect: Any, url: str) -> None:
+    with connect(url) as client:
+        of_vllm = client.blocks(
+            IDS, 16, engine="vllm", spans=[Span(4, 20, KEY)], cache_salt="s", version="0.30.0"
+        )
+        of_sglang = client.blocks(IDS, 8, engine="sglang", extra_key="e")
+    items = [vllm.Span(vllm.uuid(KEY), 4, 16)]
+    keys = vllm.block_keys(IDS, 16, items=items, cache_salt="s", version="0.30.0")
+    assert of_vllm == [key.hex() for key in keys]
+    assert of_sglang == sglang.page_keys(IDS, 8, extra_key="e")
+
+
+def test_what_a_release_refuses_is_refused(connect: Any, url: str) -> None:
+    with connect(url) as client, pytest.raises(mmhash.ServiceError) as caught:
+        client.blocks(IDS, 16, engine="vllm", extra_key="e")
+    assert caught.value.type == "urn:mmhash:problem:refused-by-engine"
+
+
+def test_info(connect: Any, url: str) -> None:
+    with connect(url) as client:
+        assert client.info()["engines"] == known()

@@ -1,0 +1,258 @@
+"""Whatever is hashed by the service has the key that it has here, whichever way it goes there."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import mmhash
+from mmhash.client import AsyncClient, Client, session
+from mmhash.client.hashing import LONG, SHORT, TOGETHER, batches
+from mmhash.transport import SharedTensor
+from mmhash.transport.segments import DIRECTORY
+
+NOISE = np.random.default_rng(5).integers(0, 256, 3 * LONG, dtype=np.uint8)
+MIDDLE = NOISE[: SHORT + 1].tobytes()
+IMAGE = Image.fromarray(NOISE[: 48 * 64 * 3].reshape(48, 64, 3))
+ITEMS = [
+    b"",
+    b"abc",
+    memoryview(NOISE)[::2],
+    MIDDLE,
+    NOISE,
+    NOISE.tobytes(),
+    NOISE.view(np.float16).reshape(3, -1, 8),
+    np.float32(1.5),
+    np.zeros((0, 3)),
+    torch.from_numpy(NOISE[:600]).view(torch.bfloat16),
+    torch.from_numpy(NOISE).view(torch.float8_e5m2).reshape(-1, 16).T,
+    torch.ones(20, dtype=torch.complex128),
+    IMAGE,
+    Image.fromarray(NOISE[: 3 << 20].reshape(1024, 1024, 3)),
+]
+
+
+def encoded(image: Image.Image) -> bytes:
+    file = BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def metric(url: str, name: str) -> float:
+    (line,) = (
+        line for line in httpx.get(f"{url}/metrics").text.splitlines() if line.startswith(name)
+    )
+    return float(line.split()[-1])
+
+
+def received(url: str) -> float:
+    """The bytes of bodies that the service has received."""
+    return metric(url, "mmhash_body_bytes_total")
+
+
+@pytest.fixture(params=["url", "url_without_shm"])
+def either_url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+def test_each_kind_of_item_has_the_key_that_it_has_here(
+    connect: Any, either_url: str, algorithm: str
+) -> None:
+    keys = [mmhash.key(item, algorithm=algorithm) for item in ITEMS]
+    digests = [mmhash.digest(item, algorithm=algorithm) for item in ITEMS]
+    with connect(either_url) as client:
+        together = client.hash(ITEMS, algorithm=algorithm)
+        alone = [item for one in ITEMS for item in client.hash(one, algorithm=algorithm)]
+    for found in (together, alone):
+        assert [item.key for item in found] == keys
+        assert [item.digest for item in found] == digests
+
+
+def test_what_an_item_is_is_told(connect: Any, url: str) -> None:
+    with connect(url) as client:
+        for array in (NOISE[:12], NOISE):
+            (item,) = client.hash(array.reshape(3, -1), engines="sglang@0.5.23,vllm")
+            assert (item.name, item.kind, item.dtype) == (None, "tensor", "uint8")
+            assert (item.shape, item.nbytes) == ((3, array.size // 3), array.nbytes)
+            assert item.engines["vllm"] == {"uuid": item.key.hex()}
+            assert item.engines["sglang@0.5.23"]["mm_hash"] == f"{item.key.u64:016x}"
+
+
+def test_many_short_items_stay_in_order(connect: Any, url: str) -> None:
+    items = [str(number).encode() for number in range(2 * TOGETHER + 50)]
+    items[TOGETHER] = MIDDLE
+    with connect(url) as client:
+        found = client.hash(items)
+    assert [item.key for item in found] == mmhash.keys(items)
+
+
+def test_no_more_is_laid_down_at_once_than_the_pool_holds() -> None:
+    sizes = [
+        1,
+        session.POOL_BYTES,
+        1,
+        session.POOL_BYTES - 1,
+        1,
+        2 * session.POOL_BYTES,
+        *[0] * 250,
+    ]
+    assert list(map(len, batches(sizes))) == [1, 1, 2, 1, 1, 100, 100, 50]
+    assert [number for batch in batches(sizes) for number in batch] == list(range(len(sizes)))
+
+
+def test_no_items_are_no_items(connect: Any, url: str) -> None:
+    with connect(url) as client:
+        assert client.hash([]) == []
+
+
+def test_the_file_of_an_image_by_its_pixels(connect: Any, url: str) -> None:
+    file = encoded(IMAGE)
+    with connect(url) as client:
+        (alone,) = client.hash(file, of="pixels")
+        beside = client.hash([file, IMAGE, NOISE[:9]], of="pixels")
+        (by_bytes,) = client.hash(file)
+    assert alone.key == beside[0].key == beside[1].key == mmhash.key(IMAGE)
+    assert beside[2].key == mmhash.key(NOISE[:9])
+    assert by_bytes.key == mmhash.key(file)
+
+
+def test_what_has_no_bytes_is_refused_here(connect: Any, url: str) -> None:
+    with connect(url) as client:
+        for item in ("text", [None]):
+            with pytest.raises(mmhash.InputTypeError):
+                client.hash(item)
+
+
+def test_a_tenant_has_keys_of_his_own(connect: Any, url: str) -> None:
+    with connect(url, tenant="acme") as client:
+        found = client.hash([b"abc", NOISE])
+    assert [item.key for item in found] == mmhash.keys([b"abc", NOISE], tenant=b"\x11" * 32)
+    with (
+        connect(url, tenant="nobody") as client,
+        pytest.raises(mmhash.ServiceError, match="not known") as caught,
+    ):
+        client.hash(b"abc")
+    assert caught.value.type == "urn:mmhash:problem:unknown-tenant"
+
+
+def test_what_is_long_is_not_sent_where_it_is_read_in_place(connect: Any, url: str) -> None:
+    before = received(url)
+    with connect(url) as client:
+        for _ in range(3):
+            client.hash([NOISE, NOISE.tobytes()])
+        assert received(url) - before < 10_000
+        client.hash(NOISE[: LONG - 1])
+        assert received(url) - before >= LONG - 1
+
+
+def test_it_is_sent_where_shared_memory_is_off(connect: Any, url_without_shm: str) -> None:
+    before = received(url_without_shm)
+    infos = 'mmhash_requests_total{call="/info",status="200"}'
+    httpx.get(f"{url_without_shm}/info")
+    asked = metric(url_without_shm, infos)
+    with connect(url_without_shm) as client:
+        for _ in range(3):
+            client.hash(NOISE)
+    assert received(url_without_shm) - before == 3 * NOISE.nbytes
+    assert metric(url_without_shm, infos) == asked + 1
+
+
+def test_another_host_is_sent_the_bytes_from_then_on(connect: Any, url: str) -> None:
+    with connect(url) as client:
+        client.hash(NOISE)
+        # So it is for a service that does not see this memory.
+        (DIRECTORY / client._session.proof()["shm"]["name"]).unlink()
+        before = metric(url, 'mmhash_problems_total{problem="other-host"}')
+        sent = received(url)
+        for _ in range(3):
+            assert client.hash([NOISE, b"abc"])[0].key == mmhash.key(NOISE)
+    assert metric(url, 'mmhash_problems_total{problem="other-host"}') == before + 1
+    assert received(url) - sent >= 3 * NOISE.nbytes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _problem_is_counted(url: str) -> None:
+    """A series is there once it was counted."""
+    body = {"items": [{"kind": "bytes", "shm": {}}]}
+    assert httpx.post(f"{url}/hash", json=body).status_code == 422
+
+
+def test_what_is_gone_when_it_is_looked_for_is_sent(
+    connect: Any, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay_down = session.Session.laid_down
+
+    @contextmanager
+    def too_early(self: session.Session, content: memoryview) -> Iterator[dict[str, Any]]:
+        with lay_down(self, content) as handle:
+            SharedTensor.open(handle).close()
+            self._opened()[0].lease(b"another's").handle()
+            self._opened()[0]._ledger.collect()
+            yield handle
+
+    with connect(url) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(session.Session, "laid_down", too_early)
+            before = received(url)
+            assert client.hash(NOISE)[0].key == mmhash.key(NOISE)
+            assert received(url) - before >= NOISE.nbytes
+        before = received(url)
+        client.hash(NOISE)
+        assert received(url) - before < 10_000
+
+
+def test_without_room_it_is_sent(connect: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "POOL_BYTES", 1 << 60)
+    before = received(url)
+    with connect(url) as client:
+        assert client.hash(NOISE)[0].key == mmhash.key(NOISE)
+    assert received(url) - before >= NOISE.nbytes
+
+
+def test_nothing_stays_in_shared_memory(connect: Any, url: str) -> None:
+    mine = f"mmhash-{os.getpid()}-*"
+    before = set(DIRECTORY.glob(mine))
+    with connect(url) as client:
+        client.hash(NOISE)
+        with pytest.raises(mmhash.ServiceError):
+            client.hash(NOISE, engines="none")
+        ledger = client._session._opened()[0]._ledger
+        ledger.collect()
+        assert ledger.leases == 0
+        assert set(DIRECTORY.glob(mine)) > before
+    assert set(DIRECTORY.glob(mine)) == before
+
+
+def test_a_call_that_is_cancelled_leaves_nothing_there(url: str) -> None:
+    async def cancel_after(seconds: float, client: AsyncClient) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(client.hash([NOISE, NOISE.tobytes()]), seconds)
+
+    async def main() -> None:
+        async with AsyncClient(url) as client:
+            await client.hash(NOISE)
+            for turn in range(20):
+                await cancel_after(turn / 2000, client)
+            ledger = client._session._opened()[0]._ledger
+            while ledger.leases:  # a thread that is laying down is not cancelled
+                await asyncio.sleep(0.01)
+                ledger.collect()
+
+    asyncio.run(main())
+
+
+def test_one_client_does_for_many_threads(url: str) -> None:
+    items = [np.roll(NOISE, turn) for turn in range(16)]
+    with Client(url) as client, ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda item: client.hash([item, b"x"])[0].key, items))
+    assert found == mmhash.keys(items)

@@ -1,0 +1,504 @@
+"""Content by http(s) URL, from real hosts that behave well, badly and worse."""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import trustme
+
+from mmhash_service import metrics
+from mmhash_service.fetch.fetcher import Fetcher
+from mmhash_service.fetch.validators import Validator
+from mmhash_service.problems import Problem
+from mmhash_service.settings import Settings
+
+LIMIT = 1 << 20
+LOOPBACK = ("127.0.0.0/8",)
+HEAD = "HTTP/1.1 200 OK\r\n"
+
+
+async def local(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
+
+
+@contextmanager
+def counted(result: str) -> Iterator[None]:
+    """That one more is counted."""
+    before = metrics.FETCHES.labels(result)._value.get()
+    yield
+    assert metrics.FETCHES.labels(result)._value.get() == before + 1
+
+
+class Got:
+    """What one or several URLs gave."""
+
+    def __init__(self) -> None:
+        self.contents: list[bytes] = []
+        self.validators: list[Validator | None] = []
+        self.unchanged: list[bool] = []
+
+
+def get(
+    origin: Any,
+    *paths: str,
+    known: Validator | None = None,
+    tls: ssl.SSLContext | None = None,
+    scheme: str | None = None,
+    **settings: Any,
+) -> Got:
+    """Fetch these one after another, by one fetcher."""
+    changed = {
+        "url_hosts": [f"name.example:{origin.port}"],
+        "url_networks": LOOPBACK,
+        "url_max_bytes": LIMIT,
+        "url_timeout_s": 20,
+    }
+    got = Got()
+
+    async def fetch() -> None:
+        fetcher = Fetcher(Settings(**(changed | settings)), local, tls)
+        base = f"{scheme or ('https' if tls else 'http')}://name.example:{origin.port}"
+        try:
+            for path in paths:
+                url = fetcher.allowed(base + path)
+                content = bytearray()
+
+                def take(piece: bytes, content: bytearray = content) -> None:
+                    content.extend(piece)
+
+                async with fetcher.get(url, known) as remote:
+                    if not remote.unchanged:
+                        await remote.read(take)
+                got.contents.append(bytes(content))
+                got.validators.append(remote.validator)
+                got.unchanged.append(remote.unchanged)
+        finally:
+            await fetcher.close()
+
+    asyncio.run(fetch())
+    return got
+
+
+def refusal(origin: Any, path: str = "/", **more: Any) -> str:
+    with pytest.raises(Problem) as refused:
+        get(origin, path, **more)
+    # The log is told why, unless the name of the problem says it all.
+    assert (refused.value.__cause__ is None) == (refused.value.name == "url-too-large")
+    return refused.value.name
+
+
+def test_content_comes_as_it_is(origin: Any) -> None:
+    content = bytes(at % 251 for at in range(300_000))
+    origin.answers["/a?b=c"] = origin.ok(content, 'ETag: "e"')
+    before = metrics.FETCHED_BYTES._value.get()
+    with counted("fetched"):
+        got = get(origin, "/a?b=c")
+    assert got.contents == [content]
+    assert metrics.FETCHED_BYTES._value.get() == before + len(content)
+    assert got.validators == [('"e"', None)]
+    (head,) = origin.heads
+    lines = head.split("\r\n")
+    assert lines[:2] == ["GET /a?b=c HTTP/1.1", f"Host: name.example:{origin.port}"]
+    assert "Accept-Encoding: identity" in lines
+    assert not {line.split(":")[0].lower() for line in lines} & {
+        "cookie",
+        "authorization",
+        "referer",
+        "if-none-match",
+    }
+
+
+def test_chunks_are_put_together(origin: Any) -> None:
+    chunks = "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: x\r\n\r\n"
+    origin.answers["/"] = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n{chunks}".encode()
+    assert get(origin, "/", "/").contents == [b"abcde", b"abcde"]
+    assert origin.connections == 1
+
+
+def test_a_connection_serves_many_requests(origin: Any) -> None:
+    origin.answers["/"] = origin.ok(b"abc")
+    assert get(origin, *["/"] * 20).contents == [b"abc"] * 20
+    assert origin.connections == 1
+
+
+def test_a_connection_that_its_host_closed_is_not_used_again(origin: Any) -> None:
+    origin.answers["/"] = lambda connection: connection.sendall(origin.ok(b"abc"))
+    assert get(origin, *["/"] * 5).contents == [b"abc"] * 5
+    assert origin.connections == 5
+
+
+def test_a_host_that_hangs_up_is_asked_once_more(origin: Any) -> None:
+    turns = iter([b"", origin.ok(b"abc"), b"", b""])
+    origin.answers["/"] = lambda connection: connection.sendall(next(turns))
+    assert get(origin, "/").contents == [b"abc"]
+    assert refusal(origin) == "url-failed"
+    assert len(origin.heads) == 4
+
+
+def test_an_empty_body_is_content(origin: Any) -> None:
+    origin.answers["/"] = origin.ok(b"")
+    assert get(origin, "/").contents == [b""]
+
+
+def test_no_proxy_is_asked(origin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    origin.answers["/"] = origin.ok(b"abc")
+    assert get(origin, "/").contents == [b"abc"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (HEAD + "Content-Length: 4\r\nConnection: close\r\n\r\nabc", "url-failed"),  # short
+        (HEAD + "Content-Length: 3\r\n\r\nabcd", "url-failed"),  # long
+        (HEAD + "Content-Length: 3\r\n\r\nabc" + HEAD + "Content-Length: 0\r\n\r\n", "url-failed"),
+        (HEAD + "Content-Length: 0\r\n\r\nabcd", "url-failed"),
+        (HEAD + "\r\nabc", "url-failed"),  # none
+        (HEAD + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc", "url-failed"),
+        (HEAD + "Content-Length: -3\r\n\r\nabc", "url-failed"),
+        (HEAD + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "url-failed"),
+        (HEAD + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "url-failed"),
+        (HEAD + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "url-failed"),
+        (HEAD + "Transfer-Encoding: chunked\r\n\r\n-3\r\nabc\r\n0\r\n\r\n", "url-failed"),
+        (HEAD + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nabc", "url-failed"),
+        (HEAD + f"Content-Length: {LIMIT + 1}\r\n\r\n", "url-too-large"),
+        (HEAD + f"Content-Length: {10**18}\r\n\r\n", "url-too-large"),
+        (HEAD + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "url-failed"),
+        (HEAD + "Content-Encoding: br, identity\r\nContent-Length: 3\r\n\r\nabc", "url-failed"),
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nabc", "url-failed"),
+        ("HTTP/1.1 206 Partial Content\r\nContent-Length: 3\r\n\r\nabc", "url-failed"),
+        ("HTTP/1.1 204 No Content\r\n\r\n", "url-failed"),
+        ("HTTP/1.1 500 No\r\nContent-Length: 3\r\n\r\nabc", "url-failed"),
+        ("HTTP/1.1 304 Not Modified\r\n\r\n", "url-failed"),  # and nobody asked
+        ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "url-failed"),
+        ("HTTP/1.1 300 Choices\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n", "url-failed"),
+        ("HTTP/1.1 200 OK\r\nA B: c\r\nContent-Length: 0\r\n\r\n", "url-failed"),
+        ("HTTP/2 200\r\nContent-Length: 0\r\n\r\n", "url-failed"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "url-failed"),
+        ("", "url-failed"),
+        (HEAD + "X: " + "x" * 200_000, "url-failed"),
+    ],
+)
+def test_an_answer_that_is_amiss_is_refused(origin: Any, answer: str, problem: str) -> None:
+    def send(connection: socket.socket) -> None:
+        connection.sendall(answer.encode())
+
+    origin.answers["/"] = send
+    with counted(problem):
+        assert refusal(origin) == problem
+
+
+def test_what_comes_after_an_answer_is_not_the_next_one(origin: Any) -> None:
+    origin.answers["/"] = origin.ok(b"abc") + origin.ok(b"smuggled")
+    origin.answers["/b"] = origin.ok(b"good")
+
+    async def fetch() -> bytes:
+        settings = Settings(url_hosts=[f"name.example:{origin.port}"], url_networks=LOOPBACK)
+        fetcher = Fetcher(settings, local)
+        content = bytearray()
+        base = f"http://name.example:{origin.port}"
+        with pytest.raises(Problem):
+            async with fetcher.get(fetcher.allowed(base + "/"), None) as remote:
+                await remote.read(lambda _: None)
+        async with fetcher.get(fetcher.allowed(base + "/b"), None) as remote:
+            await remote.read(content.extend)
+        await fetcher.close()
+        return bytes(content)
+
+    assert asyncio.run(fetch()) == b"good"
+    assert origin.connections == 2
+
+
+def test_a_limit_is_kept_where_no_length_is_told(origin: Any) -> None:
+    def endless(connection: socket.socket) -> None:
+        connection.sendall(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode())
+        while True:
+            connection.sendall(b"8000\r\n" + bytes(0x8000) + b"\r\n")
+
+    origin.answers["/"] = endless
+    assert refusal(origin) == "url-too-large"
+    origin.answers["/full"] = origin.ok(bytes(LIMIT))
+    assert get(origin, "/full").contents == [bytes(LIMIT)]
+
+
+def silent(connection: socket.socket) -> None:
+    connection.recv(1)
+
+
+def slow_head(connection: socket.socket) -> None:
+    for _ in range(1000):
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        time.sleep(0.02)
+
+
+def slow_body(connection: socket.socket) -> None:
+    connection.sendall(f"{HEAD}Content-Length: 1000\r\n\r\n".encode())
+    for _ in range(1000):
+        connection.sendall(b"a")
+        time.sleep(0.02)
+
+
+def stuck_body(connection: socket.socket) -> None:
+    connection.sendall(f"{HEAD}Content-Length: 1000\r\n\r\na".encode())
+    connection.recv(1)
+
+
+@pytest.mark.parametrize("act", [silent, slow_head, slow_body, stuck_body])
+def test_a_host_that_takes_its_time_is_left(
+    origin: Any, act: Callable[[socket.socket], None]
+) -> None:
+    origin.answers["/"] = act
+    with counted("url-timeout"):
+        assert refusal(origin, url_timeout_s=0.3) == "url-timeout"
+
+
+def test_hosts_that_are_left_take_no_connection_for_ever(origin: Any) -> None:
+    origin.answers["/"] = silent
+    origin.answers["/b"] = origin.ok(b"abc")
+
+    async def fetch() -> None:
+        settings = Settings(
+            url_hosts=[f"name.example:{origin.port}"], url_networks=LOOPBACK, url_timeout_s=1
+        )
+        fetcher = Fetcher(settings, local)
+        base = f"http://name.example:{origin.port}"
+
+        async def ask(path: str) -> None:
+            async with fetcher.get(fetcher.allowed(base + path), None) as remote:
+                await remote.read(lambda _: None)
+
+        # More than the pool has connections: the last ones wait for one, and in vain.
+        failed = await asyncio.gather(*[ask("/") for _ in range(40)], return_exceptions=True)
+        assert {str(problem) for problem in failed} == {"url-timeout"}
+        await ask("/b")
+        await fetcher.close()
+
+    asyncio.run(fetch())
+
+
+def test_a_byte_at_a_time_leaves_the_event_loop_to_others(origin: Any) -> None:
+    chunks = b"1\r\na\r\n" * 50_000 + b"0\r\n\r\n"
+    origin.answers["/"] = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks
+    turns = 0
+
+    async def fetch() -> None:
+        nonlocal turns
+        settings = Settings(url_hosts=[f"name.example:{origin.port}"], url_networks=LOOPBACK)
+        fetcher = Fetcher(settings, local)
+        url = fetcher.allowed(f"http://name.example:{origin.port}/")
+
+        async def read() -> None:
+            async with fetcher.get(url, None) as remote:
+                await remote.read(lambda _: None)
+
+        reading = asyncio.create_task(read())
+        while not reading.done():
+            turns += 1
+            await asyncio.sleep(0)
+        await reading
+        await fetcher.close()
+
+    asyncio.run(fetch())
+    assert turns > 10_000
+
+
+def redirect(location: str, status: int = 302) -> bytes:
+    head = f"HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 4\r\n\r\ngone"
+    return head.encode("latin-1")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("location", ["/b", "b", "./b", "//name.example:{port}/b", "HTTP://NAME.example:{port}/b#c"])  # fmt: skip
+def test_a_redirect_on_the_same_host_is_followed(origin: Any, status: int, location: str) -> None:
+    origin.answers["/"] = redirect(location.format(port=origin.port), status)
+    origin.answers["/b"] = origin.ok(b"abc", 'ETag: "e"')
+    got = get(origin, "/")
+    assert got.contents == [b"abc"]
+    assert got.validators == [None]  # it is the other URL's
+
+
+def test_three_redirects_are_followed_and_no_more(origin: Any) -> None:
+    for at in range(9):
+        origin.answers[f"/{at}"] = redirect(f"/{at + 1}")
+    origin.answers["/4"] = origin.ok(b"abc")
+    assert get(origin, "/1").contents == [b"abc"]
+    assert refusal(origin, "/0") == "url-refused"
+    origin.answers["/loop"] = redirect("/loop")
+    assert refusal(origin, "/loop") == "url-refused"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "",
+        "http://127.0.0.1:{port}/b",
+        "http://localhost:{port}/b",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::1]:{port}/b",
+        "http://2130706433:{port}/b",
+        "http://other.example:{port}/b",
+        "//other.example:{port}/b",
+        "http://name.example:1/b",
+        "http://name.example/b",
+        "https://name.example/b",
+        "http://user@name.example:{port}/b",
+        "http://name.example:{port}@other.example/b",
+        "http://other.example\\@name.example:{port}/b",
+        "file:///etc/passwd",
+        "data:,abc",
+        "ftp://name.example:{port}/b",
+        "gopher://name.example:{port}/b",
+        "javascript:alert(1)",
+        "http://[",
+        "http://\xe9.example/b",
+    ],
+)
+def test_a_redirect_to_elsewhere_is_refused(origin: Any, location: str) -> None:
+    origin.answers["/"] = redirect(location.format(port=origin.port))
+    origin.answers["/b"] = origin.ok(b"secret")
+    # That other.example is allowed by itself is no leave to be sent there.
+    hosts = [f"name.example:{origin.port}", f"other.example:{origin.port}"]
+    with counted("url-refused"):
+        assert refusal(origin, url_hosts=hosts) == "url-refused"
+    assert len(origin.heads) <= 4
+
+
+def test_a_redirect_dials_no_address_unchecked(origin: Any) -> None:
+    origin.answers["/"] = b"HTTP/1.1 302 Found\r\nLocation: /b\r\nConnection: close\r\n\r\n"
+    origin.answers["/b"] = origin.ok(b"secret")
+    answers = iter([["127.0.0.1"], ["127.0.0.2"]])
+
+    async def changing(host: str, port: int) -> list[str]:
+        return next(answers)
+
+    async def fetch() -> None:
+        settings = Settings(url_hosts=[f"name.example:{origin.port}"], url_networks=["127.0.0.1"])
+        fetcher = Fetcher(settings, changing)
+        url = fetcher.allowed(f"http://name.example:{origin.port}/")
+        try:
+            async with fetcher.get(url, None):
+                pass
+        finally:
+            await fetcher.close()
+
+    with pytest.raises(Problem) as refused:
+        asyncio.run(fetch())
+    assert refused.value.name == "url-refused"
+    assert len(origin.heads) == 1
+
+
+def test_a_private_address_is_refused_unless_its_network_is_named(origin: Any) -> None:
+    origin.answers["/"] = origin.ok(b"secret")
+    assert refusal(origin, url_networks=[]) == "url-refused"
+    assert refusal(origin, url_networks=["127.0.0.2/31", "10.0.0.0/8", "::/0"]) == "url-refused"
+    assert origin.connections == 0
+    assert get(origin, "/", url_networks=["127.0.0.1/32"]).contents == [b"secret"]
+
+
+def test_nobody_there(origin: Any) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        origin.port, listening = port, origin.port
+        try:
+            assert refusal(origin) == "url-failed"
+        finally:
+            origin.port = listening
+
+
+ETAG = Validator('"e"', None)
+
+
+def test_what_is_unchanged_is_not_sent_again(origin: Any) -> None:
+    origin.answers["/"] = b'HTTP/1.1 304 Not Modified\r\nETag: "e"\r\n\r\n'
+    with counted("unchanged"):
+        got = get(origin, "/", known=ETAG)
+    assert (got.unchanged, got.contents) == ([True], [b""])
+    assert '\r\nIf-None-Match: "e"\r\n' in origin.heads[0]
+    get(origin, "/", "/", known=Validator(None, "Sat, 21 Nov 2026 05:00:00 GMT"))
+    assert "\r\nIf-Modified-Since: Sat, 21 Nov 2026 05:00:00 GMT\r\n" in origin.heads[1]
+    assert origin.connections == 2  # a 304 leaves its connection good for more
+
+
+def test_what_has_changed_is_sent(origin: Any) -> None:
+    origin.answers["/"] = origin.ok(b"new", 'ETag: "f"')
+    got = get(origin, "/", known=ETAG)
+    assert (got.contents, got.validators) == ([b"new"], [('"f"', None)])
+
+
+def test_a_304_about_other_content_has_it_sent(origin: Any) -> None:
+    turn = iter([b'HTTP/1.1 304 No\r\nETag: "x"\r\n\r\n', origin.ok(b"new")])
+    origin.answers["/"] = lambda connection: connection.sendall(next(turn))
+    assert get(origin, "/", known=ETAG).contents == [b"new"]
+    assert "If-None-Match" in origin.heads[0]
+    assert "If-None-Match" not in origin.heads[1]
+
+
+def test_a_304_with_a_body_is_refused(origin: Any) -> None:
+    origin.answers["/"] = b"HTTP/1.1 304 No\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"
+    assert refusal(origin, known=ETAG) == "url-failed"
+
+
+def test_a_304_after_a_redirect_is_refused(origin: Any) -> None:
+    origin.answers["/"] = redirect("/b")
+    origin.answers["/b"] = b"HTTP/1.1 304 No\r\n\r\n"
+    assert refusal(origin, known=ETAG) == "url-failed"
+    assert "If-None-Match" not in origin.heads[1]
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def secure(new_origin: type[Any], authority: trustme.CA) -> Iterator[Callable[[str], Any]]:
+    """Make a host that proves to have that name."""
+    made = []
+
+    def make(name: str) -> Any:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert(name).configure_cert(context)
+        made.append(new_origin(tls=context))
+        return made[-1]
+
+    yield make
+    for origin in made:
+        origin.close()
+
+
+def test_tls_proves_the_name_of_the_url(
+    secure: Callable[[str], Any], authority: trustme.CA
+) -> None:
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    good, bad = secure("name.example"), secure("other.example")
+    for origin in (good, bad):
+        origin.answers["/"] = origin.ok(b"abc")
+    assert get(good, "/", "/", tls=trust).contents == [b"abc", b"abc"]
+    assert good.connections == 1
+    assert refusal(bad, tls=trust) == "url-failed"
+    assert refusal(good, tls=ssl.create_default_context()) == "url-failed"
+    assert bad.heads == []
+
+
+def test_a_redirect_leads_into_tls_and_not_out_of_it(
+    secure: Callable[[str], Any], authority: trustme.CA, origin: Any
+) -> None:
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    good = secure("name.example")
+    hosts = [f"name.example:{good.port}", f"name.example:{origin.port}"]
+    good.answers["/"] = redirect(f"http://name.example:{origin.port}/")
+    assert refusal(good, tls=trust, url_hosts=hosts) == "url-refused"
+    assert origin.connections == 0
+    good.answers["/"] = good.ok(b"abc")
+    origin.answers["/"] = redirect(f"https://name.example:{good.port}/")
+    got = get(origin, "/", scheme="http", tls=trust, url_hosts=hosts)
+    assert got.contents == [b"abc"]

@@ -1,0 +1,178 @@
+"""A store that fails is left alone until it answers again; nobody waits for it long."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from mmhash_service.memo import breaker
+from mmhash_service.memo.breaker import MAX_AT_ONCE, TOLERATED, Breaker
+
+
+class Store:
+    """A store that does what a test says, and counts."""
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, bytes] = {}
+        self.fails_with: Exception | None = None
+        self.hangs = False
+        self.is_full = False
+        self.asked = 0
+        self.closed = False
+
+    async def get(self, name: bytes) -> bytes | None:
+        self.asked += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.fails_with is not None:
+            raise self.fails_with
+        return self.entries.get(name)
+
+    async def put(self, name: bytes, value: bytes) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.is_full:
+            raise OSError("no space")
+        self.entries[name] = value
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PATIENCE_S", "REST_S", "PROBE_S"):
+        monkeypatch.setattr(breaker, name, 0.02)
+
+
+def run(test: Callable[[Store, Breaker], Coroutine[Any, Any, None]]) -> Store:
+    store = Store()
+
+    async def main() -> None:
+        tried = Breaker(store)
+        await test(store, tried)
+        await tried.close()
+
+    asyncio.run(main())
+    assert store.closed
+    return store
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in iter(condition, True):
+        await asyncio.sleep(0.001)
+
+
+def test_what_is_put_is_there_soon() -> None:
+    async def test(store: Store, tried: Breaker) -> None:
+        tried.put(b"a", b"1")
+        assert not store.entries  # nobody has waited
+        await until(lambda: bool(store.entries))
+        assert await tried.get(b"a") == b"1"
+        assert await tried.get(b"b") is None
+
+    run(test)
+
+
+def test_what_is_put_last_is_there_once_it_is_closed() -> None:
+    async def test(_: Store, tried: Breaker) -> None:
+        tried.put(b"a", b"1")
+
+    assert run(test).entries == {b"a": b"1"}
+
+
+@pytest.mark.parametrize("failure", [OSError("gone"), ValueError("nonsense"), None])
+def test_a_store_that_fails_or_hangs_a_few_times_is_left_alone(
+    failure: Exception | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(store: Store, tried: Breaker) -> None:
+        store.entries[b"a"] = b"1"
+        store.fails_with, store.hangs = failure, failure is None
+        for _ in range(TOLERATED):
+            assert await tried.get(b"a") is None
+        asked = store.asked
+        for _ in range(100):
+            assert await tried.get(b"a") is None
+        assert store.asked == asked == TOLERATED
+        tried.put(b"b", b"2")
+        await until(lambda: store.asked > 2 * TOLERATED)  # it is tried again and again
+        store.fails_with, store.hangs = None, False
+        found = None
+        while found is None:
+            await asyncio.sleep(0.001)
+            found = await tried.get(b"a")
+        assert found == b"1"
+        assert b"b" not in store.entries
+
+    caplog.set_level(logging.INFO)
+    run(test)
+    told = [record.message for record in caplog.records if record.name == breaker.__name__]
+    assert len(told) == 2
+    assert "left alone" in told[0]
+    assert "again" in told[1]
+
+
+def test_a_store_that_fails_now_and_then_is_not_left_alone() -> None:
+    async def test(store: Store, tried: Breaker) -> None:
+        store.entries[b"a"] = b"1"
+        for _ in range(5):
+            store.fails_with = OSError("late")
+            for _ in range(TOLERATED - 1):
+                assert await tried.get(b"a") is None
+            store.fails_with = None
+            assert await tried.get(b"a") == b"1"
+
+    run(test)
+
+
+def test_a_store_that_cannot_be_opened_is_left_alone() -> None:
+    async def test(store: Store, tried: Breaker) -> None:
+        store.hangs = True
+        await tried.open()
+        asked = store.asked
+        assert await tried.get(b"a") is None
+        assert store.asked == asked
+
+    run(test)
+
+
+def test_a_full_store_still_answers() -> None:
+    async def test(store: Store, tried: Breaker) -> None:
+        store.entries[b"a"] = b"1"
+        store.is_full = True
+        for number in range(10):
+            tried.put(b"%d" % number, b"")
+        await asyncio.sleep(0.01)
+        assert await tried.get(b"a") == b"1"
+
+    run(test)
+
+
+def test_no_more_than_so_many_are_asked_or_kept_at_once() -> None:
+    async def test(store: Store, tried: Breaker) -> None:
+        store.hangs = True
+        for number in range(2 * MAX_AT_ONCE):
+            tried.put(b"%d" % number, b"")
+        asking = [asyncio.create_task(tried.get(b"a")) for _ in range(2 * MAX_AT_ONCE)]
+        await asyncio.sleep(0)
+        assert len(tried._putting) == store.asked == MAX_AT_ONCE
+        assert await asyncio.gather(*asking) == [None] * 2 * MAX_AT_ONCE
+
+    run(test)
+
+
+def test_a_call_that_is_cancelled_is_no_failure_of_the_store() -> None:
+    async def test(store: Store, tried: Breaker) -> None:
+        store.hangs = True
+        asking = asyncio.create_task(tried.get(b"a"))
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        store.hangs = False
+        store.entries[b"a"] = b"1"
+        assert await tried.get(b"a") == b"1"
+
+    run(test)

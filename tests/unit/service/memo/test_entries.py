@@ -1,0 +1,131 @@
+"""Entries: they come back as they were, where only their own kind is found, or not at all."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import features
+
+from mmhash import Digest
+from mmhash.digest import ALGORITHMS, DIGEST_SIZE, Algorithm
+from mmhash_service.memo import entries
+from mmhash_service.memo.entries import (
+    MAX_VALUE,
+    Fetched,
+    Pixels,
+    Place,
+    decoders,
+    place_of_pixels,
+    place_of_url,
+)
+
+ENCODED = Digest("blake3", bytes(range(32)))
+URL = "https://images.example.org/cat.jpg"
+NATURAL = st.integers(0, 2**64 - 1)
+DIGESTS = st.sampled_from(ALGORITHMS).flatmap(
+    lambda name: st.builds(
+        Digest, st.just(name), st.binary(min_size=DIGEST_SIZE[name], max_size=DIGEST_SIZE[name])
+    )
+)
+VALIDATOR = st.none() | st.text(min_size=1, max_size=100)
+
+
+@given(st.builds(Pixels, NATURAL, NATURAL, DIGESTS, st.binary(max_size=2000)))
+def test_pixels_come_back_as_they_were(pixels: Pixels) -> None:
+    place = place_of_pixels(b"", pixels.digest.algorithm, 1, ENCODED)
+    value = place.open(place.seal(pixels.pack()))
+    assert value is not None
+    assert Pixels.unpack(value, pixels.digest.algorithm) == pixels
+
+
+@given(st.builds(Fetched, VALIDATOR, VALIDATOR, NATURAL, DIGESTS))
+def test_what_a_url_gave_comes_back_as_it_was(fetched: Fetched) -> None:
+    place = place_of_url(b"", fetched.digest.algorithm, URL)
+    value = place.open(place.seal(fetched.pack()))
+    assert value is not None
+    assert Fetched.unpack(value, fetched.digest.algorithm) == fetched
+
+
+def test_whatever_differs_is_another_place() -> None:
+    other = Digest("blake3", bytes(32))
+    algorithms: list[Algorithm] = ["blake3", "xxh3"]
+    names = [
+        *[
+            place_of_pixels(space, algorithm, limit, encoded).name
+            for space in (b"", bytes(32), b"\1" * 32)
+            for algorithm in algorithms
+            for limit in (1, 2)
+            for encoded in (ENCODED, other)
+        ],
+        *[
+            place_of_url(space, algorithm, url).name
+            for space in (b"", bytes(32))
+            for algorithm in algorithms
+            for url in (URL, URL + "?", "")
+        ],
+    ]
+    assert len(set(names)) == len(names)
+
+
+def test_another_spec_finds_nothing_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def names() -> set[bytes]:
+        return {
+            place_of_pixels(b"", "blake3", 1, ENCODED).name,
+            place_of_url(b"", "blake3", URL).name,
+        }
+
+    before = names()
+    monkeypatch.setattr(entries, "SPEC_VERSION", entries.SPEC_VERSION + 1)
+    assert not before & names()
+
+
+@pytest.mark.parametrize("decoder", ["jpg", "libjpeg_turbo", "zlib", "webp", "libtiff", "Pillow"])
+def test_another_version_of_a_decoder_finds_nothing_of_this_one(
+    decoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = place_of_pixels(b"", "blake3", 1, ENCODED).name
+    true_version = features.version
+    with monkeypatch.context() as changed:
+        changed.setattr(entries, "pillow_version", "99" if decoder == "Pillow" else "13")
+        changed.setattr(
+            features, "version", lambda name: "99" if name == decoder else true_version(name)
+        )
+        decoders.cache_clear()
+        assert b" 99" in decoders()
+        after = place_of_pixels(b"", "blake3", 1, ENCODED).name
+    decoders.cache_clear()
+    assert after != before
+    assert place_of_pixels(b"", "blake3", 1, ENCODED).name == before
+
+
+def test_what_is_kept_tells_nothing_of_what_it_is() -> None:
+    digest = Digest("blake3", b"pixels' digest, just as they are")
+    pixels = place_of_pixels(b"", "blake3", 1, ENCODED)
+    url = place_of_url(b"", "blake3", URL)
+    kept = b"".join(
+        (
+            pixels.name,
+            pixels.seal(Pixels(1, 2, digest, b"RGB of some size").pack()),
+            url.name,
+            url.seal(Fetched('"an etag"', "Sat, 21 Nov 2026", 3, digest).pack()),
+        )
+    )
+    for plain in (digest.bytes, ENCODED.bytes, URL.encode(), b"example", b"etag", b"RGB", b"Sat"):
+        assert plain not in kept
+
+
+def test_damage_is_seen() -> None:
+    place = Place(b"here")
+    sealed = place.seal(b"value")
+    for bit in range(8 * len(sealed)):
+        damaged = bytearray(sealed)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert place.open(bytes(damaged)) is None
+    for other in (b"", sealed[:-1], sealed[:16], sealed + b"\0", Place(b"there").seal(b"value")):
+        assert place.open(other) is None
+    assert place.open(sealed) == b"value"
+
+
+def test_what_is_too_long_is_not_even_looked_at() -> None:
+    place = Place(b"here")
+    assert place.open(place.seal(bytes(MAX_VALUE))) == bytes(MAX_VALUE)
+    assert place.open(place.seal(bytes(MAX_VALUE + 1))) is None

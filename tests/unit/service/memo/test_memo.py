@@ -1,0 +1,272 @@
+"""The memo: made once at a time, kept for whom it may serve, and seen in the answers."""
+
+import asyncio
+import base64
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
+from io import BytesIO
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from PIL import Image
+
+import mmhash
+from mmhash import Digest
+from mmhash.digest import ALGORITHMS
+from mmhash_service.app import create_app
+from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels
+from mmhash_service.memo.memo import Memo
+from mmhash_service.problems import Problem
+from mmhash_service.settings import Settings
+
+Running = Callable[[FastAPI], AbstractContextManager[Any]]
+Ask = Callable[..., dict[str, Any]]
+
+ENCODED = Digest("blake3", bytes(32))
+PIXELS = Pixels(1, 192, Digest("blake3", b"\1" * 32), b"extra")
+URL = "https://images.example.org/cat.jpg"
+TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32, "initech": "33" * 32}
+
+
+class Decoder:
+    """Gives the pixels once it may, and counts."""
+
+    def __init__(self, pixels: Pixels = PIXELS) -> None:
+        self.may = asyncio.Event()
+        self.count = 0
+        self.fails_with: Problem | None = None
+        self._pixels = pixels
+
+    async def __call__(self) -> Pixels:
+        self.count += 1
+        await self.may.wait()
+        if self.fails_with is not None:
+            raise self.fails_with
+        return self._pixels
+
+
+def run(test: Callable[[Memo, Decoder], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await test(Memo(Settings()), Decoder())
+
+    asyncio.run(main())
+
+
+def test_an_image_is_decoded_once() -> None:
+    async def test(memo: Memo, decode: Decoder) -> None:
+        decode.may.set()
+        assert await memo.known_pixels(b"", "blake3", ENCODED) is None
+        assert await memo.pixels(b"", "blake3", ENCODED, decode) == (PIXELS, "miss")
+        assert await memo.pixels(b"", "blake3", ENCODED, decode) == (PIXELS, "hit")
+        assert await memo.known_pixels(b"", "blake3", ENCODED) == PIXELS
+        assert decode.count == 1
+
+    run(test)
+
+
+def test_calls_at_the_same_time_decode_it_once() -> None:
+    async def test(memo: Memo, decode: Decoder) -> None:
+        calls = [
+            asyncio.create_task(memo.pixels(b"", "blake3", ENCODED, decode)) for _ in range(50)
+        ]
+        await asyncio.sleep(0.01)
+        decode.may.set()
+        assert await asyncio.gather(*calls) == [(PIXELS, "miss")] + [(PIXELS, "hit")] * 49
+        assert decode.count == 1
+
+    run(test)
+
+
+def test_who_goes_away_takes_nothing_from_the_others() -> None:
+    async def test(memo: Memo, decode: Decoder) -> None:
+        first, second = (
+            asyncio.create_task(memo.pixels(b"", "blake3", ENCODED, decode)) for _ in range(2)
+        )
+        await asyncio.sleep(0.01)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        decode.may.set()
+        assert await second == (PIXELS, "hit")
+        assert decode.count == 1
+
+    run(test)
+
+
+def test_what_nobody_waits_for_any_more_is_kept() -> None:
+    async def test(memo: Memo, decode: Decoder) -> None:
+        call = asyncio.create_task(memo.pixels(b"", "blake3", ENCODED, decode))
+        await asyncio.sleep(0.01)
+        call.cancel()
+        decode.may.set()
+        await asyncio.sleep(0.01)
+        assert await memo.pixels(b"", "blake3", ENCODED, decode) == (PIXELS, "hit")
+
+    run(test)
+
+
+def test_an_error_is_everybody_s_who_waited_and_is_not_kept() -> None:
+    async def test(memo: Memo, decode: Decoder) -> None:
+        decode.fails_with = Problem("damaged-image")
+        calls = [asyncio.create_task(memo.pixels(b"", "blake3", ENCODED, decode)) for _ in range(5)]
+        await asyncio.sleep(0.01)
+        decode.may.set()
+        assert await asyncio.gather(*calls, return_exceptions=True) == [decode.fails_with] * 5
+        decode.fails_with = None
+        assert await memo.pixels(b"", "blake3", ENCODED, decode) == (PIXELS, "miss")
+
+    run(test)
+
+
+def test_spaces_and_algorithms_do_not_meet() -> None:
+    async def test(memo: Memo, decode: Decoder) -> None:
+        decode.may.set()
+        for space in (b"", bytes(32)):
+            assert await memo.pixels(space, "blake3", ENCODED, decode) == (PIXELS, "miss")
+        assert await memo.known_pixels(b"", "xxh3", ENCODED) is None
+        assert await memo.known_pixels(b"\1" * 32, "blake3", ENCODED) is None
+
+    run(test)
+
+
+def test_what_is_too_long_is_not_kept() -> None:
+    async def test(memo: Memo, _: Decoder) -> None:
+        decode = Decoder(PIXELS._replace(extra=bytes(MAX_VALUE)))
+        decode.may.set()
+        for _ in range(2):
+            assert (await memo.pixels(b"", "blake3", ENCODED, decode))[1] == "miss"
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("etag", "modified"), [('"a"', None), (None, "Sat, 21 Nov 2026 00:00:00 GMT"), ('W/"é"', "x")]
+)
+def test_what_a_url_gave_is_known(etag: str | None, modified: str | None) -> None:
+    async def test(memo: Memo, _: Decoder) -> None:
+        fetched = Fetched(etag, modified, 7, PIXELS.digest)
+        assert await memo.url(b"", URL, "blake3") is None
+        memo.keep_url(b"", URL, fetched)
+        assert await memo.url(b"", URL, "blake3") == fetched
+        assert await memo.url(b"", URL, "xxh3") is None
+        assert await memo.url(b"", URL + "#", "blake3") is None
+        assert await memo.url(bytes(32), URL, "blake3") is None
+
+    run(test)
+
+
+@pytest.mark.parametrize("etag", [None, "", "x" * 1025])
+def test_what_could_not_be_asked_for_again_is_not_kept(etag: str | None) -> None:
+    async def test(memo: Memo, _: Decoder) -> None:
+        memo.keep_url(b"", URL, Fetched(etag, None, 7, PIXELS.digest))
+        assert await memo.url(b"", URL, "blake3") is None
+
+    run(test)
+
+
+def test_an_answer_says_whether_the_memo_knew_it_and_is_the_same(
+    running: Running, ask: Ask, images: list[bytes]
+) -> None:
+    with running(create_app(Settings())) as server:
+        missed, hit = (ask(server.client, images[0]) for _ in range(2))
+    assert (missed.pop("memo"), hit.pop("memo")) == ("miss", "hit")
+    assert missed == hit
+
+
+def test_each_way_in_which_an_image_comes_finds_the_others(
+    running: Running, ask: Ask, images: list[bytes]
+) -> None:
+    image = images[0]
+    data = base64.b64encode(image).decode()
+    items = [
+        {"kind": "image", "data": data},
+        {"kind": "image", "url": f"data:image/png;base64,{data}"},
+    ]
+    with running(create_app(Settings())) as server:
+        ask(server.client, image)
+        found = server.client.post("/hash", json={"items": items}).json()["items"]
+        files = {"a": ("a.png", image, "image/png"), "b": ("b.png", images[1], "image/png")}
+        found += server.client.post("/hash?of=pixels", files=files).json()["items"]
+    assert [item["memo"] for item in found] == ["hit", "hit", "hit", "miss"]
+    wanted = mmhash.key(Image.open(BytesIO(image))).hex()
+    assert [item["key"] for item in found[:3]] == [wanted] * 3
+
+
+def test_bytes_and_tensors_are_nothing_for_the_memo(running: Running, images: list[bytes]) -> None:
+    headers = {"content-type": "image/png"}
+    with running(create_app(Settings())) as server:
+        answer = server.client.post("/hash", content=images[0], headers=headers).json()
+    assert "memo" not in answer["items"][0]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_keys_of_a_hit_are_the_tenant_s_own(
+    running: Running, images: list[bytes], algorithm: str
+) -> None:
+    query = {"of": "pixels", "algorithm": algorithm}
+    with running(create_app(Settings(tenants=TENANTS))) as server:
+        items = [
+            server.client.post(
+                "/hash",
+                params=query,
+                content=images[0],
+                headers={"content-type": "image/png"}
+                | ({"x-mmhash-tenant": tenant} if tenant else {}),
+            ).json()["items"][0]
+            for tenant in (None, "acme", "umbrella")
+        ]
+    image = Image.open(BytesIO(images[0]))
+    secrets = [None, *(bytes.fromhex(TENANTS[name]) for name in ("acme", "umbrella"))]
+    assert [(item["key"], item["memo"]) for item in items] == [
+        (mmhash.key(image, algorithm=algorithm, tenant=secret).hex(), told)  # type: ignore[arg-type]
+        for secret, told in zip(secrets, ("miss", "hit", "hit"), strict=True)
+    ]
+
+
+def test_a_private_tenant_shares_with_nobody(
+    running: Running, ask: Ask, images: list[bytes]
+) -> None:
+    settings = Settings(tenants=TENANTS, private_tenants=frozenset({"acme", "initech"}))
+    with running(create_app(settings)) as server:
+        told = [
+            ask(server.client, images[0], **{"x-mmhash-tenant": name})["memo"]
+            for name in ("umbrella", "acme", "initech", "acme", "initech", "umbrella")
+        ]
+        told.append(ask(server.client, images[0])["memo"])
+    assert told == ["miss", "miss", "miss", "hit", "hit", "hit", "hit"]
+
+
+def test_a_damaged_image_is_refused_each_time(
+    running: Running, problem_of: Callable[..., tuple[int, str]], encode: Callable[..., bytes]
+) -> None:
+    image = encode("PNG", size=(64, 48))
+    with running(create_app(Settings())) as server:
+        for _ in range(2):
+            answer = server.client.post(
+                "/hash?of=pixels",
+                content=image[: len(image) // 2],
+                headers={"content-type": "image/png"},
+            )
+            assert problem_of(answer) == (422, "damaged-image")
+
+
+def test_a_memo_of_no_bytes_holds_nothing(running: Running, ask: Ask, images: list[bytes]) -> None:
+    with running(create_app(Settings(memo_bytes=0))) as server:
+        assert [ask(server.client, images[0])["memo"] for _ in range(2)] == ["miss", "miss"]
+
+
+def test_the_metrics_say_how_often_it_knew(
+    running: Running, ask: Ask, count: Callable[..., float], images: list[bytes]
+) -> None:
+    with running(create_app(Settings())) as server:
+
+        def asked(source: str) -> float:
+            labels = {"kind": "pixels", "source": source}
+            return count(server.client, "mmhash_memo_lookups_total", **labels)
+
+        before = asked("memory"), asked("miss"), count(server.client, "mmhash_memo_bytes")
+        for image in (images[0], images[1], images[0], images[0]):
+            ask(server.client, image)
+        assert (asked("memory"), asked("miss")) == (before[0] + 2, before[1] + 2)
+        assert count(server.client, "mmhash_memo_bytes") > before[2]

@@ -1,0 +1,204 @@
+"""The memo in an SQLite file: shared, bounded, and no more than misses when the file is bad."""
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pydantic import SecretStr
+
+from mmhash_service.app import create_app
+from mmhash_service.memo import breaker
+from mmhash_service.memo.memory import Memory
+from mmhash_service.memo.sqlite import Sqlite
+from mmhash_service.settings import Settings
+
+Serve = Callable[..., httpx.Client]
+Ask = Callable[..., dict[str, Any]]
+Count = Callable[..., float]
+Running = Callable[[FastAPI], AbstractContextManager[Any]]
+
+MAX_BYTES = 1 << 20
+
+# Beside its entries the file has a schema, and the WAL is folded in when it has a thousand pages.
+SCHEMA_BYTES = 4 * 4096
+WAL_BYTES = 1100 * 4120
+
+# Keeps entries of its own and reads those of all, as long as it is told.
+NEIGHBOUR = """
+import asyncio, sqlite3, sys
+from pathlib import Path
+from mmhash_service.memo.sqlite import Sqlite
+
+async def main():
+    store = Sqlite(Path(sys.argv[1]), 1 << 20)
+    for number in range(300):
+        try:
+            await store.put(b"%s %d" % (sys.argv[2].encode(), number), b"%d" % number * 100)
+        except sqlite3.OperationalError as error:
+            assert "locked" in str(error), error
+        for name in (b"one", b"two"):
+            found = await store.get(b"%s %d" % (name, number))
+            assert found in (None, b"%d" % number * 100), found
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+def app_without_memory(path: Path) -> FastAPI:
+    """The app with its memo in that file alone: each lookup comes to it."""
+    app = create_app(Settings(memo_url=SecretStr(f"sqlite:{path}")))
+    app.state.memo._memory = Memory(0)
+    return app
+
+
+def test_what_is_kept_outlives_the_process(tmp_path: Path) -> None:
+    async def put() -> None:
+        store = Sqlite(tmp_path / "memo", MAX_BYTES)
+        await store.put(b"a", b"1")
+        await store.put(b"a", b"2")
+        await store.close()
+
+    async def get() -> list[bytes | None]:
+        store = Sqlite(tmp_path / "memo", MAX_BYTES)
+        found = [await store.get(name) for name in (b"a", b"b")]
+        await store.close()
+        return found
+
+    asyncio.run(put())
+    assert asyncio.run(get()) == [b"2", None]
+
+
+def test_the_oldest_go_and_the_file_does_not_grow(tmp_path: Path) -> None:
+    path = tmp_path / "memo"
+
+    async def fill() -> list[bytes | None]:
+        store = Sqlite(path, MAX_BYTES)
+        for number in range(8000):
+            await store.put(number.to_bytes(32), os.urandom(400))
+            if number % 500 == 0:
+                assert path.stat().st_size <= MAX_BYTES + SCHEMA_BYTES
+                assert (tmp_path / "memo-wal").stat().st_size <= WAL_BYTES
+        found = [await store.get(number.to_bytes(32)) for number in range(8000)]
+        await store.close()
+        return found
+
+    found = [value is not None for value in asyncio.run(fill())]
+    assert sum(found) > MAX_BYTES / 2 / 450
+    assert not any(found[: -sum(found)])  # only the newest are left
+
+
+def test_an_entry_larger_than_the_bound_is_not_kept(tmp_path: Path) -> None:
+    async def test() -> bytes | None:
+        store = Sqlite(tmp_path / "memo", 50_000)
+        await store.put(b"large", bytes(60_000))
+        await store.put(b"small", b"1")
+        assert await store.get(b"small") == b"1"
+        found = await store.get(b"large")
+        await store.close()
+        return found
+
+    assert asyncio.run(test()) is None
+
+
+def test_two_processes_write_and_read_at_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", NEIGHBOUR, str(tmp_path / "memo")]
+    processes = [subprocess.Popen([*command, name]) for name in ("one", "two")]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    with closing(sqlite3.connect(tmp_path / "memo")) as file:
+        names = [name for (name,) in file.execute("SELECT name FROM mmhash_memo")]
+    for name in (b"one", b"two"):
+        assert sum(kept.startswith(name) for kept in names) > 150
+
+
+def test_two_replicas_and_their_workers_share_a_file(
+    serve: Serve, ask: Ask, images: list[bytes], tmp_path: Path
+) -> None:
+    url = f"memo_url=sqlite:{tmp_path / 'memo'}"
+    one, two = serve(url), serve(url, "workers=2")
+    assert one.get("/info").json()["memo"] == "sqlite"
+    for image in images:
+        missed, hit = ask(one, image), ask(two, image)
+        assert missed.pop("memo") == "miss"
+        told = hit.pop("memo")
+        assert missed == hit
+        if told == "hit":
+            break
+    # On a busy machine some entries are kept too late, or not at all.
+    assert told == "hit"
+
+
+def test_a_full_disk_costs_misses(
+    serve: Serve, ask: Ask, count: Count, images: list[bytes], tmp_path: Path
+) -> None:
+    """No file of that process may be longer than 60 KB: SQLite is told that the disk is full."""
+    limited = ("prlimit", "--fsize=60000")
+    client = serve(f"memo_url=sqlite:{tmp_path / 'memo'}", "memo_bytes=100000", before=limited)
+    first = [ask(client, image) for image in images]
+    assert [item["memo"] for item in first] == ["miss"] * len(images)
+    assert count(client, "mmhash_memo_failures_total") > 0
+    assert [ask(client, images[-1])["memo"] for _ in range(2)] == ["hit", "hit"]
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 1000, None])
+def test_a_file_that_is_no_database_costs_misses_and_is_let_be(
+    running: Running, ask: Ask, images: list[bytes], tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "memo"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with running(app_without_memory(path)) as server:
+        assert [ask(server.client, image)["memo"] for image in images[:20]] == ["miss"] * 20
+    assert path.is_dir() if content is None else path.read_bytes() == content
+
+
+def test_a_file_that_is_damaged_under_way_costs_misses_and_one_in_its_place_is_used(
+    running: Running,
+    ask: Ask,
+    images: list[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(breaker, "REST_S", 0.02)
+    path = tmp_path / "memo"
+    with running(app_without_memory(path)) as server:
+        for image in images[:100]:
+            ask(server.client, image)
+        with closing(sqlite3.connect(path)) as file:
+            file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with path.open("r+b") as file:
+            file.write(os.urandom(path.stat().st_size))
+        for image in images[100:200]:
+            assert ask(server.client, image)["memo"] == "miss"
+        for file in tmp_path.glob("memo*"):
+            file.unlink()
+        while ask(server.client, images[0])["memo"] == "miss":
+            pass
+
+
+def test_an_entry_that_somebody_changed_is_a_miss(
+    running: Running, ask: Ask, images: list[bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / "memo"
+    with running(app_without_memory(path)) as server:
+        wanted = ask(server.client, images[0])["key"]
+        while ask(server.client, images[0])["memo"] == "miss":
+            pass
+        for changed in (b"other bytes", "text", 7, None, b"", bytes(2 << 20)):
+            with closing(sqlite3.connect(path, timeout=60)) as file, file:
+                file.execute("UPDATE mmhash_memo SET value = ?", (changed,))
+            item = ask(server.client, images[0])
+            assert (item["key"], item["memo"]) == (wanted, "miss")
+            while ask(server.client, images[0])["memo"] == "miss":
+                pass

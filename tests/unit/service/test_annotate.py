@@ -1,0 +1,208 @@
+"""`POST /annotate`: what comes in, what goes out, and what is refused."""
+
+import base64
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from io import BytesIO
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from PIL import Image
+
+import mmhash
+from mmhash import Digest, verify_tag
+from mmhash_service.app import create_app
+from mmhash_service.settings import Settings
+
+JSON = "application/json"
+BARE = "application/vnd.mmhash.request+json"
+
+
+def data_url(content: bytes, media_type: str = "image/png") -> str:
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+
+
+def chat(*parts: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": list(parts)}]}
+
+
+def image(content: bytes) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": data_url(content)}}
+
+
+def png(red: int) -> bytes:
+    body = BytesIO()
+    Image.new("RGB", (32, 24), (red, 0, 0)).save(body, "PNG")
+    return body.getvalue()
+
+
+def test_the_answer_has_the_request_and_the_item_of_each_hash(client: httpx.Client) -> None:
+    body = chat({"type": "text", "text": "Which?"}, image(b"one"), image(b"two"))
+    answer = client.post("/annotate", params={"engine": "vllm"}, json=body)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == JSON
+    assert answer.json().keys() == {"request", "items"}
+    asked = [
+        client.post("/hash?engines=vllm", content=content, headers={"Content-Type": "image/png"})
+        for content in (b"one", b"two")
+    ]
+    assert answer.json()["items"] == [item for one in asked for item in one.json()["items"]]
+    parts = answer.json()["request"]["messages"][0]["content"]
+    assert parts == [
+        {"type": "text", "text": "Which?"},
+        {**image(b"one"), "uuid": mmhash.key(b"one").hex()},
+        {**image(b"two"), "uuid": mmhash.key(b"two").hex()},
+    ]
+
+
+def test_pixels_are_those_of_the_library_and_sounds_are_bytes(client: httpx.Client) -> None:
+    sound = {"type": "input_audio", "input_audio": {"data": "AAEC", "format": "wav"}}
+    body = chat(image(png(7)), sound)
+    answer = client.post("/annotate", params={"engine": "vllm", "of": "pixels"}, json=body)
+    picture, noise = answer.json()["request"]["messages"][0]["content"]
+    assert picture["uuid"] == mmhash.key(Image.open(BytesIO(png(7)))).hex()
+    assert noise["uuid"] == mmhash.key(b"\0\1\2").hex()
+    assert [item["kind"] for item in answer.json()["items"]] == ["image", "bytes"]
+
+
+def test_a_tenant_has_hashes_of_his_own(client: httpx.Client) -> None:
+    header = {"X-Mmhash-Tenant": "acme"}
+    answer = client.post("/annotate?engine=vllm", json=chat(image(b"one")), headers=header)
+    key = mmhash.key(b"one", tenant=b"\x11" * 32).hex()
+    assert answer.json()["request"]["messages"][0]["content"][0]["uuid"] == key
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_bare"),
+    [
+        (BARE, True),
+        (BARE.upper(), True),
+        (f"{BARE}, {JSON}", True),
+        (f"{JSON};q=0.5, {BARE} ; q=0.5", True),
+        (f"{BARE};q=0.4, {JSON};q=0.5", False),
+        (f"{BARE};q=0", False),
+        (f"{BARE};q=high", False),
+        ("application/*", False),
+        ("*/*", False),
+        ("", False),
+    ],
+)
+def test_who_asks_for_the_request_alone_gets_it_alone(
+    client: httpx.Client, accept: str, is_bare: bool
+) -> None:
+    answer = client.post(
+        "/annotate?engine=vllm", json=chat(image(b"one")), headers={"Accept": accept}
+    )
+    assert answer.headers["content-type"] == (BARE if is_bare else JSON)
+    assert ("messages" in answer.json()) == is_bare
+
+
+def test_what_is_forwarded_has_the_bytes_that_came(client: httpx.Client) -> None:
+    rest = rb'"a" : [1e400, -0.0, 1.0,10000000000000000000001], "\u00e9\/" :{"a":1,"a":2}'
+    body = b'{"messages":[{"content":"hi"}], %b, "big":"%b"}' % (rest, b"x" * 100_000)
+    header = {"Content-Type": JSON, "Accept": BARE}
+    answer = client.post("/annotate?engine=vllm", content=body, headers=header)
+    for value in (b"[1e400, -0.0, 1.0,10000000000000000000001]", b'{"a":1,"a":2}', b"x" * 100_000):
+        assert value in answer.content
+    assert list(json.loads(answer.content)) == ["messages", "a", "\u00e9/", "big"]
+
+
+def test_equal_media_are_hashed_once_and_told_at_each_place(client: httpx.Client) -> None:
+    body = chat(image(png(99)), image(png(99)))
+    answer = client.post("/annotate?engine=vllm&of=pixels", json=body)
+    # Hashed twice, the second would have been a hit.
+    assert [item["memo"] for item in answer.json()["items"]] == ["miss", "miss"]
+
+
+def test_signed_hashes_bring_their_tags(
+    running: Callable[[FastAPI], AbstractContextManager[Any]],
+) -> None:
+    body = {"mmhash_tags": ["a caller's"], **chat(*map(image, [b"one", b"two", b"one"]))}
+    with running(create_app(Settings(tag_secrets=("33" * 32,)))) as server:
+        plain, signed = (
+            server.client.post(f"/annotate?engine=vllm&sign={sign}", json=body).json()
+            for sign in (0, 1)
+        )
+    assert "mmhash_tags" not in plain["request"]
+    first, second, _ = (item["tag"] for item in signed["items"])
+    assert signed["request"]["mmhash_tags"] == [first, second]
+    for item in signed["items"]:
+        key = Digest("blake3", bytes.fromhex(item["key"]))
+        verify_tag(item["tag"], key, engine="vllm", secrets=[bytes.fromhex("33" * 32)])
+
+
+def test_two_hundred_images_in_one_request(
+    running: Callable[[FastAPI], AbstractContextManager[Any]],
+) -> None:
+    images = [png(red) for red in range(200)]
+    with running(create_app(Settings())) as server:
+        answer = server.client.post(
+            "/annotate?engine=vllm&of=pixels",
+            json=chat(*map(image, images)),
+            headers={"Accept": BARE},
+        )
+    parts = answer.json()["messages"][0]["content"]
+    keys = mmhash.keys([Image.open(BytesIO(content)) for content in images])
+    assert [part["uuid"] for part in parts] == [key.hex() for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "problem"),
+    [
+        ("", chat(), (422, "invalid-query")),
+        ("engine=trtllm", chat(), (422, "invalid-query")),
+        ("engine=vllm&engines=vllm", chat(), (422, "invalid-query")),
+        ("engine=vllm@9.9", chat(), (422, "unknown-engine")),
+        ("engine=sglang@0.5.19", chat(), (422, "no-field")),
+        ("engine=sglang@0.5.12", {"text": "a"}, (422, "no-field")),
+        ("engine=vllm", {"text": "a", "image_data": "AAEC"}, (422, "invalid-json")),
+        ("engine=sglang", {"image_data": "AAEC"}, (422, "invalid-json")),
+        ("engine=vllm", [], (422, "invalid-json")),
+        ("engine=vllm", {"messages": {}}, (422, "invalid-json")),
+        ("engine=vllm", {"messages": [["hi"]]}, (422, "invalid-json")),
+        ("engine=vllm", chat(*map(image, [b"a"] * 51)), (413, "too-many-items")),
+        ("engine=sglang", {"text": ["a"] * 51, "image_data": "AA=="}, (413, "too-many-items")),
+        ("engine=vllm", {"messages": [], "a": [0] * 150_000}, (413, "json-too-large")),
+        ("engine=vllm", chat({"image_url": "http://example.org/a.png"}), (403, "url-off")),
+        ("engine=sglang", {"text": "a", "image_data": "a.png"}, (422, "invalid-base64")),
+        ("engine=vllm&of=pixels", chat(image(b"one")), (415, "unsupported-image")),
+    ],
+)
+def test_a_request_that_cannot_be_annotated_whole_is_refused(
+    client: httpx.Client,
+    problem_of: Callable[[httpx.Response], tuple[int, str]],
+    query: str,
+    body: Any,
+    problem: tuple[int, str],
+) -> None:
+    assert problem_of(client.post(f"/annotate?{query}", json=body)) == problem
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"messages": []} {}',
+        b'{"messages": [], "a": "\xff"}',
+        b'{"messages": [], "a": "\xc3\xa9\xe2\x82"}',
+        b'{"messages": [], "a": "\\ud800"}',
+        b'{"messages": [], "a": NaN}',
+        b'{"messages": [], "a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+    ],
+)
+def test_what_is_no_json_is_refused_wherever_it_stands(
+    client: httpx.Client, problem_of: Callable[[httpx.Response], tuple[int, str]], body: bytes
+) -> None:
+    answer = client.post("/annotate?engine=vllm", content=body, headers={"Content-Type": JSON})
+    assert problem_of(answer) == (422, "invalid-json")
+
+
+def test_another_content_type_is_refused(
+    client: httpx.Client, problem_of: Callable[[httpx.Response], tuple[int, str]]
+) -> None:
+    answer = client.post("/annotate?engine=vllm", content=b"{}")
+    assert problem_of(answer)[0] == 415

@@ -1,0 +1,141 @@
+"""Chat requests: which parts get a hash, and which field of theirs has it."""
+
+import hashlib
+from typing import Any
+
+import httpx
+import pytest
+
+import mmhash
+
+URL = "data:image/png;base64,AAEC"
+CONTENT = b"\0\1\2"
+UUID = mmhash.key(CONTENT).hex()
+HASH = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
+
+
+def annotated(client: httpx.Client, engine: str, *parts: Any, **more: Any) -> dict[str, Any]:
+    body = {"messages": [{"role": "user", "content": list(parts)}], **more}
+    answer = client.post("/annotate", params={"engine": engine}, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def parts_of(answer: dict[str, Any]) -> list[Any]:
+    return answer["request"]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": URL, "detail": "low"}},
+        {"image_url": URL},
+        {"type": None, "image_url": URL},
+        {"type": "input_image", "image_url": URL, "detail": "auto"},
+        {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAEC"}},
+        {"video_url": "data:video/mp4;base64,AAEC"},
+        {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,AAEC"}},
+        {"audio_url": "data:audio/wav;base64,AAEC"},
+        {"type": "input_audio", "input_audio": {"data": "AAEC", "format": "wav"}},
+        {"\u00fcnknown": [1], "type": "image_url", "image_url": {"url": URL, "b": {}}},
+    ],
+)
+def test_vllm_gets_a_uuid_on_each_part_that_it_takes_media_in(
+    client: httpx.Client, part: dict[str, Any]
+) -> None:
+    answer = annotated(client, "vllm", part, "text", {**part, "uuid": "forged"})
+    assert parts_of(answer) == [{**part, "uuid": UUID}, "text", {**part, "uuid": UUID}]
+    assert [item["key"] for item in answer["items"]] == [UUID, UUID]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "text",
+        {"type": "text", "text": "image_url"},
+        {"type": "refusal", "refusal": "no"},
+        {"type": "image_embeds", "image_embeds": "AAEC"},
+        {"type": "hologram", "hologram": {"url": URL}},
+        # By its type a text, by its fields an image: with a uuid vLLM would make it one.
+        {"type": "text", "text": "a", "image_url": URL},
+        {"type": "video_url", "video_url": {"url": URL}, "image_url": URL},
+        {"type": "image_url", "image_url": URL, "tool_reference": "a"},
+        {"type": "image_url", "image_url": None},
+        {"type": "image_url", "image_url": {}},
+        {"type": "image_url", "image_url": {"url": ""}},
+        {"type": "image_url", "image_url": {"url": 1}},
+        {"type": "image_url"},
+        {"type": "input_audio", "input_audio": "AAEC"},
+        {"type": "input_audio", "input_audio": {}},
+        {},
+        None,
+        7,
+        ["a"],
+    ],
+)
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_part_that_is_not_known_passes_through(
+    client: httpx.Client, engine: str, part: Any
+) -> None:
+    answer = annotated(client, engine, part)
+    assert parts_of(answer) == [part]
+    assert answer["items"] == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": None},
+        {"type": "image_embeds", "image_embeds": "AAEC"},
+        {"type": "text", "text": "a"},
+    ],
+)
+def test_vllm_gets_no_uuid_of_a_caller(client: httpx.Client, part: dict[str, Any]) -> None:
+    assert parts_of(annotated(client, "vllm", {**part, "uuid": "forged"})) == [part]
+
+
+def test_sglang_gets_the_hash_of_an_images_bytes(client: httpx.Client) -> None:
+    whole = {"type": "image_url", "image_url": {"url": URL, "detail": "high"}, "uuid": "kept"}
+    plain = {"type": "image_url", "image_url": {"url": "AAEC", "content_hash": "forged"}}
+    sound = {"type": "audio_url", "audio_url": {"url": URL}}
+    answer = annotated(client, "sglang", whole, plain, sound)
+    assert parts_of(answer) == [
+        {**whole, "image_url": {"url": URL, "detail": "high", "content_hash": HASH}},
+        {**plain, "image_url": {"url": "AAEC", "content_hash": HASH}},
+        sound,
+    ]
+    assert [item["key"] for item in answer["items"]] == [UUID, UUID]
+
+
+@pytest.mark.parametrize("image", [{"content_hash": HASH}, {"url": None, "content_hash": HASH}])
+def test_sglang_gets_no_hash_of_a_caller(client: httpx.Client, image: dict[str, Any]) -> None:
+    forged = {"type": "image_url", "image_url": image}
+    answer = annotated(client, "sglang", forged, mm_hashes=["0" * 16], mm_content_hashes=[HASH])
+    assert "content_hash" not in parts_of(answer)[0]["image_url"]
+    assert answer["request"].keys() == {"messages"}
+
+
+def test_every_message_is_looked_at_and_what_has_no_parts_is_left(client: httpx.Client) -> None:
+    image = {"type": "image_url", "image_url": {"url": URL}}
+    messages = [
+        {"role": "system", "content": "Look."},
+        {"role": "user", "content": [image], "name": "a"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+        {"role": "tool", "content": [image], "tool_call_id": "1"},
+        {"role": "assistant"},
+    ]
+    answer = client.post("/annotate?engine=vllm", json={"messages": messages, "stream": True})
+    messages[1]["content"] = messages[3]["content"] = [{**image, "uuid": UUID}]
+    assert answer.json()["request"] == {"messages": messages, "stream": True}
+
+
+def test_of_two_members_of_one_name_the_last_counts_and_goes_on(client: httpx.Client) -> None:
+    image = f'{{"url":"{URL}"}}'
+    part = f'{{"type":"image_url","image_url":{{"url":"data:,"}},"image_url":{image}}}'
+    body = f'{{"messages":[],"messages":[{{"content":[{part}]}}]}}'
+    header = {"Content-Type": "application/json"}
+    answer = client.post("/annotate?engine=vllm", content=body, headers=header)
+    assert answer.text.count('"image_url":{') == 1
+    assert parts_of(answer.json()) == [
+        {"type": "image_url", "image_url": {"url": URL}, "uuid": UUID}
+    ]

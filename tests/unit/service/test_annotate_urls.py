@@ -1,0 +1,99 @@
+"""Media by URL: read like those of `POST /hash`, and for SGLang's content hash beside the item."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from PIL import Image
+
+import mmhash
+from mmhash_service.app import create_app
+from mmhash_service.settings import Settings
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "a.png"
+    Image.effect_noise((64, 48), 50).save(path)
+    return path
+
+
+@pytest.fixture
+def host(picture: Path) -> Iterator[str]:
+    """A host that has the picture at any path but one."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = picture.read_bytes()
+            self.send_response(404 if self.path == "/missing" else 200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def client(
+    running: Callable[[FastAPI], AbstractContextManager[Any]], host: str, tmp_path: Path
+) -> Iterator[httpx.Client]:
+    settings = Settings(url_hosts=(host,), url_networks=("127.0.0.0/8",), file_root=tmp_path)
+    with running(create_app(settings)) as server:
+        yield server.client
+
+
+def parts_of(client: httpx.Client, query: str, *urls: str) -> list[dict[str, Any]]:
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    answer = client.post(f"/annotate?{query}", json={"messages": [{"content": parts}]})
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["items"]) == len(urls)
+    return answer.json()["request"]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize("of", ["bytes", "pixels"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_url_has_the_hash_of_what_it_points_to(
+    client: httpx.Client, host: str, picture: Path, engine: str, of: str
+) -> None:
+    content = picture.read_bytes()
+    urls = [f"http://{host}/a", f"http://{host}/b", picture.as_uri()]
+    if engine == "vllm":
+        key = mmhash.key(Image.open(picture) if of == "pixels" else content)
+        hashes = [part["uuid"] for part in parts_of(client, f"engine=vllm&of={of}", *urls)]
+        assert hashes == [key.hex()] * 3
+    else:
+        parts = parts_of(client, f"engine=sglang&of={of}", *urls)
+        assert [part["image_url"]["content_hash"] for part in parts] == [
+            f"sha256:{hashlib.sha256(content).hexdigest()}"
+        ] * 3
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_one_url_that_gives_nothing_fails_the_call(
+    client: httpx.Client,
+    host: str,
+    problem_of: Callable[[httpx.Response], tuple[int, str]],
+    engine: str,
+) -> None:
+    for url, problem in (
+        (f"http://{host}/missing", "url-failed"),
+        ("http://example.org/a", "url-off"),
+    ):
+        parts = [{"type": "image_url", "image_url": {"url": of}} for of in ("data:,AAEC", url)]
+        answer = client.post(f"/annotate?engine={engine}", json={"messages": [{"content": parts}]})
+        assert problem_of(answer)[1] == problem

@@ -1,0 +1,279 @@
+"""Items by URL, asked of the service: hashed while they come, or known to be unchanged."""
+
+import gzip
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from PIL import Image
+
+import mmhash
+from mmhash_service.app import create_app
+from mmhash_service.fetch.fetcher import Fetcher
+from mmhash_service.settings import Settings
+
+Items = Callable[[httpx.Response], list[dict[str, Any]]]
+Problem = Callable[[httpx.Response], tuple[int, str]]
+
+BUNDLE = np.arange(48, dtype=np.float16).reshape(4, 12)
+LIMIT = 1 << 20
+TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
+
+
+async def local(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
+
+
+class Service:
+    """A service that may ask one host and read the files of one folder."""
+
+    def __init__(self, server: Any, port: int, root: Path) -> None:
+        self.server, self.client, self.root = server, server.client, root
+        self._base = f"http://name.example:{port}"
+
+    def item(self, path: str, kind: str = "bytes", **more: Any) -> dict[str, Any]:
+        return {"kind": kind, "url": self._base + path, **more}
+
+    def post(self, *items: Any, tenant: str | None = None, **query: str) -> httpx.Response:
+        headers = {"X-Mmhash-Tenant": tenant} if tenant else None
+        return self.client.post("/hash", json={"items": items}, params=query, headers=headers)
+
+
+@pytest.fixture
+def service(
+    origin: Any, running: Callable[[FastAPI], AbstractContextManager[Any]], tmp_path: Path
+) -> Iterator[Service]:
+    settings = Settings(
+        url_hosts=[f"name.example:{origin.port}"],
+        url_networks=["127.0.0.0/8"],
+        url_max_bytes=LIMIT,
+        url_timeout_s=20,
+        file_root=tmp_path,
+        tenants=TENANTS,
+        private_tenants=["umbrella"],
+    )
+    app = create_app(settings)
+    app.state.fetcher = Fetcher(settings, local)
+    with running(app) as server:
+        yield Service(server, origin.port, tmp_path)
+        server.wait_until_idle()
+        assert app.state.limits.held == 0
+
+
+def tensor(**more: Any) -> dict[str, Any]:
+    return {"kind": "tensor", "dtype": "float16", "shape": [4, 12], **more}
+
+
+def test_what_a_url_has_is_what_a_body_would_have(
+    service: Service, origin: Any, items_of: Items, encode: Callable[..., bytes]
+) -> None:
+    image, long = encode("PNG"), bytes(at % 251 for at in range(LIMIT))
+    origin.answers["/image"] = origin.ok(image)
+    origin.answers["/tensor"] = origin.ok(BUNDLE.tobytes())
+    origin.answers["/long"] = origin.ok(long)
+    (service.root / "a b").write_bytes(BUNDLE.tobytes())
+    (service.root / "photo.png").write_bytes(image)
+    found = items_of(
+        service.post(
+            service.item("/image", name="one"),
+            service.item("/image", "image"),
+            service.item("/tensor") | tensor(),
+            service.item("/tensor") | tensor(counts=[1, 3], name="b"),
+            service.item("/long"),
+            tensor(url=f"file://{service.root}/a%20b"),
+            tensor(url=f"file://{service.root}/a%20b", counts=[1, 3]),
+            {"kind": "image", "url": f"FILE://localhost{service.root}/photo.png"},
+            {"kind": "bytes", "url": "DATA:,a%62c"},
+        )
+    )
+    parts = mmhash.split(BUNDLE, counts=[1, 3])
+    picture = Image.open(BytesIO(image))
+    wanted = [image, picture, BUNDLE, *parts, long, BUNDLE, *parts, picture, b"abc"]
+    assert [item["key"] for item in found] == [mmhash.key(item).hex() for item in wanted]
+    assert [item["name"] for item in found[:5]] == ["one", None, None, "b[0]", "b[1]"]
+
+
+@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+@pytest.mark.parametrize("validator", ['ETag: "e"', "Last-Modified: Sat, 21 Nov 2020 05:00:00 GMT"])
+@pytest.mark.parametrize("kind", ["bytes", "tensor", "image"])
+def test_what_is_unchanged_is_known_without_a_transfer(
+    service: Service,
+    origin: Any,
+    items_of: Items,
+    encode: Callable[..., bytes],
+    kind: str,
+    validator: str,
+    algorithm: str,
+) -> None:
+    content = encode("PNG") if kind == "image" else BUNDLE.tobytes()
+    item = service.item("/a#fragment", kind)
+    if kind == "tensor":
+        item |= tensor()
+    origin.answers["/a"] = origin.ok(content, validator, "Date: Sat, 21 Nov 2026 05:00:00 GMT")
+    (first,) = items_of(service.post(item, algorithm=algorithm))
+    origin.answers["/a"] = f"HTTP/1.1 304 Not Modified\r\n{validator}\r\n\r\n".encode()
+    (again,) = items_of(service.post(item | {"name": "x"}, algorithm=algorithm))
+    assert (first.pop("memo"), again.pop("memo")) == ("miss", "hit")
+    assert again == first | {"name": "x"}
+    assert len(origin.heads) == 2
+    assert "\r\nIf-" not in origin.heads[0]
+    name, _, value = validator.partition(": ")
+    asked = {"ETag": "If-None-Match", "Last-Modified": "If-Modified-Since"}[name]
+    assert f"\r\n{asked}: {value}\r\n" in origin.heads[1]
+
+
+def test_what_has_changed_is_hashed_anew(service: Service, origin: Any, items_of: Items) -> None:
+    for version in (b"1", b"2", b"3"):
+        origin.answers["/"] = origin.ok(version, f'ETag: "{version.decode()}"')
+        (item,) = items_of(service.post(service.item("/")))
+        assert item["key"] == mmhash.key(version).hex()
+        assert item["memo"] == "miss"
+    assert '\r\nIf-None-Match: "2"\r\n' in origin.heads[2]
+
+
+def test_an_image_whose_pixels_were_forgotten_is_sent_again(
+    service: Service, origin: Any, items_of: Items, encode: Callable[..., bytes]
+) -> None:
+    """As plain bytes its digest is known, and that is not enough."""
+    origin.answers["/"] = origin.ok(encode("PNG"), 'ETag: "e"')
+    items_of(service.post(service.item("/")))
+    (item,) = items_of(service.post(service.item("/", "image")))
+    assert item["memo"] == "miss"
+    assert "If-None-Match" not in origin.heads[1]
+
+
+def test_a_tensor_of_another_length_is_sent_again(
+    service: Service, origin: Any, items_of: Items, problem_of: Problem
+) -> None:
+    origin.answers["/"] = origin.ok(BUNDLE.tobytes(), 'ETag: "e"')
+    items_of(service.post(service.item("/")))
+    answer = service.post(service.item("/") | tensor(shape=[4, 13]))
+    assert problem_of(answer) == (422, "wrong-length")
+    assert "If-None-Match" not in origin.heads[1]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ['ETag: W/"e"', 'ETag: "e"\r\nCache-Control: no-store', 'ETag: "e"\r\nVary: *', "X: y"],
+)
+def test_what_proves_nothing_or_may_not_be_kept_is_sent_again(
+    service: Service, origin: Any, items_of: Items, header: str
+) -> None:
+    origin.answers["/"] = origin.ok(b"abc", header)
+    for _ in range(2):
+        (item,) = items_of(service.post(service.item("/")))
+        assert item["memo"] == "miss"
+    assert not any("\r\nIf-" in head for head in origin.heads)
+
+
+def test_a_private_tenant_s_urls_are_his_own(
+    service: Service, origin: Any, items_of: Items
+) -> None:
+    origin.answers["/"] = origin.ok(b"abc", 'ETag: "e"')
+    tenants = [None, "acme", "umbrella", "umbrella"]
+    items = [items_of(service.post(service.item("/"), tenant=tenant))[0] for tenant in tenants]
+    assert ["If-None-Match" in head for head in origin.heads] == [False, True, False, True]
+    assert len({item["key"] for item in items}) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "problem"),
+    [
+        ("/", b"HTTP/1.1 404 A secret\r\nContent-Length: 6\r\n\r\nsecret", (502, "url-failed")),
+        ("/", b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", (413, "url-too-large")),
+        ("/", b"HTTP/1.1 302 A\r\nLocation: http://secret/\r\n\r\n", (403, "url-refused")),
+        ("/", b"secret", (502, "url-failed")),
+        ("\\@secret/", b"", (422, "invalid-url")),
+    ],
+)
+def test_what_went_wrong_is_told_to_the_log_alone(
+    service: Service,
+    origin: Any,
+    problem_of: Problem,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    answer: bytes,
+    problem: tuple[int, str],
+) -> None:
+    caplog.set_level(logging.INFO, "mmhash_service")
+    origin.answers["/"] = lambda connection: connection.sendall(answer)
+    refused = service.post(service.item(path))
+    assert problem_of(refused) == problem
+    assert not any(word in refused.text for word in ("secret", "name.example", "127.0.0.1"))
+    if problem[0] in {403, 502}:
+        assert any("name.example" in entry.getMessage() for entry in caplog.records)
+
+
+def test_the_bomb_behind_an_encoding_is_not_opened(
+    service: Service, origin: Any, problem_of: Problem
+) -> None:
+    bomb = gzip.compress(bytes(64 << 20))
+    origin.answers["/"] = origin.ok(bomb, "Content-Encoding: gzip")
+    assert problem_of(service.post(service.item("/", "image"))) == (502, "url-failed")
+
+
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [
+        ({"kind": "bytes", "url": "http://127.0.0.1/"}, "url-off"),
+        ({"kind": "bytes", "url": "http://localhost/"}, "url-off"),
+        ({"kind": "bytes", "url": "http://2130706433/"}, "invalid-url"),
+        ({"kind": "bytes", "url": "file:///etc/passwd"}, "url-off"),
+        ({"kind": "bytes", "url": "ftp://name.example/"}, "invalid-url"),
+        ({"kind": "bytes", "url": "data:;base64,?"}, "invalid-base64"),
+        (tensor(url="http://127.0.0.1/", dtype="f16"), "unknown-dtype"),
+        (tensor(url="http://127.0.0.1/", counts=51_000), "too-many-items"),
+    ],
+)
+def test_an_item_that_is_amiss_is_refused(
+    service: Service, problem_of: Problem, item: dict[str, Any], problem: str
+) -> None:
+    assert problem_of(service.post(item))[1] == problem
+
+
+@pytest.mark.parametrize("counts", [None, [1, 3]])
+def test_a_tensor_of_the_wrong_length_is_refused(
+    service: Service, origin: Any, problem_of: Problem, counts: list[int] | None
+) -> None:
+    (service.root / "short").write_bytes(bytes(95))
+    origin.answers["/short"] = origin.ok(bytes(95))
+    chunks = b"5f\r\n" + bytes(95) + b"\r\n0\r\n\r\n"
+    origin.answers["/chunked"] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
+    item = tensor(counts=counts) if counts else tensor()
+    for url in (
+        service.item("/short")["url"],
+        service.item("/chunked")["url"],
+        f"file://{service.root}/short",
+    ):
+        assert problem_of(service.post(item | {"url": url})) == (422, "wrong-length")
+
+
+def test_many_images_come_by_few_connections_and_are_not_all_held(
+    service: Service, origin: Any, items_of: Items, encode: Callable[..., bytes]
+) -> None:
+    image = encode("PNG")
+    for number in range(200):
+        origin.answers[f"/{number}"] = origin.ok(image)
+    found = items_of(service.post(*[service.item(f"/{at}", "image") for at in range(200)]))
+    assert {item["key"] for item in found} == {mmhash.key(Image.open(BytesIO(image))).hex()}
+    assert len(found) == len(origin.heads) == 200
+    assert origin.connections <= 8
+
+
+def test_what_is_held_of_a_url_is_let_go_with_it(
+    running: Callable[[FastAPI], AbstractContextManager[Any]], items_of: Items, tmp_path: Path
+) -> None:
+    """30 bundles of 1 MiB, 8 at a time, in 16 MiB."""
+    (tmp_path / "a").write_bytes(bytes(1 << 20))
+    item = tensor(url=f"file://{tmp_path}/a", dtype="uint8", shape=[1 << 20], counts=[1 << 20])
+    settings = Settings(file_root=tmp_path, max_held_bytes=16 << 20)
+    with running(create_app(settings)) as server:
+        found = items_of(server.client.post("/hash", json={"items": [item] * 30}))
+    assert {item["key"] for item in found} == {mmhash.key(np.zeros(1 << 20, np.uint8)).hex()}
