@@ -1,0 +1,101 @@
+"""The service hashes what lies on a GPU of another process, where it lies."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import torch
+
+import mmhash
+from mmhash.transport import FeaturePool, SharedTensor
+
+pytest.importorskip("fastapi")
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    path = tmp_path_factory.mktemp("service") / "socket"
+    command = [sys.executable, "-m", "mmhash", "serve", "--uds", str(path)]
+    with subprocess.Popen(
+        [*command, "--set", "cuda_ipc=true"], stderr=subprocess.DEVNULL
+    ) as server:
+        while not path.exists():
+            assert server.poll() is None
+            time.sleep(0.05)
+        transport = httpx.HTTPTransport(uds=str(path))
+        with httpx.Client(transport=transport, base_url="http://service", timeout=60) as made:
+            yield made
+        server.terminate()
+
+
+@pytest.fixture
+def pool() -> Iterator[FeaturePool]:
+    made = FeaturePool(0)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def proof() -> Iterator[dict[str, Any]]:
+    nonce = os.urandom(32)
+    with SharedTensor.create(nonce) as segment:
+        yield {"nonce": nonce.hex(), "shm": segment.handle()}
+
+
+def post(client: httpx.Client, proof: dict[str, Any], **item: Any) -> httpx.Response:
+    items = [{"kind": "tensor", **item}]
+    return client.post("/hash", json={"items": items, "proof": proof})
+
+
+@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+def test_a_tensor_has_its_key(
+    client: httpx.Client, pool: FeaturePool, proof: dict[str, Any], algorithm: str
+) -> None:
+    tensor = torch.randint(0, 255, (7, 1 << 20), dtype=torch.uint8, device="cuda").view(torch.int16)
+    body = {"items": [{"kind": "tensor", "cuda_ipc": pool.lease(tensor).handle()}], "proof": proof}
+    answer = client.post("/hash", params={"algorithm": algorithm}, json=body)
+    (item,) = answer.raise_for_status().json()["items"]
+    assert item["key"] == mmhash.key(tensor, algorithm=algorithm).hex()
+    assert (item["dtype"], item["shape"]) == ("int16", [7, 1 << 19])
+
+
+def test_a_bundle_has_its_items_keys(
+    client: httpx.Client, pool: FeaturePool, proof: dict[str, Any]
+) -> None:
+    tensor = torch.randn(10, 300, device="cuda").to(torch.bfloat16)
+    answer = post(client, proof, cuda_ipc=pool.lease(tensor).handle(), counts=[1, 6, 3])
+    found = [item["key"] for item in answer.raise_for_status().json()["items"]]
+    assert found == [key.hex() for key in mmhash.keys(mmhash.split(tensor, counts=[1, 6, 3]))]
+
+
+def test_a_lease_that_is_over_is_refused(
+    client: httpx.Client, pool: FeaturePool, proof: dict[str, Any]
+) -> None:
+    handle = pool.lease(torch.ones(1000, device="cuda")).handle()
+    assert post(client, proof, cuda_ipc=handle).status_code == 200  # and acknowledged
+    pool._ledger.collect()
+    answer = post(client, proof, cuda_ipc=handle)
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:mmhash:problem:invalid-handle")
+
+
+def test_it_is_ready_and_tells_its_devices(client: httpx.Client) -> None:
+    assert client.get("/ready").status_code == 200
+    devices = client.get("/info").json()["devices"]
+    assert devices[:2] == ["cpu", "cuda:0"]
+
+
+def test_another_process_needs_no_memory_of_the_tensor(
+    client: httpx.Client, pool: FeaturePool, proof: dict[str, Any]
+) -> None:
+    tensor = torch.zeros(256 << 20, dtype=torch.uint8, device="cuda")
+    assert post(client, proof, cuda_ipc=pool.lease(tensor[:1000]).handle()).status_code == 200
+    lease = pool.lease(tensor).handle()
+    before = torch.cuda.mem_get_info(0)[0]
+    assert post(client, proof, cuda_ipc=lease).status_code == 200
+    assert before - torch.cuda.mem_get_info(0)[0] < 32 << 20
