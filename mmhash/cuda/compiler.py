@@ -200,5 +200,5 @@ class _Nvrtc:
 
 
 if __name__ == "__main__":  # warm the cache: python -m mmhash.cuda.compiler 90
-    for kernels in ("blake3.cu", "xxh3.cu"):
-        load_kernels(kernels, int(sys.argv[1]))
+    for kernels in sorted(SOURCES.glob("*.cu")):
+        load_kernels(kernels.name, int(sys.argv[1]))

@@ -1,6 +1,7 @@
 """The few calls of the CUDA driver that a launch needs, with its errors as DeviceError."""
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -115,7 +116,7 @@ class Driver:
         """Undo the last push()."""
         self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
-    def functions(self, image: bytes, names: list[str]) -> list[int]:
+    def functions(self, image: bytes, names: Sequence[str]) -> list[int]:
         """Load machine code into the current context and find kernels in it."""
         module, found = ctypes.c_void_p(), []
         self.call("cuModuleLoadData", ctypes.byref(module), image)

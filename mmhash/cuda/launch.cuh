@@ -48,18 +48,6 @@ struct DeliveryRoom {
     u32 message[FRAME_WORDS];
 };
 
-// Whether this block is the last of a segment's `tiles` to come here, for one thread of it. What
-// the block wrote before is then seen by the block that is last.
-__device__ inline bool arrive_last(const Launch& launch, u32 segment, u32 tiles) {
-    if (tiles == 1) return true;
-    u32 before;  // at tiles - 1 the counter becomes 0 again
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(launch.counters + segment * 4), "r"(tiles - 1)
-                 : "memory");
-    return before == tiles - 1;
-}
-
 // Hand out a segment's digest, `words` of room.digest. Called by one whole warp.
 __device__ __noinline__ void deliver(const Launch& launch, u32 segment, u32 words, DeliveryRoom& room) {
     const u32 lane = threadIdx.x & 31;

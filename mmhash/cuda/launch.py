@@ -25,6 +25,8 @@ CAPACITIES: Final = (1, 180, 1600)
 MAX_SEGMENTS = CAPACITIES[-1]
 THREADS: dict[Algorithm, int] = {"blake3": 128, "xxh3": 160}
 NODE: dict[Algorithm, int] = {"blake3": 32, "xxh3": 16}
+_SOURCE: dict[Algorithm, str] = {"blake3": "blake3.cu", "xxh3": "xxh3.cu"}
+_ENTRIES = {name: [f"{name}_{capacity}" for capacity in CAPACITIES] for name in THREADS}
 
 # launch.cuh's Launch, and what follows it where there is one segment.
 _HEAD = struct.Struct("<6Q32s6I")
@@ -36,7 +38,7 @@ _NO_KEY = bytes(32)
 _SMALL_SHIFT = 15
 ALL: Final = 0xFFFFFFFF
 
-_LEAF_SHIFT = XXH3_LEAF.bit_length() - 1
+LEAF_SHIFT = XXH3_LEAF.bit_length() - 1
 
 # Pinned memory of a slot: the flag, the results, then frames and their preimages.
 _RESULT = 32
@@ -71,9 +73,9 @@ def hash_segments(
     than theirs is used, record them there. `device_out` is where on the device the results go as
     well, 32 bytes a segment.
     """
-    card = _card(device)
+    card = card_of(device)
     if stream is None:
-        stream = _current_stream(device)
+        stream = current_stream(device)
     flights: list[_Flight] = []
     with card.context():
         for start, end in _batches(len(segments), frames):
@@ -119,13 +121,14 @@ class Pending:
 def why_unavailable(device: int) -> str | None:
     """Why a device cannot hash, or None if it can; asked once, for the answer does not change."""
     try:
-        _card(device)
+        card_of(device)
     except DeviceError as error:
         return str(error)
     return None
 
 
-def _current_stream(device: int) -> int:
+def current_stream(device: int) -> int:
+    """Torch's current stream of a device."""
     torch = sys.modules.get("torch")
     if torch is None:
         return 0
@@ -190,7 +193,7 @@ def shape(lengths: Sequence[int], processors: int) -> Shape:
 
 
 def _launch(
-    card: "_Card",
+    card: "Card",
     segments: Sequence[Segment],
     algorithm: Algorithm,
     *,
@@ -204,7 +207,7 @@ def _launch(
     if min(lengths) < 0:
         raise InputValueError("a segment has a negative length")
     shift, head = (
-        shape(lengths, card.processors) if algorithm == "blake3" else Shape(_LEAF_SHIFT, ALL)
+        shape(lengths, card.processors) if algorithm == "blake3" else Shape(LEAF_SHIFT, ALL)
     )
     # An empty segment is a tile as well.
     firsts = list(accumulate([((n - 1) >> shift) + 1 or 1 for n in lengths], initial=0))
@@ -233,7 +236,7 @@ def _launch(
         cuda.check(
             "cuLaunchKernel",
             cuda.launch(
-                card.kernel(algorithm, which),
+                card.kernels(_SOURCE[algorithm], _ENTRIES[algorithm])[which],
                 tiles,
                 1,
                 1,
@@ -303,7 +306,7 @@ class _Flight:
     __slots__ = ("_card", "_sizes", "_slot", "_stream", "_ticket")
 
     def __init__(
-        self, card: "_Card", stream: int, slot: _Slot, ticket: int, sizes: list[int]
+        self, card: "Card", stream: int, slot: _Slot, ticket: int, sizes: list[int]
     ) -> None:
         self._card = card
         self._stream = stream
@@ -342,7 +345,7 @@ class _Flight:
         self._card.strays.append((self._slot, self._ticket))
 
 
-class _Card:
+class Card:
     """A device with its kernels, and the slots that are free for the next launch."""
 
     def __init__(self, device: int) -> None:
@@ -358,13 +361,14 @@ class _Card:
         self._capability = capability
         self.processors = self.driver.processors(device)
         self._context = self.driver.primary_context(device)
-        self._kernels: dict[Algorithm, list[int]] = {}
+        self._kernels: dict[str, list[int]] = {}
         self._loading = threading.Lock()
         self.free: list[_Slot] = []
         self.strays: list[tuple[_Slot, int]] = []
 
     @contextmanager
     def context(self) -> Iterator[None]:
+        """Make the device's context the calling thread's."""
         if self.driver.current_context() == self._context:
             yield
             return
@@ -374,16 +378,17 @@ class _Card:
         finally:
             self.driver.pop()
 
-    def kernel(self, algorithm: Algorithm, which: int) -> int:
-        found = self._kernels.get(algorithm)
+    def kernels(self, source: str, names: Sequence[str]) -> list[int]:
+        """Kernels of a source, by their names; compiled and loaded once."""
+        found = self._kernels.get(source)
         if found is None:
             with self._loading:
-                image = load_kernels(f"{algorithm}.cu", self._capability)
-                names = [f"{algorithm}_{capacity}" for capacity in CAPACITIES]
-                found = self._kernels[algorithm] = self.driver.functions(image, names)
-        return found[which]
+                image = load_kernels(source, self._capability)
+                found = self._kernels[source] = self.driver.functions(image, names)
+        return found
 
     def slot(self, scratch: int, stream: int) -> _Slot:
+        """A free slot with so much scratch, or a new one."""
         if not self.free and self.strays:
             strays, self.strays = self.strays, []
             for slot, ticket in strays:
@@ -406,5 +411,6 @@ class _Card:
 
 
 @cache
-def _card(device: int) -> _Card:
-    return _Card(device)
+def card_of(device: int) -> Card:
+    """A device; a DeviceError if it is none of ours."""
+    return Card(device)

@@ -3,11 +3,13 @@
 
 #if defined(__CUDACC__)
 #define MM_CODE __device__ __forceinline__
+#define MM_SELDOM __device__ __noinline__
 #define MM_TABLE __device__ __constant__ const
 #define MM_UNROLL _Pragma("unroll")
 #define MM_NO_UNROLL _Pragma("unroll 1")
 #else
 #define MM_CODE static inline
+#define MM_SELDOM static inline
 #define MM_TABLE static const
 #define MM_UNROLL
 #define MM_NO_UNROLL
@@ -16,6 +18,7 @@
 namespace mm {
 
 typedef unsigned char u8;
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
@@ -56,6 +59,63 @@ MM_CODE u32 load_word(const u8* at) {
     return word;
 #else
     return *reinterpret_cast<const u32*>(at);
+#endif
+}
+
+// Each rounded by itself, which a multiply-add is not.
+MM_CODE float product(float a, float b) {
+#if defined(__CUDACC__)
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+MM_CODE float difference(float a, float b) {
+#if defined(__CUDACC__)
+    return __fsub_rn(a, b);
+#else
+    return a - b;
+#endif
+}
+
+MM_CODE float quotient(float a, float b) {
+#if defined(__CUDACC__)
+    return __fdiv_rn(a, b);
+#else
+    return a / b;
+#endif
+}
+
+MM_CODE u32 float32_bits(float x) {
+#if defined(__CUDACC__)
+    return __float_as_uint(x);
+#else
+    u32 bits;
+    __builtin_memcpy(&bits, &x, 4);
+    return bits;
+#endif
+}
+
+MM_CODE u16 float16_bits(float x) {
+    u16 bits;
+#if defined(__CUDACC__)
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+#else
+    const _Float16 rounded = static_cast<_Float16>(x);
+    __builtin_memcpy(&bits, &rounded, 2);
+#endif
+    return bits;
+}
+
+MM_CODE u16 bfloat16_bits(float x) {
+#if defined(__CUDACC__)
+    u16 bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+#else
+    const u32 bits = float32_bits(x);
+    return x == x ? (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16 : 0x7FFF;
 #endif
 }
 

@@ -92,7 +92,7 @@ def test_every_tile_size(content: Content, shift: int, monkeypatch: pytest.Monke
 
 
 def test_large_and_small_tiles_in_one_segment(content: Content) -> None:
-    processors = launch._card(0).processors
+    processors = launch.card_of(0).processors
     large, small = (processors & ~1) << 17, 1 << 15
     for rest in (0, 1, 1000, 1024, small, small + 1, 5 * small + 1024, processors * small):
         for offset in (0, 16, 37):
@@ -208,7 +208,7 @@ def test_keys_are_framed_as_on_the_host(
 def test_a_handle_that_nobody_waits_for_gives_back_what_it_holds(content: Content) -> None:
     import torch
 
-    card = launch._card(0)
+    card = launch.card_of(0)
     held = []
     for _ in range(5):
         for _ in range(50):
