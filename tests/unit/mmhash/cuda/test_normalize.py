@@ -11,7 +11,8 @@ import torch
 
 import mmhash.cuda
 from mmhash.cuda import compiler
-from mmhash.cuda.normalize import Steps, divisor, pack_work
+from mmhash.cuda.normalize import Steps, divisor, pack_work, pays
+from mmhash.digest import Algorithm
 from mmhash.errors import DeviceError
 
 HEADERS = Path(mmhash.cuda.__file__).parent
@@ -135,3 +136,23 @@ def test_kernels_compile(algorithm: str, capability: int) -> None:
     assert image.startswith(b"\x7fELF")
     for bits in (16, 32):
         assert f"normalize_{algorithm}_{bits}".encode() in image
+
+
+@pytest.mark.parametrize(
+    ("image", "dtype", "algorithm", "channel", "expected"),
+    [
+        ((3, 336, 336), torch.bfloat16, "blake3", 0, True),
+        ((3, 378, 378), torch.bfloat16, "blake3", 0, False),
+        ((3, 378, 378), torch.float32, "blake3", 0, False),
+        ((3, 378, 378), torch.bfloat16, "xxh3", 0, True),
+        ((336, 336, 3), torch.bfloat16, "blake3", 2, True),
+        ((336, 336, 3), torch.bfloat16, "xxh3", 2, False),
+        ((336, 336, 1), torch.bfloat16, "xxh3", 2, True),
+        ((3, 5, 5), torch.bfloat16, "xxh3", 0, False),
+        ((9, 64, 64), torch.bfloat16, "xxh3", 0, False),
+    ],
+)
+def test_where_the_kernel_pays(
+    image: tuple[int, ...], dtype: torch.dtype, algorithm: Algorithm, channel: int, expected: bool
+) -> None:
+    assert pays(image, dtype, algorithm, channel) is expected

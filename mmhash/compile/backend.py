@@ -1,0 +1,50 @@
+"""Passes in torch.compile: before Inductor, or before eager."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from mmhash.compile.manager import PassManager
+from mmhash.compile.nodes import copy_of
+
+Compiled = Callable[..., Any]
+
+
+class Backend:
+    """What torch.compile takes as `backend`: the passes of a manager, and then another backend.
+
+    They see Dynamo's graph. So what Inductor keeps in its caches, it keeps by the rewritten graph.
+    """
+
+    __name__ = "mmhash"
+
+    def __init__(self, manager: PassManager | None = None, then: str = "inductor") -> None:
+        self.manager = manager or PassManager()
+        self.then = then
+
+    def __call__(
+        self,
+        graph_module: GraphModule,
+        example_inputs: list[torch.Tensor],
+        *,
+        options: Mapping[str, str] | None = None,
+    ) -> Compiled:
+        """Rewrite the graph and compile it; as it was, if it cannot be compiled afterwards.
+
+        `options={"then": "eager"}` in torch.compile names another backend than Inductor.
+        """
+        then = torch._dynamo.lookup_backend({"then": self.then, **(options or {})}["then"])
+        original = copy_of(graph_module.graph)
+        self.manager(graph_module)
+        try:
+            return then(graph_module, example_inputs)
+        except Exception as error:
+            if not self.manager.disown(error):
+                raise
+        graph_module.graph = original
+        return then(graph_module, example_inputs)
+
+
+backend = Backend()

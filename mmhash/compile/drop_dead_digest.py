@@ -1,0 +1,20 @@
+"""A digest that nobody reads is not computed."""
+
+from torch.fx import GraphModule
+
+from mmhash.compile.nodes import DIGEST, DIGESTS
+from mmhash.compile.passes import Pass
+
+
+class DropDeadDigest(Pass):
+    """Take out calls of `mmhash::digest` and `mmhash::digests` whose result nobody reads."""
+
+    name = "drop_dead_digest"
+
+    def __call__(self, graph_module: GraphModule) -> int:
+        """Return how many were taken out."""
+        graph = graph_module.graph
+        dead = [node for node in graph.nodes if node.target in {DIGEST, DIGESTS} and not node.users]
+        for node in dead:
+            graph.erase_node(node)
+        return len(dead)

@@ -1,0 +1,161 @@
+"""The steps that make features of pixels and the digest of each image become one call.
+
+It is bit-equal, so what would round otherwise is left alone: another order, a multiplication by
+1 / std, float64, a mean or std of anything but one float32 a channel.
+"""
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+
+from mmhash.compile.nodes import (
+    NORMALIZE_DIGEST,
+    Step,
+    digest_of,
+    erase,
+    may_write,
+    number_of,
+    readers,
+    step_of,
+    value_of,
+)
+from mmhash.compile.passes import Pass
+from mmhash.cuda.normalize import pays
+from mmhash.digest import Algorithm
+from mmhash.ops.normalizing import OUT_DTYPES
+
+
+@dataclass(frozen=True)
+class FuseNormalizeDigestConfig:
+    """Which features are made by the fused call."""
+
+    out_dtypes: tuple[torch.dtype, ...] = OUT_DTYPES
+
+
+class FuseNormalizeDigest(Pass):
+    """Fuse `((pixels.to(float32) * scale - mean) / std).to(dtype)` with `digest(…, dim=0)` of it.
+
+    The multiplication and the last cast may be missing, and the features may have other readers. A
+    step between that somebody else reads, or anything that may write to a tensor before the digest
+    is taken, leaves all as it is. So does a GPU on which the fused call would be slower.
+    """
+
+    name = "fuse_normalize_digest"
+
+    def __init__(self, config: FuseNormalizeDigestConfig = FuseNormalizeDigestConfig()) -> None:
+        self.config: FuseNormalizeDigestConfig = config
+
+    def __call__(self, graph_module: GraphModule) -> int:
+        """Return how many digests were fused with what they read."""
+        graph = graph_module.graph
+        matches = 0
+        for node in list(graph.nodes):
+            matches += _fuse(graph, node, self.config.out_dtypes)
+        return matches
+
+
+class _Steps(NamedTuple):
+    """What the steps do, and their nodes from the features back to the first cast."""
+
+    nodes: list[Node]
+    pixels: Node
+    scale: float | None
+    mean: Node
+    std: Node
+
+
+def _fuse(graph: Graph, digest: Node, out_dtypes: Sequence[torch.dtype]) -> bool:
+    """Fuse what leads to a digest, if it is the pattern."""
+    call = digest_of(digest)
+    steps = _steps(call.x) if call and call.dim == 0 else None
+    if call is None or steps is None or _written_between(steps, digest):
+        return False
+    made, pixels, mean, std = map(value_of, (call.x, steps.pixels, steps.mean, steps.std))
+    if made is None or pixels is None or mean is None or std is None:
+        return False
+    channel_dim = _channel_dim(pixels, mean, std)
+    if channel_dim is None or made.dtype not in out_dtypes:
+        return False
+    if pixels.is_cuda and not _pays_on_cuda(pixels, made.dtype, call.algorithm, channel_dim):
+        return False
+
+    with graph.inserting_before(call.x):
+        both = graph.call_function(
+            NORMALIZE_DIGEST,
+            (steps.pixels, steps.scale, steps.mean, steps.std, made.dtype),
+            {"algorithm": call.algorithm, "channel_dim": channel_dim},
+        )
+        for index, node in enumerate((call.x, digest)):
+            one = graph.call_function(operator.getitem, (both, index))
+            one.meta = node.meta.copy()
+            node.replace_all_uses_with(one)
+    for node in (digest, *steps.nodes):
+        erase(graph, node)
+    return True
+
+
+def _steps(features: Node) -> _Steps | None:
+    """Read the steps backwards, as long as each has one reader."""
+    nodes = [features]
+    steps: list[Step] = []
+    while len(steps) < 5 and (step := step_of(nodes[-1])):
+        steps.append(step)
+        if not isinstance(step.source, Node) or len(readers(step.source)) != 1:
+            break
+        nodes.append(step.source)
+    cast = int(bool(steps) and steps[0].name == "cast")
+    match steps[cast:]:
+        case [Step("div", _, std), Step("sub", _, mean), Step("mul", _, by), *rest]:
+            scale = number_of(by)
+            known = scale is not None
+        case [Step("div", _, std), Step("sub", _, mean), *rest]:
+            scale, known = None, True
+        case _:
+            return None
+    match rest:
+        case [Step("cast", Node() as pixels, torch.float32), *more] if known:
+            return _Steps(nodes[: len(steps) - len(more)], pixels, scale, mean, std)
+    return None
+
+
+def _written_between(steps: _Steps, digest: Node) -> bool:
+    """Whether another node, from the first cast to the digest, may write to a tensor."""
+    node = steps.nodes[-1]
+    while node is not digest:
+        if node not in steps.nodes and may_write(node):
+            return True
+        node = node.next
+    return False
+
+
+def _channel_dim(pixels: Tensor, mean: Tensor, std: Tensor) -> int | None:
+    """In which dimension of the pixels the operator finds the channels of mean and std."""
+    if pixels.dtype != torch.uint8 or pixels.ndim < 2 or not pixels.is_contiguous():
+        return None
+    for values in (mean, std):
+        if values.dtype != torch.float32 or values.requires_grad or values.device != pixels.device:
+            return None
+    for dim in (1, pixels.ndim - 1):
+        shape = [1] * pixels.ndim
+        shape[dim] = pixels.shape[dim]
+        if all(_padded(values, pixels.ndim) == shape for values in (mean, std)):
+            return dim
+    return None
+
+
+def _pays_on_cuda(
+    pixels: Tensor, out_dtype: torch.dtype, algorithm: Algorithm, channel_dim: int
+) -> bool:
+    image = pixels.shape[1:]
+    if not all(type(axis) is int for axis in image):
+        return True  # who knows
+    return pays(image, out_dtype, algorithm, channel_dim - 1)
+
+
+def _padded(values: Tensor, ndim: int) -> list[int]:
+    return [1] * (ndim - values.ndim) + list(values.shape)

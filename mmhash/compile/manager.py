@@ -1,0 +1,103 @@
+"""Passes over a graph, one after another, each undone if it fails."""
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from torch.fx import Graph, GraphModule
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from mmhash.compile.drop_dead_digest import DropDeadDigest
+from mmhash.compile.dump import open_dump
+from mmhash.compile.fuse_normalize_digest import FuseNormalizeDigest
+from mmhash.compile.merge_digests import MergeDigests
+from mmhash.compile.nodes import copy_of, value_of
+from mmhash.compile.passes import Pass
+from mmhash.compile.report import Report, Row
+
+
+class PassManager:
+    """Ordered passes, and a report of what they last did; without `passes`, all of ours."""
+
+    def __init__(self, passes: Sequence[Pass] | None = None) -> None:
+        if passes is None:
+            passes = (DropDeadDigest(), FuseNormalizeDigest(), MergeDigests())
+        self.passes = tuple(passes)
+        self._report = Report(())
+        self._warned: set[str] = set()
+
+    def __call__(
+        self, graph_module: GraphModule, example_inputs: Sequence[Any] = ()
+    ) -> GraphModule:
+        """Rewrite a graph, in place, and return it.
+
+        A graph that a compiler or torch.export made says of each node what it gives; for any other
+        that is found out with `example_inputs`. What is not known is left alone.
+        """
+        if example_inputs and not any(map(value_of, graph_module.graph.nodes)):
+            FakeTensorProp(graph_module).propagate(*example_inputs)
+        dump = open_dump(graph_module)
+        rows: list[Row] = []
+        kept: Graph | None = None
+        for graph_pass in self.passes:
+            # Copied anew only after a change: where nothing matches, the copy is most of the cost.
+            kept = kept or copy_of(graph_module.graph)
+            row = self._run(graph_pass, graph_module, kept)
+            rows.append(row)
+            if row.matches or row.rolled_back:
+                kept = None
+            if dump:
+                dump.write(row.name, graph_module)
+        self._report = Report(tuple(rows))
+        return graph_module
+
+    def _run(self, graph_pass: Pass, graph_module: GraphModule, kept: Graph) -> Row:
+        before = len(kept.nodes)
+        matches, error = 0, ""
+        start = perf_counter()
+        try:
+            matches = graph_pass(graph_module)
+            if matches:
+                graph_module.graph.lint()
+                graph_module.recompile()
+        except Exception as failure:  # noqa: BLE001  (whatever a pass raises, the model must run)
+            graph_module.graph = kept
+            matches, error = 0, _reason(failure)
+            self._warn(graph_pass.name, error)
+        taken = (perf_counter() - start) * 1e3
+        after = len(graph_module.graph.nodes)
+        return Row(graph_pass.name, graph_pass.uuid(), matches, before, after, taken, error)
+
+    def last_report(self) -> Report:
+        """What the passes did to the graph that they last saw."""
+        return self._report
+
+    def disown(self, error: Exception) -> bool:
+        """Say that what was rewritten last could not be compiled; whether anything was."""
+        blamed = [row for row in self._report.rows if row.matches]
+        for row in blamed:
+            self._warn(row.name, _reason(error))
+        self._report = Report(
+            tuple(
+                replace(row, matches=0, rolled_back=_reason(error)) if row in blamed else row
+                for row in self._report.rows
+            )
+        )
+        return bool(blamed)
+
+    def _warn(self, name: str, reason: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            warnings.warn(f"compiler pass {name} was rolled back: {reason}", stacklevel=3)
+
+    def uuid(self) -> str:
+        """What tells apart two managers that may rewrite a graph differently."""
+        return hashlib.sha256("".join(each.uuid() for each in self.passes).encode()).hexdigest()
+
+
+def _reason(error: Exception) -> str:
+    """The first line: what torch adds below it is for a log."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -1,0 +1,153 @@
+"""What a node of a graph does, whether Dynamo, torch.export or a symbolic trace wrote it."""
+
+import copy
+import operator
+from types import BuiltinFunctionType
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Graph, Node
+
+import mmhash.ops  # noqa: F401  (registers the operators)
+
+aten = torch.ops.aten
+
+DIGEST = torch.ops.mmhash.digest.default
+DIGESTS = torch.ops.mmhash.digests.default
+NORMALIZE_DIGEST = torch.ops.mmhash.normalize_digest.default
+_OPERATOR = type(DIGEST)
+
+# A step that writes in place is the same step where nobody else reads what it writes to.
+_STEPS: dict[object, str] = {
+    target: step
+    for step, targets in {
+        "mul": (operator.mul, operator.imul, torch.mul, torch.multiply, aten.mul.Tensor,
+                aten.mul.Scalar, "mul", "mul_", "multiply", "multiply_"),
+        "sub": (operator.sub, operator.isub, torch.sub, torch.subtract, aten.sub.Tensor,
+                "sub", "sub_", "subtract", "subtract_"),
+        "div": (operator.truediv, operator.itruediv, torch.div, torch.divide, torch.true_divide,
+                aten.div.Tensor, "div", "div_", "divide", "divide_", "true_divide", "true_divide_"),
+        "cast": ("to", "type", aten.to.dtype, aten._to_copy.default,
+                 torch.ops.prims.convert_element_type.default),
+    }.items()
+    for target in targets
+}  # fmt: skip
+_CASTS = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16}
+
+_VIEWS = {
+    operator.getitem, torch.select, torch.narrow, torch.split, torch.chunk, torch.unbind,
+    aten.select.int, aten.slice.Tensor, aten.narrow.default, aten.split.Tensor,
+    aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int,
+    "select", "narrow", "split", "chunk", "unbind",
+}  # fmt: skip
+
+# It says what is known of a tensor; torch.export writes it beside casts.
+_ASSERTION = aten._assert_tensor_metadata.default
+
+
+class Step(NamedTuple):
+    """One elementwise step: what it is (mul, sub, div or cast), of what, and by what."""
+
+    name: str
+    source: Any
+    operand: Any
+
+
+def step_of(node: Node) -> Step | None:
+    """The step that a node is; None for another, or one with more arguments than a step has."""
+    if node.op not in {"call_function", "call_method"}:
+        return None
+    if node.op == "call_method" and node.target in _CASTS and len(node.args) == 1:
+        return Step("cast", node.args[0], _CASTS[str(node.target)]) if not node.kwargs else None
+    name = _STEPS.get(node.target)
+    if name is None:
+        return None
+    arguments = (*node.args, *node.kwargs.values())
+    if len(arguments) != 2 or node.kwargs.keys() - ({"dtype"} if name == "cast" else ()):
+        return None
+    if name == "cast" and not isinstance(arguments[1], torch.dtype):
+        return None
+    source, operand = arguments
+    if name == "mul" and number_of(source) is not None:
+        source, operand = operand, source
+    return Step(name, source, operand)
+
+
+def number_of(operand: Any) -> float | None:
+    """The float32 by which a tensor is multiplied, if it is known: a number, or one in a tensor."""
+    if isinstance(operand, Node) and operand.target is torch.tensor:
+        value = value_of(operand)
+        if value is None or value.dtype != torch.float32:
+            return None
+        operand = operand.args[0]
+    return operand if type(operand) in {float, int} else None
+
+
+def copy_of(graph: Graph) -> Graph:
+    """A copy with all that Dynamo has set on its nodes, which deepcopy leaves out."""
+    twin = copy.deepcopy(graph)
+    for node, own in zip(graph.nodes, twin.nodes, strict=True):
+        vars(own).update({**vars(node), **vars(own)})
+    return twin
+
+
+def value_of(operand: Any) -> torch.Tensor | None:
+    """The fake tensor that stands for a node's result, if the graph has one and it is a tensor."""
+    if not isinstance(operand, Node):
+        return None
+    value = operand.meta.get("val", operand.meta.get("example_value"))
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def readers(node: Node) -> list[Node]:
+    """Who reads a node's result."""
+    return [user for user in node.users if user.target is not _ASSERTION]
+
+
+def erase(graph: Graph, node: Node) -> None:
+    """Take out a node that nobody reads, and what is asserted of it."""
+    for assertion in list(node.users):
+        graph.erase_node(assertion)
+    graph.erase_node(node)
+
+
+def may_write(node: Node) -> bool:
+    """Whether a node may write to a tensor that it is given: what is not known to be pure may."""
+    target = node.target
+    if node.op in {"placeholder", "get_attr", "output"} or target is _ASSERTION:
+        return False
+    if isinstance(target, _OPERATOR):
+        return node.is_impure()
+    if node.op == "call_method":
+        name = str(target)
+    elif isinstance(target, BuiltinFunctionType):
+        name = target.__name__
+        if target.__module__ == "_operator" and (name.startswith("i") or name == "setitem"):
+            return True
+    else:
+        return True
+    return name.endswith("_") or "out" in node.kwargs
+
+
+def source_of(node: Node) -> Node:
+    """The tensor that a node is a part of, through views with plain numbers; else the node."""
+    while node.target in _VIEWS and node.op != "call_module" and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node
+
+
+class DigestCall(NamedTuple):
+    """A call of `mmhash::digest`."""
+
+    x: Node
+    algorithm: str
+    dim: int | None
+
+
+def digest_of(node: Node) -> DigestCall | None:
+    """What a node asks of `mmhash::digest`, if it does."""
+    if node.target is not DIGEST:
+        return None
+    (x,) = node.all_input_nodes
+    given: Any = node.kwargs
+    return DigestCall(x, given.get("algorithm", "blake3"), given.get("dim"))

@@ -1,0 +1,95 @@
+"""The operators `mmhash::digest` and `mmhash::digests`: what mmhash.digest gives, as a tensor.
+
+The result lies where the input lies. On a GPU it is all one launch on the current stream, for which
+nobody waits.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mmhash.cuda.launch import Segment, hash_segments
+from mmhash.digest import DIGEST_SIZE, Algorithm, check_algorithm
+from mmhash.errors import InputValueError
+from mmhash.ops.host import hash_stretches
+from mmhash.view import DeviceBytes, view_of
+
+# A recorded launch would use the same scratch and ticket as those that come after it.
+TAGS = (torch.Tag.cudagraph_unsafe,)
+
+_DEVICE_DIGEST_SIZE = 32  # what a kernel writes a segment, also where a digest is shorter
+
+
+@torch.library.custom_op("mmhash::digest", mutates_args=(), tags=TAGS)
+def digest(x: Tensor, *, algorithm: str = "blake3", dim: int | None = None) -> Tensor:
+    """The digest of `x`, or with `dim=0` one for each of its slices."""
+    chosen = check_algorithm(algorithm)
+    if dim is None:
+        return _hash([x], chosen)[0]
+    content = view_of(x).data
+    count = _slices(x, dim)
+    if isinstance(content, DeviceBytes):
+        size = content.nbytes // max(count, 1)
+        segments = [(content.address + index * size, size) for index in range(count)]
+        return _hash_on_device(x.device, segments, chosen)
+    size = len(content) // max(count, 1)
+    return hash_stretches([content[index * size :][:size] for index in range(count)], chosen)
+
+
+@digest.register_fake
+def _(x: Tensor, *, algorithm: str = "blake3", dim: int | None = None) -> Tensor:
+    size = DIGEST_SIZE[check_algorithm(algorithm)]
+    shape = (size,) if dim is None else (_slices(x, dim), size)
+    return x.new_empty(shape, dtype=torch.uint8)
+
+
+@torch.library.custom_op("mmhash::digests", mutates_args=(), tags=TAGS)
+def digests(parts: Sequence[Tensor], *, algorithm: str = "blake3") -> Tensor:
+    """The digest of each part, a row each; all lie on one device."""
+    _check_parts(parts)
+    return _hash(parts, check_algorithm(algorithm))
+
+
+@digests.register_fake
+def _(parts: Sequence[Tensor], *, algorithm: str = "blake3") -> Tensor:
+    _check_parts(parts)
+    shape = (len(parts), DIGEST_SIZE[check_algorithm(algorithm)])
+    return parts[0].new_empty(shape, dtype=torch.uint8)
+
+
+def _slices(x: Tensor, dim: int) -> int:
+    if dim != 0 or x.ndim == 0:
+        raise InputValueError(f"slices are hashed along dim 0, not {dim} of {x.ndim}")
+    return x.shape[0]
+
+
+def _check_parts(parts: Sequence[Tensor]) -> None:
+    if not parts:
+        raise InputValueError("digests() takes one part at least")
+    if any(part.device != parts[0].device for part in parts):
+        raise InputValueError("digests() takes parts that lie on one device")
+
+
+def _hash(parts: Sequence[Tensor], algorithm: Algorithm) -> Tensor:
+    stretches: list[memoryview] = []
+    contents: list[DeviceBytes] = []  # holds what had to be packed until the launch is queued
+    for part in parts:
+        content = view_of(part).data
+        if isinstance(content, DeviceBytes):
+            contents.append(content)
+        else:
+            stretches.append(content)
+    if contents:
+        segments = [(content.address, content.nbytes) for content in contents]
+        return _hash_on_device(parts[0].device, segments, algorithm)
+    return hash_stretches(stretches, algorithm)
+
+
+def _hash_on_device(
+    device: torch.device, segments: Sequence[Segment], algorithm: Algorithm
+) -> Tensor:
+    out = torch.empty(len(segments), _DEVICE_DIGEST_SIZE, dtype=torch.uint8, device=device)
+    if segments:
+        hash_segments(out.get_device(), segments, algorithm, device_out=out.data_ptr())
+    return out[:, : DIGEST_SIZE[algorithm]].contiguous()

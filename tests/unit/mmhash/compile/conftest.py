@@ -1,0 +1,55 @@
+"""What the tests of compiled graphs share: a compiler with no memory of the test before."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch._inductor.config
+
+# Inductor looks for these; a bare machine has neither.
+_CAN_BUILD = shutil.which("g++") or shutil.which("clang++")
+
+# Inductor and torch.export warn of torch's own code.
+_OF_TORCH = ("ignore:.*torch.jit:DeprecationWarning", "ignore:.*LeafSpec:FutureWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            for warning in _OF_TORCH:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+    torch.compiler.reset()
+    # Which takes longer to make than all that these tests compile.
+    with torch._inductor.config.patch(cpp_cache_precompile_headers=False):
+        yield
+    torch.compiler.reset()
+
+
+@pytest.fixture(
+    params=[
+        "eager",
+        pytest.param(
+            "inductor",
+            marks=pytest.mark.skipif(not _CAN_BUILD, reason="Inductor needs a C++ compiler"),
+        ),
+    ]
+)
+def then(request: pytest.FixtureRequest) -> str:
+    """What compiles the graph after the passes."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def pixels() -> torch.Tensor:
+    """A batch of four images, channels first, that holds every value."""
+    return torch.arange(4 * 3 * 8 * 10).remainder(256).to(torch.uint8).view(4, 3, 8, 10)

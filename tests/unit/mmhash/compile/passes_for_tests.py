@@ -1,0 +1,79 @@
+"""A graph, a pass that changes it, and passes that go wrong, each in its own way."""
+
+import operator
+from dataclasses import dataclass
+
+import torch
+from torch.fx import GraphModule
+
+from mmhash.compile import Pass
+
+
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    return x + x
+
+
+def traced() -> GraphModule:
+    """A graph that adds its input to itself."""
+    return torch.fx.symbolic_trace(_twice)
+
+
+def _additions(module: GraphModule) -> list[torch.fx.Node]:
+    return [node for node in module.graph.nodes if node.target in {operator.add, torch.add}]
+
+
+@dataclass(frozen=True)
+class TimesConfig:
+    by: int = 3
+
+
+class TimesInstead(Pass):
+    """`x + y` becomes `x * by`: a change that is seen."""
+
+    name = "times_instead"
+
+    def __init__(self, config: TimesConfig = TimesConfig()) -> None:
+        self.config: TimesConfig = config
+
+    def __call__(self, graph_module: GraphModule) -> int:
+        found = _additions(graph_module)
+        for node in found:
+            node.target = operator.mul
+            node.args = (node.args[0], self.config.by)
+        return len(found)
+
+
+class Raises(Pass):
+    """Changes the graph, and then raises."""
+
+    name = "raises"
+
+    def __call__(self, graph_module: GraphModule) -> int:
+        for node in _additions(graph_module):
+            node.target = operator.sub
+        raise RuntimeError("not today\nand a second line")
+
+
+class Unsound(Pass):
+    """Has a node read what comes after it, which lint() sees."""
+
+    name = "unsound"
+
+    def __call__(self, graph_module: GraphModule) -> int:
+        graph = graph_module.graph
+        (addition,) = _additions(graph_module)
+        with graph.inserting_after(addition):
+            later = graph.call_function(torch.neg, (addition,))
+        addition.args = (later, later)
+        return 1
+
+
+class Uncompilable(Pass):
+    """Leaves a sound graph of an operator that does not exist, which only a compiler sees."""
+
+    name = "uncompilable"
+
+    def __call__(self, graph_module: GraphModule) -> int:
+        (addition,) = _additions(graph_module)
+        addition.target = torch.mm
+        return 1

@@ -1,0 +1,383 @@
+"""The pattern in its spellings is fused, its near misses are not, and nobody sees a difference."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import mmhash
+from mmhash import ops
+from mmhash.compile import Backend, FuseNormalizeDigest, FuseNormalizeDigestConfig, PassManager
+
+MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073])
+STD = torch.tensor([0.26862954, 0.26130258, 0.27577711])
+SCALE = 1 / 255
+NAME = "fuse_normalize_digest"
+
+# A model: pixels, mean and std to a tuple of tensors.
+Model = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
+
+
+def run(model: Model, *args: Tensor, then: str = "eager") -> int:
+    """Compile and compare with eager, to the bit; how many were fused."""
+    backend = Backend(PassManager(), then)
+    # Each gets its own, for a model may write to what it is given.
+    expected = model(*(arg.clone() if arg.is_contiguous() else arg for arg in args))
+    found = torch.compile(model, backend=backend, fullgraph=True)(*args)
+    assert [mmhash.key(one) for one in found] == [mmhash.key(one) for one in expected]
+    return backend.manager.last_report().matches(NAME)
+
+
+def per_channel(pixels: Tensor, last: bool) -> tuple[Tensor, Tensor, Tensor]:
+    if last:
+        return pixels.permute(0, 2, 3, 1).contiguous(), MEAN, STD
+    return pixels, MEAN.view(3, 1, 1), STD.view(3, 1, 1)
+
+
+@pytest.mark.parametrize("scale", [None, SCALE])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_dtypes_layouts_and_rescale(
+    pixels: Tensor, dtype: torch.dtype, last: bool, scale: float | None, then: str
+) -> None:
+    def model(pixels: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
+        x = pixels.to(torch.float32)
+        if scale is not None:
+            x = x * scale
+        features = ((x - mean) / std).to(dtype)
+        return features, ops.digest(features, dim=0)
+
+    assert run(model, *per_channel(pixels, last), then=then) == 1
+
+
+def out_of_place(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
+    return torch.div(torch.sub(torch.mul(SCALE, p.float()), m), s).half()
+
+
+def in_place(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
+    return p.to(dtype=torch.float32).mul_(SCALE).sub_(m).div_(s).bfloat16()
+
+
+def by_a_tensor(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
+    return (p.type(torch.float32) * torch.tensor(SCALE)).subtract(m).true_divide(s)
+
+
+def by_a_tensor_before(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
+    return ((torch.tensor(SCALE, dtype=torch.float32) * p.float()) - m) / s
+
+
+def by_a_whole_number(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
+    return ((p.float() * 2 - m) / s).to(torch.float32)
+
+
+def augmented(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
+    x = p.float()
+    x *= SCALE
+    x -= m
+    x /= s
+    return x.to(torch.float16)
+
+
+def of_pixels_that_were_cast(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
+    return ((p.float() * 0.5).to(torch.uint8).float() - m) / s
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        out_of_place,
+        in_place,
+        by_a_tensor,
+        by_a_tensor_before,
+        by_a_whole_number,
+        augmented,
+        of_pixels_that_were_cast,
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+def test_spellings(pixels: Tensor, features: Callable[..., Tensor], algorithm: str) -> None:
+    def model(pixels: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
+        made = features(pixels, mean, std)
+        return made, ops.digest(made, algorithm=algorithm, dim=0)
+
+    assert run(model, *per_channel(pixels, last=False)) == 1
+
+
+def test_the_features_may_be_read_by_others_and_written_later(pixels: Tensor, then: str) -> None:
+    def model(pixels: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
+        made = (pixels.float() - mean) / std
+        twice = made * 2
+        digests = ops.digest(made, dim=0)
+        made.add_(1)
+        return made, twice, digests, pixels + 1, mean + 1
+
+    assert run(model, *per_channel(pixels, last=False), then=then) == 1
+
+
+def test_two_batches_are_two_matches(pixels: Tensor) -> None:
+    def model(pixels: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
+        one, two = (((half.float() - mean) / std).half() for half in (pixels[:2], pixels[2:]))
+        return ops.digest(one, dim=0), ops.digest(two, dim=0, algorithm="xxh3"), one
+
+    assert run(model, *per_channel(pixels, last=False)) == 2
+
+
+def test_a_module_with_buffers(pixels: Tensor, then: str) -> None:
+    class Normalize(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", MEAN.view(1, 3, 1, 1).clone())
+            self.register_buffer("std", STD.view(1, 3, 1, 1).clone())
+
+        def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
+            made = ((pixels.float() * SCALE - self.mean) / self.std).bfloat16()
+            return made, ops.digest(made, dim=0)
+
+    module = Normalize()
+    backend = Backend(PassManager(), then)
+    compiled = torch.compile(module, backend=backend, fullgraph=True)
+    for _ in range(2):
+        for one, other in zip(compiled(pixels), module(pixels), strict=True):
+            assert torch.equal(one, other)
+        assert backend.manager.last_report().matches(NAME) == 1
+        module.mean.add_(1)  # a buffer is no constant: the compiled graph must see it
+
+
+def test_a_batch_of_any_size(pixels: Tensor, then: str) -> None:
+    def model(pixels: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
+        made = ((pixels.float() - mean) / std).half()
+        return made, ops.digest(made, dim=0)
+
+    backend = Backend(PassManager(), then)
+    compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=True)
+    _, *values = per_channel(pixels, last=False)
+    for given in (pixels, pixels[:2], pixels[:, :, :4].contiguous()):
+        for one, other in zip(compiled(given, *values), model(given, *values), strict=True):
+            assert torch.equal(one, other)
+    assert backend.manager.last_report().matches(NAME) == 1
+
+
+def read_between(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    centred = p.float() - m
+    made = centred / s
+    return made, ops.digest(made, dim=0), centred
+
+
+def mean_used_twice(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() - m - m) / s
+    return made, ops.digest(made, dim=0)
+
+
+def digest_of_another(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() - m) / s
+    return made, ops.digest(p, dim=0), ops.digest(made + 0, dim=0)
+
+
+def digest_of_all(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() - m) / s
+    return made, ops.digest(made)
+
+
+def mean_over_height(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    rows = torch.cat([m.view(-1), m.view(-1), m.view(-1)])[:8, None]
+    made = (p.float() - rows) / s
+    return made, ops.digest(made, dim=0)
+
+
+def std_that_broadcasts(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p[:, :1].contiguous().float() - m) / s
+    return made, ops.digest(made, dim=0)
+
+
+def double(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.to(torch.float64) - m) / s
+    return made, ops.digest(made, dim=0)
+
+
+def double_mean(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = ((p.float() - m.double()) / s).to(torch.float32)
+    return made, ops.digest(made, dim=0)
+
+
+def half_mean(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() - m.half()) / s
+    return made, ops.digest(made, dim=0)
+
+
+def half_throughout(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.half() - m.half()) / s.half()
+    return made, ops.digest(made, dim=0)
+
+
+def to_double_at_last(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = ((p.float() - m) / s).double()
+    return made, ops.digest(made, dim=0)
+
+
+def by_the_inverse(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() - m) * (1 / s)
+    return made, ops.digest(made, dim=0)
+
+
+def scaled_after_the_mean(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() - m) * SCALE / s
+    return made, ops.digest(made, dim=0)
+
+
+def scaled_by_division(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() / 255 - m) / s
+    return made, ops.digest(made, dim=0)
+
+
+def scaled_by_a_channel(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() * s - m) / s
+    return made, ops.digest(made, dim=0)
+
+
+def scaled_by_a_double(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() * torch.tensor(SCALE, dtype=torch.float64) - m) / s
+    return made, ops.digest(made, dim=0)
+
+
+def one_mean_for_all(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() - 0.5) / 0.5
+    return made, ops.digest(made, dim=0)
+
+
+def other_way_round(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (m - p.float()) / s
+    return made, ops.digest(made, dim=0)
+
+
+def with_alpha(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = torch.sub(p.float(), m, alpha=2) / s
+    return made, ops.digest(made, dim=0)
+
+
+def rounded(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = torch.div(p.float() - m, s, rounding_mode="floor")
+    return made, ops.digest(made, dim=0)
+
+
+def another_step_between(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = ((p.float() - m).abs() / s).half()
+    return made, ops.digest(made, dim=0)
+
+
+def strided_pixels(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.permute(0, 1, 3, 2).float() - m) / s
+    return made, ops.digest(made, dim=0)
+
+
+def wider_pixels(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.to(torch.int16).float() - m) / s
+    return made, ops.digest(made, dim=0)
+
+
+def features_written_before_the_digest(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() - m) / s
+    made.add_(1)
+    return made, ops.digest(made, dim=0)
+
+
+def features_written_through_a_view(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    made = (p.float() - m) / s
+    made[0] = 0
+    return made, ops.digest(made, dim=0)
+
+
+def mean_written_between(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    centred = p.float() - m
+    m.add_(1)
+    made = centred / s
+    return made, ops.digest(made, dim=0)
+
+
+def written_by_out(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    centred = p.float() - m
+    torch.add(s, 1, out=s)
+    made = centred / s
+    return made, ops.digest(made, dim=0)
+
+
+NEAR_MISSES = [
+    read_between, mean_used_twice, digest_of_another, digest_of_all, mean_over_height,
+    std_that_broadcasts, double, double_mean, half_mean, half_throughout, to_double_at_last,
+    by_the_inverse, scaled_after_the_mean, scaled_by_division, scaled_by_a_channel,
+    scaled_by_a_double, one_mean_for_all, other_way_round, with_alpha, rounded,
+    another_step_between, strided_pixels, wider_pixels, features_written_before_the_digest,
+    features_written_through_a_view, mean_written_between, written_by_out,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", NEAR_MISSES)
+def test_a_near_miss_is_left_alone(pixels: Tensor, model: Model) -> None:
+    _, mean, std = per_channel(pixels, last=False)
+    assert run(model, pixels, mean.clone(), std.clone()) == 0
+
+
+@pytest.mark.parametrize("model", [read_between, digest_of_another, by_the_inverse])
+def test_a_near_miss_through_inductor(pixels: Tensor, model: Model, then: str) -> None:
+    backend = Backend(PassManager(), then)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    found = compiled(*per_channel(pixels, last=False))
+    hashed = pixels if model is digest_of_another else found[0]
+    assert torch.equal(found[1], ops.digest(hashed, dim=0))
+    assert backend.manager.last_report().matches(NAME) == 0
+
+
+def test_what_is_trained_is_left_alone(pixels: Tensor) -> None:
+    """The fused call has no gradient."""
+    mean = MEAN.view(3, 1, 1).clone().requires_grad_()
+
+    def model(pixels: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+        made = (pixels.float() - mean) / std
+        return made, ops.digest(made, dim=0)
+
+    backend = Backend(PassManager(), "aot_eager")
+    made, _ = torch.compile(model, backend=backend)(pixels, STD.view(3, 1, 1))
+    assert backend.manager.last_report().matches(NAME) == 0
+    made.sum().backward()
+    assert mean.grad is not None
+
+
+def test_the_configuration_says_which_dtypes(pixels: Tensor) -> None:
+    def model(pixels: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
+        made = (pixels.float() - mean) / std
+        low = (pixels.float() - mean) / std
+        return ops.digest(made, dim=0), ops.digest(low.half(), dim=0)
+
+    only_half = FuseNormalizeDigest(FuseNormalizeDigestConfig(out_dtypes=(torch.float16,)))
+    backend = Backend(PassManager([only_half]), "eager")
+    torch.compile(model, backend=backend)(*per_channel(pixels, last=False))
+    assert backend.manager.last_report().matches(NAME) == 1
+
+
+def test_what_torch_export_gives(pixels: Tensor) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, pixels: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
+            made = ((pixels.to(torch.float32) * SCALE - mean) / std).to(torch.bfloat16)
+            return made, ops.digest(made, dim=0)
+
+    args = per_channel(pixels, last=False)
+    module = torch.export.export(Model(), args).module()
+    manager = PassManager([FuseNormalizeDigest()])
+    manager(module)
+    assert manager.last_report().matches(NAME) == 1
+    for one, other in zip(module(*args), Model()(*args), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_bare_graph_needs_example_inputs(pixels: Tensor) -> None:
+    def model(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+        return torch.ops.mmhash.digest.default((pixels.float() - mean).div_(std), dim=0)
+
+    args = per_channel(pixels, last=False)
+    manager = PassManager()
+    traced = torch.fx.symbolic_trace(model)
+    manager(traced)
+    assert manager.last_report().matches(NAME) == 0
+    manager(traced, args)
+    assert manager.last_report().matches(NAME) == 1
+    assert torch.equal(traced(*args), model(*args))

@@ -1,0 +1,121 @@
+import pytest
+import torch
+
+import mmhash
+from mmhash import InputValueError, ops
+from mmhash.digest import ALGORITHMS
+from mmhash.ops import hashing
+
+# 0 to 3 MiB: alone and on several threads, one leaf and many.
+SHAPES = [(5,), (), (0,), (3, 4), (0, 4), (3, 0), (2, 700, 900), (1, 600, 600)]
+
+
+def hexes(rows: torch.Tensor) -> list[str]:
+    return [bytes(row).hex() for row in rows.tolist()]
+
+
+def noise(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_digest_is_the_librarys(shape: tuple[int, ...], algorithm: str) -> None:
+    x = noise(*shape)
+    found = ops.digest(x, algorithm=algorithm)
+    assert found.dtype == torch.uint8
+    assert bytes(found.tolist()) == mmhash.digest(x, algorithm=algorithm).bytes
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("shape", [*SHAPES[2:], (400, 64, 64)])
+def test_a_slice_has_the_digest_that_it_has_alone(shape: tuple[int, ...], algorithm: str) -> None:
+    x = noise(*shape, dtype=torch.bfloat16)
+    found = ops.digest(x, algorithm=algorithm, dim=0)
+    assert found.shape == (shape[0], 32 if algorithm == "blake3" else 16)
+    assert hexes(found) == [mmhash.digest(part, algorithm=algorithm).hex() for part in x]
+
+
+def test_a_strided_tensor_is_hashed_in_c_order() -> None:
+    x = noise(6, 5, 4).permute(2, 0, 1)
+    assert hexes(ops.digest(x, dim=0)) == [mmhash.digest(part).hex() for part in x]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_digests_of_parts_of_any_dtype_and_size(algorithm: str) -> None:
+    parts = [noise(3), noise(0), noise(600, 500), noise(4, 6, dtype=torch.float16).t(), noise()]
+    found = ops.digests(parts, algorithm=algorithm)
+    assert hexes(found) == [mmhash.digest(part, algorithm=algorithm).hex() for part in parts]
+
+
+@pytest.mark.parametrize("dim", [1, -1, 2])
+def test_slices_are_of_dim_0_alone(dim: int) -> None:
+    with pytest.raises(InputValueError, match="dim 0"):
+        ops.digest(noise(3, 4), dim=dim)
+
+
+def test_a_scalar_has_no_slices() -> None:
+    with pytest.raises(InputValueError, match="dim 0"):
+        ops.digest(noise(), dim=0)
+
+
+def test_an_unknown_algorithm_is_refused() -> None:
+    for call in (lambda: ops.digest(noise(3), algorithm="md5"), lambda: ops.digests([noise(3)], algorithm="md5")):  # fmt: skip
+        with pytest.raises(InputValueError, match="blake3, xxh3"):
+            call()
+
+
+def test_parts_of_none_or_of_two_devices_are_refused() -> None:
+    with pytest.raises(InputValueError, match="one part"):
+        ops.digests([])
+    with pytest.raises(InputValueError, match="one device"):
+        torch.ops.mmhash.digests([noise(3), torch.empty(3, device="meta")])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("dim", [None, 0])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_opcheck_digest(algorithm: str, dim: int | None, requires_grad: bool) -> None:
+    x = noise(3, 4).requires_grad_(requires_grad)
+    torch.library.opcheck(hashing.digest, (x,), {"algorithm": algorithm, "dim": dim})
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_opcheck_digests(algorithm: str) -> None:
+    parts = [noise(3), noise(2, 2, dtype=torch.float16)]
+    torch.library.opcheck(hashing.digests, (parts,), {"algorithm": algorithm})
+
+
+def hashed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * 2
+    return ops.digest(y), ops.digest(y, algorithm="xxh3", dim=0), ops.digests([y[0], y[1]])
+
+
+def test_torch_compile_traces_without_a_break() -> None:
+    x = noise(4, 5)
+    compiled = torch.compile(hashed, fullgraph=True, backend="aot_eager", dynamic=True)
+    for given in (x, noise(7, 3)):
+        for found, eager in zip(compiled(given), hashed(given), strict=True):
+            assert torch.equal(found, eager)
+
+
+def test_torch_export_keeps_the_operators() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return hashed(x)
+
+    x = noise(4, 5)
+    exported = torch.export.export(Model(), (x,))
+    targets = [str(node.target) for node in exported.graph.nodes]
+    assert targets.count("mmhash.digest.default") == 2
+    assert targets.count("mmhash.digests.default") == 1
+    for found, eager in zip(exported.module()(x), hashed(x), strict=True):
+        assert torch.equal(found, eager)
+
+
+def test_importing_mmhash_does_not_import_torch() -> None:
+    import subprocess
+    import sys
+
+    program = "import sys, mmhash; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

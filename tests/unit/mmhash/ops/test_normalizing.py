@@ -1,0 +1,211 @@
+"""Features and digests are those of the plain steps, to the bit."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mmhash
+from mmhash import InputTypeError, InputValueError, ops
+from mmhash.digest import ALGORITHMS
+from mmhash.ops import features, normalizing
+
+MEAN = [0.48145466, 0.4578275, 0.40821073]
+STD = [0.26862954, 0.26130258, 0.27577711]
+PIXELS = torch.randint(
+    0, 256, (4, 3, 8, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+)
+
+
+def plain(
+    pixels: torch.Tensor,
+    scale: float | None,
+    mean: torch.Tensor,
+    std: torch.Tensor,
+    dtype: torch.dtype,
+    dim: int,
+) -> torch.Tensor:
+    shape = [1] * pixels.ndim
+    shape[dim] = -1
+    x = pixels.to(torch.float32)
+    if scale is not None:
+        x = x * scale
+    return ((x - mean.view(shape)) / std.view(shape)).to(dtype)
+
+
+def check(
+    pixels: torch.Tensor,
+    scale: float | None,
+    mean: torch.Tensor,
+    std: torch.Tensor,
+    dtype: torch.dtype,
+    dim: int,
+    algorithm: str,
+) -> None:
+    features, digests = ops.normalize_digest(pixels, scale, mean, std, dtype, algorithm, dim)
+    expected = plain(pixels, scale, mean, std, dtype, dim).contiguous()
+    assert features.dtype == dtype
+    assert features.is_contiguous()
+    # As bytes: NaN is not equal to itself, and -0 is to 0.
+    assert mmhash.digest(features) == mmhash.digest(expected)
+    assert [bytes(row) for row in digests.tolist()] == [
+        mmhash.digest(image, algorithm=algorithm).bytes for image in expected
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("dtype", normalizing.OUT_DTYPES)
+@pytest.mark.parametrize("scale", [None, 1 / 255])
+@pytest.mark.parametrize("dim", [1, -1, 3])
+def test_equal_to_the_plain_steps(
+    dim: int, scale: float | None, dtype: torch.dtype, algorithm: str
+) -> None:
+    pixels = PIXELS if dim == 1 else PIXELS.permute(0, 2, 3, 1).contiguous()
+    check(pixels, scale, torch.tensor(MEAN), torch.tensor(STD), dtype, dim, algorithm)
+
+
+@pytest.mark.parametrize("dim", [1, -1])
+@pytest.mark.parametrize("dtype", normalizing.OUT_DTYPES)
+@pytest.mark.parametrize("block", [1, 7, 64, 100, 240, 1000])
+def test_wherever_the_blocks_end(
+    block: int, dtype: torch.dtype, dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a row, at a row's end, at an image's, and with several images in a block."""
+    monkeypatch.setattr(features, "BLOCK", block)
+    pixels = PIXELS if dim == 1 else PIXELS.permute(0, 2, 3, 1).contiguous()
+    for algorithm in ALGORITHMS:
+        check(pixels, 0.1, torch.tensor(MEAN), torch.tensor(STD), dtype, dim, algorithm)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 3, 1200, 1100), (9, 3, 250, 300), (300, 3, 70, 70), (1, 3, 3001, 401)]
+)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_large_batches_and_large_images(shape: tuple[int, ...], algorithm: str) -> None:
+    pixels = torch.randint(0, 256, shape, dtype=torch.uint8)
+    for given_, dim in ((pixels, 1), (pixels.permute(0, 2, 3, 1).contiguous(), -1)):
+        check(
+            given_, 1 / 255, torch.tensor(MEAN), torch.tensor(STD), torch.bfloat16, dim, algorithm
+        )
+
+
+def test_in_inference_mode_too() -> None:
+    """It is a mode of the caller's thread, not of those that make the features."""
+    pixels = torch.randint(0, 256, (9, 3, 250, 300), dtype=torch.uint8)
+    with torch.inference_mode():
+        check(pixels, None, torch.tensor(MEAN), torch.tensor(STD), torch.float16, 1, "blake3")
+
+
+def test_what_takes_huge_pages_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(normalizing, "_HUGE_FROM", 1)
+    for dtype in normalizing.OUT_DTYPES:
+        check(PIXELS, 0.1, torch.tensor(MEAN), torch.tensor(STD), dtype, 1, "blake3")
+    features, _ = ops.normalize_digest(PIXELS, 0.1, MEAN, STD, torch.float32)
+    features.add_(1)  # it is memory like any other
+
+
+@pytest.mark.parametrize(
+    "shape", [(0, 3, 4, 4), (2, 3, 0, 4), (2, 0, 4, 4), (5, 3), (2, 3, 4), (2, 3, 2, 4, 4)]
+)
+@pytest.mark.parametrize("last", [False, True])
+def test_empty_and_unusual_shapes(shape: tuple[int, ...], last: bool) -> None:
+    pixels = torch.zeros(shape, dtype=torch.uint8)
+    if last:
+        pixels = pixels.movedim(1, -1)
+    channels = shape[1]
+    check(
+        pixels,
+        None,
+        torch.ones(channels),
+        torch.ones(channels),
+        torch.float16,
+        -1 if last else 1,
+        "blake3",
+    )
+
+
+@given(
+    st.lists(st.floats(width=32), min_size=2, max_size=2),
+    st.lists(st.floats(width=32), min_size=2, max_size=2),
+    st.none() | st.floats(),
+    st.sampled_from(normalizing.OUT_DTYPES),
+)
+def test_any_mean_std_and_scale(
+    mean: list[float], std: list[float], scale: float | None, dtype: torch.dtype
+) -> None:
+    pixels = torch.arange(256, dtype=torch.uint8).repeat(2).view(1, 2, 256)
+    check(pixels, scale, torch.tensor(mean), torch.tensor(std), dtype, 1, "blake3")
+
+
+def test_lists_and_shaped_tensors_are_taken_alike() -> None:
+    by_list = ops.normalize_digest(PIXELS, None, MEAN, STD, torch.float16)
+    shaped = [torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD)]
+    for one, other in zip(
+        by_list, ops.normalize_digest(PIXELS, None, *shaped, torch.float16), strict=True
+    ):
+        assert torch.equal(one, other)
+
+
+def test_a_strided_batch_is_read_in_its_own_order() -> None:
+    pixels = PIXELS.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    check(pixels, None, torch.tensor(MEAN), torch.tensor(STD), torch.float16, 1, "blake3")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"pixels": PIXELS.float()}, InputTypeError, "uint8"),
+        ({"mean": torch.zeros(3, dtype=torch.float64)}, InputTypeError, "float32"),
+        ({"std": torch.zeros(2)}, InputValueError, "3 channels"),
+        ({"out_dtype": torch.float64}, InputTypeError, "bfloat16"),
+        ({"channel_dim": 2}, InputValueError, "dim 1 or in the last"),
+        ({"channel_dim": 0}, InputValueError, "dim 1 or in the last"),
+        ({"pixels": PIXELS[0, 0, 0]}, InputValueError, "dim 1 or in the last"),
+        ({"mean": torch.zeros(3, device="meta")}, InputValueError, "one device"),
+        ({"algorithm": "md5"}, InputValueError, "blake3, xxh3"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_normalised_is_refused(
+    change: dict[str, object], error: type[Exception], text: str
+) -> None:
+    call: dict[str, object] = {
+        "pixels": PIXELS,
+        "scale": None,
+        "mean": torch.zeros(3),
+        "std": torch.ones(3),
+        "out_dtype": torch.float16,
+    }
+    with pytest.raises(error, match=text):
+        torch.ops.mmhash.normalize_digest(**(call | change))
+
+
+@pytest.mark.parametrize("dtype", normalizing.OUT_DTYPES)
+@pytest.mark.parametrize("dim", [1, -1])
+def test_opcheck(dim: int, dtype: torch.dtype) -> None:
+    pixels = PIXELS if dim == 1 else PIXELS.permute(0, 2, 3, 1)
+    call = (pixels, 0.1, torch.tensor(MEAN), torch.tensor(STD), dtype, "xxh3", dim)
+    torch.library.opcheck(normalizing.normalize_digest, call)
+
+
+def normalized(pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return ops.normalize_digest(pixels, 1 / 255, MEAN, STD, torch.bfloat16)
+
+
+def test_torch_compile_traces_without_a_break() -> None:
+    compiled = torch.compile(normalized, fullgraph=True, backend="aot_eager", dynamic=True)
+    for pixels in (PIXELS, PIXELS[:3, :, 1:]):
+        for found, eager in zip(compiled(pixels), normalized(pixels), strict=True):
+            assert torch.equal(found, eager)
+
+
+def test_torch_export_keeps_the_operator() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return normalized(pixels)
+
+    exported = torch.export.export(Model(), (PIXELS,))
+    assert [str(node.target) for node in exported.graph.nodes].count(
+        "mmhash.normalize_digest.default"
+    ) == 1
+    for found, eager in zip(exported.module()(PIXELS), normalized(PIXELS), strict=True):
+        assert torch.equal(found, eager)
