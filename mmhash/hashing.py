@@ -237,7 +237,7 @@ def _launch(
     """Hash tensors where they lie, and frame their digests there too."""
     blanks: dict[tuple[str, tuple[int, ...]], tuple[bytes, int]] = {}
     frames, segments = [], []
-    for _, (_, dtype, shape, *_), data in tensors:
+    for _, (_, dtype, shape, _, _, _), data in tensors:
         made = blanks.get((dtype, shape))
         if made is None:
             made = blanks[dtype, shape] = blank("tensor", dtype, shape, options.algorithm)
