@@ -4,12 +4,13 @@ HOST ?= 127.0.0.1
 PORT ?= 8780
 BIN := .venv/bin
 INSTALLED := .venv/installed
+EXTRAS ?= service
 
 # The constraints hold for what builds the package too.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: serve test check format bench vectors clean
+.PHONY: serve test check format bench fuzz vectors image clean
 .DEFAULT_GOAL := test
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -36,8 +37,18 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m bench
 
+# So many seconds a target, on all cores; what it finds lies in build/fuzz/.
+FUZZ_SECONDS ?= 120
+
+fuzz: $(INSTALLED)
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
+
 vectors: $(INSTALLED)
 	$(BIN)/python tests/vectors/make.py
+
+# As root on Debian, with its packages buildah, debootstrap and iproute2.
+image: $(INSTALLED)
+	deploy/image.sh $(BIN)/python $(EXTRAS)
 
 clean:
 	rm -rf .venv build dist *.egg-info

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import Protocol, Self
 
 from blake3 import blake3
@@ -21,6 +22,9 @@ from mmhash.view import bytes_of
 # 0.87 and 0.84 with 128 KiB, 0.91 and 0.92 with 256 KiB.
 XXH3_LEAF = 256 * 1024
 XXH3_ROOT_SEED = int.from_bytes(b"mmh-root", "big")
+
+# The time of this process's control group, as a container sees it: a quota and a period, or max.
+_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 # Below this a second thread costs more than it gives.
 PARALLEL_FROM = 1 << 20
@@ -39,11 +43,24 @@ class _State(Protocol):
 
 @cache
 def cpu_count() -> int:
-    """How many cores this process may use."""
+    """How many cores this process may use: those it may run on, within its container's share."""
     try:
-        return len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
         return os.cpu_count() or 1
+    return min(cores, _share(_CPU_MAX) or cores)
+
+
+def _share(cpu_max: Path) -> int | None:
+    """How many cores' time a control group has, if it has a limit; a part of one counts as one.
+
+    A thread a core of a large node would outrun the limit of a small container, and be halted.
+    """
+    try:
+        quota, period = cpu_max.read_text(encoding="ascii").split()
+        return -(-int(quota) // int(period))
+    except (OSError, ValueError):  # no control groups, or "max"
+        return None
 
 
 @cache

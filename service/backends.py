@@ -1,14 +1,20 @@
 """What can hash here, and whether it hashes right."""
 
-from typing import Any
+import ctypes
+from collections.abc import Iterator
+from functools import cache
 
 import mmhash
-from mmhash.cuda import why_unavailable
+from mmhash.cuda import hash_segments, why_unavailable
+from mmhash.cuda.driver import driver
+from mmhash.cuda.launch import card_of
+from mmhash.digest import Algorithm
+from mmhash.errors import DeviceError
 from mmhash_service.settings import Settings
 
 # Three chunks and a bit, of the bytes that BLAKE3's own vectors are made of.
 _CONTENT = bytes(i % 251 for i in range(3 * 1024 + 1))
-_ANSWERS = {
+_ANSWERS: dict[Algorithm, str] = {
     "blake3": "7124b49501012f81cc7f11ca069ec9226cecb8a2c850cfe644e327d22d3e1cd3",
     "xxh3": "596dd5c3d14286bcc2b44e0659c8d2e1",
 }
@@ -21,23 +27,35 @@ def devices(settings: Settings) -> list[str]:
 
 def all_answer_right(settings: Settings) -> bool:
     """Whether each backend gives the digest that is known."""
-    contents: list[Any] = [_CONTENT, *(_on_gpu(index) for index in _gpus(settings))]
     return all(
-        mmhash.digest(content, algorithm=algorithm).hex() == answer
-        for content in contents
+        digest == answer
         for algorithm, answer in _ANSWERS.items()
+        for digest in _digests(settings, algorithm)
     )
+
+
+def _digests(settings: Settings, algorithm: Algorithm) -> Iterator[str]:
+    yield mmhash.digest(_CONTENT, algorithm=algorithm).hex()
+    for index in _gpus(settings):
+        segment = (_where_a_gpu_sees_it(index), len(_CONTENT))
+        yield hash_segments(index, [segment], algorithm).wait()[0].hex()
 
 
 def _gpus(settings: Settings) -> list[int]:
     if not settings.cuda_ipc:
         return []
-    import torch  # noqa: PLC0415  (need not be installed where no GPU is used)
+    try:
+        count = driver().count()
+    except DeviceError:
+        return []
+    return [index for index in range(count) if why_unavailable(index) is None]
 
-    return [index for index in range(torch.cuda.device_count()) if why_unavailable(index) is None]
 
-
-def _on_gpu(index: int) -> Any:
-    import torch  # noqa: PLC0415  (as above)
-
-    return torch.tensor(list(_CONTENT), dtype=torch.uint8, device=f"cuda:{index}")
+@cache
+def _where_a_gpu_sees_it(index: int) -> int:
+    """The content's address for a GPU, in pinned memory: no torch is needed to get it there."""
+    card = card_of(index)
+    with card.context():
+        here, there = card.driver.allocate_pinned(len(_CONTENT))
+    ctypes.memmove(here, _CONTENT, len(_CONTENT))
+    return there

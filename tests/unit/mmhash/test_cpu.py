@@ -1,5 +1,6 @@
 import os
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,3 +86,21 @@ def test_a_forked_child_hashes_on_several_threads(algorithm: str) -> None:
         finally:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("max 100000", None),
+        ("150000 100000", 2),
+        ("50000 100000", 1),
+        ("400000 100000", 4),
+        ("", None),
+    ],
+)
+def test_a_container_s_share_of_the_cores(tmp_path: Path, text: str, share: int | None) -> None:
+    cpu_max = tmp_path / "cpu.max"
+    cpu_max.write_text(text)
+    assert cpu._share(cpu_max) == share
+    assert cpu._share(tmp_path / "none") is None
+    assert 1 <= cpu.cpu_count() <= len(os.sched_getaffinity(0))
