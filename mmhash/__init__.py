@@ -22,6 +22,7 @@ from mmhash.split import split
 if TYPE_CHECKING:
     from mmhash import compile as compile  # noqa: A004  (the design's name)
     from mmhash import engines as engines
+    from mmhash import ray as ray
     from mmhash import transport as transport
     from mmhash.client import AsyncClient as AsyncClient
     from mmhash.client import Client as Client
@@ -60,6 +61,7 @@ _LATER = {
     "LazyKey": "mmhash.executor",
     "compile": "mmhash.compile",
     "engines": "mmhash.engines",
+    "ray": "mmhash.ray",
     "sign_tag": "mmhash.tags",
     "transport": "mmhash.transport",
     "verify_tag": "mmhash.tags",

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from mmhash import __version__
+from mmhash.cli.bulk import key_bulk
 from mmhash.cli.check import check_files
 from mmhash.cli.env import print_env
 from mmhash.cli.explain import explain_image
@@ -18,6 +19,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.command("sum")(sum_files)
 app.command("check")(check_files)
 app.command("key")(key_files)
+app.command("bulk")(key_bulk)
 app.command("explain")(explain_image)
 app.command("serve")(serve)
 app.command("health")(check_health)

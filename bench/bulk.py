@@ -1,0 +1,141 @@
+"""Does `mmhash bulk` keep up with what it waits for: the disk, or the blake3 package?
+
+Whole commands, from start to end. Beside ours stand scripts of a few lines, in as many processes,
+that list the same folder and read its files, or hash them with the package as b3sum would.
+"""
+
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench.measure import Row, report
+from mmhash.cpu import cpu_count
+
+SMALL, SMALL_SIZE = 100_000, 16 << 10
+LARGE, LARGE_SIZE = 8, 256 << 20
+ROUNDS, KILLS = 5, 10
+
+SCRIPT = """
+import os, sys
+from blake3 import blake3
+folder, share, processes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+files = sorted(os.path.join(at, name) for at, _, names in os.walk(folder) for name in names)
+for path in files[share::processes]:
+    {}
+"""
+READ = SCRIPT.format("""
+    file = os.open(path, os.O_RDONLY)
+    while os.read(file, 128 << 10): pass
+    os.close(file)""")
+HASH = SCRIPT.format("blake3(max_threads=blake3.AUTO).update_mmap(path).digest()")
+
+
+def rows(scratch: Path) -> list[Row]:
+    """Small files and large ones, from the page cache and the disk, and a run that is killed."""
+    small, large = scratch / "small", scratch / "large"
+    for number in range(SMALL):
+        folder = small / f"{number // 1000:02}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.bin").write_bytes(os.urandom(SMALL_SIZE))
+    large.mkdir()
+    for number in range(LARGE):
+        (large / f"{number}.bin").write_bytes(os.urandom(LARGE_SIZE))
+    os.sync()
+    return [
+        *compared(f"{SMALL} files of {SMALL_SIZE >> 10} KiB", small, SMALL * SMALL_SIZE, scratch),
+        *compared(f"{LARGE} files of {LARGE_SIZE >> 20} MiB", large, LARGE * LARGE_SIZE, scratch),
+        killed(small, scratch),
+    ]
+
+
+def compared(what: str, folder: Path, nbytes: int, scratch: Path) -> list[Row]:
+    """A row a peer, with the page cache and without."""
+    found = []
+    for cold in (False, True):
+        calls = {
+            "bulk": lambda: together([bulk(folder, scratch / "keys.parquet")]),
+            "read": lambda: together(script(READ, folder)),
+            "blake3 AUTO, mapped": lambda: together(script(HASH, folder)),
+        }
+        rates = {
+            name: nbytes / 2**20 / taken for name, taken in turns(calls, folder, cold=cold).items()
+        }
+        ours = rates.pop("bulk")
+        slower = min(rates, key=rates.__getitem__)
+        where = "disk" if cold else "page cache"
+        found += [
+            Row(f"{what}, {where}", ours, "MiB/s", name, rate, ours / rate,
+                ">= 0.8" if name == slower else "")
+            for name, rate in rates.items()
+        ]  # fmt: skip
+    return found
+
+
+def turns(calls: dict[str, Callable[[], float]], folder: Path, *, cold: bool) -> dict[str, float]:
+    """The median seconds of each call, which take turns."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(ROUNDS + 1):
+        for name in random.sample(list(calls), len(calls)):
+            if cold:
+                evict(folder)
+            seconds = calls[name]()
+            if turn:  # the first warms
+                taken[name].append(seconds)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def evict(folder: Path) -> None:
+    """Let the page cache forget the files."""
+    for path in folder.rglob("*.bin"):
+        file = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
+
+
+def bulk(folder: Path, out: Path) -> list[str]:
+    """Our command; of an earlier turn nothing is left."""
+    out.unlink(missing_ok=True)
+    return [sys.executable, "-m", "mmhash", "bulk", str(folder), "--out", str(out), "--quiet"]
+
+
+def script(program: str, folder: Path) -> list[list[str]]:
+    """A peer's commands, one a process."""
+    count = cpu_count()
+    shares = range(count)
+    return [[sys.executable, "-c", program, str(folder), str(at), str(count)] for at in shares]
+
+
+def together(commands: Sequence[Sequence[str]]) -> float:
+    """How many seconds the commands take, all at once."""
+    start = time.perf_counter()
+    running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
+    if any(process.wait() for process in running):
+        raise RuntimeError(f"failed: {commands[0]}")
+    return time.perf_counter() - start
+
+
+def killed(folder: Path, scratch: Path) -> Row:
+    """The small files once more: killed at random, gone on with, and equal in the end."""
+    whole, out = scratch / "whole.parquet", scratch / "keys.parquet"
+    alone = together([bulk(folder, whole)])
+    command = bulk(folder, out)
+    for _ in range(KILLS):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        time.sleep(random.uniform(0, alone / 3))
+        process.kill()
+        process.wait()
+    together([command])
+    if out.read_bytes() != whole.read_bytes():
+        raise RuntimeError("the killed run has other keys")
+    return Row("equal after kills at random", KILLS, "", asked="10")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as name:
+        report("bulk", rows(Path(name)))

@@ -1,0 +1,72 @@
+"""Processes that hash shards: all of them are answered for, or the run says what died."""
+
+import multiprocessing
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import mmhash
+from mmhash.bulk.pool import hash_shards
+from mmhash.bulk.work import SLICE, Options, Row, Shard, hash_files
+
+
+def told(options: Options, threads: int, number: int) -> list[Row]:
+    """A shard that says how it was asked."""
+    return [(number, options.algorithm, threads, os.getpid())]
+
+
+def die(options: Options, threads: int) -> list[Row]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def shards_of(sizes: list[int]) -> dict[int, Shard]:
+    return {
+        10 + at: Shard(range(1), size, partial(told, number=10 + at))
+        for at, size in enumerate(sizes)
+    }
+
+
+def test_every_shard_is_answered_once() -> None:
+    found = dict(hash_shards(shards_of([1] * 9), Options("xxh3"), 2))
+    assert sorted(found) == list(range(10, 19))
+    assert all(rows[0][:2] == (number, "xxh3") for number, rows in found.items())
+    assert os.getpid() not in {rows[0][3] for rows in found.values()}
+
+
+def test_nothing_to_do_starts_nothing() -> None:
+    assert list(hash_shards({}, Options(), 2)) == []
+
+
+def test_large_ones_come_first_and_the_last_have_more_threads() -> None:
+    answers = list(hash_shards(shards_of([1, SLICE + 1, 2, SLICE + 2]), Options(), 1))
+    assert [number for number, _ in answers] == [13, 11, 10, 12]
+    ((_, [row]),) = hash_shards(shards_of([SLICE]), Options(), 3)
+    assert row[2] == 3
+    first, second = (rows[0][2] for _, rows in hash_shards(shards_of([1, 1]), Options(), 4))
+    assert {first, second} <= {2, 4}
+
+
+def test_a_worker_that_dies_is_an_error_and_no_worker_is_left(tmp_path: Path) -> None:
+    shards = shards_of([1] * 4) | {3: Shard(range(1), 1, die)}
+    with pytest.raises(mmhash.MMHashError, match=r"a worker died \(exit status -9\)"):
+        list(hash_shards(shards, Options(), 2))
+    assert multiprocessing.active_children() == []
+
+
+def test_a_run_that_is_left_ends_its_workers_in_the_middle_of_a_file(tmp_path: Path) -> None:
+    endless = tmp_path / "endless"
+    with endless.open("wb") as file:
+        file.truncate(1 << 40)
+    shards = shards_of([1]) | {3: Shard(["endless"], 1, partial(hash_files, [str(endless)]))}
+    run = hash_shards(shards, Options(), 2)
+    assert next(run)[0] == 10
+    assert len(multiprocessing.active_children()) == 2
+    start = time.monotonic()
+    run.close()  # type: ignore[attr-defined]
+    assert multiprocessing.active_children() == []
+    assert time.monotonic() - start < 60  # a TiB takes longer

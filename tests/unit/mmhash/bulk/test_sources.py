@@ -1,0 +1,155 @@
+"""What a name stands for, cut into shards; another source has another identity."""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mmhash
+from mmhash.bulk import sources
+from mmhash.bulk.sources import Source, read_source
+from mmhash.bulk.work import Options, Row
+
+
+def names(source: Source) -> list[str | int]:
+    return [name for shard in source.shards for name in shard.names]
+
+
+def rows(source: Source) -> list[Row]:
+    return [row for shard in source.shards for row in shard.hash(Options(), 1)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "folder"
+    for name in ("b", "a/z", "a/y", "c"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    (folder / "link").symlink_to("b")
+    (folder / "loop").symlink_to(".")
+    os.mkfifo(folder / "fifo")
+    return folder
+
+
+def test_a_folder_is_its_regular_files_sorted(folder: Path) -> None:
+    source = read_source(str(folder), None)
+    assert (source.names, names(source)) == (
+        "path",
+        [f"{folder}/{name}" for name in ("a/y", "a/z", "b", "c")],
+    )
+    assert [row[3] for row in rows(source)] == [
+        mmhash.key(name).hex() for name in (b"a/y", b"a/z", b"b", b"c")
+    ]
+
+
+def test_a_folder_that_cannot_be_read_stands_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if path.endswith("/a"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)  # root may read all
+    source = read_source(str(folder), None)
+    assert names(source) == [f"{folder}/{name}" for name in ("a", "b", "c")]
+    assert [row[-1] is None for row in rows(source)] == [False, True, True]
+
+
+def test_a_list_is_its_lines_in_order(folder: Path) -> None:
+    lines = [f"{folder}/c", f"{folder}/missing", f"{folder}/b", f"{folder}/c"]
+    listed = folder.parent / "list"
+    listed.write_text("\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:]))
+    assert names(read_source(str(listed), None)) == lines
+
+
+def test_shards_are_bounded_by_items_and_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "SHARD_ITEMS", 3)
+    monkeypatch.setattr(sources, "SHARD_BYTES", 100)
+    for number, size in enumerate([1, 1, 1, 1, 500, 60, 40, 1, 0, 0, 100]):
+        (tmp_path / f"{number:02}").write_bytes(bytes(size))
+    source = read_source(str(tmp_path), None)
+    assert [(len(shard.names), shard.nbytes) for shard in source.shards] == [
+        (3, 3), (1, 1), (1, 500), (2, 100), (3, 1), (1, 100),
+    ]  # fmt: skip
+
+
+def test_parquet_of_bytes_is_a_shard_a_row_group(tmp_path: Path) -> None:
+    file = str(tmp_path / "file")
+    values = [b"%d" % n for n in range(100)]
+    values[7] = None  # type: ignore[call-overload]
+    table = pa.table({"id": range(100), "data": pa.array(values, pa.large_binary())})
+    pq.write_table(table, file, row_group_size=70)
+    source = read_source(file, "data")
+    assert (source.names, names(source)) == ("row", list(range(100)))
+    assert len(source.shards) == 2
+    found = rows(source)
+    assert found[7][-1] == "InputValueError: the value is null"
+    assert [row[3] for row in found if row[3]] == [mmhash.key(v).hex() for v in values if v]
+
+
+def test_parquet_of_paths_is_as_a_list(folder: Path) -> None:
+    paths = [f"{folder}/c", f"{folder}/b", None]
+    file = str(folder.parent / "paths.parquet")
+    pq.write_table(pa.table({"file": pa.array(paths, pa.string())}), file)
+    source = read_source(file, "file")
+    assert (source.names, names(source)) == ("path", [*paths[:2], ""])
+    assert [row[-1] is None for row in rows(source)] == [True, True, False]
+
+
+def test_a_damaged_row_group_says_so_in_its_rows(tmp_path: Path) -> None:
+    file = tmp_path / "file.parquet"
+    values = [os.urandom(4096) for _ in range(400)]
+    pq.write_table(pa.table({"data": values}), file, row_group_size=200, use_dictionary=False)
+    source = read_source(str(file), "data")
+    content = bytearray(file.read_bytes())
+    content[1_000_000:1_300_000] = bytes(300_000)  # within the second
+    file.write_bytes(content)
+    found = rows(source)
+    assert len(found) == 400
+    assert all(row[-1] is None for row in found[:200])
+    assert found[-1][-1] is not None
+    assert found[-1][-1].startswith("OSError: ")
+
+
+def test_what_is_no_source_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    pq.write_table(pa.table({"id": [1], "data": [b""], "name": [""]}), file)
+    for column in (None, "id", "nothing"):
+        with pytest.raises(mmhash.InputError, match="by --column: data, name"):
+            read_source(str(file), column)
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(mmhash.InputError, match="not a Parquet file"):
+        read_source(str(file), "data")
+    file.write_bytes(b"x" * 5000)
+    with pytest.raises(mmhash.InputError, match="line 1 is over 4096 bytes"):
+        read_source(str(file), None)
+    file.write_bytes(b"path\n")
+    with pytest.raises(mmhash.InputError, match="no Parquet file"):
+        read_source(str(file), "data")
+
+
+def test_what_changes_has_another_identity(folder: Path) -> None:
+    file = folder / "b"
+
+    def identity() -> str:
+        return read_source(str(folder), None).identity
+
+    seen = {identity()}
+    assert identity() in seen
+    file.write_bytes(b"longer")
+    seen.add(identity())
+    os.utime(file, ns=(0, 0))
+    seen.add(identity())
+    file.rename(folder / "bb")
+    seen.add(identity())
+    (folder / "bb").unlink()
+    seen.add(identity())
+    assert len(seen) == 5

@@ -1,0 +1,67 @@
+"""Keys of a Ray dataset on a cluster of two workers are those of a local run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import mmhash.ray
+from mmhash.cli.app import app
+
+ray = pytest.importorskip("ray")
+
+ITEMS = [b"%d" % number * number for number in range(40)]
+
+# Its own settings are deprecated, and it reads them all.
+pytestmark = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("HOME", str(tmp_path))  # where Ray keeps its cluster's token
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(
+        num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False,
+        configure_logging=False,
+    )  # fmt: skip
+    yield
+    ray.shutdown()
+
+
+def bulk(tmp_path: Path, source: Path, *options: str) -> list[dict[str, object]]:
+    out = tmp_path / "keys.parquet"
+    done = CliRunner().invoke(app, ["bulk", str(source), "--out", str(out), *options])
+    assert done.exit_code in {0, 1}, done.output
+    rows: list[dict[str, object]] = pq.read_table(out).to_pylist()
+    out.unlink()
+    return rows
+
+
+def test_keys_are_those_of_the_local_run(tmp_path: Path, cluster: None) -> None:
+    contents = tmp_path / "contents.parquet"
+    values = [*ITEMS, None]
+    table = pa.table({"name": [f"n{i}" for i in range(41)], "data": pa.array(values, pa.binary())})
+    pq.write_table(table, contents)
+    expected = bulk(tmp_path, contents, "--column", "data", "--engine", "sglang")
+    dataset = ray.data.from_arrow([table.slice(0, 15), table.slice(15)])
+    found = mmhash.ray.keys(dataset, "data", engines=("sglang",)).take_all()
+    assert sorted(found, key=lambda row: int(row["name"][1:])) == [
+        {"name": f"n{row.pop('row')}", **row} for row in expected
+    ]
+
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number, item in enumerate(ITEMS):
+        (folder / f"{number:02}").write_bytes(item)
+    paths = [str(path) for path in sorted(folder.iterdir())] + [str(folder / "missing")]
+    (tmp_path / "list").write_text("\n".join(paths))
+    expected = bulk(tmp_path, tmp_path / "list", "--algorithm", "xxh3")
+    dataset = ray.data.from_items([{"path": path} for path in paths], override_num_blocks=2)
+    found = mmhash.ray.keys(dataset, "path", algorithm="xxh3").take_all()
+    assert sorted(found, key=lambda row: paths.index(row["path"])) == expected
+    assert [row["error"] for row in found if row["error"]] == [
+        "FileNotFoundError: No such file or directory"
+    ]
