@@ -30,7 +30,7 @@ class MultipartReader:
         self._parts: list[Reader] = []
         self._headers: dict[bytes, bytes] = {}
         self._field = self._value = b""
-        self._ended = False
+        self._begun = self._ended = False
         self._parser = MultipartParser(
             _boundary(content_type),
             {
@@ -46,8 +46,14 @@ class MultipartReader:
 
     def take(self, piece: bytes | memoryview, /) -> None:
         """Take the next piece, which may hold many parts or a part of one."""
+        content = bytes(piece)
+        if not self._begun:
+            # The parser skips line breaks and, if it all comes in one piece, whatever follows them
+            # up to a boundary. How a body is cut must not matter: a boundary is the first it gets.
+            content = content.lstrip(b"\r\n")
+            self._begun = bool(content)
         try:
-            self._parser.write(bytes(piece))
+            self._parser.write(content)
         except FormParserError as error:
             raise Problem("damaged-multipart") from error
 

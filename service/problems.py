@@ -107,7 +107,7 @@ PROBLEMS = {
     "invalid-query": Text(
         422,
         "Invalid query",
-        "The query has a name that is not known, or a value that is not allowed.",
+        "The query has a name that is not known or stands twice, or a value that is not allowed.",
     ),
     "incomplete-tensor": Text(
         422, "Incomplete tensor", "A tensor needs both dtype and shape: one of them is missing."

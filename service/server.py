@@ -7,6 +7,7 @@ import signal
 import socket
 import tempfile
 import time
+from functools import partial
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
@@ -17,6 +18,7 @@ from mmhash_service import logs
 from mmhash_service.app import create_app
 from mmhash_service.limits import Limits
 from mmhash_service.metrics import MULTIPROC_VARIABLE
+from mmhash_service.protocol import BoundedProtocol
 from mmhash_service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -95,10 +97,11 @@ class Server(uvicorn.Server):
 def _answer(settings: Settings, listener: socket.socket) -> None:
     """What one process does."""
     app = create_app(settings)
+    protocol = partial(BoundedProtocol, stall_timeout_s=settings.stall_timeout_s)
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=protocol,  # type: ignore[arg-type]  # (it is only called)
         ws="none",
         log_config=None,
         access_log=False,

@@ -106,7 +106,9 @@ class Settings(BaseSettings):
     stall_timeout_s: float = Field(
         default=10.0,
         gt=0,
-        description="A body of which fewer than 1024 bytes come in so many seconds has stalled.",
+        description="A body of which fewer than 1024 bytes come in so many seconds has stalled; a "
+        "connection that owes a head, the rest of a body or the reading of an answer for twice as "
+        "long is closed.",
     )
     max_held_bytes: int = Field(
         default=256 << 20,

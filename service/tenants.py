@@ -19,10 +19,12 @@ class Tenant(NamedTuple):
 
 def tenant_of(request: Request, settings: Settings) -> Tenant | None:
     """The tenant that the call names, or None if it names none."""
-    name = request.headers.get(HEADER)
-    if name is None:
+    names = request.headers.getlist(HEADER)
+    if not names:
         return None
-    secret = settings.tenants.get(name)
+    # Of two neither is believed: one may be the client's, and the other the gateway's.
+    name = names[0]
+    secret = settings.tenants.get(name) if len(names) == 1 else None
     if secret is None:
         raise Problem("unknown-tenant")
     return Tenant(name, bytes.fromhex(secret.get_secret_value()))

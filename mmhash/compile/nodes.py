@@ -9,6 +9,7 @@ import torch
 from torch.fx import Graph, Node
 
 import mmhash.ops  # noqa: F401  (registers the operators)
+from mmhash.digest import Algorithm, check_algorithm
 
 aten = torch.ops.aten
 
@@ -140,7 +141,7 @@ class DigestCall(NamedTuple):
     """A call of `mmhash::digest`."""
 
     x: Node
-    algorithm: str
+    algorithm: Algorithm
     dim: int | None
 
 
@@ -150,4 +151,4 @@ def digest_of(node: Node) -> DigestCall | None:
         return None
     (x,) = node.all_input_nodes
     given: Any = node.kwargs
-    return DigestCall(x, given.get("algorithm", "blake3"), given.get("dim"))
+    return DigestCall(x, check_algorithm(given.get("algorithm", "blake3")), given.get("dim"))

@@ -47,11 +47,14 @@ class Pixels(NamedTuple):
         return _PIXELS.pack(self.frames, self.nbytes) + self.digest.bytes + self.extra
 
     @classmethod
-    def unpack(cls, value: bytes, algorithm: Algorithm) -> Self:
-        """What `pack` was called on."""
-        frames, nbytes = _PIXELS.unpack_from(value)
+    def unpack(cls, value: bytes, algorithm: Algorithm) -> Self | None:
+        """What `pack` was called on, unless another wrote the value."""
         end = _PIXELS.size + DIGEST_SIZE[algorithm]
-        digest = Digest(algorithm, value[_PIXELS.size : end])
+        try:
+            frames, nbytes = _PIXELS.unpack_from(value)
+            digest = Digest(algorithm, value[_PIXELS.size : end])
+        except (struct.error, ValueError):
+            return None
         return cls(frames, nbytes, digest, value[end:])
 
 
@@ -70,13 +73,16 @@ class Fetched(NamedTuple):
         return head + etag + modified + self.digest.bytes
 
     @classmethod
-    def unpack(cls, value: bytes, algorithm: Algorithm) -> Self:
-        """What `pack` was called on."""
-        nbytes, etag, modified = _FETCHED.unpack_from(value)
+    def unpack(cls, value: bytes, algorithm: Algorithm) -> Self | None:
+        """What `pack` was called on, unless another wrote the value."""
         at = _FETCHED.size
-        texts = value[at : at + etag], value[at + etag : at + etag + modified]
-        digest = Digest(algorithm, value[at + etag + modified :])
-        etag_text, modified_text = (text.decode() or None for text in texts)
+        try:
+            nbytes, etag, modified = _FETCHED.unpack_from(value)
+            texts = value[at : at + etag], value[at + etag : at + etag + modified]
+            digest = Digest(algorithm, value[at + etag + modified :])
+            etag_text, modified_text = (text.decode() or None for text in texts)
+        except (struct.error, ValueError):
+            return None
         return cls(etag_text, modified_text, nbytes, digest)
 
 

@@ -67,9 +67,10 @@ class Memo:
         caller who goes away takes nothing from the others.
         """
         place = place_of_pixels(space, algorithm, self._max_pixels, encoded)
-        if (value := self._in_memory(place)) is not None:
+        value = self._in_memory(place)
+        if value is not None and (known := Pixels.unpack(value, algorithm)) is not None:
             _lookups("pixels", "memory").inc()
-            return Pixels.unpack(value, algorithm), "hit"
+            return known, "hit"
         making = self._making.get(place.name)
         is_first = making is None
         if making is None:
@@ -104,8 +105,9 @@ class Memo:
     async def _make(
         self, place: Place, algorithm: Algorithm, decode: Callable[[], Awaitable[Pixels]]
     ) -> tuple[Pixels, Source]:
-        if (value := await self._in_store(place)) is not None:
-            return Pixels.unpack(value, algorithm), "store"
+        value = await self._in_store(place)
+        if value is not None and (known := Pixels.unpack(value, algorithm)) is not None:
+            return known, "store"
         pixels = await decode()
         self._keep(place, pixels.pack())
         return pixels, "miss"

@@ -39,8 +39,11 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 @router.post("/annotate", openapi_extra=_ASKED, response_model=AnnotateAnswer, responses=_ANSWERS)
 async def annotate_request(request: Request) -> Response:
     """Put a hash at each image, video and audio of a request that its engine takes one for."""
+    given = request.query_params
+    if len(given) != len(given.multi_items()):  # another reader may take the other one
+        raise Problem("invalid-query")
     try:
-        query = AnnotateQuery.model_validate(dict(request.query_params))
+        query = AnnotateQuery.model_validate(dict(given))
     except ValidationError as error:
         raise Problem("invalid-query") from error
     state = request.app.state

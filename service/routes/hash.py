@@ -98,8 +98,11 @@ def _parse_query(request: Request) -> HashQuery:
     """The query; FastAPI, told of it, would take as long as all the rest of a small call."""
     if not request.scope["query_string"]:
         return _NO_QUERY
+    given = request.query_params
+    if len(given) != len(given.multi_items()):  # another reader may take the other one
+        raise Problem("invalid-query")
     try:
-        return HashQuery.model_validate(dict(request.query_params))
+        return HashQuery.model_validate(dict(given))
     except ValidationError as error:
         raise Problem("invalid-query") from error
 

@@ -1,5 +1,7 @@
 """Entries: they come back as they were, where only their own kind is found, or not at all."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,3 +131,10 @@ def test_what_is_too_long_is_not_even_looked_at() -> None:
     place = Place(b"here")
     assert place.open(place.seal(bytes(MAX_VALUE))) == bytes(MAX_VALUE)
     assert place.open(place.seal(bytes(MAX_VALUE + 1))) is None
+
+
+@pytest.mark.parametrize("entry", [Pixels, Fetched])
+@pytest.mark.parametrize("value", [b"", b"\x00" * 15, b"\xff" * 40, bytes(500)])
+def test_what_another_wrote_is_no_entry(entry: Any, value: bytes) -> None:
+    found = entry.unpack(value, "blake3")
+    assert found is None or found.pack() == value

@@ -1,0 +1,131 @@
+"""HTTP as uvicorn speaks it, with bounds where it has none: heads, pipelines, time, connections.
+
+uvicorn's own limits begin with a call, and so with a head that has come whole. Without these here
+one header of 200 MB took 300 MB, and calls sent without waiting for their answers 1.2 GB.
+"""
+
+import asyncio
+import resource
+import sys
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from mmhash_service.limits import MIN_PROGRESS
+
+# Clients and proxies send far less, and most servers take no more than 8 to 32 KiB. What uvloop
+# reads at once, 256 KiB, may come on top.
+MAX_HEAD = 64 << 10
+MAX_HEADERS = 128
+
+# Calls that wait behind another one of their connection.
+MAX_PIPELINED = 32
+
+# What connections leave to all else: files, the memo's store, hosts from which is fetched.
+_SPARE_DESCRIPTORS = 128
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection: its client may not send what fits nowhere, nor keep others waiting for ever."""
+
+    def __init__(self, *arguments: Any, stall_timeout_s: float, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._stall_timeout_s = stall_timeout_s
+        self._max_connections = max_connections()
+        self._timer: asyncio.TimerHandle | None = None
+        # Who connects is to send a head; his first message has not begun yet.
+        self._messages = 0
+        self._in_head = True
+        self._in_body = False
+        # How much has come since the last end of a head and the last piece of a body.
+        self._overhead = 0
+        self._owed: tuple[str, int, int] | None = None
+        # uvicorn tells of a lost connection the call that came last, and this one would answer on.
+        self._answering: RequestResponseCycle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take on a connection, if there is room for one more."""
+        if len(self.connections) >= self._max_connections:
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection; one that was not taken on is not known."""
+        if self._timer is not None:
+            self._timer.cancel()
+            if self._answering is not None:
+                self._answering.disconnected = True
+            super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, and refuse what neither ends a head nor is of a body, if it is long."""
+        self._overhead += len(data)
+        super().data_received(data)
+        if self._overhead > MAX_HEAD and not self.transport.is_closing():
+            self.send_400_response("The head or the trailer of the request is too long.")
+
+    def on_message_begin(self) -> None:
+        """Begin the head of a call."""
+        self._messages += 1
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; one behind the body came too late to be believed."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin a call; an exception here is uvicorn's 400, and the end of the connection."""
+        self._in_head, self._in_body = False, True
+        self._overhead = 0
+        if len(self.headers) > MAX_HEADERS or len(self.pipeline) >= MAX_PIPELINED:
+            raise ValueError("too many headers, or calls that wait")
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._overhead = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End the body."""
+        self._in_body = False
+        super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _watch(self) -> None:
+        # One timer a connection, and none a call: it looks in now and then.
+        self._timer = self.loop.call_later(self._stall_timeout_s, self._look)
+
+    def _look(self) -> None:
+        """Close the connection if its client owes what he owed the last time."""
+        owed = self._owes()
+        if owed is not None and owed == self._owed:
+            self.transport.abort()
+            return
+        self._owed = owed
+        self._watch()
+
+    def _owes(self) -> tuple[str, int, int] | None:
+        """What only the client can go on with: to read an answer, to end a head or a body."""
+        if unread := self.transport.get_write_buffer_size():
+            return "answer", self._messages, unread // MIN_PROGRESS
+        if self.cycle is not None and not self.cycle.response_complete:
+            return None  # the call is our turn, and while it reads its body it has a watch itself
+        if self._in_head or self._in_body:
+            return "head or body", self._messages, 0
+        return None
+
+
+def max_connections() -> int:
+    """How many connections a process takes: its descriptors are also for other things."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(1, descriptors - _SPARE_DESCRIPTORS)

@@ -1,0 +1,193 @@
+"""A real server process to attack. After each attack it must still answer, rightly and at once."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+
+import mmhash
+
+TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
+LIMITS = {
+    "max_body_bytes": 8 << 20,
+    "max_json_bytes": 4 << 20,
+    "max_items": 50,
+    "max_pixels": 640 * 480,
+    "shm": True,
+    "tenants": TENANTS,
+}
+
+
+class Victim:
+    """A server process: its client, its address and its log."""
+
+    def __init__(self, process: subprocess.Popen[str], key: str | None) -> None:
+        self.process = process
+        self.headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        self.log: list[str] = []
+        assert process.stderr is not None
+        while not (found := re.search(r"running on http://([^:]+):(\d+)", self._read_line())):
+            pass
+        self.address = (found[1], int(found[2]))
+        self.client = httpx.Client(base_url=f"http://{found[1]}:{found[2]}", timeout=60)
+        self._thread = Thread(target=self._read_log)
+        self._thread.start()
+
+    def _read_line(self) -> str:
+        assert self.process.stderr is not None
+        line = self.process.stderr.readline()
+        assert line, "the server has ended"
+        self.log.append(line)
+        return line
+
+    def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        self.log.extend(self.process.stderr)
+
+    def end(self) -> None:
+        """Stop it, and have all of its log."""
+        self.client.close()
+        self.process.terminate()
+        self._thread.join()
+
+    def hash(self, body: Any, content_type: str = "application/octet-stream", **query: Any) -> Any:
+        """The answer to POST /hash."""
+        headers = {"content-type": content_type}
+        return self.client.post("/hash", content=body, headers=headers, params=query)
+
+    def hash_json(self, *items: Any, **more: Any) -> httpx.Response:
+        """The answer to POST /hash of JSON items."""
+        return self.client.post("/hash", json={"items": items, **more})
+
+    def connect(self) -> socket.socket:
+        """A connection of one's own."""
+        return socket.create_connection(self.address, timeout=60)
+
+    def send_raw(self, request: bytes) -> bytes:
+        """Send bytes as they are, and return what comes until the server closes."""
+        with self.connect() as connection:
+            connection.sendall(request)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    def memory(self) -> int:
+        """How many bytes it has in memory."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) << 10
+
+    def assert_well(self) -> None:
+        """It runs, is ready, holds nothing of an attack, and hashes right."""
+        assert self.process.poll() is None
+        with httpx.Client(base_url=self.client.base_url, timeout=60) as client:
+            assert client.get("/ready").status_code == 200
+            headers = {**self.headers, "content-type": "application/octet-stream"}
+            (item,) = client.post("/hash", content=b"abc", headers=headers).json()["items"]
+        assert item["key"] == mmhash.key(b"abc").hex()
+        assert not any("Traceback" in line for line in self.log)
+
+
+@contextmanager
+def _serving(key: str | None = None, **settings: Any) -> Iterator[Victim]:
+    told = {**LIMITS, **settings}
+    spelled = [f"{name}={v if isinstance(v, str) else json.dumps(v)}" for name, v in told.items()]
+    arguments = [part for text in spelled for part in ("--set", text)]
+    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            victim = Victim(process, key)
+            yield victim
+            victim.assert_well()
+            victim.end()
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def serving() -> Callable[..., AbstractContextManager[Victim]]:
+    """Start a server with other settings; in the end it must be well."""
+    return _serving
+
+
+@pytest.fixture(scope="session")
+def _victim() -> Iterator[Victim]:
+    with _serving() as victim:
+        yield victim
+
+
+@pytest.fixture
+def server(_victim: Victim) -> Iterator[Victim]:
+    """The server that most attacks are on."""
+    yield _victim
+    _victim.assert_well()
+
+
+@pytest.fixture(scope="session")
+def _impatient() -> Iterator[Victim]:
+    with _serving(stall_timeout_s=0.5) as victim:
+        yield victim
+
+
+@pytest.fixture
+def impatient(_impatient: Victim) -> Iterator[Victim]:
+    """A server that waits half a second for a client."""
+    yield _impatient
+    _impatient.assert_well()
+
+
+@pytest.fixture(scope="session")
+def flood() -> Callable[..., None]:
+    """Send pieces until the server hangs up; it must not take them all."""
+
+    def flood(connection: socket.socket, piece: bytes, *, count: int, pause_s: float = 0) -> None:
+        try:
+            for _ in range(count):
+                connection.sendall(piece)
+                time.sleep(pause_s)
+        except (ConnectionResetError, BrokenPipeError):
+            return
+        raise AssertionError("the server took it all")
+
+    return flood
+
+
+@pytest.fixture(scope="session")
+def problem_of() -> Callable[[httpx.Response | bytes], str]:
+    """The name of the problem that an answer is, which must be a 4xx."""
+
+    def problem_of(answer: httpx.Response | bytes) -> str:
+        if isinstance(answer, bytes):
+            head, _, body = answer.partition(b"\r\n\r\n")
+            status, told = int(head.split()[1]), json.loads(body)
+            assert b"application/problem+json" in head
+        else:
+            status, told = answer.status_code, answer.json()
+            assert answer.headers["content-type"] == "application/problem+json"
+        assert 400 <= status < 500, told
+        assert told["status"] == status
+        name: str = told["type"].removeprefix("urn:mmhash:problem:")
+        return name
+
+    return problem_of
+
+
+@pytest.fixture(scope="session")
+def items_of() -> Callable[[httpx.Response], list[dict[str, Any]]]:
+    """The items of a good answer."""
+
+    def items_of(answer: httpx.Response) -> list[dict[str, Any]]:
+        assert answer.status_code == 200, answer.text
+        items: list[dict[str, Any]] = answer.json()["items"]
+        return items
+
+    return items_of

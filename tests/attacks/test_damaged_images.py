@@ -1,0 +1,54 @@
+"""Images cut short or of another format than they say, by which a decoder might give half a picture.
+
+A picture that is not whole has no key, and the bytes say the format, not the Content-Type.
+"""
+
+from io import BytesIO
+from typing import Any
+
+import pytest
+from PIL import Image
+
+FORMATS = ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"]
+
+
+def encoded(name: str) -> bytes:
+    body = BytesIO()
+    Image.radial_gradient("L").convert("RGB").save(body, name)
+    return body.getvalue()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_one_that_is_cut_is_refused(server: Any, problem_of: Any, name: str) -> None:
+    body = encoded(name)
+    for part in (0.02, 0.5, 0.9):
+        answer = server.hash(body[: int(len(body) * part)], f"image/{name.lower()}", of="pixels")
+        assert problem_of(answer) in {"damaged-image", "unsupported-image"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n(id) run",
+        b"%PDF-1.7\n",
+        b"\0\0\0\x0cjP  \r\n\x87\n",
+        b"8BPS\0\1" + bytes(30),
+        b"P6\n1 1\n255\nabc",
+        b"\x80\x04\x95cposix\nsystem\n.",
+    ],
+    ids=["nothing", "svg", "eps", "pdf", "jp2", "psd", "ppm", "pickle"],
+)
+def test_what_is_none_of_the_six_formats_is_refused(
+    server: Any, problem_of: Any, body: bytes
+) -> None:
+    assert problem_of(server.hash(body, "image/png", of="pixels")) == "unsupported-image"
+
+
+def test_the_content_type_does_not_choose_the_decoder(server: Any, items_of: Any) -> None:
+    keys = {
+        items_of(server.hash(encoded("PNG"), content_type, of="pixels"))[0]["key"]
+        for content_type in ("image/png", "image/jpeg", "image/x-eps")
+    }
+    assert len(keys) == 1

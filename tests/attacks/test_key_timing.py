@@ -1,0 +1,83 @@
+"""Whoever measures how long a refusal takes learns, byte by byte, what a good API key begins with.
+
+Keys are hashed first, and the digests are compared with all that are known, each in constant time.
+"""
+
+import ast
+import hmac
+import inspect
+import textwrap
+from typing import Any
+
+import pytest
+from blake3 import blake3
+
+from mmhash_service import auth
+
+KEYS = ["a" * 32, "b" * 32, "c" * 32]
+
+
+@pytest.fixture(scope="module")
+def locked(serving: Any) -> Any:
+    digests = [blake3(key.encode()).hexdigest() for key in KEYS]
+    with serving(key=KEYS[1], api_key_digests=digests) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer a",
+        "Bearer " + "a" * 31,
+        "Bearer " + "a" * 33,
+        "Bearer " + "A" * 32,
+        "bearer " + "a" * 32,
+        "Bearer  " + "a" * 32,
+        "Basic " + "a" * 32,
+        "Bearer " + "a" * 32 + ", Bearer x",
+        "Bearer " + blake3(b"a" * 32).hexdigest(),
+        "Bearer " + "a" * 60_000,
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_is_no_key_is_refused(locked: Any, problem_of: Any, value: str | None) -> None:
+    headers = {} if value is None else {"authorization": value}
+    for path in ("/version", "/hash", "/metrics", "/nothing"):
+        assert problem_of(locked.client.get(path, headers=headers)) == "unauthorized"
+    locked.assert_well()
+
+
+def test_every_key_is_compared_whole_whichever_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a timing could show is what is done: here it is counted, so nothing depends on a clock."""
+    digests = tuple(blake3(key.encode()).hexdigest() for key in KEYS)
+    compared: list[tuple[int, int]] = []
+
+    def count(one: str, other: str) -> bool:
+        compared.append((len(one), len(other)))
+        return hmac.compare_digest(one, other)
+
+    monkeypatch.setattr(auth, "compare_digest", count)
+    checker = auth.Auth(lambda *_: None, digests)  # type: ignore[arg-type,return-value]
+    seen = set()
+    for key in (*KEYS, "", "a", "a" * 31, KEYS[0] + "a", "\xff" * 1000):
+        compared.clear()
+        checker._knows(key)
+        seen.add(tuple(compared))
+    assert seen == {((64, 64),) * len(KEYS)}
+
+
+def test_other_secrets_are_compared_in_constant_time_too() -> None:
+    from mmhash import tags
+    from mmhash_service import inplace
+
+    for function in (auth.Auth._knows, tags.open_tag, inplace.check_proof):
+        text = textwrap.dedent(inspect.getsource(function))
+        names = {
+            ast.unparse(node.func)
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Call)
+        }
+        assert "compare_digest" in names

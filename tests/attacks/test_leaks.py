@@ -1,0 +1,43 @@
+"""A refusal whose text tells an address, a path or a version, by which the next attack is aimed.
+
+Problems have fixed texts (CVE-2026-22778 was an exception's own), and so has a failure of the server.
+"""
+
+import re
+from typing import Any
+
+from mmhash_service.problems import PROBLEMS
+
+TELLING = re.compile(
+    r"0x[0-9a-f]{6,}|/usr|/home|/dev/shm|site-packages|Error\(|Traceback|line \d+|uvicorn|Pillow"
+)
+
+
+def test_no_answer_tells_more_than_the_fixed_text(server: Any) -> None:
+    answers = [
+        server.hash(b"\x89PNG\r\n\x1a\n" + bytes(40), "image/png", of="pixels"),
+        server.hash(b"GIF89a", "image/gif", of="pixels"),
+        server.hash(bytes(20), "application/x-safetensors"),
+        server.hash(b"{", "application/json"),
+        server.hash(b"x", "multipart/form-data; boundary=b"),
+        server.hash_json({"kind": "bytes", "url": "http://localhost:1/secret"}),
+        server.hash_json({"kind": "bytes", "url": "file:///etc/shadow"}),
+        server.hash_json({"kind": "bytes", "shm": {}}, proof={"nonce": "00" * 16, "shm": {}}),
+        server.client.post(
+            "/pad", json={"engine": "sglang", "version": "0.0.0", "input_ids": [], "spans": []}
+        ),
+        server.client.get("/../../etc/passwd"),
+        server.client.delete("/hash"),
+    ]
+    fixed = {text.detail for text in PROBLEMS.values()}
+    for answer in answers:
+        assert 400 <= answer.status_code < 500
+        assert answer.json()["detail"] in fixed
+        assert not TELLING.search(answer.text)
+        assert not TELLING.search(str(answer.headers))
+
+
+def test_what_is_no_http_is_told_no_more(server: Any) -> None:
+    answer = server.send_raw(b"\0\1\2\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert not TELLING.search(answer.decode())

@@ -1,0 +1,150 @@
+"""Entries of the memo that somebody made or changed, so that one picture has the key of another.
+
+An entry is sealed under what it is of: who does not hold the picture can neither open nor make one.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+import pytest
+from PIL import Image
+from redis import Redis
+from redis.exceptions import ConnectionError as NotThere
+
+import mmhash
+
+
+def picture(shade: int) -> tuple[bytes, str]:
+    body, image = BytesIO(), Image.new("RGB", (16, 12), (shade, 0, 0))
+    image.save(body, "PNG")
+    return body.getvalue(), mmhash.key(image).hex()
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    binary = shutil.which("redis-server")
+    if binary is None:
+        pytest.skip("needs redis-server")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = str(tmp_path_factory.mktemp("redis"))
+    command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
+    with (
+        subprocess.Popen(command, stdout=subprocess.DEVNULL) as process,
+        Redis(port=port) as client,
+    ):
+        while process.poll() is None:
+            try:
+                client.ping()
+                break
+            except NotThere:
+                time.sleep(0.01)
+        yield client
+        process.terminate()
+
+
+@pytest.fixture
+def replica(serving: Any, redis: Redis) -> Any:
+    """A server that remembers nothing itself and asks Redis each time."""
+    redis.flushall()
+    port = redis.connection_pool.connection_kwargs["port"]
+    url = f"redis://127.0.0.1:{port}"
+    with serving(memo_url=url, memo_bytes=0, private_tenants=["acme"]) as server:
+        yield server
+
+
+def hash_pixels(server: Any, body: bytes, tenant: str | None = None) -> dict[str, Any]:
+    headers = {"content-type": "image/png"} | ({"x-mmhash-tenant": tenant} if tenant else {})
+    answer = server.client.post("/hash?of=pixels", content=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    item: dict[str, Any] = answer.json()["items"][0]
+    return item
+
+
+def entries(redis: Redis, count: int) -> list[bytes]:
+    """The names of the entries, once there are so many: nobody waits for them to be kept."""
+    while len(found := redis.keys("mmhash:*")) < count:
+        time.sleep(0.01)
+    return sorted(found)
+
+
+def test_an_entry_in_another_s_place_is_a_miss(replica: Any, redis: Redis) -> None:
+    (one, key_of_one), (other, key_of_other) = picture(1), picture(2)
+    hash_pixels(replica, one)
+    (name_of_one,) = entries(redis, 1)
+    hash_pixels(replica, other)
+    (name_of_other,) = set(entries(redis, 2)) - {name_of_one}
+    assert hash_pixels(replica, one)["memo"] == "hit"
+    value_of_one = redis.get(name_of_one)
+    redis.set(name_of_one, redis.get(name_of_other))
+    redis.set(name_of_other, value_of_one)
+    for body, key in ((one, key_of_one), (other, key_of_other)):
+        found = hash_pixels(replica, body)
+        assert (found["key"], found["memo"]) == (key, "miss")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"\0", bytes(16), bytes(17), bytes(80), os.urandom(80), b"x" * (8 << 20)],
+    ids=["nothing", "1", "16", "17", "80 zeros", "80 at random", "8 MiB"],
+)
+def test_an_entry_that_nobody_sealed_is_a_miss(replica: Any, redis: Redis, value: bytes) -> None:
+    body, key = picture(3)
+    hash_pixels(replica, body)
+    (name,) = entries(redis, 1)
+    redis.set(name, value)
+    found = hash_pixels(replica, body)
+    assert (found["key"], found["memo"]) == (key, "miss")
+
+
+def test_each_change_of_an_entry_is_a_miss(replica: Any, redis: Redis) -> None:
+    body, key = picture(4)
+    hash_pixels(replica, body)
+    (name,) = entries(redis, 1)
+    sealed = redis.get(name)
+    for at in (0, 15, 16, 24, 32, len(sealed) - 1):
+        changed = bytearray(sealed)
+        changed[at] ^= 1
+        for forged in (bytes(changed), sealed[:at], sealed + b"\0"):
+            redis.set(name, forged)
+            found = hash_pixels(replica, body)
+            assert (found["key"], found["memo"]) == (key, "miss")
+
+
+def test_another_kind_of_value_is_a_miss(replica: Any, redis: Redis) -> None:
+    body, key = picture(5)
+    hash_pixels(replica, body)
+    (name,) = entries(redis, 1)
+    redis.delete(name)
+    redis.rpush(name, "a", "b")
+    found = hash_pixels(replica, body)
+    assert (found["key"], found["memo"]) == (key, "miss")
+
+
+def test_a_private_tenant_neither_reads_nor_writes_what_others_do(
+    replica: Any, redis: Redis
+) -> None:
+    body, _ = picture(6)
+    assert hash_pixels(replica, body)["memo"] == "miss"
+    entries(redis, 1)
+    # That it was asked for before, nobody tells him; nor the others that he asked.
+    assert hash_pixels(replica, body, "acme")["memo"] == "miss"
+    entries(redis, 2)
+    assert hash_pixels(replica, body, "acme")["memo"] == "hit"
+    assert hash_pixels(replica, body, "umbrella")["memo"] == "hit"
+
+
+def test_the_store_shows_neither_contents_nor_names(replica: Any, redis: Redis) -> None:
+    body, key = picture(7)
+    found = hash_pixels(replica, body)
+    (name,) = entries(redis, 1)
+    shown = name + redis.get(name)
+    told = [key, found["digest"], mmhash.digest(body).hex()]
+    assert not any(bytes.fromhex(text) in shown for text in told)

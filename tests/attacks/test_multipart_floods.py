@@ -1,0 +1,82 @@
+"""A multipart body of a million parts, of headers without an end, or whose boundary is in doubt.
+
+Parts and headers are counted, at most one part is open, and where the first boundary is no cut can change.
+"""
+
+from typing import Any
+
+import pytest
+
+KIND = "multipart/form-data; boundary=b"
+NAME = b'Content-Disposition: form-data; name="a"\r\n'
+PART = b"--b\r\n" + NAME + b"\r\nabc\r\n"
+END = b"--b--\r\n"
+
+DAMAGED = {
+    "nothing": b"",
+    "no end": PART,
+    "no part": b"--b\r\n",
+    "no name": b"--b\r\nContent-Disposition: form-data\r\n\r\nabc\r\n" + END,
+    "no disposition": b"--b\r\nContent-Type: image/png\r\n\r\nabc\r\n" + END,
+    "an attachment": b'--b\r\nContent-Disposition: attachment; name="a"\r\n\r\nabc\r\n' + END,
+    "headers": b"--b\r\n" + b"a:b\r\n" * 100_000 + b"\r\nabc\r\n" + END,
+    "a header's length": b"--b\r\n" + NAME + b"a:" + b"b" * 1_000_000 + b"\r\n\r\nabc\r\n" + END,
+    "a header's name": b"--b\r\n" + b"a" * 1_000_000 + b":b\r\n\r\nabc\r\n" + END,
+    "a folded header": b"--b\r\nContent-Disposition: form-data;\r\n name=a\r\n\r\nabc\r\n" + END,
+    "bare line feeds": PART.replace(b"\r\n", b"\n") + END,
+    "another boundary": PART.replace(b"--b", b"--c") + END.replace(b"--b", b"--c"),
+    "a preamble": b"x\r\n" + PART + END,
+    "a preamble behind a line break": b"\r\nx\r\n" + PART + END,
+    "boundaries": b"--b\r" * 100_000,
+    "dashes": b"-" * 1_000_000,
+    "a NUL in a name": b"--b\r\nContent-Disposition\0: form-data; name=a\r\n\r\nabc\r\n" + END,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_such_a_body_is_refused(server: Any, problem_of: Any, name: str) -> None:
+    assert problem_of(server.hash(DAMAGED[name], KIND)) == "damaged-multipart"
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_it_is_refused_however_it_is_cut(server: Any, problem_of: Any, name: str) -> None:
+    body = DAMAGED[name][:2000]
+    pieces = (body[at : at + 7] for at in range(0, len(body), 7))
+    assert problem_of(server.hash(pieces, KIND)) == "damaged-multipart"
+
+
+def test_parts_are_counted(server: Any, problem_of: Any) -> None:
+    before = server.memory()
+    assert problem_of(server.hash(PART * 100_000 + END, KIND)) == "too-many-items"
+    assert server.memory() - before < 64 << 20
+
+
+@pytest.mark.parametrize(
+    "inner", ["multipart/form-data; boundary=b", "multipart/mixed", "application/json"]
+)
+def test_bodies_of_many_items_are_not_nested(server: Any, problem_of: Any, inner: str) -> None:
+    part = b"--b\r\n" + NAME + b"Content-Type: " + inner.encode() + b"\r\n\r\nabc\r\n"
+    assert problem_of(server.hash(part + END, KIND)) == "unsupported-media-type"
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "multipart/form-data",
+        "multipart/form-data; boundary=",
+        'multipart/form-data; boundary=""',
+        "multipart/form-data; boundary=" + "b" * 71,
+        "multipart/form-data; boundary=" + "b" * 60_000,
+        "multipart/form-data; " + "a=b; " * 10_000 + "boundary=b",
+    ],
+)
+def test_a_boundary_that_is_none_is_refused(
+    server: Any, problem_of: Any, content_type: str
+) -> None:
+    assert problem_of(server.hash(PART + END, content_type)) == "damaged-multipart"
+
+
+def test_what_looks_like_a_boundary_within_a_part_is_content(server: Any, items_of: Any) -> None:
+    content = b"--b\r\nx\r\n--bb\r\n\r\n--b-\r\n-b"
+    found = items_of(server.hash(b"--b\r\n" + NAME + b"\r\n" + content + b"\r\n" + END, KIND))
+    assert [item["nbytes"] for item in found] == [len(content)]

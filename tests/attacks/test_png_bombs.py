@@ -1,0 +1,88 @@
+"""A few kilobytes of PNG that decode to gigabytes: in pixels, in text, in a colour profile.
+
+Width and height are weighed before a pixel is decoded, and Pillow bounds what its chunks unpack to.
+"""
+
+import struct
+import zlib
+from io import BytesIO
+from typing import Any
+
+import pytest
+from PIL import Image
+
+MIB = 1 << 20
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    return (
+        struct.pack(">I", len(content))
+        + name
+        + content
+        + struct.pack(">I", zlib.crc32(name + content))
+    )
+
+
+def png(width: int, height: int, *chunks: bytes, rows: bytes | None = None) -> bytes:
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    if rows is None:
+        rows = b"".join(b"\0" + bytes(width) for _ in range(min(height, 4)))
+    tail = chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + head + b"".join(chunks) + tail
+
+
+ZEROS = zlib.compress(bytes(256 * MIB), 9)
+
+
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [(50_000, 50_000), (2**31 - 1, 2**31 - 1), (2**31 - 1, 1), (1, 2**31 - 1), (641, 480)],
+)
+def test_pixels_beyond_the_limit_are_refused_by_the_head(
+    server: Any, problem_of: Any, width: int, height: int
+) -> None:
+    before = server.memory()
+    assert (
+        problem_of(server.hash(png(width, height, rows=b"\0"), "image/png", of="pixels"))
+        == "image-too-large"
+    )
+    assert server.memory() - before < 64 * MIB
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        chunk(b"zTXt", b"a\0\0" + ZEROS),
+        chunk(b"iTXt", b"a\0\1\0\0\0" + ZEROS),
+        chunk(b"iCCP", b"a\0\0" + ZEROS),
+        chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(MIB // 2), 9)) * 200,
+    ],
+    ids=["zTXt", "iTXt", "iCCP", "many zTXt"],
+)
+def test_a_chunk_that_unpacks_to_megabytes_is_refused(
+    server: Any, problem_of: Any, bomb: bytes
+) -> None:
+    before = server.memory()
+    assert problem_of(server.hash(png(4, 4, bomb), "image/png", of="pixels")) == "damaged-image"
+    assert server.memory() - before < 128 * MIB
+
+
+def test_pixels_that_unpack_to_more_than_the_head_says_are_not_unpacked(
+    server: Any, items_of: Any
+) -> None:
+    before = server.memory()
+    (item,) = items_of(server.hash(png(4, 4, rows=bytes(512 * MIB)), "image/png", of="pixels"))
+    assert item["nbytes"] == 16
+    assert server.memory() - before < 64 * MIB
+
+
+def test_frames_beyond_the_limit_are_refused(server: Any, problem_of: Any) -> None:
+    body = BytesIO()
+    frames = [Image.new("L", (320, 240), shade) for shade in range(10)]
+    frames[0].save(body, "PNG", save_all=True, append_images=frames[1:])
+    assert problem_of(server.hash(body.getvalue(), "image/png", of="pixels")) == "image-too-large"
+
+
+def test_a_claim_of_a_billion_frames_is_none(server: Any, problem_of: Any) -> None:
+    claim = chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0))
+    assert problem_of(server.hash(png(4, 4, claim), "image/png", of="pixels")) == "damaged-image"

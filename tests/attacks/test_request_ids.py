@@ -1,0 +1,40 @@
+"""A request id that breaks out of its header, or is as long as a book in every line of the log.
+
+An id is taken if it is 1 to 64 plain characters; in the place of any other one is made up.
+"""
+
+import re
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"a" * 65,
+        b"a b",
+        b"a\tb",
+        b"a;b",
+        b"<script>",
+        b"\xc3\xa4",
+        b"\xff",
+        b"a%0d%0aSet-Cookie:x",
+        b"${jndi:ldap://x}",
+        b"../..",
+        b"a" * 60_000,
+    ],
+)
+def test_what_is_no_plain_word_is_not_taken(server: Any, value: bytes) -> None:
+    answer = server.client.get("/version", headers=[(b"x-request-id", value)])
+    assert answer.status_code == 200
+    assert re.fullmatch("[0-9a-f]{16}", answer.headers["x-request-id"])
+
+
+def test_line_breaks_end_the_request(server: Any) -> None:
+    answer = server.send_raw(
+        b"GET /version HTTP/1.1\r\nConnection: close\r\nX-Request-Id: a\rSet-Cookie: x\r\n\r\n"
+    )
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"Set-Cookie" not in answer

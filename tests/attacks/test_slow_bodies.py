@@ -1,0 +1,55 @@
+"""A body that comes by the byte, or not at all, while its call holds room that others want.
+
+A body of which too little comes is refused with 408, and one that nobody reads any more is cut off.
+"""
+
+import socket
+from typing import Any
+
+import pytest
+
+HEAD = b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: %b\r\n%b\r\n\r\n"
+KINDS = [b"application/octet-stream", b"application/json", b"multipart/form-data; boundary=b"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked"])
+def test_a_body_that_does_not_come_is_refused(
+    impatient: Any, problem_of: Any, kind: bytes, length: bytes
+) -> None:
+    assert problem_of(impatient.send_raw(HEAD % (kind, length))) == "stalled-body"
+
+
+def test_a_body_that_comes_by_the_byte_is_refused(impatient: Any, flood: Any) -> None:
+    with impatient.connect() as connection:
+        connection.sendall(HEAD % (KINDS[0], b"Content-Length: 1000000"))
+        flood(connection, b"y", count=30_000, pause_s=0.01)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /live HTTP/1.1\r\nHost: test\r\nContent-Length: 1000000\r\n\r\n",
+        b"GET /live HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n",
+        HEAD % (KINDS[0], b"Content-Length: 99999999"),
+        HEAD % (b"text/plain", b"Content-Length: 99999999"),
+    ],
+)
+def test_a_body_behind_its_answer_is_not_waited_for(
+    impatient: Any, flood: Any, request_: bytes
+) -> None:
+    with impatient.connect() as connection:
+        connection.sendall(request_)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 ")
+        flood(connection, b"0001\r\ny\r\n", count=30_000, pause_s=0.01)
+
+
+def test_what_comes_behind_a_refusal_is_not_kept(server: Any) -> None:
+    before = server.memory()
+    with server.connect() as connection:
+        connection.sendall(HEAD % (KINDS[0], b"Content-Length: 99999999"))
+        assert b" 413 " in connection.recv(65536)
+        for _ in range(90):
+            connection.sendall(bytes(1 << 20))
+        connection.shutdown(socket.SHUT_WR)
+    assert server.memory() - before < 32 << 20

@@ -1,0 +1,82 @@
+"""One request that two readers take for two: two lengths, a length and chunks, folded or torn lines.
+
+What could be read in two ways is refused with 400 and the connection closed, before any call begins.
+"""
+
+from typing import Any
+
+import pytest
+
+HEAD = b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: application/octet-stream\r\n"
+HIDDEN = b"GET /version HTTP/1.1\r\nHost: test\r\n\r\n"
+
+REFUSED = {
+    "a length and chunks": b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunks and a length": b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+    "two lengths": b"Content-Length: 0\r\nContent-Length: 38\r\n\r\n",
+    "two equal lengths": b"Content-Length: 0\r\nContent-Length: 0\r\n\r\n",
+    "a list of lengths": b"Content-Length: 0, 38\r\n\r\n",
+    "a negative length": b"Content-Length: -1\r\n\r\n",
+    "a signed length": b"Content-Length: +0\r\n\r\n",
+    "a hexadecimal length": b"Content-Length: 0x0\r\n\r\n",
+    "no length": b"Content-Length: \r\n\r\n",
+    "a length beyond 64 bits": b"Content-Length: 18446744073709551616\r\n\r\n",
+    "chunked, but not last": b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "chunked twice": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+    "a coding like it": b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "a torn coding": b"Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
+    "a chunk beyond 64 bits": b"Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n",
+    "a negative chunk": b"Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
+    "a chunk in decimals": b"Transfer-Encoding: chunked\r\n\r\n0x1\r\na\r\n0\r\n\r\n",
+    "a chunk longer than it says": b"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
+    "a chunk of a bare line feed": b"Transfer-Encoding: chunked\r\n\r\n1\na\n0\n\n",
+    "a blank before the colon": b"Content-Length : 0\r\n\r\n",
+    "a folded header": b"X: a\r\n Content-Length: 38\r\nContent-Length: 0\r\n\r\n",
+    "a header without a name": b": 0\r\nContent-Length: 0\r\n\r\n",
+    "a header without a colon": b"Content-Length\r\n\r\n",
+    "a bare carriage return": b"X: a\rContent-Length: 38\r\n\r\n",
+    "a NUL": b"X: a\0b\r\nContent-Length: 0\r\n\r\n",
+    "a name that is no word": b"Content(Length): 0\r\n\r\n",
+}
+
+
+def statuses(answer: bytes) -> list[bytes]:
+    return [line.split()[1] for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_and_nothing_behind_it_is_answered(server: Any, name: str) -> None:
+    answer = server.send_raw(HEAD + REFUSED[name] + HIDDEN)
+    # A call may have begun before its body turned out to be none: its client has gone.
+    assert statuses(answer) == [b"400"], answer
+    assert b'"mmhash"' not in answer
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"POST /hash HTTP/1.1 GET /live HTTP/1.1\r\n",
+        b"POST\t/hash\tHTTP/1.1\r\n",
+        b"post /hash HTTP/1.1\r\n",
+        b"POST /ha sh HTTP/1.1\r\n",
+        b"POST /hash\0 HTTP/1.1\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_a_line_that_is_none_is_refused(server: Any, line: bytes) -> None:
+    answer = server.send_raw(line + b"Host: test\r\nContent-Length: 0\r\n\r\n" + HIDDEN)
+    assert statuses(answer) == [b"400"]
+
+
+def test_what_follows_a_body_is_the_next_request_and_no_more(server: Any, items_of: Any) -> None:
+    # The hidden request is content: as long as the length says, it is hashed and not answered.
+    length = b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(HIDDEN)
+    answer = server.send_raw(HEAD + length + HIDDEN)
+    assert statuses(answer) == [b"200"]
+    assert b'"nbytes":%d' % len(HIDDEN) in answer
+
+
+def test_bare_line_feeds_do_not_hide_a_header(server: Any) -> None:
+    answer = server.send_raw(HEAD.replace(b"\r\n", b"\n") + b"Content-Length: 38\n\n" + HIDDEN)
+    assert statuses(answer) == [b"400"]

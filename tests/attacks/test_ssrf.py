@@ -1,0 +1,231 @@
+"""A URL that makes the service ask hosts behind its firewall: in another spelling, by a redirect, by DNS.
+
+Hosts are named by the operator, read once, resolved once, and every address is checked before it is dialled.
+"""
+
+import asyncio
+import socket
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import mmhash
+from mmhash_service.fetch.fetcher import Fetcher
+from mmhash_service.problems import Problem
+from mmhash_service.settings import Settings
+
+SPELLINGS = [
+    "http://127.0.0.1:{port}/",
+    "http://localhost:{port}/",
+    "http://2130706433:{port}/",
+    "http://0x7f000001:{port}/",
+    "http://0x7f.0.0.1:{port}/",
+    "http://0177.0.0.1:{port}/",
+    "http://017700000001:{port}/",
+    "http://127.1:{port}/",
+    "http://127.0.1:{port}/",
+    "http://0:{port}/",
+    "http://0.0.0.0:{port}/",
+    "http://[::1]:{port}/",
+    "http://[::]:{port}/",
+    "http://[::ffff:127.0.0.1]:{port}/",
+    "http://[::ffff:7f00:1]:{port}/",
+    "http://[0:0:0:0:0:ffff:127.0.0.1]:{port}/",
+    "http://[64:ff9b::127.0.0.1]:{port}/",
+    "http://[2002:7f00:1::]:{port}/",
+    "http://[::1%25lo]:{port}/",
+    "http://localhost.:{port}/",
+    "http://LOCALHOST:{port}/",
+    "http://①②⑦.⓪.⓪.①:{port}/",
+    "http://127。0。0。1:{port}/",
+    "http://allowed.example@127.0.0.1:{port}/",
+    "http://127.0.0.1:{port}@allowed.example/",
+    "http://127.0.0.1:{port}#@allowed.example/",
+    "http://127.0.0.1:{port}\\@allowed.example/",
+    "http://allowed.example\\@127.0.0.1:{port}/",
+    "http:///127.0.0.1:{port}/",
+    "http:127.0.0.1:{port}/",
+    "http://127.0.0.1\t:{port}/",
+    "http://127.0.0.1:{port}\r\nHost: allowed.example/",
+    "http://%31%32%37.0.0.1:{port}/",
+    "http://169.254.169.254/latest/meta-data/",
+    "gopher://127.0.0.1:{port}/",
+    "ftp://127.0.0.1:{port}/",
+    "unix:///var/run/docker.sock",
+    "//127.0.0.1:{port}/",
+]
+
+
+class _Inside:
+    """A host behind the firewall: it counts who comes, and answers by a redirect or content."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.answer = answer
+        self.visits = 0
+        self._thread = Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                self.visits += 1
+                connection.recv(65536)
+                connection.sendall(self.answer)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+
+SECRET = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nsecret"
+
+
+@pytest.fixture
+def inside() -> Any:
+    host = _Inside(SECRET)
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="module")
+def fetching(serving: Any) -> Any:
+    """A server that may ask some names, of which one is this host's."""
+    hosts = ["localhost", "127.0.0.1", "[::1]", "allowed.example"]
+    with serving(url_hosts=hosts) as server:
+        yield server
+
+
+@pytest.mark.parametrize("url", SPELLINGS)
+def test_no_spelling_of_a_url_leads_inside(
+    fetching: Any, problem_of: Any, inside: _Inside, url: str
+) -> None:
+    found = problem_of_url(fetching, problem_of, url.format(port=inside.port))
+    assert found in {"url-off", "url-refused", "invalid-url", "invalid-base64"}
+    assert inside.visits == 0
+    fetching.assert_well()
+
+
+def problem_of_url(server: Any, problem_of: Any, url: str) -> str:
+    found: str = problem_of(server.hash_json({"kind": "bytes", "url": url}))
+    # The same way into an engine's request.
+    part = {"type": "image_url", "image_url": {"url": url}}
+    body = {"messages": [{"role": "user", "content": [part]}]}
+    assert problem_of(server.client.post("/annotate?engine=vllm", json=body)) == found
+    return found
+
+
+def test_an_allowed_name_of_an_inner_address_is_not_dialled(
+    serving: Any, problem_of: Any, inside: _Inside
+) -> None:
+    with serving(url_hosts=[f"localhost:{inside.port}", f"127.0.0.1:{inside.port}"]) as server:
+        for host in ("localhost", "127.0.0.1"):
+            url = f"http://{host}:{inside.port}/"
+            assert problem_of_url(server, problem_of, url) == "url-refused"
+    assert inside.visits == 0
+
+
+LOCATIONS = [
+    "http://169.254.169.254/latest/meta-data/",
+    "http://localhost:{port}/",
+    "http://127.0.0.1:1/",
+    "//localhost:{port}/",
+    "file:///etc/passwd",
+    "data:,secret",
+    "gopher://127.0.0.1:{port}/",
+    "http://127.0.0.1:{port}@evil.example/",
+    "http://127.0.0.1:{port}/",
+    "/again",
+    "",
+]
+
+
+def test_a_redirect_leads_nowhere_else(serving: Any, problem_of: Any, inside: _Inside) -> None:
+    url = f"http://127.0.0.1:{inside.port}/"
+    hosts = [f"127.0.0.1:{inside.port}"]
+    with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"]) as server:
+        for location in LOCATIONS:
+            told = location.format(port=inside.port)
+            head = f"HTTP/1.1 302 Found\r\nLocation: {told}\r\nContent-Length: 0\r\n"
+            inside.answer = f"{head}Connection: close\r\n\r\n".encode()
+            inside.visits = 0
+            answer = server.hash_json({"kind": "bytes", "url": url})
+            assert problem_of(answer) == "url-refused", location
+            assert inside.visits <= 4
+
+
+def test_dns_that_changes_its_answer_is_asked_once(inside: _Inside) -> None:
+    """The server's own resolver cannot be bent from outside, so the name server is a function here."""
+    answers = iter([["127.0.0.1"], ["10.0.0.1"], ["169.254.169.254"]])
+    asked: list[str] = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        asked.append(host)
+        return next(answers)
+
+    async def fetch(networks: list[str]) -> bytes:
+        settings = Settings(url_hosts=(f"evil.example:{inside.port}",), url_networks=networks)
+        fetcher = Fetcher(settings, resolve)
+        content = bytearray()
+        try:
+            url = fetcher.allowed(f"http://evil.example:{inside.port}/")
+            async with fetcher.get(url, None) as remote:
+                await remote.read(content.extend)
+        finally:
+            await fetcher.close()
+        return bytes(content)
+
+    # What was checked is what was dialled: nobody asked again in between.
+    assert asyncio.run(fetch(["127.0.0.0/8"])) == b"secret"
+    assert asked == ["evil.example"]
+    for _ in range(2):
+        with pytest.raises(Problem, match="url-refused"):
+            asyncio.run(fetch(["127.0.0.0/8"]))
+    assert inside.visits == 1
+
+
+def test_one_inner_address_among_public_ones_is_enough_to_refuse() -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["93.184.216.34", "127.0.0.1"]
+
+    async def fetch() -> None:
+        fetcher = Fetcher(Settings(url_hosts=("evil.example",)), resolve)
+        try:
+            async with fetcher.get(fetcher.allowed("http://evil.example/"), None):
+                raise AssertionError
+        finally:
+            await fetcher.close()
+
+    with pytest.raises(Problem, match="url-refused"):
+        asyncio.run(fetch())
+
+
+def test_a_host_that_gives_another_length_than_it_says_is_refused(
+    serving: Any, inside: _Inside
+) -> None:
+    hosts = [f"127.0.0.1:{inside.port}"]
+    with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"], url_max_bytes=1000) as server:
+        url = f"http://127.0.0.1:{inside.port}/"
+        for head, status, name in (
+            ("Content-Length: 7", 502, "url-failed"),
+            ("Content-Length: 5", 502, "url-failed"),
+            ("Content-Length: 99999999999", 413, "url-too-large"),
+            ("Content-Encoding: gzip\r\nContent-Length: 6", 502, "url-failed"),
+            ("X: y", 502, "url-failed"),
+        ):
+            inside.answer = f"HTTP/1.1 200 OK\r\nConnection: close\r\n{head}\r\n\r\nsecret".encode()
+            answer = server.hash_json({"kind": "bytes", "url": url})
+            assert (answer.status_code, answer.json()["type"]) == (
+                status,
+                f"urn:mmhash:problem:{name}",
+            )
+        inside.answer = SECRET
+        answer = server.hash_json({"kind": "bytes", "url": url})
+        assert answer.json()["items"][0]["key"] == mmhash.key(b"secret").hex()

@@ -1,0 +1,58 @@
+"""A WebP that says to be 16384x16384, or to have frames that are not there.
+
+Its head is weighed before its first frame is decoded; lies about the rest are damage.
+"""
+
+import struct
+from io import BytesIO
+from typing import Any
+
+import pytest
+from PIL import Image
+
+
+def webp(*chunks: tuple[bytes, bytes]) -> bytes:
+    body = b"WEBP" + b"".join(
+        name + struct.pack("<I", len(content)) + content + b"\0" * (len(content) % 2)
+        for name, content in chunks
+    )
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def u24(number: int) -> bytes:
+    return number.to_bytes(3, "little")
+
+
+def animated(side: int) -> bytes:
+    canvas = b"\x02\0\0\0" + u24(side - 1) * 2
+    return webp((b"VP8X", canvas), (b"ANIM", bytes(6)), (b"ANMF", bytes(16) + b"VP8L\0\0\0\0"))
+
+
+def lossless(side: int) -> bytes:
+    return webp((b"VP8L", b"\x2f" + struct.pack("<I", (side - 1) | (side - 1) << 14) + bytes(16)))
+
+
+def many_frames() -> bytes:
+    body = BytesIO()
+    frames = [Image.new("RGB", (320, 240), (shade, 0, 0)) for shade in range(10)]
+    frames[0].save(body, "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+    return body.getvalue()
+
+
+CASES = {
+    "canvas": animated(16_384),
+    "widest canvas": animated(1 << 24),
+    "lossless": lossless(16_383),
+    "small and damaged": lossless(16),
+    "frames": many_frames(),
+    "cut": many_frames()[:-10],
+    "length": b"RIFF\xff\xff\xff\xff" + many_frames()[8:200],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_refused(server: Any, problem_of: Any, name: str) -> None:
+    before = server.memory()
+    answer = server.hash(CASES[name], "image/webp", of="pixels")
+    assert problem_of(answer) in {"image-too-large", "damaged-image", "unsupported-image"}
+    assert server.memory() - before < 64 << 20

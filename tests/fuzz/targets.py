@@ -1,0 +1,467 @@
+"""What parses foreign bytes, each as a function of bytes that fails in the named ways alone.
+
+Where it costs little a target checks more: a round trip, another cut, another parser's opinion.
+"""
+
+import asyncio
+import atexit
+import base64
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+from PIL import Image
+from safetensors import deserialize
+
+import mmhash
+from mmhash import Digest
+from mmhash.cli.sumline import format_line, parse_line
+from mmhash.engines import sglang
+from mmhash.engines.sglang.identity import parse_content_hash
+from mmhash.engines.sglang.pads import parse_mm_hash
+from mmhash.errors import MMHashError
+from mmhash.tags import open_tag, sign_tag
+from mmhash.transport import handles
+from mmhash_service.app import create_app
+from mmhash_service.call import Call
+from mmhash_service.caller_hashes import RefusedError, without_untagged
+from mmhash_service.engines import parse_engines
+from mmhash_service.fetch.data import read_data_url
+from mmhash_service.fetch.hosts import Hosts
+from mmhash_service.fetch.local import open_file
+from mmhash_service.fetch.validators import validator_of
+from mmhash_service.limits import Limits
+from mmhash_service.media import read_pixels
+from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, Place
+from mmhash_service.multipart import MultipartReader
+from mmhash_service.parsing import (
+    parse_base64,
+    parse_dtype,
+    parse_media_type,
+    parse_natural,
+    parse_quality,
+    parse_shape,
+)
+from mmhash_service.problems import Problem
+from mmhash_service.readers import Reader, StreamReader
+from mmhash_service.safetensors import SafetensorsReader
+from mmhash_service.schemas import Item
+from mmhash_service.settings import Settings
+
+# Now, and not at the first image: what is imported later is not instrumented.
+Image.init()
+
+# Any other exception is a bug.
+ALLOWED: tuple[type[Exception], ...] = (Problem, MMHashError, RefusedError)
+
+Target = Callable[[bytes], None]
+
+TARGETS: dict[str, Target] = {}
+
+
+def target(function: Target) -> Target:
+    """Add a function to `TARGETS`."""
+    TARGETS[function.__name__] = function
+    return function
+
+
+def run(name: str, data: bytes) -> None:
+    """Give the target those bytes."""
+    with suppress(*ALLOWED):
+        TARGETS[name](data)
+
+
+class _Inline:
+    """In the place of the threads: an event loop that waits for a thread is a slow fuzzer."""
+
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
+
+_SETTINGS = Settings(max_items=20, max_pixels=10_000, max_json_bytes=1 << 20, memo_bytes=0)
+_APP = create_app(_SETTINGS)
+_APP.state.work = _Inline()
+_LOOP = asyncio.new_event_loop()
+atexit.register(_LOOP.close)
+
+
+def _call() -> Call:
+    with Limits(_SETTINGS).admit() as admission:
+        state = _APP.state
+        return Call(
+            algorithm="blake3",
+            pixels=False,
+            engines=(),
+            tenant=None,
+            signer=None,
+            settings=_SETTINGS,
+            admission=admission,
+            work=state.work,
+            memo=state.memo,
+            fetcher=state.fetcher,
+            space=b"",
+        )
+
+
+def _read(reader: Reader, body: bytes, step: int) -> list[Item]:
+    for at in range(0, len(body), step):
+        reader.take(body[at : at + step])
+    return _LOOP.run_until_complete(reader.finish())
+
+
+def _ask(
+    path: str, body: bytes, query: bytes = b"", content_type: bytes = b"application/json"
+) -> Any:
+    """What the application answers, as JSON; a 5xx is a bug."""
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query,
+        "headers": [(b"content-type", content_type)],
+        "client": None,
+        "server": None,
+        "scheme": "http",
+        "http_version": "1.1",
+    }
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    _LOOP.run_until_complete(_APP(scope, receive, send))
+    status = sent[0]["status"]
+    answer = json.loads(b"".join(message.get("body", b"") for message in sent))
+    assert status == 200 or 400 <= status < 500, (status, answer)
+    return answer if status == 200 else None
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+@target
+def safetensors(data: bytes) -> None:
+    items = _read(SafetensorsReader(_call()), data, 1 + len(data) % 37)
+    # What is taken here the package takes too, and finds the same bytes.
+    found = {item.name: item.digest for item in items}
+    assert found == {name: mmhash.digest(of["data"]).hex() for name, of in deserialize(data)}
+
+
+@target
+def multipart(data: bytes) -> None:
+    whole, cut = (_try_multipart(data, step) for step in (len(data) + 1, 1 + len(data) % 37))
+    assert whole == cut
+
+
+def _try_multipart(data: bytes, step: int) -> list[Item] | str:
+    call = _call()
+
+    def open_part(content_type: str, name: str | None) -> Reader:
+        parse_media_type(content_type)
+        return StreamReader(call, name)
+
+    reader = MultipartReader(call, "multipart/form-data; boundary=b", open_part)
+    try:
+        return _read(reader, data, step)
+    except Problem as problem:
+        return problem.name
+
+
+@target
+def multipart_type(data: bytes) -> None:
+    MultipartReader(_call(), data.decode("latin-1"), lambda *_: StreamReader(_call(), None))
+
+
+@target
+def hash_call(data: bytes) -> None:
+    """The query, the Content-Type and the body, a line each."""
+    query, content_type, body = (*data.split(b"\n", 2), b"", b"")[:3]
+    _ask("/hash", body, query, content_type)
+
+
+@target
+def json_items(data: bytes) -> None:
+    if (answer := _ask("/hash", data)) is not None:
+        assert len(answer["items"]) <= _SETTINGS.max_items
+
+
+@target
+def pad_body(data: bytes) -> None:
+    if (answer := _ask("/pad", data)) is not None:
+        assert len(answer["input_ids"]) == len(json.loads(data)["input_ids"])
+
+
+@target
+def blocks_body(data: bytes) -> None:
+    if (answer := _ask("/blocks", data)) is not None:
+        told = json.loads(data)
+        assert len(answer["blocks"]) <= len(told["input_ids"])
+
+
+@target
+def annotate_vllm(data: bytes) -> None:
+    answer = _ask("/annotate", data, b"engine=vllm")
+    if answer is None:
+        return
+    keys = {item["key"] for item in answer["items"]}
+    for part in _parts(answer["request"]):
+        assert "uuid" not in part or part["uuid"] in keys
+    assert "mmhash_tags" not in answer["request"]
+
+
+@target
+def annotate_sglang(data: bytes) -> None:
+    answer = _ask("/annotate", data, b"engine=sglang")
+    if answer is None:
+        return
+    request = answer["request"]
+    for part in _parts(request):
+        image = part.get("image_url")
+        if isinstance(image, dict) and "content_hash" in image:
+            assert image["content_hash"].startswith("sha256:")
+    # Those of /generate are ours, of chat there are none.
+    ours = {item["engines"]["sglang"]["mm_hash"] for item in answer["items"]}
+    assert set(_leaves(request.get("mm_hashes"))) <= ours
+    assert {"mm_content_hashes", "mmhash_tags"}.isdisjoint(request)
+
+
+def _parts(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for message in request.get("messages", ()):
+        if isinstance(message.get("content"), list):
+            yield from (part for part in message["content"] if isinstance(part, dict))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for one in value:
+            yield from _leaves(one)
+    elif value is not None:
+        yield value
+
+
+_HASHES = {
+    "uuid",
+    "content_hash",
+    "mm_hashes",
+    "mm_content_hashes",
+    "mm_hashes_by_modality",
+    "multi_modal_uuids",
+}
+
+
+@target
+def guard(data: bytes) -> None:
+    written = without_untagged(data, lambda _: {"vouched"}, refuse=False)
+    body = data if written is None else b"".join(written)
+    try:
+        # As an engine may read it, all members of an object, also those of one name.
+        json.loads(body, object_pairs_hook=_check_members)
+    except (ValueError, RecursionError):
+        assert written is None  # no JSON, and no engine reads it
+
+
+def _check_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for name, value in pairs:
+        if name in _HASHES:
+            texts = value.values() if isinstance(value, dict) else [value]
+            if name not in {"uuid", "content_hash"} or not isinstance(value, dict):
+                assert {
+                    text for one in texts for text in _leaves(one) if not isinstance(text, dict)
+                } <= {"vouched"}
+    return dict(pairs)
+
+
+@target
+def natural(data: bytes) -> None:
+    number = parse_natural(_text(data))
+    assert number is None or (
+        0 <= number < 1 << 63 and str(number) == data.decode().lstrip("0").rjust(1, "0")
+    )
+
+
+@target
+def shape(data: bytes) -> None:
+    parsed = parse_shape(_text(data))
+    assert parse_shape(",".join(map(str, parsed))) == parsed
+
+
+@target
+def dtype(data: bytes) -> None:
+    assert parse_dtype(_text(data)).encode() == data
+
+
+@target
+def media_type(data: bytes) -> None:
+    text = data.decode("latin-1")
+    assert "/".join(parse_media_type(text)) == text.partition(";")[0].rstrip(" \t").lower()
+
+
+@target
+def quality(data: bytes) -> None:
+    assert 0 <= parse_quality(data.decode("latin-1"), "application/json") <= 1
+
+
+@target
+def base64_text(data: bytes) -> None:
+    content = parse_base64(_text(data))
+    assert base64.b64decode(data) == content
+
+
+@target
+def data_url(data: bytes) -> None:
+    content = read_data_url(_text(data))
+    assert read_data_url(f"data:;base64,{base64.b64encode(content).decode()}") == content
+
+
+_HOSTS = Hosts(("example.org", "*.example.net:8443", "93.184.216.34", "[2606:2800:220:1::1]"))
+
+
+@target
+def http_url(data: bytes) -> None:
+    text = _text(data)
+    url = _HOSTS.allowed(text)
+    assert not url.userinfo
+    # Readers of URLs must not differ over the host: that is how a check is evaded.
+    if text.isascii():
+        other = urlsplit(text)
+        assert (other.hostname, other.username) == (url.host, None)
+
+
+@cache
+def _root() -> Path:
+    root = Path(tempfile.mkdtemp(prefix="mmhash-fuzz-"))
+    (root / "below").mkdir()
+    (root / "below" / "file").write_bytes(b"content")
+    (root / "link").symlink_to("/etc")
+    return root
+
+
+@target
+def file_url(data: bytes) -> None:
+    text = _text(data).replace("ROOT", str(_root()))
+    file, nbytes = open_file(text, _root(), 1 << 20)
+    with file:
+        assert file.read(nbytes) == b"content"
+
+
+@target
+def validators(data: bytes) -> None:
+    names = [b"ETag", b"Last-Modified", b"Date", b"Cache-Control", b"Vary"]
+    lines = data.split(b"\n")
+    validator = validator_of(httpx.Headers(list(zip(names, lines, strict=False))))
+    assert validator is None or validator.headers()
+
+
+@target
+def engines(data: bytes) -> None:
+    assert ",".join(parse_engines(_text(data))).encode() == data
+
+
+@target
+def handle(data: bytes) -> None:
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    transport = "cuda_ipc" if len(data) % 2 else "shm"
+    parsed = handles.parse(told, transport)
+    assert handles.parse(parsed.document(), transport) == parsed
+
+
+_SECRET = bytes(range(32))
+_TAG = sign_tag(
+    Digest("blake3", bytes(32)), engine="vllm", tenant=None, expires=1 << 40, secrets=[_SECRET]
+)
+
+
+@target
+def tag(data: bytes) -> None:
+    open_tag(_text(data), engine="vllm", secrets=[_SECRET])
+    assert data == _TAG.encode()  # all others are forged
+
+
+@target
+def sglang_hash(data: bytes) -> None:
+    number = parse_mm_hash(_text(data))
+    assert 0 <= number < 1 << 64
+    assert parse_mm_hash(f"{number:016x}") == number
+
+
+@target
+def sglang_content_hash(data: bytes) -> None:
+    text = parse_content_hash(_text(data))
+    assert parse_content_hash(text) == text
+
+
+@target
+def sglang_pads(data: bytes) -> None:
+    ids = np.frombuffer(data[: len(data) // 4 * 4], "<i4").tolist()
+    spans = list(zip(ids[::3], ids[1::3], ids[2::3], strict=False))
+    assert len(sglang.pad_input_ids(range(1000), spans)) == 1000
+
+
+@target
+def digest(data: bytes) -> None:
+    text = _text(data)
+    assert str(Digest.parse(text)) == text.lower()
+
+
+@target
+def sum_line(data: bytes) -> None:
+    read = parse_line(data.decode("utf-8", "replace"))
+    assert parse_line(format_line(read[0].hex(), read[1])) == read
+
+
+class _Rows:
+    def __init__(self, count: int) -> None:
+        self.shape = (count,)
+
+    def __getitem__(self, cuts: tuple[slice]) -> int:
+        return cuts[0].stop - cuts[0].start
+
+
+@target
+def split(data: bytes) -> None:
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(told, dict) and not (
+        isinstance(told.get("counts"), int) and told["counts"] > 1000
+    ):
+        cuts = mmhash.split(_Rows(12), grids=told.get("grids"), counts=told.get("counts"))
+        assert sum(cuts) == 12
+
+
+@target
+def memo_entry(data: bytes) -> None:
+    place = Place(b"somewhere")
+    value = place.open(data)
+    assert value is None or place.seal(value) == data
+    assert len(data) > MAX_VALUE or place.open(place.seal(data)) == data
+    pixels = Pixels(len(data), len(data), Digest("xxh3", bytes(16)), data)
+    assert Pixels.unpack(pixels.pack(), "xxh3") == pixels
+    etag, _, modified = data.decode("latin-1").partition("\n")
+    fetched = Fetched(etag or None, modified or None, len(data), Digest("blake3", bytes(32)))
+    if max(len(etag), len(modified)) < 1024:
+        assert Fetched.unpack(fetched.pack(), "blake3") == fetched
+
+
+@target
+def image(data: bytes) -> None:
+    view = read_pixels(BytesIO(data), _SETTINGS.max_pixels)
+    assert view.shape[0] >= 1

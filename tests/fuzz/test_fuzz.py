@@ -1,0 +1,55 @@
+"""Each target passes its cases, and a short run of the fuzzer; `make fuzz` is the long one."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("atheris", reason="has no wheel for this Python")
+
+ROOT = Path(__file__).parents[2]
+CORPUS = Path(__file__).parent / "corpus"
+CASES = sorted(path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_was_found_once_is_not_found_again(case: str) -> None:
+    from tests.fuzz.targets import run
+
+    run(case.partition("/")[0], (CORPUS / case).read_bytes())
+
+
+def test_every_target_has_cases() -> None:
+    from tests.fuzz.targets import TARGETS
+
+    assert {case.partition("/")[0] for case in CASES} == TARGETS.keys()
+
+
+def test_a_short_run_finds_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "--runs", "500", "--folder", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert ", 0 targets failed" in done.stdout
+
+
+PLANTED = """
+from pathlib import Path
+from tests.fuzz.__main__ import Limits, fuzz
+def fails(data):
+    assert len(data) < 3
+print(fuzz({"planted": fails}, Limits(0, 10_000), Path("."), 1))
+"""
+
+
+def test_what_a_target_fails_on_is_kept(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PLANTED],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.endswith("['planted']\n")
+    assert len((tmp_path / "planted-failed").read_bytes()) >= 3
