@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import mmhash
 from mmhash.cli.pixels import open_image
 from mmhash.cpu import Hasher, hash_bytes
 from mmhash.digest import Algorithm, Digest
-from mmhash.engines.spelling import spell
 from mmhash.errors import InputTypeError, InputValueError, MMHashError
 from mmhash.framing import frame
 from mmhash.view import view_of
@@ -90,7 +90,7 @@ def _rows(
         except (OSError, ValueError, MMHashError) as error:  # ValueError: no file has such a name
             rows.append(failed(error, options))
         else:
-            spelled = (json.dumps(spell(key, engine)) for engine in options.engines)
+            spelled = (json.dumps(mmhash.engines.spell(key, engine)) for engine in options.engines)
             rows.append((kind, nbytes, digest.hex(), key.hex(), *spelled, None))
     return rows
 

@@ -17,13 +17,13 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+import mmhash
 from mmhash.cli.extras import extra
 from mmhash.cli.options import STDIN, Quiet
 from mmhash.cli.report import complain, reason, say
 from mmhash.cli.sumline import shown
 from mmhash.cpu import cpu_count
 from mmhash.digest import Algorithm
-from mmhash.engines.spelling import parse as parse_engine
 from mmhash.errors import InputValueError
 
 
@@ -60,7 +60,7 @@ def key_bulk(
         from mmhash.bulk.sources import read_source  # noqa: PLC0415
         from mmhash.bulk.work import Options  # noqa: PLC0415
 
-    engines = dict.fromkeys("@".join(parse_engine(name)) for name in engine or ())
+    engines = dict.fromkeys("@".join(mmhash.engines.spelling.parse(name)) for name in engine or ())
     if (
         source != STDIN
         and Path(source).is_dir()

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+import mmhash
 from mmhash.cli.content import hash_file, open_file
 from mmhash.cli.options import STDIN
 from mmhash.cli.pixels import open_image
 from mmhash.cli.report import reason, say
 from mmhash.cli.sumline import shown
 from mmhash.cpu import hash_bytes
-from mmhash.engines.spelling import explain, parse
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
 from mmhash.view import view_of
@@ -23,7 +23,7 @@ def explain_image(
     image: Annotated[str, typer.Argument(help="An image file.")],
 ) -> None:
     """Show how an image's key is made, and what an engine makes of it."""
-    name, version = parse(engine)
+    name, version = mmhash.engines.spelling.parse(engine)
     if image == STDIN:
         raise InputValueError("explain reads its image twice: give a file")
     try:
@@ -51,4 +51,4 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
     yield "framed with kind, shape, modes and sizes", f"{kind} {packed} {extra[:33].hex()}"
     key = frame(kind, dtype, shape, content, extra)
     yield "key", key.hex()
-    yield from explain(key, engine)
+    yield from mmhash.engines.spelling.explain(key, engine)

@@ -10,14 +10,13 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 import typer
 
+import mmhash
 from mmhash.cli.content import hash_file, open_file
 from mmhash.cli.options import Files, Threads
 from mmhash.cli.pixels import open_image
 from mmhash.cli.report import print_lines
 from mmhash.cli.tensors import read_tensors
 from mmhash.digest import Algorithm, Digest
-from mmhash.engines.spelling import parse as parse_engine
-from mmhash.engines.spelling import spell
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.framing import TENANT_SIZE, frame
 from mmhash.hashing import digest, key
@@ -97,10 +96,10 @@ def key_files(
         for shown, found in keys_of(name):
             yield shown, found.hex()
             for asked in engine or ():
-                yield shown, f"{asked} {json.dumps(spell(found, asked))}"
+                yield shown, f"{asked} {json.dumps(mmhash.engines.spell(found, asked))}"
 
     for asked in engine or ():
-        parse_engine(asked)  # a wrong one is told before anything is read
+        mmhash.engines.spelling.parse(asked)  # a wrong one is told before anything is read
     print_lines(files, spelled)
 
 

@@ -1,0 +1,1 @@
+"""The service under load and faults for minutes, judged by the library and by its own memory."""

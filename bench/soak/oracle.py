@@ -1,0 +1,41 @@
+"""What the service must say, from the library alone, and what it said."""
+
+from typing import Any
+
+import httpx
+
+import mmhash
+from mmhash.digest import Algorithm
+from mmhash.view import view_of
+
+
+def item(
+    content: Any,
+    *,
+    name: str | None = None,
+    algorithm: Algorithm = "blake3",
+    tenant: bytes | None = None,
+) -> dict[str, Any]:
+    """An item of an answer, as the service must tell it."""
+    view = view_of(content)
+    return {
+        "name": name,
+        "kind": view.kind,
+        "dtype": view.dtype,
+        "shape": list(view.shape),
+        "nbytes": len(view.on_host()),
+        "algorithm": algorithm,
+        "digest": mmhash.digest(content, algorithm=algorithm).hex(),
+        "key": mmhash.key(content, algorithm=algorithm, tenant=tenant).hex(),
+    }
+
+
+def told(response: httpx.Response) -> Any:
+    """What of an answer is the same whenever it is asked: a problem is its name."""
+    answer = response.json()
+    if not response.is_success:
+        return answer["type"].removeprefix("urn:mmhash:problem:")
+    answer.pop("elapsed_ms", None)
+    for one in answer.get("items", ()):
+        one.pop("memo", None)
+    return answer

@@ -1,0 +1,37 @@
+"""What the services' processes take, second by second."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.soak.stage import Service
+
+
+class Usage(NamedTuple):
+    """What the processes of a service have, all together; of shared pages each has its part.
+
+    What clients lay into shared memory is theirs: of it the service sees more and more as they use
+    more of their pools, and never more than these have.
+    """
+
+    memory_mib: float
+    clients_mib: float
+    descriptors: int
+
+
+def usage(service: Service) -> Usage:
+    """What they have at this moment; one that ends meanwhile has nothing."""
+    memory_kib, clients_kib, descriptors = 0, 0, 0
+    for pid in service.processes:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            shares = _shares_kib(pid)
+            memory_kib += shares["Pss_Anon:"] + shares["Pss_File:"]
+            clients_kib += shares["Pss_Shmem:"]
+            descriptors += len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208  (names alone)
+    return Usage(round(memory_kib / 1024, 1), round(clients_kib / 1024, 1), descriptors)
+
+
+def _shares_kib(pid: int) -> dict[str, int]:
+    _, *lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return {name: int(kib) for name, kib, _ in map(str.split, lines)}
