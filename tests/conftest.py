@@ -1,6 +1,7 @@
 """What all tests share: hypothesis's profile, and which tests need a GPU."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +11,9 @@ settings.register_profile(
     "mmhash", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "mmhash"))
+
+# Who starts us in the background has us ignore it, and our children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Random sizes, errors and cancellations: MMHASH_SOAK_SECONDS=60 for as long as it takes."""
+"""Random sizes, errors and cancellations: EXECUTOR_SOAK_SECONDS=60 for as long as it takes."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ import torch
 import mmhash
 from mmhash.executor import AsyncHasher, LazyKey
 
-SECONDS = float(os.environ.get("MMHASH_SOAK_SECONDS", "1.5"))
+SECONDS = float(os.environ.get("EXECUTOR_SOAK_SECONDS", "1.5"))
 
 
 def an_item(draw: random.Random, shared: list[Any]) -> Any:
