@@ -211,13 +211,13 @@ def ask_health(port: int, seconds: float) -> list[float]:
     """What the process of `probe` does."""
     took = []
     end = time.perf_counter() + seconds
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while (start := time.perf_counter()) < end:
-            connection.sendall(b"GET /health HTTP/1.1\r\nHost: bench\r\n\r\n")
-            connection.recv(65536)
-            took.append(time.perf_counter() - start)
-            time.sleep(0.005)
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    while (start := time.perf_counter()) < end:
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        took.append(time.perf_counter() - start)
+        time.sleep(0.005)
+    connection.close()
     return took
 
 
