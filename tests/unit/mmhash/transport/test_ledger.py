@@ -214,7 +214,10 @@ def test_random_leases_never_overlap_and_all_comes_back(ledger: Ledger, clock: C
 
 def test_ten_thousand_leases_leave_nothing(ledger: Ledger) -> None:
     gc.collect()
-    before = len(list(Path("/proc/self/fd").iterdir())), len(list(DIRECTORY.glob("mmhash-*")))
+    before = (
+        len(list(Path("/proc/self/fd").iterdir())),
+        len(list(DIRECTORY.glob(f"mmhash-{os.getpid()}-*"))),
+    )
     for _ in range(10_000):
         given = grant(ledger, 50 * KIB)
         for consumer in range(2):
@@ -223,7 +226,7 @@ def test_ten_thousand_leases_leave_nothing(ledger: Ledger) -> None:
     assert ledger.leased == 0
     assert before == (
         len(list(Path("/proc/self/fd").iterdir())),
-        len(list(DIRECTORY.glob("mmhash-*"))),
+        len(list(DIRECTORY.glob(f"mmhash-{os.getpid()}-*"))),
     )
 
 
