@@ -24,7 +24,7 @@ def descriptors() -> int:
 
 
 def ours() -> set[str]:
-    return {path.name for path in DIRECTORY.glob("mmhash-*")}
+    return {path.name for path in DIRECTORY.glob(f"mmhash-{os.getpid()}-*")}
 
 
 @pytest.fixture
