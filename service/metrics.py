@@ -1,6 +1,7 @@
 """What Prometheus reads: base units, and no label that a client can choose."""
 
 import os
+from collections.abc import Iterable
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -8,6 +9,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
     generate_latest,
 )
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -66,10 +68,28 @@ MEMO_BYTES = Gauge(
 )
 
 
+class _Workers(MultiProcessCollector):
+    """The metrics of all workers; a file that one of them has only just made has none yet."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Read the files that have been begun: an empty one is an error to the package."""
+        with os.scandir(os.environ[MULTIPROC_VARIABLE]) as entries:
+            files = [entry.path for entry in entries if entry.name.endswith(".db") and _size(entry)]
+        found: Iterable[Metric] = self.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
+        return found
+
+
+def _size(entry: "os.DirEntry[str]") -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:  # of a worker that has died meanwhile
+        return 0
+
+
 def exposition() -> tuple[bytes, str]:
     """All metrics as text, those of all workers together, and the text's Content-Type."""
     registry = REGISTRY
     if MULTIPROC_VARIABLE in os.environ:
         registry = CollectorRegistry()
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        _Workers(registry)  # type: ignore[no-untyped-call]
     return generate_latest(registry), CONTENT_TYPE_LATEST

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -180,3 +181,13 @@ def test_metrics_are_in_base_units_and_without_labels_of_a_client_s_choice(
     labels = {name for family in families.values() for at in family.samples for name in at.labels}
     assert labels <= {"call", "kind", "le", "operation", "problem", "result", "source", "status"}
     assert "a-path-of-my-own" not in answer.text
+
+
+def test_a_worker_that_has_only_just_begun_has_no_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and its first byte the file is empty; a soak met it so."""
+    (tmp_path / "counter_1.db").touch()
+    monkeypatch.setenv(metrics.MULTIPROC_VARIABLE, str(tmp_path))
+    text, _ = metrics.exposition()
+    assert text == b""
