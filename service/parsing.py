@@ -3,9 +3,15 @@
 import base64
 import binascii
 import re
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import QueryParams
 
 from mmhash.view import ITEM_SIZE
 from mmhash_service.problems import Problem
+
+Model = TypeVar("Model", bound=BaseModel)
 
 MAX_DIMS = 32
 
@@ -83,3 +89,13 @@ def parse_media_type(text: str) -> tuple[str, str]:
         raise Problem("unsupported-media-type")
     main, _, sub = match["name"].lower().partition("/")
     return main, sub
+
+
+def parse_query(given: QueryParams, model: type[Model]) -> Model:
+    """A call's query as the model has it."""
+    if len(given) != len(given.multi_items()):  # another reader may take the other one
+        raise Problem("invalid-query")
+    try:
+        return model.model_validate(dict(given))
+    except ValidationError as error:
+        raise Problem("invalid-query") from error

@@ -1,25 +1,17 @@
 """`mmhash bulk`: the keys of very many files, or of a Parquet file's rows, as a Parquet file."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import TextColumn
 
 import mmhash
 from mmhash.cli.extras import extra
 from mmhash.cli.options import STDIN, Quiet
+from mmhash.cli.progress import bytes_progress, is_watched
 from mmhash.cli.report import complain, reason, say
 from mmhash.cli.sumline import shown
 from mmhash.cpu import cpu_count
@@ -87,20 +79,10 @@ def key_bulk(
 @contextmanager
 def _bar(items: int, nbytes: int, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """Give the function that takes how many items and bytes more are done."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+    if not is_watched(quiet=quiet):
         yield lambda *_: None
         return
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.fields[done]}/{task.fields[items]} items"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=console.is_dumb_terminal,
-        transient=True,
-    ) as progress:
+    with bytes_progress(TextColumn("{task.fields[done]}/{task.fields[items]} items")) as progress:
         task = progress.add_task("", total=nbytes, items=items, done=0)
         done = 0
 

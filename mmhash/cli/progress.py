@@ -1,4 +1,4 @@
-"""A bar on stderr, for a person who waits: only on a terminal, only for a file that takes long."""
+"""Bars on stderr, for a person who waits: only on a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,15 +19,16 @@ from rich.progress import (
 LONG = 256 << 20
 
 
-@contextmanager
-def bar(name: str, size: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Give the function that takes how many bytes more are done. A pipe has size 0."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield lambda _: None
-        return
+def is_watched(*, quiet: bool) -> bool:
+    """Whether anybody would see a bar, and wants to."""
+    return not quiet and sys.stderr is not None and sys.stderr.isatty()
+
+
+def bytes_progress(what: TextColumn) -> Progress:
+    """A bar of bytes behind what it is said to be; it shows nothing before it is started."""
     console = Console(stderr=True)
-    progress = Progress(
-        TextColumn("{task.description}", markup=False),
+    return Progress(
+        what,
         BarColumn(),
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),
@@ -36,6 +37,18 @@ def bar(name: str, size: int, *, quiet: bool) -> Iterator[Callable[[int], None]]
         disable=console.is_dumb_terminal,
         transient=True,
     )
+
+
+@contextmanager
+def bar(name: str, size: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Give the function that takes how many bytes more are done, of a file that takes long.
+
+    A pipe has size 0.
+    """
+    if not is_watched(quiet=quiet):
+        yield lambda _: None
+        return
+    progress = bytes_progress(TextColumn("{task.description}", markup=False))
     task = progress.add_task(Path(name).name, total=size or None)
 
     def advance(count: int) -> None:

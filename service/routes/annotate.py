@@ -3,15 +3,14 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from mmhash_service import metrics
 from mmhash_service.annotate.request import annotate
 from mmhash_service.call import call_of
 from mmhash_service.jsonbody import read_json
 from mmhash_service.openapi import query_parameters
-from mmhash_service.parsing import parse_quality
-from mmhash_service.problems import Problem
+from mmhash_service.parsing import parse_quality, parse_query
 from mmhash_service.schemas import AnnotateAnswer, AnnotateQuery, Item
 from mmhash_service.tenants import HEADER
 
@@ -39,13 +38,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 @router.post("/annotate", openapi_extra=_ASKED, response_model=AnnotateAnswer, responses=_ANSWERS)
 async def annotate_request(request: Request) -> Response:
     """Put a hash at each image, video and audio of a request that its engine takes one for."""
-    given = request.query_params
-    if len(given) != len(given.multi_items()):  # another reader may take the other one
-        raise Problem("invalid-query")
-    try:
-        query = AnnotateQuery.model_validate(dict(given))
-    except ValidationError as error:
-        raise Problem("invalid-query") from error
+    query = parse_query(request.query_params, AnnotateQuery)
     state = request.app.state
     with state.limits.admit() as admission:
         call = call_of(request, query.of_items(), admission)

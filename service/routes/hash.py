@@ -4,7 +4,6 @@ from math import prod
 from time import perf_counter
 
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
 
 from mmhash.view import ITEM_SIZE
 from mmhash_service import metrics
@@ -13,7 +12,7 @@ from mmhash_service.items import JsonReader
 from mmhash_service.limits import declared_length, read_body
 from mmhash_service.multipart import MultipartReader
 from mmhash_service.openapi import json_body, query_parameters
-from mmhash_service.parsing import parse_dtype, parse_media_type, parse_shape
+from mmhash_service.parsing import parse_dtype, parse_media_type, parse_query, parse_shape
 from mmhash_service.problems import Problem
 from mmhash_service.readers import PixelsReader, Reader, StreamReader
 from mmhash_service.safetensors import SafetensorsReader
@@ -98,13 +97,7 @@ def _parse_query(request: Request) -> HashQuery:
     """The query; FastAPI, told of it, would take as long as all the rest of a small call."""
     if not request.scope["query_string"]:
         return _NO_QUERY
-    given = request.query_params
-    if len(given) != len(given.multi_items()):  # another reader may take the other one
-        raise Problem("invalid-query")
-    try:
-        return HashQuery.model_validate(dict(given))
-    except ValidationError as error:
-        raise Problem("invalid-query") from error
+    return parse_query(request.query_params, HashQuery)
 
 
 def _reader(call: Call, content_type: str, name: str | None) -> Reader:
