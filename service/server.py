@@ -17,7 +17,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from mmhash_service import logs
 from mmhash_service.app import create_app
-from mmhash_service.heap import keep_pieces
+from mmhash_service.heap import keep_blocks
 from mmhash_service.limits import Limits
 from mmhash_service.metrics import MULTIPROC_VARIABLE
 from mmhash_service.protocol import BoundedProtocol
@@ -98,7 +98,7 @@ class Server(uvicorn.Server):
 
 def _answer(settings: Settings, listener: socket.socket) -> None:
     """What one process does."""
-    keep_pieces()
+    keep_blocks()
     app = create_app(settings)
     protocol = partial(BoundedProtocol, stall_timeout_s=settings.stall_timeout_s)
     config = uvicorn.Config(
