@@ -19,7 +19,7 @@ from mmhash.cpu import cpu_count
 
 SMALL, SMALL_SIZE = 100_000, 16 << 10
 LARGE, LARGE_SIZE = 8, 256 << 20
-ROUNDS, KILLS = 5, 10
+ROUNDS, KILLS = 3, 10
 
 SCRIPT = """
 import os, sys
@@ -37,8 +37,9 @@ HASH = SCRIPT.format("blake3(max_threads=blake3.AUTO).update_mmap(path).digest()
 
 
 def rows(scratch: Path) -> list[Row]:
-    """Small files and large ones, from the page cache and the disk, and a run that is killed."""
-    small, large = scratch / "small", scratch / "large"
+    """Small files, large ones and all of them, cached and not; and a run that is killed."""
+    everything = scratch / "all"
+    small, large = everything / "small", everything / "large"
     for number in range(SMALL):
         folder = small / f"{number // 1000:02}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,6 +51,7 @@ def rows(scratch: Path) -> list[Row]:
     return [
         *compared(f"{SMALL} files of {SMALL_SIZE >> 10} KiB", small, SMALL * SMALL_SIZE, scratch),
         *compared(f"{LARGE} files of {LARGE_SIZE >> 20} MiB", large, LARGE * LARGE_SIZE, scratch),
+        *compared("all of these", everything, SMALL * SMALL_SIZE + LARGE * LARGE_SIZE, scratch),
         killed(small, scratch),
     ]
 

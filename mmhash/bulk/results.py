@@ -1,8 +1,8 @@
 """The Parquet file with the keys, and its finished shards until it is whole.
 
-OUT.parts/ holds a file a shard, each written aside and renamed: what is there is whole. Only a run
-that holds the folder's lock writes there. When all shards are there they are joined to OUT, which
-appears by one rename; then the folder goes.
+OUT.parts/ holds a file a shard, each written aside and renamed: what is there is whole, and by its
+name of this very shard. Only a run that holds the folder's lock writes there. When all shards are
+there they are joined to OUT, which appears by one rename; then the folder goes.
 """
 
 import fcntl
@@ -11,13 +11,15 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from blake3 import blake3
 
-from mmhash.bulk.work import Options, Row
+from mmhash.bulk.work import Options, Row, Shard
 from mmhash.errors import InputValueError, MMHashError
 
 ABOUT = b"mmhash"
@@ -34,72 +36,88 @@ def table_of(rows: Sequence[Row], schema: Any) -> Any:
     return pa.table(arrays, schema=schema)
 
 
-def schema_of(columns: Sequence[str], about: dict[str, str] | None = None) -> Any:
+def schema_of(columns: Sequence[str]) -> Any:
     """The schema of a result with these columns."""
-    fields = [(name, pa.int64() if name in _INTEGERS else pa.string()) for name in columns]
-    return pa.schema(fields, None if about is None else {ABOUT: json.dumps(about)})
+    return pa.schema([(name, pa.int64() if name in _INTEGERS else pa.string()) for name in columns])
 
 
 class Parts:
-    """The finished shards of a run; `about` is what another run must share to go on with them."""
+    """The finished shards of a run; `about` is what another run must share to go on with them.
 
-    def __init__(self, out: Path, names: str, options: Options, about: dict[str, str]) -> None:
+    `result` is what the joined file says of its run, if there is one already.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        schema: Any,
+        about: dict[str, str],
+        result: dict[str, str] | None,
+    ) -> None:
+        self.result = result
         self._out = out
         self._folder = _folder_of(out)
-        self._schema = schema_of((names, *options.columns), about)
+        self._about = about
+        self._schema = schema
 
-    def numbers(self) -> set[int]:
-        """Which shards are finished."""
-        return {int(path.stem) for path in self._folder.glob("*.arrow")}
+    def have(self, number: int, identity: str) -> bool:
+        """Whether a shard is finished."""
+        return self._path(number, identity).exists()
 
-    def keep(self, number: int, names: Sequence[str] | range, rows: Sequence[Row]) -> None:
+    def keep(self, number: int, shard: Shard, rows: Sequence[Row]) -> None:
         """Make a shard one of the finished."""
-        named = [(name, *row) for name, row in zip(names, rows, strict=True)]
-        with _written(self._path(number)) as file, pa.ipc.new_file(file, self._schema) as writer:
+        named = [(name, *row) for name, row in zip(shard.names, rows, strict=True)]
+        path = self._path(number, shard.identity)
+        with _written(path) as file, pa.ipc.new_file(file, self._schema) as writer:
             writer.write_table(table_of(named, self._schema))
 
-    def join(self, count: int) -> None:
+    def join(self, identities: Sequence[str]) -> None:
         """Make all shards one file, in order."""
+        about = self._about | {"source": _source_of(identities)}
+        schema = self._schema.with_metadata({ABOUT: json.dumps(about)})
         with (
             _written(self._out, aside=self._folder / "joined.tmp") as file,
             pq.ParquetWriter(
-                file, self._schema, compression="zstd", use_dictionary=["kind", "error"]
+                file, schema, compression="zstd", use_dictionary=["kind", "error"]
             ) as writer,
         ):
-            for at in range(0, count, JOINED):
-                numbers = range(at, min(at + JOINED, count))
-                writer.write_table(pa.concat_tables(map(self._read, numbers)))
+            numbered = enumerate(identities)
+            while some := [self._read(*one) for one in islice(numbered, JOINED)]:
+                writer.write_table(pa.concat_tables(some))
         shutil.rmtree(self._folder)
 
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number}.arrow"
+    def check_result(self, identities: Sequence[str]) -> None:
+        """See that the joined file is of these shards, and leave nothing beside it."""
+        about = self._about | {"source": _source_of(identities)}
+        _compare(self.result or {}, about, self._out)
+        shutil.rmtree(self._folder)
 
-    def _read(self, number: int) -> Any:
-        with pa.memory_map(os.fspath(self._path(number))) as file:
+    def _path(self, number: int, identity: str) -> Path:
+        return self._folder / f"{number}-{identity}.arrow"
+
+    def _read(self, number: int, identity: str) -> Any:
+        with pa.memory_map(os.fspath(self._path(number, identity))) as file:
             return pa.ipc.open_file(file).read_all()
 
 
 @contextmanager
-def open_parts(
-    out: Path, names: str, options: Options, about: dict[str, str]
-) -> Iterator[Parts | None]:
-    """The parts of this run, begun or gone on with, locked; None if it was joined already."""
+def open_parts(out: Path, names: str, options: Options, about: dict[str, str]) -> Iterator[Parts]:
+    """The parts of this run, begun or gone on with, locked."""
     folder = _folder_of(out)
     manifest = folder / "manifest.json"
     with _locked(folder):
+        result = None
         if out.exists():
-            _compare(_about(out), about, out)
-            shutil.rmtree(folder)
-            yield None
-            return
-        if manifest.exists():
+            result = _about(out)
+            _compare(result, about, out)
+        elif manifest.exists():
             _compare(json.loads(manifest.read_bytes()), about, folder)
         else:
             for left in folder.iterdir():  # by a run that was killed while it removed them
                 left.unlink()
             with _written(manifest) as file:
                 file.write(json.dumps(about).encode())
-        yield Parts(out, names, options, about)
+        yield Parts(out, schema_of((names, *options.columns)), about, result)
 
 
 def count_results(out: Path) -> tuple[int, int]:
@@ -114,6 +132,11 @@ def count_results(out: Path) -> tuple[int, int]:
 
 def _folder_of(out: Path) -> Path:
     return out.with_name(out.name + ".parts")
+
+
+def _source_of(identities: Sequence[str]) -> str:
+    """All shards in one identity."""
+    return blake3("".join(identities).encode()).hexdigest(length=16)
 
 
 def _compare(found: dict[str, str], about: dict[str, str], where: Path) -> None:

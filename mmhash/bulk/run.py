@@ -1,41 +1,56 @@
 """A run: a source to a Parquet file of keys, begun or gone on with."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 from mmhash import __version__
-from mmhash.bulk.pool import hash_shards
-from mmhash.bulk.results import open_parts
+from mmhash.bulk.pool import Pool
+from mmhash.bulk.results import Parts, open_parts
 from mmhash.bulk.sources import Source
-from mmhash.bulk.work import Options
+from mmhash.bulk.work import Options, Shard
 from mmhash.framing import SPEC_VERSION
 
 
-def hash_source(
-    source: Source,
-    out: Path,
-    options: Options,
-    processes: int,
-    advance: Callable[[int, int], object],
-) -> None:
-    """Write the keys of a source to `out`; tell `advance` of items and bytes that are done."""
+class Watch(Protocol):
+    """Is told how far a run is."""
+
+    def found(self, shard: Shard) -> None:
+        """There is so much more to do."""
+
+    def done(self, shard: Shard) -> None:
+        """So much of it is done."""
+
+
+def hash_source(source: Source, out: Path, options: Options, pool: Pool, watch: Watch) -> None:
+    """Write the keys of a source to `out`."""
     about = {
         "mmhash": __version__,
         "spec": str(SPEC_VERSION),
-        "source": source.identity,
         "algorithm": options.algorithm,
         "of": options.of,
         "engines": ",".join(options.engines),
     }
-    shards = dict(enumerate(source.shards))
     with open_parts(out, source.names, options, about) as parts:
-        if parts is None:
+        if parts.result is not None:
+            parts.check_result([shard.identity for shard in source.shards])
             return
-        for number in parts.numbers():
-            done = shards.pop(number)
-            advance(len(done.names), done.nbytes)
-        for number, rows in hash_shards(shards, options, processes):
-            shard = shards[number]
-            parts.keep(number, shard.names, rows)
-            advance(len(shard.names), shard.nbytes)
-        parts.join(len(source.shards))
+        identities: list[str] = []
+        unfinished = _unfinished(source, parts, identities, watch)
+        for number, shard, rows in pool.hash(unfinished, options):
+            parts.keep(number, shard, rows)
+            watch.done(shard)
+        parts.join(identities)
+
+
+def _unfinished(
+    source: Source, parts: Parts, identities: list[str], watch: Watch
+) -> Iterator[tuple[int, Shard]]:
+    """The shards that are still to be hashed; of all of them the identities are noted."""
+    for number, shard in enumerate(source.shards):
+        identities.append(shard.identity)
+        watch.found(shard)
+        if parts.have(number, shard.identity):
+            watch.done(shard)
+        else:
+            yield number, shard

@@ -3,7 +3,9 @@
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +16,8 @@ from blake3 import blake3
 from mmhash.bulk.work import Options, Row, Shard, failed, hash_files, hash_values
 from mmhash.cli.content import open_file
 from mmhash.cli.options import STDIN
+from mmhash.cli.report import reason
+from mmhash.cli.sumline import shown
 from mmhash.errors import InputValueError
 from mmhash.framing import field
 
@@ -29,48 +33,64 @@ ROWS_READ = 64
 
 
 class Source(NamedTuple):
-    """All that a run hashes: `identity` is another one when anything of it has changed."""
+    """All that a run hashes: its shards come while it is looked through."""
 
     names: Literal["path", "row"]
-    identity: str
-    shards: list[Shard]
+    shards: Iterator[Shard]
 
 
 def read_source(name: str, column: str | None) -> Source:
     """What a name given by the user stands for: a folder, a Parquet file or a list of paths."""
-    if name != STDIN and Path(name).is_dir():
-        found: Iterable[tuple[str, os.stat_result | None]] = sorted(_walk(name), key=_path)
-    elif name != STDIN and _is_parquet(name):
-        return _read_parquet(name, column)
-    else:
-        found = map(_look_up, _read_list(name))
+    with _unreadable(name):
+        if name != STDIN and Path(name).is_dir():
+            found: Iterable[tuple[str, os.stat_result | None]] = _walk(name)
+        elif name != STDIN and _is_parquet(name):
+            return _read_parquet(name, column)
+        else:
+            found = map(_look_up, _read_list(name))
     if column is not None:
         raise InputValueError(f"{name} is no Parquet file: do not give --column")
-    return _of_files(found)
+    return Source("path", _of_files(found))
 
 
-def _path(found: tuple[str, object]) -> str:
-    return found[0]
+@contextmanager
+def _unreadable(name: str) -> Iterator[None]:
+    """Say which source it is that cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise InputValueError(f"{shown(name)}: {reason(error)}") from error
 
 
 def _walk(folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
-    """The regular files below a folder, and the folders that cannot be read."""
-    folders = [folder]
-    while folders:
-        folder = folders.pop()
+    """The regular files below a folder, in the order of their names, folder by folder.
+
+    What cannot be looked at stands there without a status: the worker says why.
+    """
+    try:
+        waiting = _entries(folder)
+    except OSError:
+        yield folder, None
+        return
+    while waiting:
+        entry = waiting.pop()
         try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    elif entry.is_file(follow_symlinks=False):
-                        yield entry.path, entry.stat(follow_symlinks=False)
+            if entry.is_dir(follow_symlinks=False):
+                waiting += _entries(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                yield entry.path, entry.stat(follow_symlinks=False)
         except OSError:
-            yield folder, None  # the worker says why
+            yield entry.path, None
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """What lies in a folder, the last first."""
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=attrgetter("name"), reverse=True)
 
 
 def _read_list(name: str) -> Iterator[str]:
-    with open_file(name) as file:
+    with _unreadable(name), open_file(name) as file:
         number = 0
         while line := file.readline(MAX_PATH + 1):
             number += 1
@@ -89,27 +109,35 @@ def _look_up(path: str) -> tuple[str, os.stat_result | None]:
         return path, None  # the worker says why
 
 
-def _of_files(found: Iterable[tuple[str, os.stat_result | None]]) -> Source:
-    shards: list[Shard] = []
+def _of_files(found: Iterable[tuple[str, os.stat_result | None]]) -> Iterator[Shard]:
     paths: list[str] = []
+    statuses: list[os.stat_result | None] = []
     nbytes = 0
-    identity = blake3()
-
-    def close() -> None:
-        names = [path.encode(errors="surrogateescape").decode(errors="replace") for path in paths]
-        shards.append(Shard(names, nbytes, partial(hash_files, tuple(paths))))
-
     for path, status in found:
-        size, changed = (status.st_size, status.st_mtime_ns) if status else (0, 0)
-        identity.update(field(os.fsencode(path)) + struct.pack("<Qq", size, changed))
+        size = status.st_size if status else 0
         if paths and (len(paths) == SHARD_ITEMS or nbytes + size > SHARD_BYTES):
-            close()
-            paths, nbytes = [], 0
+            yield _shard(paths, statuses, nbytes)
+            paths, statuses, nbytes = [], [], 0
         paths.append(path)
+        statuses.append(status)
         nbytes += size
     if paths:
-        close()
-    return Source("path", identity.hexdigest(), shards)
+        yield _shard(paths, statuses, nbytes)
+
+
+def _shard(paths: list[str], statuses: list[os.stat_result | None], nbytes: int) -> Shard:
+    encoded = list(map(os.fsencode, paths))
+    numbers = [len(path) for path in encoded]
+    for status in statuses:
+        numbers += (status.st_size, status.st_mtime_ns) if status else (-1, -1)
+    identity = _identity(struct.pack(f"<{len(numbers)}q", *numbers), *encoded)
+    names = [path.decode(errors="replace") for path in encoded]
+    return Shard(names, nbytes, identity, partial(hash_files, tuple(paths)))
+
+
+def _identity(*parts: bytes) -> str:
+    """Short enough for the name of a file."""
+    return blake3(b"".join(parts)).hexdigest(length=16)
 
 
 def _is_parquet(name: str) -> bool:
@@ -130,8 +158,9 @@ def _read_parquet(name: str, column: str | None) -> Source:
             raise InputValueError(f"{name}: name a column of bytes or of paths by --column: {fit}")
         if kind == "path":
             table = file.read([column], use_threads=False)
-            return _of_files(_look_up(path or "") for path in table.column(0).to_pylist())
-        return _of_rows(name, str(column), file.metadata)
+            found = (_look_up(path or "") for path in table.column(0).to_pylist())
+            return Source("path", _of_files(found))
+        return Source("row", _of_rows(name, str(column), file.metadata))
 
 
 def content_kind(of: Any) -> Literal["path", "bytes"] | None:
@@ -144,12 +173,11 @@ def content_kind(of: Any) -> Literal["path", "bytes"] | None:
     return None
 
 
-def _of_rows(name: str, column: str, metadata: Any) -> Source:
+def _of_rows(name: str, column: str, metadata: Any) -> Iterator[Shard]:
     """A shard is a row group: no less of a Parquet file can be found without reading it."""
     status = Path(name).stat()
     size_and_time = struct.pack("<Qq", status.st_size, status.st_mtime_ns)
-    identity = blake3(field(os.fsencode(name)) + field(column.encode()) + size_and_time)
-    shards: list[Shard] = []
+    identity = _identity(size_and_time, field(os.fsencode(name)), column.encode())
     at = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -159,9 +187,8 @@ def _of_rows(name: str, column: str, metadata: Any) -> Source:
         hash_group = partial(
             hash_row_group, name=name, column=column, number=number, count=len(rows)
         )
-        shards.append(Shard(rows, nbytes, hash_group))
+        yield Shard(rows, nbytes, identity, hash_group)
         at += group.num_rows
-    return Source("row", identity.hexdigest(), shards)
 
 
 def hash_row_group(

@@ -4,16 +4,16 @@ import io
 import json
 import mmap
 import os
-import stat
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import mmhash
+from mmhash.bulk.files import File, open_files
 from mmhash.cli.pixels import open_image
 from mmhash.cpu import Hasher, hash_bytes
 from mmhash.digest import Algorithm, Digest
-from mmhash.errors import InputTypeError, InputValueError, MMHashError
+from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
 from mmhash.view import view_of
 
@@ -44,10 +44,14 @@ class Options(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """Items that one process hashes in one go, and that are kept together."""
+    """Items that one process hashes in one go, and that are kept together.
+
+    Of a shard that has changed since it was kept `identity` is another one.
+    """
 
     names: Sequence[str] | range
     nbytes: int
+    identity: str
     hash: Callable[[Options, int], list[Row]]
 
 
@@ -63,10 +67,11 @@ class _Content(NamedTuple):
 def hash_files(paths: Iterable[str], options: Options, threads: int = 1) -> list[Row]:
     """The rows of files, each of which is one item."""
     if options.of == "pixels":
-        return _rows(paths, partial(_hash_image_file, options=options, threads=threads), options)
+        hash_image = partial(_hash_image_file, options=options, threads=threads)
+        return _rows(open_files(paths), hash_image, options)
     buffer = memoryview(bytearray(BUFFER))
     hash_file = partial(_hash_file, algorithm=options.algorithm, threads=threads, buffer=buffer)
-    return _rows(paths, hash_file, options)
+    return _rows(open_files(paths), hash_file, options)
 
 
 def hash_values(values: Iterable[Any], options: Options, threads: int = 1) -> list[Row]:
@@ -81,13 +86,15 @@ def failed(error: Exception, options: Options) -> Row:
 
 
 def _rows(
-    items: Iterable[_Item], content_of: Callable[[_Item], _Content], options: Options
+    items: Iterable[_Item | Exception], content_of: Callable[[_Item], _Content], options: Options
 ) -> list[Row]:
     rows: list[Row] = []
     for item in items:
         try:
+            if isinstance(item, Exception):
+                raise item
             kind, nbytes, digest, key = content_of(item)
-        except (OSError, ValueError, MMHashError) as error:  # ValueError: no file has such a name
+        except (OSError, ValueError, MMHashError) as error:
             rows.append(failed(error, options))
         else:
             spelled = (json.dumps(mmhash.engines.spell(key, engine)) for engine in options.engines)
@@ -95,22 +102,21 @@ def _rows(
     return rows
 
 
-def _hash_file(path: str, algorithm: Algorithm, threads: int, buffer: memoryview) -> _Content:
-    descriptor, size = _open(path)
+def _hash_file(file: File, algorithm: Algorithm, threads: int, buffer: memoryview) -> _Content:
+    descriptor, size = file
     try:
         if threads > 1 and size > SLICE:
             digest, nbytes = _hash_mapped(descriptor, algorithm, threads)
         else:
-            digest, nbytes = _hash_read(descriptor, algorithm, buffer)
+            digest, nbytes = _hash_read(descriptor, size, algorithm, buffer)
     finally:
         os.close(descriptor)
     return _Content("bytes", nbytes, digest, frame("bytes", "", (), digest))
 
 
-def _hash_image_file(path: str, options: Options, threads: int) -> _Content:
-    descriptor, _ = _open(path)
-    with os.fdopen(descriptor, "rb") as file:
-        return _hash_image(file, options, threads)
+def _hash_image_file(file: File, options: Options, threads: int) -> _Content:
+    with os.fdopen(file.descriptor, "rb") as content:
+        return _hash_image(content, options, threads)
 
 
 def _hash_value(value: Any, options: Options, threads: int) -> _Content:
@@ -135,21 +141,13 @@ def _hash_bytes(data: memoryview, algorithm: Algorithm, threads: int) -> Digest:
     return hash_bytes(data, algorithm, threads if len(data) > SLICE else 1)
 
 
-def _open(path: str) -> tuple[int, int]:
-    """A descriptor of the file, and how large it is; nothing that may never end or never begin."""
-    path.encode()  # the result is UTF-8: a name that is not would stand there as another's
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise InputTypeError("not a regular file")
-    return descriptor, status.st_size
-
-
-def _hash_read(descriptor: int, algorithm: Algorithm, buffer: memoryview) -> tuple[Digest, int]:
-    count = nbytes = _fill(descriptor, buffer)
-    if count < len(buffer):  # most files: a Hasher would cost more than its hash
-        return hash_bytes(buffer[:count], algorithm, 1), nbytes
+def _hash_read(
+    descriptor: int, size: int, algorithm: Algorithm, buffer: memoryview
+) -> tuple[Digest, int]:
+    count = os.readv(descriptor, [buffer])
+    if count == size < len(buffer):  # most files: nothing beside this is worth its time
+        return hash_bytes(buffer[:count], algorithm, 1), count
+    count = nbytes = count + _fill(descriptor, buffer[count:])
     hasher = Hasher(algorithm)
     while count:
         hasher.update(buffer[:count])

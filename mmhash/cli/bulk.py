@@ -1,22 +1,25 @@
 """`mmhash bulk`: the keys of very many files, or of a Parquet file's rows, as a Parquet file."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.progress import TextColumn
+from rich.progress import Progress, TextColumn
 
 import mmhash
 from mmhash.cli.extras import extra
 from mmhash.cli.options import STDIN, Quiet
 from mmhash.cli.progress import bytes_progress, is_watched
-from mmhash.cli.report import complain, reason, say
+from mmhash.cli.report import complain, say
 from mmhash.cli.sumline import shown
 from mmhash.cpu import cpu_count
 from mmhash.digest import Algorithm
 from mmhash.errors import InputValueError
+
+if TYPE_CHECKING:
+    from mmhash.bulk.work import Shard
 
 
 def key_bulk(
@@ -46,12 +49,6 @@ def key_bulk(
     quiet: Quiet = False,
 ) -> None:
     """Write the key of each item of SOURCE; the same command goes on with what was killed."""
-    with extra("bulk"):
-        from mmhash.bulk.results import count_results  # noqa: PLC0415  (need not be installed)
-        from mmhash.bulk.run import hash_source  # noqa: PLC0415
-        from mmhash.bulk.sources import read_source  # noqa: PLC0415
-        from mmhash.bulk.work import Options  # noqa: PLC0415
-
     engines = dict.fromkeys("@".join(mmhash.engines.spelling.parse(name)) for name in engine or ())
     if (
         source != STDIN
@@ -59,16 +56,17 @@ def key_bulk(
         and out.resolve().is_relative_to(Path(source).resolve())
     ):
         raise InputValueError(f"{out} would lie in the folder that is read: give another --out")
-    try:
+    from mmhash.bulk.pool import Pool  # noqa: PLC0415  (other commands need not wait for these)
+    from mmhash.bulk.work import Options  # noqa: PLC0415
+
+    with Pool(processes or cpu_count()) as pool:
+        with extra("bulk"):
+            from mmhash.bulk.results import count_results  # noqa: PLC0415  (need not be installed)
+            from mmhash.bulk.run import hash_source  # noqa: PLC0415
+            from mmhash.bulk.sources import read_source  # noqa: PLC0415
         found = read_source(source, column)
-    except OSError as error:
-        raise InputValueError(f"{shown(source)}: {reason(error)}") from error
-    items = sum(len(shard.names) for shard in found.shards)
-    nbytes = sum(shard.nbytes for shard in found.shards)
-    with _bar(items, nbytes, quiet=quiet) as advance:
-        hash_source(
-            found, out, Options(algorithm, of, tuple(engines)), processes or cpu_count(), advance
-        )
+        with _bar(quiet=quiet) as watch:
+            hash_source(found, out, Options(algorithm, of, tuple(engines)), pool, watch)
     items, errors = count_results(out)
     say(f"{shown(str(out))}: {items} items")
     if errors:
@@ -76,19 +74,28 @@ def key_bulk(
         raise typer.Exit(1)
 
 
+class _Bar:
+    """Shows how many items and bytes there are, as far as they are known, and are done."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=0, items=0, done=0)
+        self._items = self._nbytes = self._done = 0
+
+    def found(self, shard: "Shard") -> None:
+        """Count a shard."""
+        self._items += len(shard.names)
+        self._nbytes += shard.nbytes
+        self._progress.update(self._task, total=self._nbytes, items=self._items)
+
+    def done(self, shard: "Shard") -> None:
+        """Count it as done."""
+        self._done += len(shard.names)
+        self._progress.update(self._task, advance=shard.nbytes, done=self._done)
+
+
 @contextmanager
-def _bar(items: int, nbytes: int, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Give the function that takes how many items and bytes more are done."""
-    if not is_watched(quiet=quiet):
-        yield lambda *_: None
-        return
-    with bytes_progress(TextColumn("{task.fields[done]}/{task.fields[items]} items")) as progress:
-        task = progress.add_task("", total=nbytes, items=items, done=0)
-        done = 0
-
-        def advance(more_items: int, more_bytes: int) -> None:
-            nonlocal done
-            done += more_items
-            progress.update(task, advance=more_bytes, done=done)
-
-        yield advance
+def _bar(*, quiet: bool) -> Iterator[_Bar]:
+    progress = bytes_progress(TextColumn("{task.fields[done]}/{task.fields[items]} items"))
+    with progress if is_watched(quiet=quiet) else nullcontext():
+        yield _Bar(progress)

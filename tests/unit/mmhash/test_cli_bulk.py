@@ -133,12 +133,19 @@ def test_killed_at_random_it_still_has_each_item_once(many: Path, out: Path) -> 
     assert pq.read_table(out).num_rows == FILES
 
 
-def test_a_source_that_changed_is_not_gone_on_with(many: Path, out: Path) -> None:
-    parts = _interrupted(many, out)
-    (many / "5").write_bytes(b"another")
+def test_of_a_source_that_changed_the_rest_is_gone_on_with(many: Path, out: Path) -> None:
+    _interrupted(many, out)
+    first = min(path.name for path in many.iterdir())
+    (many / first).write_bytes(b"another")
+    subprocess.run(command(many, "--out", out), check=True, stdout=subprocess.DEVNULL)
+    table = pq.read_table(out)
+    assert table.num_rows == FILES + 1
+    assert table["path"][0].as_py() == f"{many}/{first}"
+    assert table["key"][0].as_py() == mmhash.key(b"another").hex()
+    (many / first).write_bytes(b"once more")
     done = subprocess.run(command(many, "--out", out), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"mmhash: {parts} is of another run, with another source: ")
+    assert done.stderr.startswith(f"mmhash: {out} is of another run, with another source: ")
 
 
 def test_ctrl_c_ends_it_and_what_is_finished_stays(many: Path, out: Path) -> None:

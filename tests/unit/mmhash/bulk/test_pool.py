@@ -6,11 +6,12 @@ import signal
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mmhash
-from mmhash.bulk.pool import hash_shards
+from mmhash.bulk.pool import Pool
 from mmhash.bulk.work import SLICE, Options, Row, Shard, hash_files
 
 
@@ -26,9 +27,16 @@ def die(options: Options, threads: int) -> list[Row]:
 
 def shards_of(sizes: list[int]) -> dict[int, Shard]:
     return {
-        10 + at: Shard(range(1), size, partial(told, number=10 + at))
+        10 + at: Shard(range(1), size, "", partial(told, number=10 + at))
         for at, size in enumerate(sizes)
     }
+
+
+def hash_shards(shards: dict[int, Shard], options: Options, processes: int) -> Any:
+    with Pool(processes) as pool:
+        for number, shard, rows in pool.hash(iter(shards.items()), options):
+            assert shard is shards[number]
+            yield number, rows
 
 
 def test_every_shard_is_answered_once() -> None:
@@ -38,13 +46,13 @@ def test_every_shard_is_answered_once() -> None:
     assert os.getpid() not in {rows[0][3] for rows in found.values()}
 
 
-def test_nothing_to_do_starts_nothing() -> None:
+def test_nothing_to_do_is_done_at_once() -> None:
     assert list(hash_shards({}, Options(), 2)) == []
 
 
-def test_large_ones_come_first_and_the_last_have_more_threads() -> None:
+def test_large_ones_are_first_of_those_known_and_the_last_have_more_threads() -> None:
     answers = list(hash_shards(shards_of([1, SLICE + 1, 2, SLICE + 2]), Options(), 1))
-    assert [number for number, _ in answers] == [13, 11, 10, 12]
+    assert [number for number, _ in answers] == [11, 10, 13, 12]
     ((_, [row]),) = hash_shards(shards_of([SLICE]), Options(), 3)
     assert row[2] == 3
     first, second = (rows[0][2] for _, rows in hash_shards(shards_of([1, 1]), Options(), 4))
@@ -52,7 +60,7 @@ def test_large_ones_come_first_and_the_last_have_more_threads() -> None:
 
 
 def test_a_worker_that_dies_is_an_error_and_no_worker_is_left(tmp_path: Path) -> None:
-    shards = shards_of([1] * 4) | {3: Shard(range(1), 1, die)}
+    shards = shards_of([1] * 4) | {3: Shard(range(1), 1, "", die)}
     with pytest.raises(mmhash.MMHashError, match=r"a worker died \(exit status -9\)"):
         list(hash_shards(shards, Options(), 2))
     assert multiprocessing.active_children() == []
@@ -62,11 +70,11 @@ def test_a_run_that_is_left_ends_its_workers_in_the_middle_of_a_file(tmp_path: P
     endless = tmp_path / "endless"
     with endless.open("wb") as file:
         file.truncate(1 << 40)
-    shards = shards_of([1]) | {3: Shard(["endless"], 1, partial(hash_files, [str(endless)]))}
+    shards = shards_of([1]) | {3: Shard(["endless"], 1, "", partial(hash_files, [str(endless)]))}
     run = hash_shards(shards, Options(), 2)
     assert next(run)[0] == 10
     assert len(multiprocessing.active_children()) == 2
     start = time.monotonic()
-    run.close()  # type: ignore[attr-defined]
+    run.close()
     assert multiprocessing.active_children() == []
     assert time.monotonic() - start < 60  # a TiB takes longer

@@ -9,15 +9,24 @@ import pyarrow.parquet as pq
 import pytest
 
 import mmhash
-from mmhash.bulk.results import Parts, count_results, open_parts
-from mmhash.bulk.work import Options, Row
+from mmhash.bulk.results import JOINED, count_results, open_parts
+from mmhash.bulk.work import Options, Row, Shard
 
 OPTIONS = Options()
-ABOUT = {"source": "5", "algorithm": "blake3"}
+ABOUT = {"algorithm": "blake3", "of": "bytes"}
+IDENTITIES = ["00", "11", "22"]
 
 
 def row(text: str) -> Row:
     return ("bytes", len(text), text, text, None)
+
+
+def shard(number: int, names: list[str]) -> Shard:
+    return Shard(names, 0, IDENTITIES[number], never)
+
+
+def never(options: Options, threads: int) -> list[Row]:
+    raise AssertionError
 
 
 @pytest.fixture
@@ -25,52 +34,73 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "keys.parquet"
 
 
-def begun(out: Path, about: dict[str, str] = ABOUT) -> set[int] | None:
+def begun(out: Path, about: dict[str, str] = ABOUT) -> set[int]:
     """Which shards a run finds finished."""
     with open_parts(out, "path", OPTIONS, about) as parts:
-        return None if parts is None else parts.numbers()
+        return {number for number, one in enumerate(IDENTITIES) if parts.have(number, one)}
 
 
 def fill(out: Path) -> None:
     with open_parts(out, "path", OPTIONS, ABOUT) as parts:
-        assert isinstance(parts, Parts)
-        parts.keep(1, ["b", "c"], [row("B"), (None, None, None, None, "why")])
-        parts.keep(0, ["a"], [row("A")])
+        parts.keep(1, shard(1, ["b", "c"]), [row("B"), (None, None, None, None, "why")])
+        parts.keep(0, shard(0, ["a"]), [row("A")])
+
+
+def join(out: Path) -> None:
+    with open_parts(out, "path", OPTIONS, ABOUT) as parts:
+        parts.keep(2, shard(2, []), [])
+        parts.join(IDENTITIES)
 
 
 def test_shards_are_joined_in_order(out: Path) -> None:
     fill(out)
     assert begun(out) == {0, 1}
     assert not out.exists()
-    with open_parts(out, "path", OPTIONS, ABOUT) as parts:
-        assert parts is not None
-        parts.keep(2, [], [])
-        parts.join(3)
+    join(out)
     table = pq.read_table(out)
     assert table.column_names == ["path", "kind", "nbytes", "digest", "key", "error"]
     assert table["path"].to_pylist() == ["a", "b", "c"]
     assert table["key"].to_pylist() == ["A", "B", None]
     assert count_results(out) == (3, 1)
     assert os.listdir(out.parent) == [out.name]  # noqa: PTH208  (all that is there)
-    assert begun(out) is None
-    assert os.listdir(out.parent) == [out.name]  # noqa: PTH208
+
+
+def test_more_shards_than_are_joined_at_once(out: Path) -> None:
+    count = JOINED + 1
+    with open_parts(out, "path", OPTIONS, ABOUT) as parts:
+        for number in range(count):
+            parts.keep(number, Shard([str(number)], 0, "00", never), [row("A")])
+        parts.join(["00"] * count)
+    assert pq.read_table(out)["path"].to_pylist() == list(map(str, range(count)))
 
 
 def test_what_was_not_whole_is_not_there(out: Path) -> None:
     fill(out)
     parts = out.with_name("keys.parquet.parts")
-    (parts / "1.arrow").rename(parts / "1.tmp")
+    (kept,) = parts.glob("1-*.arrow")
+    kept.rename(kept.with_suffix(".tmp"))
     (parts / "joined.tmp").write_bytes(b"half")
     assert begun(out) == {0}
+
+
+def test_of_a_shard_that_has_changed_nothing_is_finished(out: Path) -> None:
+    fill(out)
+    with open_parts(out, "path", OPTIONS, ABOUT) as parts:
+        assert parts.have(1, "11")
+        assert not parts.have(1, "12")
+        parts.keep(1, Shard(["d"], 0, "12", never), [row("D")])
+        parts.join(["00", "12"])
+    assert pq.read_table(out)["path"].to_pylist() == ["a", "d"]
+    assert os.listdir(out.parent) == [out.name]  # noqa: PTH208  (the old one went too)
 
 
 def test_another_run_is_refused_until_its_results_are_gone(out: Path) -> None:
     fill(out)
     parts = out.with_name("keys.parquet.parts")
-    with pytest.raises(mmhash.InputError, match=r"parts is of another run, with another source:"):
-        begun(out, ABOUT | {"source": "6"})
-    other = ABOUT | {"source": "6", "algorithm": "xxh3"}
-    with pytest.raises(mmhash.InputError, match="another source and algorithm: run that again"):
+    with pytest.raises(mmhash.InputError, match=r"parts is of another run, with another of:"):
+        begun(out, ABOUT | {"of": "pixels"})
+    other = ABOUT | {"of": "pixels", "algorithm": "xxh3"}
+    with pytest.raises(mmhash.InputError, match="another algorithm and of: run that again"):
         begun(out, other)
     assert begun(out) == {0, 1}
     (parts / "manifest.json").unlink()  # as one that was killed while it removed them
@@ -83,12 +113,15 @@ def test_a_result_is_never_overwritten(out: Path) -> None:
         begun(out)
     out.unlink()
     fill(out)
-    with open_parts(out, "path", OPTIONS, ABOUT) as parts:
-        assert parts is not None
-        parts.join(2)
+    join(out)
     content = out.read_bytes()
     with pytest.raises(mmhash.InputError, match=r"keys.parquet is of another run"):
-        begun(out, ABOUT | {"source": "6"})
+        begun(out, ABOUT | {"of": "pixels"})
+    with open_parts(out, "path", OPTIONS, ABOUT) as parts:
+        assert parts.result is not None
+        with pytest.raises(mmhash.InputError, match="with another source"):
+            parts.check_result(IDENTITIES[:2])
+        parts.check_result(IDENTITIES)
     assert out.read_bytes() == content
     assert os.listdir(out.parent) == [out.name]  # noqa: PTH208  (nothing is left of the refused)
 
@@ -98,7 +131,7 @@ import sys, time
 from pathlib import Path
 from mmhash.bulk.results import open_parts
 from mmhash.bulk.work import Options
-with open_parts(Path(sys.argv[1]), "path", Options(), {"source": "5", "algorithm": "blake3"}):
+with open_parts(Path(sys.argv[1]), "path", Options(), {"algorithm": "blake3", "of": "bytes"}):
     print("held", flush=True)
     time.sleep(600)
 """

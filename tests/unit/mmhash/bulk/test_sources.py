@@ -17,8 +17,12 @@ def names(source: Source) -> list[str | int]:
     return [name for shard in source.shards for name in shard.names]
 
 
-def rows(source: Source) -> list[Row]:
-    return [row for shard in source.shards for row in shard.hash(Options(), 1)]
+def names_and_rows(source: Source) -> tuple[list[str | int], list[Row]]:
+    shards = list(source.shards)
+    return (
+        names(Source(source.names, iter(shards))),
+        [row for shard in shards for row in shard.hash(Options(), 1)],
+    )
 
 
 @pytest.fixture
@@ -36,11 +40,10 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_is_its_regular_files_sorted(folder: Path) -> None:
     source = read_source(str(folder), None)
-    assert (source.names, names(source)) == (
-        "path",
-        [f"{folder}/{name}" for name in ("a/y", "a/z", "b", "c")],
-    )
-    assert [row[3] for row in rows(source)] == [
+    found, rows = names_and_rows(source)
+    assert source.names == "path"
+    assert found == [f"{folder}/{name}" for name in ("a/y", "a/z", "b", "c")]
+    assert [row[3] for row in rows] == [
         mmhash.key(name).hex() for name in (b"a/y", b"a/z", b"b", b"c")
     ]
 
@@ -56,9 +59,9 @@ def test_a_folder_that_cannot_be_read_stands_there(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refuse)  # root may read all
-    source = read_source(str(folder), None)
-    assert names(source) == [f"{folder}/{name}" for name in ("a", "b", "c")]
-    assert [row[-1] is None for row in rows(source)] == [False, True, True]
+    found, rows = names_and_rows(read_source(str(folder), None))
+    assert found == [f"{folder}/{name}" for name in ("a", "b", "c")]
+    assert [row[-1] is None for row in rows] == [False, True, True]
 
 
 def test_a_list_is_its_lines_in_order(folder: Path) -> None:
@@ -88,9 +91,9 @@ def test_parquet_of_bytes_is_a_shard_a_row_group(tmp_path: Path) -> None:
     table = pa.table({"id": range(100), "data": pa.array(values, pa.large_binary())})
     pq.write_table(table, file, row_group_size=70)
     source = read_source(file, "data")
-    assert (source.names, names(source)) == ("row", list(range(100)))
-    assert len(source.shards) == 2
-    found = rows(source)
+    assert source.names == "row"
+    assert [shard.names for shard in source.shards] == [range(70), range(70, 100)]
+    _, found = names_and_rows(read_source(file, "data"))
     assert found[7][-1] == "InputValueError: the value is null"
     assert [row[3] for row in found if row[3]] == [mmhash.key(v).hex() for v in values if v]
 
@@ -100,19 +103,19 @@ def test_parquet_of_paths_is_as_a_list(folder: Path) -> None:
     file = str(folder.parent / "paths.parquet")
     pq.write_table(pa.table({"file": pa.array(paths, pa.string())}), file)
     source = read_source(file, "file")
-    assert (source.names, names(source)) == ("path", [*paths[:2], ""])
-    assert [row[-1] is None for row in rows(source)] == [True, True, False]
+    found, rows = names_and_rows(source)
+    assert (source.names, found) == ("path", [*paths[:2], ""])
+    assert [row[-1] is None for row in rows] == [True, True, False]
 
 
 def test_a_damaged_row_group_says_so_in_its_rows(tmp_path: Path) -> None:
     file = tmp_path / "file.parquet"
     values = [os.urandom(4096) for _ in range(400)]
     pq.write_table(pa.table({"data": values}), file, row_group_size=200, use_dictionary=False)
-    source = read_source(str(file), "data")
     content = bytearray(file.read_bytes())
     content[1_000_000:1_300_000] = bytes(300_000)  # within the second
     file.write_bytes(content)
-    found = rows(source)
+    _, found = names_and_rows(read_source(str(file), "data"))
     assert len(found) == 400
     assert all(row[-1] is None for row in found[:200])
     assert found[-1][-1] is not None
@@ -130,26 +133,40 @@ def test_what_is_no_source_is_refused_by_name(tmp_path: Path) -> None:
         read_source(str(file), "data")
     file.write_bytes(b"x" * 5000)
     with pytest.raises(mmhash.InputError, match="line 1 is over 4096 bytes"):
-        read_source(str(file), None)
+        names(read_source(str(file), None))
     file.write_bytes(b"path\n")
     with pytest.raises(mmhash.InputError, match="no Parquet file"):
         read_source(str(file), "data")
 
 
-def test_what_changes_has_another_identity(folder: Path) -> None:
+def test_what_changes_has_another_identity(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "SHARD_ITEMS", 2)
     file = folder / "b"
 
-    def identity() -> str:
-        return read_source(str(folder), None).identity
+    def identities() -> tuple[str, ...]:
+        return tuple(shard.identity for shard in read_source(str(folder), None).shards)
 
-    seen = {identity()}
-    assert identity() in seen
+    seen = [identities()]
+    assert identities() == seen[0]
     file.write_bytes(b"longer")
-    seen.add(identity())
+    seen.append(identities())
     os.utime(file, ns=(0, 0))
-    seen.add(identity())
+    seen.append(identities())
     file.rename(folder / "bb")
-    seen.add(identity())
+    seen.append(identities())
     (folder / "bb").unlink()
-    seen.add(identity())
-    assert len(seen) == 5
+    seen.append(identities())
+    assert len(set(seen)) == 5
+    assert {first for first, *_ in seen} == {seen[0][0]}  # of a/y and a/z, which stayed
+
+
+def test_a_row_group_of_another_file_or_column_has_another_identity(tmp_path: Path) -> None:
+    def identity(name: str, column: str) -> str:
+        (shard,) = read_source(str(tmp_path / name), column).shards
+        return shard.identity
+
+    table = pa.table({"a": [b"x"], "b": [b"x"]})
+    for name in ("one", "two"):
+        pq.write_table(table, tmp_path / name)
+        os.utime(tmp_path / name, ns=(0, 0))
+    assert len({identity("one", "a"), identity("one", "b"), identity("two", "a")}) == 3
