@@ -1,0 +1,136 @@
+"""What the shorter pages show runs as it stands there; what it takes for granted is put before it."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mmhash
+from mmhash.transport import SharedPool, SharedTensor
+
+ROOT = Path(__file__).parents[2]
+
+
+def programs(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+
+
+def commands(page: str) -> list[str]:
+    return re.findall(r"^\$ (.*)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+
+
+def run_async(program: str, names: dict[str, Any]) -> dict[str, Any]:
+    """What a program that awaits has named in the end."""
+    body = textwrap.indent(program, "    ")
+    exec(f"async def main():\n{body}\n    return locals()", names)
+    found: dict[str, Any] = asyncio.run(names["main"]())
+    return found
+
+
+def test_engines() -> None:
+    key = mmhash.key(b"image")
+    pads = mmhash.engines.sglang.pad_values(key, version="0.5.22")
+    names = {
+        "key": key, "keys": [key], "ids": [1, 2, *pads[:1] * 4, 3] * 16,
+        "uuid": mmhash.engines.vllm.uuid(key), "offset": 2, "length": 4,
+    }  # fmt: skip
+    first, second = programs("engines.md")
+    exec(first, names)
+    exec(second, names)
+
+
+def test_executor() -> None:
+    items = [b"a", object()]
+    first, second = programs("executor.md")
+    names = {"AsyncHasher": mmhash.AsyncHasher, "items": items, "pixels": b"p", "audio": b"a"}
+    found = run_async(first, dict(names))
+    assert found["keys"] == mmhash.keys([b"p", b"a"])
+    assert found["found"][0] == mmhash.key(b"a")
+    assert isinstance(found["found"][1], mmhash.InputTypeError)
+
+    item = SimpleNamespace(
+        feature=np.zeros((4, 3), np.float32), precomputed_embeddings=None, hash=None,
+        pad_value=None, offsets=[(0, 3)], model_specific_data={},
+    )  # fmt: skip
+    with_hasher = "async with mmhash.AsyncHasher() as hasher:\n" + textwrap.indent(second, "    ")
+    run_async(with_hasher, {"mmhash": mmhash, "mm_inputs": SimpleNamespace(mm_items=[item])})
+    assert item.hash is not None
+
+
+def test_transport_through_shared_memory() -> None:
+    """The left of the page's two columns; the right one needs a GPU."""
+    (program,) = programs("transport.md")
+    here = "\n".join(line.split("   ")[0] for line in program.splitlines())
+    sent: list[dict[str, Any]] = []
+    patches = np.arange(24, dtype=np.float32).reshape(6, 4)
+    producer, consumer = here.replace('"cuda"', '"cpu"').split("# the consumer")
+    names = {"SharedPool": SharedPool, "patches": patches, "send": sent.append}
+    exec(producer, names)
+    taken = {"SharedTensor": SharedTensor, "mmhash": mmhash, "handle": sent[0], "grids": [(1, 6)]}
+    exec(consumer, taken)
+    assert taken["keys"] == [mmhash.key(patches)]
+    assert np.array_equal(taken["tensor"], patches)  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+def test_cuda() -> None:
+    import torch
+
+    features = torch.arange(24, dtype=torch.float32, device="cuda").reshape(6, 4)
+    names: dict[str, Any] = {"mmhash": mmhash, "features": features, "grids": [(1, 2), (1, 4)]}
+    (program,) = programs("cuda.md")
+    exec(program, names)
+    assert names["keys"] == mmhash.keys([features[:2].cpu(), features[2:].cpu()])
+
+
+def test_bulk(tmp_path: Path) -> None:
+    """Each of the commands, with a folder of this machine for one of the reader's."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "one.jpg").write_bytes(b"1")
+    pq.write_table(pa.table({"data": [b"1", b"2"]}), tmp_path / "images.parquet")
+    (tmp_path / "mmhash").symlink_to(Path(sys.executable).with_name("mmhash"))
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    counts = []
+    for command in commands("bulk.md"):
+        done = subprocess.run(
+            ["bash", "-c", command.replace("/data", str(data)).replace("examples", "examples/")],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode in {0, 1}, done.stderr  # 1: not all of our examples are images
+        counts.append(done.stdout)
+        (tmp_path / "keys.parquet").unlink()
+    others = len(list((ROOT / "examples").iterdir()))
+    assert counts == [f"keys.parquet: {n} items\n" for n in (others, 1, 2)]
+
+
+@pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*")
+def test_bulk_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    monkeypatch.setenv("HOME", str(tmp_path))  # where Ray keeps its cluster's token
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    (tmp_path / "images").mkdir()
+    image = (ROOT / "examples" / "navy.png").read_bytes()
+    pq.write_table(pa.table({"id": [7], "data": [image]}), tmp_path / "images" / "0.parquet")
+    ray.init(
+        num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False,
+        configure_logging=False,
+    )  # fmt: skip
+    try:
+        (program,) = programs("bulk.md")
+        exec(program.replace("s3://bucket", str(tmp_path)), {})
+    finally:
+        ray.shutdown()
+    (row,) = pq.read_table(tmp_path / "keys").to_pylist()
+    assert (row["id"], row["kind"], row["error"]) == (7, "image", None)
