@@ -11,8 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import mmhash
@@ -95,6 +93,7 @@ def test_cuda() -> None:
 
 def test_bulk(tmp_path: Path) -> None:
     """Each of the commands, with a folder of this machine for one of the reader's."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     data = tmp_path / "data"
     data.mkdir()
@@ -118,6 +117,7 @@ def test_bulk(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*")
 def test_bulk_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     monkeypatch.setenv("HOME", str(tmp_path))  # where Ray keeps its cluster's token
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     (tmp_path / "images").mkdir()
