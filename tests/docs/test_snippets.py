@@ -112,25 +112,3 @@ def test_bulk(tmp_path: Path) -> None:
         (tmp_path / "keys.parquet").unlink()
     others = len(list((ROOT / "examples").iterdir()))
     assert counts == [f"keys.parquet: {n} items\n" for n in (others, 1, 2)]
-
-
-@pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*")
-def test_bulk_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray")
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setenv("HOME", str(tmp_path))  # where Ray keeps its cluster's token
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    (tmp_path / "images").mkdir()
-    image = (ROOT / "examples" / "navy.png").read_bytes()
-    pq.write_table(pa.table({"id": [7], "data": [image]}), tmp_path / "images" / "0.parquet")
-    ray.init(
-        num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False,
-        configure_logging=False,
-    )  # fmt: skip
-    try:
-        (program,) = programs("bulk.md")
-        exec(program.replace("s3://bucket", str(tmp_path)), {})
-    finally:
-        ray.shutdown()
-    (row,) = pq.read_table(tmp_path / "keys").to_pylist()
-    assert (row["id"], row["kind"], row["error"]) == (7, "image", None)

@@ -1,5 +1,6 @@
 """Keys of a Ray dataset on a cluster of two workers are those of a local run."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,22 +14,26 @@ from mmhash.cli.app import app
 
 ray = pytest.importorskip("ray")
 
+ROOT = Path(__file__).parents[3]
 ITEMS = [b"%d" % number * number for number in range(40)]
 
 # Its own settings are deprecated, and it reads them all.
 pytestmark = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*")
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setenv("HOME", str(tmp_path))  # where Ray keeps its cluster's token
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(
-        num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False,
-        configure_logging=False,
-    )  # fmt: skip
-    yield
-    ray.shutdown()
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The only one of all tests: to start one takes long, and sometimes too long for Ray itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("home")  # where Ray keeps its cluster's token
+        patch.setenv("HOME", str(home))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(
+            num_cpus=2, include_dashboard=False, object_store_memory=80 << 20,
+            log_to_driver=False, configure_logging=False,
+        )  # fmt: skip
+        yield
+        ray.shutdown()
 
 
 def bulk(tmp_path: Path, source: Path, *options: str) -> list[dict[str, object]]:
@@ -65,3 +70,15 @@ def test_keys_are_those_of_the_local_run(tmp_path: Path, cluster: None) -> None:
     assert [row["error"] for row in found if row["error"]] == [
         "FileNotFoundError: No such file or directory"
     ]
+
+
+def test_the_program_of_the_docs(tmp_path: Path, cluster: None) -> None:
+    image = (ROOT / "examples" / "navy.png").read_bytes()
+    (tmp_path / "images").mkdir()
+    pq.write_table(pa.table({"id": [7], "data": [image]}), tmp_path / "images" / "0.parquet")
+    (program,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "bulk.md").read_text(), re.DOTALL
+    )
+    exec(program.replace("s3://bucket", str(tmp_path)), {})
+    (row,) = pq.read_table(tmp_path / "keys").to_pylist()
+    assert (row["id"], row["kind"], row["error"]) == (7, "image", None)

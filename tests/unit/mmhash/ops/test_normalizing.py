@@ -1,8 +1,10 @@
 """Features and digests are those of the plain steps, to the bit."""
 
+import math
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import mmhash
@@ -47,10 +49,15 @@ def check(
     assert features.dtype == dtype
     assert features.is_contiguous()
     # As bytes: NaN is not equal to itself, and -0 is to 0.
-    assert mmhash.digest(features) == mmhash.digest(expected)
+    assert mmhash.digest(with_one_nan(features)) == mmhash.digest(with_one_nan(expected))
     assert [bytes(row) for row in digests.tolist()] == [
-        mmhash.digest(image, algorithm=algorithm).bytes for image in expected
+        mmhash.digest(image, algorithm=algorithm).bytes for image in features
     ]
+
+
+def with_one_nan(x: torch.Tensor) -> torch.Tensor:
+    """Of two NaNs that meet torch passes on either, depending on where its loops are cut."""
+    return torch.where(x.isnan(), torch.nan, x)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -130,6 +137,7 @@ def test_empty_and_unusual_shapes(shape: tuple[int, ...], last: bool) -> None:
     st.none() | st.floats(),
     st.sampled_from(normalizing.OUT_DTYPES),
 )
+@example([0.0, math.nan], [0.0, 0.0], 3.5e38, torch.float32)  # 0 times inf, minus NaN
 def test_any_mean_std_and_scale(
     mean: list[float], std: list[float], scale: float | None, dtype: torch.dtype
 ) -> None:
