@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from mmhash.errors import InputTypeError, MMHashError
+from mmhash.errors import InputTypeError
 
 # Files that a process has open, and how much of each it asks for before it is read. From a disk two
 # processes have 100 000 of 16 KiB in 2.7 s so, with 16 of them in 3.2, and in 6.8 one by one.
@@ -46,7 +46,8 @@ def _open(path: str) -> File | Exception:
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
             return InputTypeError("not a regular file")
-        os.posix_fadvise(descriptor, 0, FIRST, os.POSIX_FADV_WILLNEED)
-    except (OSError, ValueError, MMHashError) as error:  # ValueError: no file has such a name
+        if hasattr(os, "posix_fadvise"):  # not on macOS
+            os.posix_fadvise(descriptor, 0, FIRST, os.POSIX_FADV_WILLNEED)
+    except (OSError, ValueError) as error:  # ValueError: no file has such a name
         return error
     return File(descriptor, status.st_size)

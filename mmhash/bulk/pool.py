@@ -61,7 +61,7 @@ class Pool:
             else:
                 are_all_known = True
             if are_all_known or len(waiting) > len(self._workers):
-                self._ask(waiting, options, are_all_known=are_all_known)
+                self._ask(waiting, options)
             yield from answers  # the workers are busy while these are kept
             answers = self._answers(None if are_all_known else 0)
         yield from answers
@@ -70,17 +70,15 @@ class Pool:
     def _asked(self) -> int:
         return sum(len(worker.asked) for worker in self._workers)
 
-    def _ask(
-        self, waiting: list[tuple[int, int, Shard]], options: Options, *, are_all_known: bool
-    ) -> None:
+    def _ask(self, waiting: list[tuple[int, int, Shard]], options: Options) -> None:
         """Give each worker what it may have."""
         for depth in range(_AHEAD):
             for worker in self._workers:
                 if waiting and len(worker.asked) <= depth:
                     # More threads than one where there are fewer shards than workers.
-                    left = len(waiting) + self._asked if are_all_known else len(self._workers)
+                    threads = max(1, len(self._workers) // (len(waiting) + self._asked))
                     _, number, shard = heappop(waiting)
-                    worker.ask(number, shard, options, max(1, len(self._workers) // left))
+                    worker.ask(number, shard, options, threads)
 
     def _answers(self, timeout: float | None) -> list[tuple[int, Shard, list[Row]]]:
         """What has been done; at least something, if nobody is in a hurry."""

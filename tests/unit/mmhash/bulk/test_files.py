@@ -1,22 +1,13 @@
 """Files opened ahead: each in its turn, and none left open."""
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import mmhash
 from mmhash.bulk.files import AHEAD, File, open_files
-
-
-def opened(paths: list[str]) -> int:
-    """How many of these files are open."""
-    found = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the listing's own
-            found += str(descriptor.readlink()) in paths
-    return found
+from tests.descriptors import descriptors_below
 
 
 @pytest.fixture
@@ -29,15 +20,15 @@ def paths(tmp_path: Path) -> list[str]:
     return found
 
 
-def test_each_comes_in_its_turn(paths: list[str]) -> None:
+def test_each_comes_in_its_turn(paths: list[str], tmp_path: Path) -> None:
     for number, file in enumerate(open_files(paths)):
         assert isinstance(file, File)
-        assert opened(paths) <= AHEAD + 1
+        assert descriptors_below(str(tmp_path)) <= AHEAD + 1
         assert os.read(file.descriptor, 100) == b"%d" % number
         assert file.size == len(str(number))
         os.close(file.descriptor)
     assert number == len(paths) - 1
-    assert opened(paths) == 0
+    assert descriptors_below(str(tmp_path)) == 0
 
 
 def test_what_cannot_be_opened_is_told_in_its_place(paths: list[str], tmp_path: Path) -> None:
@@ -53,10 +44,10 @@ def test_what_cannot_be_opened_is_told_in_its_place(paths: list[str], tmp_path: 
             os.close(file.descriptor)
 
 
-def test_who_goes_away_leaves_none_open(paths: list[str]) -> None:
+def test_who_goes_away_leaves_none_open(paths: list[str], tmp_path: Path) -> None:
     files = open_files(paths)
     first = next(files)
     assert isinstance(first, File)
     os.close(first.descriptor)
     files.close()  # type: ignore[attr-defined]
-    assert opened(paths) == 0
+    assert descriptors_below(str(tmp_path)) == 0

@@ -7,8 +7,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from mmhash.transport import SharedTensor
 from mmhash.transport.handles import Grant
 from mmhash.transport.ledger import ALIGNMENT, Lease, Ledger
 from mmhash.transport.segments import DIRECTORY, Segment
+from tests.descriptors import descriptors_below
 
 KIB = 1024
 CONSUMER = """
@@ -215,24 +214,21 @@ def test_random_leases_never_overlap_and_all_comes_back(ledger: Ledger, clock: C
 
 def test_ten_thousand_leases_leave_nothing(ledger: Ledger) -> None:
     gc.collect()
-    before = (descriptors_of_segments(), len(list(DIRECTORY.glob(f"mmhash-{os.getpid()}-*"))))
+    before = (
+        descriptors_below(f"{DIRECTORY}/mmhash-"),
+        len(list(DIRECTORY.glob(f"mmhash-{os.getpid()}-*"))),
+    )
     for _ in range(10_000):
         given = grant(ledger, 50 * KIB)
         for consumer in range(2):
             Lease(given, consumer).acknowledge()
     ledger.collect()
     assert ledger.leased == 0
-    after = (descriptors_of_segments(), len(list(DIRECTORY.glob(f"mmhash-{os.getpid()}-*"))))
+    after = (
+        descriptors_below(f"{DIRECTORY}/mmhash-"),
+        len(list(DIRECTORY.glob(f"mmhash-{os.getpid()}-*"))),
+    )
     assert after == before
-
-
-def descriptors_of_segments() -> int:
-    """Those of other tests in this process come and go."""
-    found = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the listing's own
-            found += descriptor.readlink().name.startswith("mmhash-")
-    return found
 
 
 def test_slots_run_out_like_room(ledger: Ledger) -> None:
