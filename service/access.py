@@ -68,11 +68,10 @@ class Access:
 
 
 def _id_of(scope: Scope) -> bytes:
-    """The id that the caller gave, if it is a plain word, or one of ours."""
-    for name, value in scope["headers"]:
-        if name == HEADER and _GOOD_ID.fullmatch(value):
-            given: bytes = value
-            return given
+    """The id that the caller gave, if it is one plain word, or one of ours."""
+    given: list[bytes] = [value for name, value in scope["headers"] if name == HEADER]
+    if len(given) == 1 and _GOOD_ID.fullmatch(given[0]):
+        return given[0]
     return os.urandom(8).hex().encode()
 
 

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 import mmhash
 from mmhash_service.access import Access
 from mmhash_service.auth import Auth
+from mmhash_service.duplicates import RefuseDuplicates
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.limits import Limits
 from mmhash_service.memo.memo import Memo
@@ -47,6 +48,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     # The last that is added is the outermost: a call without a key is logged too.
     if settings.api_key_digests:
         app.add_middleware(Auth, digests=settings.api_key_digests)
+    app.add_middleware(RefuseDuplicates)
     app.add_middleware(Access, paths=frozenset(app.openapi()["paths"]))
     return app
 

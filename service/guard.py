@@ -22,6 +22,7 @@ from mmhash.engines import sglang, trtllm, vllm
 from mmhash.tags import open_tag
 from mmhash_service.caller_hashes import MAX_TAGS, MAX_VALUES, RefusedError, without_untagged
 from mmhash_service.guard_settings import GuardSettings
+from mmhash_service.headers import has_duplicates
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,11 @@ _SPELLED: dict[str, Callable[[Digest], tuple[str, ...]]] = {
 }
 
 _PROBLEMS = {
+    "duplicate-header": (
+        400,
+        "Duplicate header",
+        "A header that takes one value, as Content-Type, is there twice: send it once.",
+    ),
     "untagged-hash": (403, "Untagged hash", "A caller's hash goes through with a good tag alone."),
     "body-too-large": (
         413,
@@ -52,7 +58,10 @@ _PROBLEMS = {
     "unsupported-encoding": (
         415,
         "Unsupported encoding",
-        "The guard takes a body as it is: without a Content-Encoding.",
+        (
+            "The guard takes a body as it is: without a Content-Encoding, and with no "
+            "Transfer-Encoding but chunked."
+        ),
     ),
     "unreadable-json": (
         422,
@@ -106,6 +115,8 @@ class Guard:
 
     async def _guard(self, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
         """The request as it goes on."""
+        if has_duplicates(scope["headers"]):
+            raise RefusedError("duplicate-header")
         messages = await self._read(receive)
         pieces = [message.get("body", b"") for message in messages]
         written = await self._look_at(pieces, Headers(scope=scope))
@@ -135,6 +146,8 @@ class Guard:
         """What goes on in the body's place; None if it goes on as it is."""
         length = sum(map(len, pieces))
         if length and headers.get("content-encoding", "identity") != "identity":
+            raise RefusedError("unsupported-encoding")
+        if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
             raise RefusedError("unsupported-encoding")
         tenant = self._settings.tenant
         if self._settings.tenant_header:

@@ -111,6 +111,9 @@ async def read_body(
 
     What `take` gives back, if anything, is waited for before the next piece.
     """
+    # Every body comes through here: compressed, it would be another one to a gateway that unpacks.
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem("unsupported-encoding")
     if (declared_length(request) or 0) > limit:
         raise Problem("body-too-large")
     receive = request.receive

@@ -20,6 +20,9 @@ logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 _MAX_CONTENT_TYPE = 1024
 _RAW = "application/octet-stream"
 
+# Codings that are none. With any other, the part's content is not the bytes that are hashed.
+_PLAIN = frozenset({b"binary", b"8bit", b"7bit"})
+
 
 class MultipartReader:
     """The parts, each read as it comes; at most one is open."""
@@ -76,10 +79,15 @@ class MultipartReader:
         self._value += data[start:end]
 
     def _end_header(self) -> None:
-        self._headers[self._field.lower()] = self._value
+        name = self._field.lower()
+        if name in self._headers:
+            raise Problem("duplicate-header")
+        self._headers[name] = self._value
         self._field = self._value = b""
 
     def _end_headers(self) -> None:
+        if not _is_plain(self._headers):
+            raise Problem("unsupported-encoding")
         kind, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         name = options.get(b"filename") or options.get(b"name")
         if kind != b"form-data" or name is None:
@@ -93,6 +101,14 @@ class MultipartReader:
 
     def _end(self) -> None:
         self._ended = True
+
+
+def _is_plain(headers: dict[bytes, bytes]) -> bool:
+    return (
+        b"content-encoding" not in headers
+        and b"transfer-encoding" not in headers
+        and headers.get(b"content-transfer-encoding", b"binary").strip().lower() in _PLAIN
+    )
 
 
 def _boundary(content_type: str) -> bytes:

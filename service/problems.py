@@ -31,6 +31,12 @@ class Text(NamedTuple):
 
 
 PROBLEMS = {
+    "duplicate-header": Text(
+        400,
+        "Duplicate header",
+        "A header that takes one value, as Content-Type or X-Mmhash-Tenant, is there twice, in the "
+        "request or in a part of its body: send it once.",
+    ),
     "unauthorized": Text(
         401, "Unauthorized", "This call needs an API key that is known, as Authorization: Bearer."
     ),
@@ -97,7 +103,10 @@ PROBLEMS = {
     ),
     "not-json": Text(415, "Not JSON", "The Content-Type of this call is application/json."),
     "unsupported-encoding": Text(
-        415, "Unsupported encoding", "A body is taken as it is: without a Content-Encoding."
+        415,
+        "Unsupported encoding",
+        "A body and its parts are taken as they are: without a Content-Encoding, and with no "
+        "Content-Transfer-Encoding but binary, 8bit and 7bit.",
     ),
     "unsupported-image": Text(
         415,
@@ -228,6 +237,7 @@ PROBLEMS = {
 
 # What a client should know beside the text.
 _HEADERS = {
+    "duplicate-header": {"Connection": "close"},
     "unauthorized": {"WWW-Authenticate": "Bearer"},
     "busy": {"Retry-After": "1"},
     "draining": {"Retry-After": "1", "Connection": "close"},

@@ -9,6 +9,7 @@ import resource
 import sys
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mmhash_service.limits import MIN_PROGRESS
@@ -21,12 +22,22 @@ MAX_HEADERS = 128
 # Calls that wait behind another one of their connection.
 MAX_PIPELINED = 32
 
+_VERSIONS = frozenset({"1.0", "1.1"})
+
 # What connections leave to all else: files, the memo's store, hosts from which is fetched.
 _SPARE_DESCRIPTORS = 128
 
 
+class RefusedHeadError(ValueError):
+    """The head of a request is refused; the message is public."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection: its client may not send what fits nowhere, nor keep others waiting for ever."""
+    """A connection: its client may not send what fits nowhere, nor keep others waiting for ever.
+
+    A request has one reading: what a gateway may read otherwise is refused with 400, and the
+    connection closed. A request to upgrade to another protocol is answered in this one.
+    """
 
     def __init__(self, *arguments: Any, stall_timeout_s: float, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -60,11 +71,42 @@ class BoundedProtocol(HttpToolsProtocol):
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, and refuse what neither ends a head nor is of a body, if it is long."""
+        """Parse data, and refuse what neither ends a head nor is of a body, if it is long."""
+        self._unset_keepalive_if_required()
         self._overhead += len(data)
-        super().data_received(data)
-        if self._overhead > MAX_HEAD and not self.transport.is_closing():
-            self.send_400_response("The head or the trailer of the request is too long.")
+        try:
+            while data:
+                data = self._parse(data)
+        except httptools.HttpParserError as error:
+            refused = error.__context__  # what a callback raised
+            known = isinstance(refused, RefusedHeadError)
+            self._refuse(str(refused) if known else "Invalid HTTP request received.")
+        else:
+            if self._overhead > MAX_HEAD:
+                self._refuse("The head or the trailer of the request is too long.")
+
+    def _refuse(self, reason: str) -> None:
+        if not self.transport.is_closing():
+            self.logger.warning(reason)
+            self.send_400_response(reason)
+
+    def _parse(self, data: bytes) -> bytes:
+        """Parse data; return what must be parsed after it, if anything."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # The parser takes everything behind this head for another protocol, and the body for
+            # the next request. So a new one gets the request again, without the Upgrade header.
+            head = self._head_without_upgrade()
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            return head + data[upgrade.args[0] :]
+        return b""
+
+    def _head_without_upgrade(self) -> bytes:
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([b"%b %b HTTP/%b" % (method, self.url, version), *lines, b"", b""])
 
     def on_message_begin(self) -> None:
         """Begin the head of a call."""
@@ -78,12 +120,31 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin a call; an exception here is uvicorn's 400, and the end of the connection."""
+        """Begin a call, unless its head is refused or parsed once more."""
         self._in_head, self._in_body = False, True
         self._overhead = 0
-        if len(self.headers) > MAX_HEADERS or len(self.pipeline) >= MAX_PIPELINED:
-            raise ValueError("too many headers, or calls that wait")
+        self._check_head()
+        if self.parser.should_upgrade():
+            return
         super().on_headers_complete()
+        if self.expect_100_continue:
+            # A proxy that gets an answer in place of 100 does not send the body: the next request
+            # of this connection, perhaps of another client, would be taken for the body.
+            self.cycle.keep_alive = False
+
+    def _check_head(self) -> None:
+        if len(self.headers) > MAX_HEADERS:
+            raise RefusedHeadError(f"The request has more than {MAX_HEADERS} headers.")
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise RefusedHeadError(f"{MAX_PIPELINED} requests of this connection wait already.")
+        if self.parser.get_method() == b"CONNECT":
+            raise RefusedHeadError("CONNECT is not supported.")
+        version = self.parser.get_http_version()
+        if version not in _VERSIONS:
+            raise RefusedHeadError("The version is neither HTTP/1.0 nor HTTP/1.1.")
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and (version != "1.1" or [at.strip().lower() for at in codings] != [b"chunked"]):
+            raise RefusedHeadError("Transfer-Encoding is chunked, once, in HTTP/1.1.")
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -93,7 +154,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End the body."""
         self._in_body = False
-        super().on_message_complete()
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle

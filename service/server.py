@@ -1,5 +1,6 @@
-"""The processes that answer: one or several, from the first call to the last after SIGTERM."""
+"""The processes that answer: one or several, from the first call to the last after a signal."""
 
+import asyncio
 import gc
 import logging
 import multiprocessing
@@ -8,13 +9,15 @@ import signal
 import socket
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
 import uvicorn
-from prometheus_client.multiprocess import mark_process_dead
 
+from mmhash.errors import MMHashError
 from mmhash_service import logs
 from mmhash_service.app import create_app
 from mmhash_service.heap import keep_blocks
@@ -22,62 +25,139 @@ from mmhash_service.limits import Limits
 from mmhash_service.metrics import MULTIPROC_VARIABLE
 from mmhash_service.protocol import BoundedProtocol
 from mmhash_service.settings import Settings
+from mmhash_service.supervisor import PING, STOP, exit_with_supervisor, supervise
 
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
-_STOPPING = (signal.SIGTERM, signal.SIGINT)
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class ListenError(MMHashError):
+    """The address cannot be listened on."""
 
 
 def serve(settings: Settings) -> None:
-    """Answer until SIGTERM or SIGINT, and then finish what has begun."""
+    """Answer until SIGTERM, SIGINT or SIGHUP, and then finish what has begun."""
     logs.configure()
-    with _listen(settings) as listener:
+    signals = _catch_signals()
+    with _listening(settings) as listener:
         logger.info("running on %s with %d workers", _address(settings, listener), settings.workers)
         if settings.workers == 1:
-            _answer(settings, listener)
+            _answer(settings, listener, signals)
         else:
-            _supervise(settings, listener)
-    if settings.uds is not None:
-        settings.uds.unlink(missing_ok=True)
+            _supervise(settings, listener, signals)
     logger.info("stopped")
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _catch_signals() -> list[int]:
+    """Have signals to stop noted in a list, until somebody else handles them."""
+    signals: list[int] = []
+    for number in _STOPPING:
+        # nohup has SIGHUP ignored, so that the process outlives its terminal.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _frame: signals.append(number))
+    return signals
+
+
+@contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family if settings.uds is None else socket.AF_UNIX) as listener:
+        try:
+            _bind(settings, listener)
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            raise ListenError(
+                f"cannot listen on {_address(settings)}: {error.strerror or error}. Stop what uses "
+                "that address, or choose another one by --host, --port or --uds."
+            ) from error
+        # The next server may have taken the path meanwhile: its file is not ours to delete.
+        inode = settings.uds and settings.uds.stat().st_ino
+        try:
+            yield listener
+        finally:
+            if settings.uds is not None:
+                with suppress(FileNotFoundError):
+                    if settings.uds.stat().st_ino == inode:
+                        settings.uds.unlink()
+
+
+def _bind(settings: Settings, listener: socket.socket) -> None:
     if settings.uds is None:
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
-    else:
-        listener = socket.socket(socket.AF_UNIX)
-        if settings.uds.is_socket():  # what a server that was killed left
-            settings.uds.unlink()
-        # The mode at once: between bind() and chmod() anybody might connect.
-        mask = os.umask(0o177)
-        try:
-            listener.bind(str(settings.uds))
-        finally:
-            os.umask(mask)
-    listener.listen(_BACKLOG)
-    return listener
+        return
+    if settings.uds.is_socket():
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(str(settings.uds))
+            except ConnectionRefusedError:  # what a server that was killed left
+                settings.uds.unlink()
+            except BlockingIOError:
+                pass  # a server that is busy: bind() says that the address is in use
+    # The mode at once: between bind() and chmod() anybody might connect.
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(settings.uds))
+    finally:
+        os.umask(mask)
 
 
-def _address(settings: Settings, listener: socket.socket) -> str:
+def _address(settings: Settings, listener: socket.socket | None = None) -> str:
     if settings.uds is not None:
         return f"unix:{settings.uds}"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http://{host}:{listener.getsockname()[1]}"
+    return f"http://{host}:{listener.getsockname()[1] if listener else settings.port}"
 
 
 class Server(uvicorn.Server):
-    """Stops in two steps: first no call is taken on, then, when all are answered, it ends."""
+    """Stops in two steps: first no call is taken on, then, when all are answered, it ends.
 
-    def __init__(self, config: uvicorn.Config, limits: Limits, grace_s: float) -> None:
+    With a supervisor it answers that one's pings, and stops when it says so or has exited.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        limits: Limits,
+        grace_s: float,
+        supervisor: socket.socket | None = None,
+    ) -> None:
         super().__init__(config)
         self._limits = limits
         self._grace_s = grace_s
+        self._supervisor = supervisor
         self._until: float | None = None
+        self._leaves_address = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen to the supervisor, and then to clients."""
+        if self._supervisor is not None:
+            self._supervisor.setblocking(False)
+            asyncio.get_running_loop().add_reader(self._supervisor, self._on_supervisor)
+        await super().startup(sockets=sockets)
+
+    def _on_supervisor(self) -> None:
+        assert self._supervisor is not None
+        try:
+            messages = self._supervisor.recv(64)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            messages = b""
+        if not messages:
+            asyncio.get_running_loop().remove_reader(self._supervisor)
+            logger.error("the supervisor has exited: this worker exits too")
+            # At once, for the next server.
+            self._leaves_address = True
+            self.drain()
+        elif STOP in messages:
+            self.drain()
+        if PING in messages:
+            with suppress(OSError):
+                self._supervisor.send(PING)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop; a second signal does not wait."""
@@ -85,18 +165,33 @@ class Server(uvicorn.Server):
             super().handle_exit(sig, frame)
             self._captured_signals.clear()  # uvicorn would send itself the signal again
             return
-        self._until = time.monotonic() + self._grace_s
-        self._limits.draining = True
-        logger.info("draining: %d calls to answer", self._limits.calls)
+        # The other workers take what comes.
+        self._leaves_address = self._supervisor is not None
+        self.drain()
+
+    def drain(self) -> None:
+        """Take on no more calls, and end when those that have begun are answered."""
+        if self._until is None:
+            self._until = time.monotonic() + self._grace_s
+            self._limits.draining = True
+            logger.info("draining: %d calls to answer", self._limits.calls)
 
     async def on_tick(self, counter: int) -> bool:
         """Whether to end, asked ten times a second."""
         if self._until is not None:
+            if self._leaves_address:
+                for server in self.servers:
+                    server.close()
             self.should_exit |= self._limits.calls == 0 or time.monotonic() > self._until
         return await super().on_tick(counter)
 
 
-def _answer(settings: Settings, listener: socket.socket) -> None:
+def _answer(
+    settings: Settings,
+    listener: socket.socket,
+    signals: list[int],
+    supervisor: socket.socket | None = None,
+) -> None:
     """What one process does."""
     keep_blocks()
     app = create_app(settings)
@@ -114,43 +209,33 @@ def _answer(settings: Settings, listener: socket.socket) -> None:
     )
     # What is loaded by now stays. To walk it, full collections would stop the loop for 50 ms each.
     gc.freeze()
-    Server(config, app.state.limits, settings.grace_s).run([listener])
+    server = Server(config, app.state.limits, settings.grace_s, supervisor)
+    for number in _STOPPING:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, server.handle_exit)
+    if signals:  # it came while the app was made
+        server.handle_exit(signals[0], None)
+    server.run([listener])
     app.state.work.stop()
 
 
-def _work(settings: Settings, listener: socket.socket) -> None:
+def _work(settings: Settings, listener: socket.socket, supervisor: socket.socket) -> None:
+    """What a worker does."""
     logs.configure()
-    _answer(settings, listener)
+    signals = _catch_signals()
+    exit_with_supervisor(supervisor, settings.grace_s)
+    _answer(settings, listener, signals, supervisor)
 
 
-def _supervise(settings: Settings, listener: socket.socket) -> None:
-    """Keep so many processes answering, and stop them all together."""
+def _supervise(settings: Settings, listener: socket.socket, signals: list[int]) -> None:
+    """What the supervisor does; it keeps the listener, so that no connection is lost meanwhile."""
     context = multiprocessing.get_context("spawn")
-    stopping = False
 
-    def stop(*_: object) -> None:
-        nonlocal stopping
-        stopping = True
-
-    def start() -> BaseProcess:
-        process = context.Process(target=_work, args=(settings, listener))
+    def launch(link: socket.socket) -> BaseProcess:
+        process = context.Process(target=_work, args=(settings, listener, link))
         process.start()
         return process
 
     with tempfile.TemporaryDirectory(prefix="mmhash-metrics-") as folder:
         os.environ[MULTIPROC_VARIABLE] = folder
-        for number in _STOPPING:
-            signal.signal(number, stop)
-        processes = [start() for _ in range(settings.workers)]
-        while not stopping:
-            time.sleep(0.1)
-            for index, process in enumerate(processes):
-                if not process.is_alive() and not stopping:
-                    logger.error("worker %d ended with %s", process.pid, process.exitcode)
-                    mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
-                    processes[index] = start()
-        listener.close()
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join()
+        supervise(launch, settings.workers, signals, settings.grace_s)

@@ -19,12 +19,10 @@ class Tenant(NamedTuple):
 
 def tenant_of(request: Request, settings: Settings) -> Tenant | None:
     """The tenant that the call names, or None if it names none."""
-    names = request.headers.getlist(HEADER)
-    if not names:
+    name = request.headers.get(HEADER)  # there is one: two are refused before any is believed
+    if name is None:
         return None
-    # Of two neither is believed: one may be the client's, and the other the gateway's.
-    name = names[0]
-    secret = settings.tenants.get(name) if len(names) == 1 else None
+    secret = settings.tenants.get(name)
     if secret is None:
         raise Problem("unknown-tenant")
     return Tenant(name, bytes.fromhex(secret.get_secret_value()))

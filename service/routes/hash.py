@@ -64,8 +64,6 @@ async def hash_body(request: Request) -> Response:
     query = _parse_query(request)
     content_type = request.headers.get("content-type", "")
     media_type = parse_media_type(content_type)
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Problem("unsupported-encoding")
 
     state = request.app.state
     with state.limits.admit() as admission:

@@ -80,3 +80,55 @@ def test_what_follows_a_body_is_the_next_request_and_no_more(server: Any, items_
 def test_bare_line_feeds_do_not_hide_a_header(server: Any) -> None:
     answer = server.send_raw(HEAD.replace(b"\r\n", b"\n") + b"Content-Length: 38\n\n" + HIDDEN)
     assert statuses(answer) == [b"400"]
+
+
+@pytest.mark.parametrize("version", [b"", b" HTTP/0.9", b" HTTP/2.0", b" HTTP/1.2", b" HTTP/3.0"])
+def test_another_version_of_http_is_refused(server: Any, version: bytes) -> None:
+    line = b"POST /hash" + version + b"\r\nHost: test\r\nContent-Type: application/octet-stream\r\n"
+    answer = server.send_raw(line + b"Content-Length: 3\r\n\r\nabc" + HIDDEN)
+    assert statuses(answer) == [b"400"]
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        b"3 \r\nabc\r\n",
+        b"3\t\r\nabc\r\n",
+        b"3;a\nb\r\nabc\r\n",
+        b"3;a\rb\r\nabc\r\n",
+        b"3;\0\r\nabc\r\n",
+        b"+3\r\nabc\r\n",
+        b"3\r\nabcXX",
+        b"3\r\nabc\n",
+        b"\r\n3\r\nabc\r\n",
+        b"FFFFFFFFFFFFFFFF0\r\nabc\r\n",
+        b"3_0\r\nabc\r\n",
+    ],
+)
+def test_a_torn_chunk_is_refused(server: Any, chunk: bytes) -> None:
+    answer = server.send_raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk + HIDDEN)
+    assert statuses(answer) == [b"400"], answer
+
+
+@pytest.mark.parametrize(
+    "refused", [b"X-Mmhash-Tenant: nobody\r\n", b"Content-Encoding: gzip\r\n", b""]
+)
+def test_a_client_that_was_answered_before_its_body_begins_no_request_as_a_body(
+    server: Any, refused: bytes
+) -> None:
+    # A proxy that gets an answer instead of 100 does not send the body, and would send the next
+    # request, perhaps another client's, where the server expects the body.
+    head = HEAD + refused + b"Content-Length: 38\r\nExpect: 100-continue\r\n\r\n"
+    with server.connect() as connection:
+        connection.sendall(head)
+        answer = connection.recv(65536)
+        if answer.startswith(b"HTTP/1.1 100 "):
+            connection.sendall(bytes(38))
+        connection.sendall(HIDDEN)
+        try:
+            while piece := connection.recv(65536):
+                answer += piece
+        except ConnectionResetError:
+            pass
+    assert b"connection: close" in answer
+    assert b'"mmhash"' not in answer

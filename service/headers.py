@@ -1,0 +1,26 @@
+"""Headers that take one value: a second one is a second reading of the request.
+
+A gateway, the guard and the service may each believe another of two values. The guard imports this
+into the engine's process, so nothing here imports the service's metrics.
+"""
+
+from collections.abc import Iterable
+
+SINGLE_VALUED = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"transfer-encoding",
+        b"x-mmhash-tenant",
+        b"x-request-id",
+    }
+)
+
+
+def has_duplicates(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a header that takes one value is there twice; names are in lower case, as in ASGI."""
+    names = [name for name, _ in headers if name in SINGLE_VALUED]
+    return len(names) != len(set(names))

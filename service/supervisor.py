@@ -1,0 +1,192 @@
+"""Keeps several worker processes answering: replaces those that exit or hang, stops all together.
+
+Each worker has a socket to the supervisor. Its event loop answers the pings that come through it; the
+end of the stream tells it that the supervisor has exited, by whatever signal.
+"""
+
+import logging
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from multiprocessing.process import BaseProcess
+from threading import Thread
+
+from prometheus_client.multiprocess import mark_process_dead
+
+logger = logging.getLogger(__name__)
+
+# What the supervisor says to a worker, a byte each; the worker sends a ping back.
+PING = b"p"
+STOP = b"s"
+
+_TICK_S = 0.1
+_TICKS_PER_PING = 10  # so a ping is sent each second
+
+# Pings without an answer until a worker counts as hung. A start takes 2 s, and more on a busy
+# machine; an event loop is blocked for 5 ms at most. Pings are counted and not seconds: when all
+# processes have slept (SIGSTOP, a suspended laptop) nobody has hung.
+_START_PINGS = 60
+_HANG_PINGS = 10
+
+# A worker that has run for so long is healthy: its next restart is immediate again.
+_HEALTHY_S = 60.0
+_MAX_DELAY_S = 30.0
+
+# How much longer than its grace a worker may take to exit.
+_MARGIN_S = 5.0
+
+# Starts a process that answers, and gives it that socket.
+Launch = Callable[[socket.socket], BaseProcess]
+
+
+def supervise(launch: Launch, workers: int, signals: Sequence[int], grace_s: float) -> None:
+    """Keep that many workers answering until a signal is in `signals`, and then stop them."""
+    slots = [_Slot(launch) for _ in range(workers)]
+    try:
+        for tick in count():
+            if signals:
+                break
+            for slot in slots:
+                slot.replace()
+                if tick % _TICKS_PER_PING == 0:
+                    slot.ping()
+            time.sleep(_TICK_S)
+        _stop(slots, signals, grace_s)
+    finally:
+        for slot in slots:
+            slot.kill()
+
+
+def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
+    for slot in slots:
+        slot.send(STOP)
+    until = time.monotonic() + grace_s + _MARGIN_S
+    while any(slot.runs for slot in slots) and time.monotonic() < until:
+        if len(signals) > 1:  # a second signal does not wait
+            for slot in slots:
+                slot.terminate()
+        time.sleep(_TICK_S)
+    for slot in slots:
+        if slot.runs:
+            logger.error("worker %d does not stop: it is killed", slot.pid)
+
+
+def restart_delay(failures: int) -> float:
+    """How many seconds a worker waits for its restart: 0, 1, 2, 4 and so on, at most 30."""
+    return 0.0 if failures <= 1 else min(2.0 ** min(failures - 2, 10), _MAX_DELAY_S)
+
+
+class _Slot:
+    """A place for one worker at a time."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._process: BaseProcess | None = None
+        self._link: socket.socket
+        self._start_at = self._started_at = time.monotonic()
+        self._failures = 0
+        self._has_answered = False
+        self._unanswered = 0
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def replace(self) -> None:
+        """Start a worker if there is none, and take one that has ended out of its place."""
+        now = time.monotonic()
+        if self._process is None:
+            if now >= self._start_at:
+                self._start()
+        elif not self._process.is_alive():
+            self._end_process()
+        elif self._failures and now - self._started_at >= _HEALTHY_S:
+            logger.info("worker %d is healthy after %d failures", self.pid, self._failures)
+            self._failures = 0
+
+    def _start(self) -> None:
+        link, theirs = socket.socketpair()
+        link.setblocking(False)
+        try:
+            with theirs:
+                self._process = self._launch(theirs)
+        except OSError as error:  # no memory, or no process or descriptor left
+            link.close()
+            logger.error("a worker cannot be started: %s; %s", error, self._schedule())
+            return
+        self._link = link
+        self._started_at = time.monotonic()
+        self._has_answered = False
+        self._unanswered = 0
+
+    def _end_process(self) -> None:
+        assert self._process is not None
+        pid, status = self._process.pid, self._process.exitcode
+        logger.error("worker %d ended with %s; %s", pid, status, self._schedule())
+        mark_process_dead(pid)  # type: ignore[no-untyped-call]
+        self._link.close()
+        self._process.close()
+        self._process = None
+
+    def _schedule(self) -> str:
+        self._failures += 1
+        delay = restart_delay(self._failures)
+        self._start_at = time.monotonic() + delay
+        return f"restart in {delay:g} s" if delay else "restart at once"
+
+    def ping(self) -> None:
+        """Ask the worker for a sign of life, and kill it if it has owed one for too long."""
+        if not self.runs:
+            return
+        try:
+            self._has_answered |= bool(self._link.recv(64))
+            self._unanswered = 0
+        except OSError:  # mostly BlockingIOError: no answer yet
+            self._unanswered += 1
+        if self._unanswered > (_HANG_PINGS if self._has_answered else _START_PINGS):
+            logger.error(
+                "worker %d is hung: it has not answered for %d s, and is killed",
+                self.pid,
+                self._unanswered * _TICKS_PER_PING * _TICK_S,
+            )
+            self.kill()
+        self.send(PING)
+
+    def send(self, message: bytes) -> None:
+        """Say something to the worker, if it still listens."""
+        if self.runs:
+            with suppress(OSError):
+                self._link.send(message)
+
+    def terminate(self) -> None:
+        if self.runs and self._process is not None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+
+
+def exit_with_supervisor(link: socket.socket, grace_s: float) -> None:
+    """End this process, even if its event loop hangs, when its supervisor has exited.
+
+    An event loop that runs reads the end of the stream itself, and drains.
+    """
+
+    def watch() -> None:
+        hangup = select.poll()
+        hangup.register(link, 0)
+        hangup.poll()
+        time.sleep(grace_s + _MARGIN_S)
+        os._exit(1)
+
+    Thread(target=watch, name="mmhash-supervisor", daemon=True).start()

@@ -1,0 +1,148 @@
+"""A header that stands twice, of which the gateway or the guard reads one value and the service the other.
+
+A header that takes one value may stand once: otherwise the request, or the part, is refused.
+"""
+
+import asyncio
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from mmhash_service.guard import Guard
+
+RAW = (b"Content-Type", b"application/octet-stream")
+VALUES = {
+    b"Content-Type": [b"application/octet-stream", b"application/json"],
+    b"Content-Encoding": [b"identity", b"gzip"],
+    b"Content-Length": [b"3", b"0"],
+    b"Transfer-Encoding": [b"chunked", b"identity"],
+    b"Host": [b"test", b"other"],
+    b"Authorization": [b"Bearer a", b"Bearer b"],
+    b"X-Mmhash-Tenant": [b"acme", b"umbrella"],
+    b"X-Request-Id": [b"one", b"two"],
+}
+CASES = [
+    (name, first, second)
+    for name, (one, other) in VALUES.items()
+    for first, second in ((one, other), (other, one), (one, one), (one, b""), (b"", one))
+]
+
+
+def request(path: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    names = {name.lower() for name, _ in headers}
+    more = [(b"Host", b"test"), RAW, (b"Content-Length", b"3"), (b"Connection", b"close")]
+    if b"transfer-encoding" in names:
+        del more[2]
+    lines = [
+        b"%b: %b\r\n" % header
+        for header in [*headers, *(at for at in more if at[0].lower() not in names)]
+    ]
+    return b"POST " + path + b" HTTP/1.1\r\n" + b"".join(lines) + b"\r\n3\r\nabc\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(("name", "first", "second"), CASES)
+def test_it_is_refused(server: Any, name: bytes, first: bytes, second: bytes) -> None:
+    # With other letters, and with another header between them.
+    headers = [(name, first), (b"X-Other", b"1"), (name.upper(), second)]
+    answer = server.send_raw(request(b"/hash", headers))
+    assert answer.startswith(b"HTTP/1.1 400 "), answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in answer
+
+
+@pytest.mark.parametrize(
+    "path", [b"/annotate?engine=vllm", b"/pad", b"/blocks", b"/version", b"/ready", b"/nothing"]
+)
+def test_on_every_path(server: Any, problem_of: Any, path: bytes) -> None:
+    for name, (one, other) in list(VALUES.items())[4:]:
+        answer = server.send_raw(request(path, [(name, one), (name, other)]))
+        assert problem_of(answer) == "duplicate-header"
+
+
+def test_no_api_key_is_chosen_of_two(serving: Any, problem_of: Any) -> None:
+    import mmhash
+
+    digests = json.dumps([mmhash.digest(b"good").hex()])
+    with serving("good", api_key_digests=digests) as server:
+        for keys in ([b"Bearer good", b"Bearer bad"], [b"Bearer bad", b"Bearer good"]):
+            headers = [(b"Authorization", key) for key in keys]
+            answer = server.send_raw(request(b"/hash", headers))
+            assert problem_of(answer) == "duplicate-header"
+
+
+def test_an_id_of_two_is_neither(server: Any) -> None:
+    headers = [(b"X-Request-Id", b"one"), (b"X-Request-Id", b"two")]
+    head = server.send_raw(request(b"/hash", headers)).partition(b"\r\n\r\n")[0]
+    assert b"x-request-id: one" not in head
+    assert b"x-request-id: two" not in head
+
+
+def test_many_of_a_header_that_takes_many_values_are_fine(server: Any) -> None:
+    for name in (b"Accept", b"X-Forwarded-For", b"Cookie", b"Via", b"X-Any"):
+        answer = server.send_raw(request(b"/hash", [(name, b"a"), (name, b"b")]))
+        assert answer.startswith(b"HTTP/1.1 200 "), answer
+
+
+FORGED = "f0" * 32
+
+
+def through(body: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, list[bytes]]:
+    """What the engine behind the guard gets, and the status of the answer."""
+    seen: list[bytes] = []
+
+    async def engine(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((await receive())["body"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    guard = Guard(engine, engine="vllm", secrets=["00" * 32], tenant_header=True)
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers)}
+    asyncio.run(guard(scope, receive, send))
+    return sent[0]["status"], seen
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("packed", [True, False])
+def test_the_guard_passes_none_on(name: bytes, packed: bool) -> None:
+    body = json.dumps({"uuid": FORGED}).encode()
+    if packed:
+        body = gzip.compress(body)
+    one, other = VALUES[name]
+    for first, second in ((one, other), (other, one), (one, one)):
+        headers = [(name.lower(), first), (b"x-other", b"1"), (name.lower(), second)]
+        assert through(body, *headers) == (400, [])
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"gzip, chunked", b"chunked, chunked", b"x-chunked"])
+def test_the_guard_passes_no_other_transfer_encoding_on(coding: bytes) -> None:
+    body = gzip.compress(json.dumps({"uuid": FORGED}).encode())
+    assert through(body, (b"transfer-encoding", coding)) == (415, [])
+
+
+PART = b'Content-Disposition: form-data; name="a"\r\n'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        PART * 2,
+        PART + b'content-disposition: form-data; name="b"\r\n',
+        PART + b"Content-Type: image/png\r\nContent-Type: application/octet-stream\r\n",
+        b"Content-Type: image/png\r\n" + PART + b"CONTENT-TYPE: image/png\r\n",
+        PART + b"Content-Transfer-Encoding: binary\r\nContent-Transfer-Encoding: 8bit\r\n",
+        PART + b"Content-Type:\r\nContent-Type: image/png\r\n",
+    ],
+)
+def test_of_a_part_too(server: Any, problem_of: Any, lines: bytes) -> None:
+    body = b"--xyz\r\n" + lines + b"\r\nabc\r\n--xyz--\r\n"
+    answer = server.hash(body, "multipart/form-data; boundary=xyz")
+    assert problem_of(answer) == "duplicate-header"
