@@ -135,20 +135,20 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen to the supervisor, and then to clients."""
         if self._supervisor is not None:
-            self._supervisor.setblocking(False)
-            asyncio.get_running_loop().add_reader(self._supervisor, self._on_supervisor)
+            link = self._supervisor
+            link.setblocking(False)
+            asyncio.get_running_loop().add_reader(link, self._on_supervisor, link)
         await super().startup(sockets=sockets)
 
-    def _on_supervisor(self) -> None:
-        assert self._supervisor is not None
+    def _on_supervisor(self, link: socket.socket) -> None:
         try:
-            messages = self._supervisor.recv(64)
+            messages = link.recv(64)
         except BlockingIOError:
             return
         except ConnectionResetError:
             messages = b""
         if not messages:
-            asyncio.get_running_loop().remove_reader(self._supervisor)
+            asyncio.get_running_loop().remove_reader(link)
             logger.error("the supervisor has exited: this worker exits too")
             # At once, for the next server.
             self._leaves_address = True
@@ -157,7 +157,7 @@ class Server(uvicorn.Server):
             self.drain()
         if PING in messages:
             with suppress(OSError):
-                self._supervisor.send(PING)
+                link.send(PING)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop; a second signal does not wait."""
@@ -228,7 +228,7 @@ def _work(settings: Settings, listener: socket.socket, supervisor: socket.socket
 
 
 def _supervise(settings: Settings, listener: socket.socket, signals: list[int]) -> None:
-    """What the supervisor does; it keeps the listener, so that no connection is lost meanwhile."""
+    """What the supervisor does."""
     context = multiprocessing.get_context("spawn")
 
     def launch(link: socket.socket) -> BaseProcess:
@@ -238,4 +238,4 @@ def _supervise(settings: Settings, listener: socket.socket, signals: list[int]) 
 
     with tempfile.TemporaryDirectory(prefix="mmhash-metrics-") as folder:
         os.environ[MULTIPROC_VARIABLE] = folder
-        supervise(launch, settings.workers, signals, settings.grace_s)
+        supervise(launch, settings.workers, listener, signals, settings.grace_s)

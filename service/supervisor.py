@@ -1,7 +1,7 @@
 """Keeps several worker processes answering: replaces those that exit or hang, stops all together.
 
-Each worker has a socket to the supervisor. Its event loop answers the pings that come through it; the
-end of the stream tells it that the supervisor has exited, by whatever signal.
+Each worker has a socket to the supervisor. Its event loop answers the pings that come through it,
+and the end of the stream tells it that the supervisor has exited, by whatever signal.
 """
 
 import logging
@@ -43,8 +43,17 @@ _MARGIN_S = 5.0
 Launch = Callable[[socket.socket], BaseProcess]
 
 
-def supervise(launch: Launch, workers: int, signals: Sequence[int], grace_s: float) -> None:
-    """Keep that many workers answering until a signal is in `signals`, and then stop them."""
+def supervise(
+    launch: Launch,
+    workers: int,
+    listener: socket.socket,
+    signals: Sequence[int],
+    grace_s: float,
+) -> None:
+    """Keep that many workers answering until a signal is in `signals`, and then stop them.
+
+    The listener stays open until then: connections wait in it while a worker is replaced.
+    """
     slots = [_Slot(launch) for _ in range(workers)]
     try:
         for tick in count():
@@ -55,6 +64,7 @@ def supervise(launch: Launch, workers: int, signals: Sequence[int], grace_s: flo
                 if tick % _TICKS_PER_PING == 0:
                     slot.ping()
             time.sleep(_TICK_S)
+        listener.close()
         _stop(slots, signals, grace_s)
     finally:
         for slot in slots:
@@ -107,7 +117,7 @@ class _Slot:
             if now >= self._start_at:
                 self._start()
         elif not self._process.is_alive():
-            self._end_process()
+            self._end(self._process)
         elif self._failures and now - self._started_at >= _HEALTHY_S:
             logger.info("worker %d is healthy after %d failures", self.pid, self._failures)
             self._failures = 0
@@ -120,20 +130,19 @@ class _Slot:
                 self._process = self._launch(theirs)
         except OSError as error:  # no memory, or no process or descriptor left
             link.close()
-            logger.error("a worker cannot be started: %s; %s", error, self._schedule())
+            reason = error.strerror or type(error).__name__
+            logger.warning("a worker cannot be started: %s; %s", reason, self._schedule())
             return
         self._link = link
         self._started_at = time.monotonic()
         self._has_answered = False
         self._unanswered = 0
 
-    def _end_process(self) -> None:
-        assert self._process is not None
-        pid, status = self._process.pid, self._process.exitcode
-        logger.error("worker %d ended with %s; %s", pid, status, self._schedule())
-        mark_process_dead(pid)  # type: ignore[no-untyped-call]
+    def _end(self, process: BaseProcess) -> None:
+        logger.error("worker %d ended with %s; %s", process.pid, process.exitcode, self._schedule())
+        mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
         self._link.close()
-        self._process.close()
+        process.close()
         self._process = None
 
     def _schedule(self) -> str:

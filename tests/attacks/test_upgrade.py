@@ -52,7 +52,9 @@ def answers_in(stream: bytes) -> list[tuple[int, bytes]]:
         status = int(line.split()[1])
         assert status != 101
         if status != 100:
-            headers = {name.lower(): value for name, _, value in (at.partition(": ") for at in lines)}
+            headers = {
+                name.lower(): value for name, _, value in (at.partition(": ") for at in lines)
+            }
             length = int(headers["content-length"])
             found.append((status, stream[:length]))
             stream = stream[length:]
@@ -87,9 +89,13 @@ def test_it_does_not_matter_how_the_request_is_cut(server: Any, version: bytes) 
 
 
 def test_each_of_a_pipeline_has_its_own_key(server: Any) -> None:
-    bodies = [HIDDEN[:at] for at in range(0, 20)]
+    bodies = [HIDDEN[:at] for at in range(20)]
     requests = [
-        LINE + list(UPGRADES.values())[at % 11] + TYPE + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        LINE
+        + list(UPGRADES.values())[at % 11]
+        + TYPE
+        + b"Content-Length: %d\r\n\r\n" % len(body)
+        + body
         for at, body in enumerate(bodies)
     ]
     answers = answers_in(server.send_raw(b"".join(requests) + LAST))

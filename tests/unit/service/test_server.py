@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from threading import Event
@@ -178,18 +178,225 @@ def test_several_workers_answer_count_together_and_stop_together() -> None:
         assert process.wait(30) == 0
 
 
-def test_a_worker_that_dies_is_replaced() -> None:
+def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() -> None:
     with serving("--workers", "2") as process:
-        url = "http://{}:{}/version".format(*address_of(process))
-        assert httpx.get(url, timeout=60).status_code == 200
-        first, _ = workers_of(process)
-        os.kill(first, signal.SIGKILL)
+        host, port = address_of(process)
+        url = f"http://{host}:{port}"
+        connection = begin_call(host, port)
+        calls = "mmhash_calls_in_progress 1.0"
+        assert calls in httpx.get(f"{url}/metrics", timeout=60).text
+        # Which of them has the call is not known: both are killed.
+        for worker in workers_of(process):
+            os.kill(worker, signal.SIGKILL)
+        log = lines_until(process, "ended with -9", 2)
+        assert all("restart at once" in line for line in log)
+        # The listener is still there: who connects now waits for the next worker.
+        assert "mmhash_calls_in_progress 0.0" in httpx.get(f"{url}/metrics", timeout=60).text
+        with connection, suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+        stop(process)
+
+
+def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
+    with serving("--workers", "2") as process:
+        host, port = address_of(process)
+        url = f"http://{host}:{port}"
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            assert httpx.get(f"{url}/version", timeout=60).status_code == 200
+            connections = [begin_call(host, port) for _ in range(8)]
+            pids = workers_of(process)
+            os.kill(pids[0], number)
+            lines_until(process, "draining", 1)
+            # Those who connect from now on reach the other one.
+            time.sleep(0.5)
+            for _ in range(10):
+                assert httpx.get(f"{url}/ready", timeout=60).status_code == 200
+            for connection in connections:
+                connection.sendall(b"def")
+                assert b"HTTP/1.1 200 " in connection.recv(65536)
+                connection.close()
+            lines_until(process, f"worker {pids[0]} ended with 0", 1)
+        stop(process)
+
+
+def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("HOOK", HANG))
+    command = [sys.executable, str(program)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            url = "http://{}:{}".format(*address_of(process))
+            assert httpx.get(f"{url}/version", timeout=60).status_code == 200
+            before = workers_of(process)
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.get(f"{url}/hang", timeout=1)
+            (line,) = lines_until(process, "is hung", 1)
+            (hung,) = [pid for pid in before if f"worker {pid} " in line]
+            lines_until(process, f"worker {hung} ended with -9", 1)
+            for _ in range(20):
+                assert httpx.get(f"{url}/version", timeout=60).status_code == 200
+            assert hung not in workers_of(process)
+            stop(process)
+        finally:
+            process.kill()
+
+
+def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Path) -> None:
+    program, broken = tmp_path / "program.py", tmp_path / "broken"
+    program.write_text(PROGRAM.replace("HOOK", CRASH.replace("PATH", str(broken))))
+    broken.touch()
+    command = [sys.executable, str(program)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            url = "http://{}:{}".format(*address_of(process))
+            delays = [
+                re.search(r"restart (at once|in \S+ s)", line)[1]  # type: ignore[index]
+                for line in lines_until(process, "ended with 3", 6)
+            ]
+            assert delays == ["at once"] * 2 + ["in 1 s"] * 2 + ["in 2 s"] * 2
+            broken.unlink()
+            assert httpx.get(f"{url}/version", timeout=60).status_code == 200
+            stop(process)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_signal_during_the_start_is_not_lost(workers: str) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with serving("--workers", workers) as process:
+            address_of(process)
+            process.send_signal(number)
+            assert process.stderr is not None
+            assert '"message": "stopped"' in process.stderr.read()
+            assert process.wait(60) == 0
+
+
+def test_after_nohup_the_terminal_may_go() -> None:
+    command = ["nohup", sys.executable, "-m", "mmhash", "serve", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            url = "http://{}:{}".format(*address_of(process))
+            process.send_signal(signal.SIGHUP)
+            assert httpx.get(f"{url}/ready", timeout=60).status_code == 200
+            stop(process)
+        finally:
+            process.kill()
+
+
+def test_an_address_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with serving() as process:
+        host, port = address_of(process)
+        for more in ([], ["--workers", "2"], ["--host", "localhost"]):
+            failure = failure_of("--port", str(port), *more)
+            address = f"http://{more[1] if '--host' in more else host}:{port}"
+            assert failure == (
+                f"mmhash: cannot listen on {address}: Address already in use. Stop what uses that "
+                "address, or choose another one by --host, --port or --uds.\n"
+            )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "address"),
+    [
+        (["--host", "192.0.2.1", "--port", "0"], "http://192.0.2.1:0"),
+        (["--host", "no.such.host.invalid", "--port", "1"], "http://no.such.host.invalid:1"),
+        (["--uds", "/nowhere/mmhash.sock"], "unix:/nowhere/mmhash.sock"),
+        (["--uds", "/tmp/" + "x" * 200], "unix:/tmp/xxx"),
+    ],
+)
+def test_an_address_that_is_none_is_named(arguments: list[str], address: str) -> None:
+    failure = failure_of(*arguments)
+    assert failure.startswith(f"mmhash: cannot listen on {address}")
+    assert failure.count("\n") == 1
+
+
+def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -> None:
+    path = tmp_path / "mmhash.sock"
+    with serving("--uds", str(path)) as process:
         assert process.stderr is not None
-        assert any("ended with" in line for line in process.stderr)
-        assert httpx.get(url, timeout=60).status_code == 200
-        process.send_signal(signal.SIGTERM)
-        process.stderr.read()
-        assert process.wait(30) == 0
+        process.stderr.readline()
+        assert f"cannot listen on unix:{path}: Address already in use" in failure_of(
+            "--uds", str(path)
+        )
+        assert path.is_socket()
+        process.kill()
+        process.wait()
+    # What a server left that was killed is in nobody's way; another file is.
+    with serving("--uds", str(path)) as process:
+        assert process.stderr is not None
+        assert "running on" in process.stderr.readline()
+        path.unlink()
+        path.write_text("mine")
+        stop(process)
+    assert path.read_text() == "mine"
+    assert "cannot listen on" in failure_of("--uds", str(path))
+    assert path.read_text() == "mine"
+
+
+PROGRAM = """
+import os, time
+import mmhash_service.server as server
+from mmhash_service.app import create_app
+from mmhash_service.settings import Settings
+
+def create(settings):
+    app = create_app(settings)
+    HOOK
+    return app
+
+server.create_app = create
+if __name__ == "__main__":
+    server.serve(Settings(port=0, workers=2))
+"""
+HANG = """
+    @app.get("/hang")
+    async def hang() -> None:
+        time.sleep(3600)
+"""
+CRASH = """
+    if os.path.exists("PATH"):
+        os._exit(3)
+"""
+
+
+def failure_of(*arguments: str) -> str:
+    command = [sys.executable, "-m", "mmhash", "serve", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    return done.stderr
+
+
+def begin_call(host: str, port: int) -> socket.socket:
+    """A call of six bytes of which a worker has three."""
+    connection = socket.create_connection((host, port), timeout=60)
+    connection.sendall(
+        b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: application/octet-stream\r\n"
+        b"Content-Length: 6\r\nExpect: 100-continue\r\n\r\n"
+    )
+    assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
+    connection.sendall(b"abc")
+    return connection
+
+
+def lines_until(process: subprocess.Popen[str], text: str, count: int) -> list[str]:
+    """The next lines of the log with that text."""
+    assert process.stderr is not None
+    found: list[str] = []
+    for line in process.stderr:
+        if text in line:
+            found.append(line)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"the log ended with {found}")
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    log = process.stderr.read()
+    assert process.wait(60) == 0
+    assert "Traceback" not in log
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
