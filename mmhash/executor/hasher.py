@@ -236,10 +236,14 @@ class AsyncHasher:
             return False
         nbytes = 0
         for item in items:
-            with suppress(Exception):  # hashing it says why
+            try:
                 load = load_of(item)
-                if not self._placement.is_inline(load, options.algorithm):
-                    nbytes += load.nbytes
+            except (KeyboardInterrupt, SystemExit):  # as in _begin
+                raise
+            except BaseException:  # noqa: BLE001, S112  (hashing it says why)
+                continue
+            if not self._placement.is_inline(load, options.algorithm):
+                nbytes += load.nbytes
         return nbytes > 0 and self._line.backlog + nbytes > self._limit
 
     def _begin(self, item: Any, options: "_Options") -> "Outcome | _Flight":
