@@ -61,7 +61,7 @@ class Session:
     def _opened(self) -> tuple[SharedPool, SharedTensor]:
         with self._lock:
             if self._closed:
-                raise MMHashError("this client is closed")
+                raise MMHashError("this Client is closed")
             if self._shared is None:
                 self._shared = SharedPool(POOL_BYTES), SharedTensor.create(self._nonce)
             return self._shared

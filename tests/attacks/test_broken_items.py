@@ -25,14 +25,14 @@ class OwnError(BaseException):
     pass
 
 
-class Unspeakable(Exception):
+class UnspeakableError(Exception):
     def __str__(self) -> str:
         raise ValueError("no text")
 
 
 class UnlikeError(mmhash.InputError):
-    def __init__(self, one: int, two: int) -> None:
-        super().__init__("unlike")
+    def __init__(self, *, size: int) -> None:
+        super().__init__(f"unlike {size}")
 
 
 RAISED = [
@@ -48,8 +48,8 @@ RAISED = [
     RecursionError(),
     TimeoutError(),
     AttributeError("x"),
-    Unspeakable(),
-    UnlikeError(1, 2),
+    UnspeakableError(),
+    UnlikeError(size=1),
 ]
 NAMED = (KeyboardInterrupt, SystemExit, GeneratorExit, OwnError, asyncio.CancelledError,
          StopIteration, StopAsyncIteration, BaseExceptionGroup)  # fmt: skip

@@ -4,6 +4,7 @@ Parent and child share no connection, no nonce, no shared memory and no lock; ev
 """
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import signal
@@ -12,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from mmhash.client import AsyncClient, Client
 from mmhash.executor import AsyncHasher, LazyKey
 
 MIB = 1 << 20
-CALLS = int(os.environ.get("MMHASH_FORK_CALLS", "200"))
+CALLS = int(os.environ.get("FORKED_CALLS", "200"))
 DEADLINE_S = 120
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -42,7 +44,7 @@ def forked(work: Callable[[], None]) -> int:
     signal.alarm(DEADLINE_S)  # a child that hangs ends
     try:
         work()
-    except BaseException:
+    except BaseException:  # noqa: BLE001  (the child must not go on as the test)
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
@@ -72,7 +74,7 @@ def _key_of(number: int) -> tuple[int, str]:
 
 
 def test_a_pool_of_forked_processes_has_no_wrong_key(url: str) -> None:
-    global _client  # noqa: PLW0603  (as a script has it)
+    global _client
     with Client(url) as _client:
         _key_of(0)  # the connection and the shared memory are there
         with multiprocessing.get_context("fork").Pool(4) as pool:
@@ -123,7 +125,7 @@ def test_a_fork_while_threads_are_in_calls(url: str) -> None:
         calls = [threads.submit(call, 1000 * turn) for turn in range(4)]
         try:
             for turn in range(10):
-                assert_done(forked(lambda turn=turn: check(client, range(8 * turn, 8 * turn + 4))))
+                assert_done(forked(partial(check, client, range(8 * turn, 8 * turn + 4))))
         finally:
             stop.set()
         for each in calls:
@@ -175,6 +177,9 @@ def test_a_child_has_a_nonce_and_memory_of_its_own(url: str) -> None:
 def test_an_async_client_in_parent_and_child(url: str) -> None:
     client = AsyncClient(url)
 
+    def run(calls: Any, start: int) -> None:
+        asyncio.run(calls(start, 20))
+
     async def calls(start: int, count: int) -> None:
         for number in range(start, start + count):
             item = content(number, long=number % 8 == 0)
@@ -182,9 +187,7 @@ def test_an_async_client_in_parent_and_child(url: str) -> None:
 
     async def main() -> None:
         await calls(0, 2)
-        children = [
-            forked(lambda start=start: asyncio.run(calls(start, 20))) for start in (100, 200)
-        ]
+        children = [forked(partial(run, calls, start)) for start in (100, 200)]
         await asyncio.gather(*(calls(20 * turn, 20) for turn in range(4)))
         for child in children:
             await asyncio.to_thread(assert_done, child)
@@ -207,8 +210,6 @@ def test_a_fork_while_an_async_call_waits(url: str) -> None:
             child = os.fork()
             if child == 0:
                 del call
-                import gc  # noqa: PLC0415
-
                 gc.collect()
                 os._exit(0)
             found = await call

@@ -12,10 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import mmhash
 from mmhash.client import AsyncClient, Client, Span
@@ -127,7 +128,7 @@ class Awaited:
         self._runner = asyncio.Runner()
         self._client = AsyncClient(*arguments, **options)
 
-    def __enter__(self) -> "Awaited":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -465,8 +466,6 @@ def test_an_answer_about_another_tensor_is_refused(connect: Any, other: Any) -> 
 
 
 def test_an_answer_about_another_image_is_refused(connect: Any) -> None:
-    from PIL import Image  # noqa: PLC0415
-
     image = Image.new("RGB", (30, 20))
     good = item(b"", kind="image", shape=[1], nbytes=1800)
     with serving(sends(items(good))) as service, connect(service.url) as client:
@@ -562,10 +561,13 @@ def test_a_client_goes_on_after_each_attack(connect: Any) -> None:
     good = items(item())
     acts = [sends(good + items(item(key=ANOTHER))), sends(answer(b"{}")), sends(good)]
     turns = iter([*acts, *[sends(good)] * 9])
-    with serving(lambda connection: next(turns)(connection)) as service:
-        with connect(service.url) as client:
-            keys = []
-            for _ in range(6):
-                with suppress(mmhash.ServiceError):
-                    keys.append(client.hash(CONTENT)[0].key)
+
+    def act(connection: socket.socket) -> None:
+        next(turns)(connection)
+
+    keys = []
+    with serving(act) as service, connect(service.url) as client:
+        for _ in range(6):
+            with suppress(mmhash.ServiceError):
+                keys.append(client.hash(CONTENT)[0].key)
     assert keys == [mmhash.key(CONTENT)] * 4
