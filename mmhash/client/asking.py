@@ -2,66 +2,98 @@
 
 import json
 import random
-import time
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
+import httpcore
 
-from mmhash.client.answers import document, refusal, unanswered
+from mmhash.client.answers import Answer, AnswerTooLongError, UnansweredError, document, refusal
 from mmhash.client.session import Session
-from mmhash.client.steps import Pause, Request, Steps, Work
-from mmhash.errors import ServiceError
+from mmhash.client.steps import ANSWER_BASE, OutOfTimeError, Pause, Request, Steps, Work
+from mmhash.errors import InputTypeError, InputValueError, ServiceError
 
-# Whoever answers so may answer well a little later; None is no answer at all.
-_PASSING = frozenset({None, 429, 503})
+# The service may answer well a little later.
+_PASSING = frozenset({429, 503})
 _FIRST_PAUSE_S = 0.1
 
+_OK = 200
 _JSON = "application/json"
 
+_LOST = (
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.UnsupportedProtocol,
+    OSError,
+)
 
-def ask(session: Session, request: Request) -> Steps[httpx.Response]:
+
+def ask(session: Session, request: Request) -> Steps[Answer]:
     """The good answer to a request.
 
     No call of the service changes anything, so each may be sent again whatever became of it.
     """
-    end = time.monotonic() + session.timeout
     retries = 0
     while True:
         try:
-            return (yield from ask_once(request))
+            return (yield from ask_once(session, request))
         except ServiceError as error:
-            # Not all that are sent away come back at the same moment.
-            jitter_s = random.uniform(0.5, 1) * _FIRST_PAUSE_S * 2**retries  # noqa: S311  (no secret)
-            pause_s = (error.retry_after or 0.0) + jitter_s
-            is_last = retries == session.retries or time.monotonic() + pause_s > end
-            if error.status not in _PASSING or is_last:
+            is_passing = isinstance(error, UnansweredError) or error.status in _PASSING
+            if not is_passing or retries == session.retries:
                 raise
-        yield Pause(pause_s)
+            refused = error
+        # Not all that are sent away come back at the same moment.
+        jitter_s = random.uniform(0.5, 1) * _FIRST_PAUSE_S * 2**retries  # noqa: S311  (no secret)
+        try:
+            yield Pause((refused.retry_after or 0.0) + jitter_s)
+        except OutOfTimeError:
+            raise refused from None
         retries += 1
 
 
-def ask_once(request: Request) -> Steps[httpx.Response]:
+def ask_once(session: Session, request: Request) -> Steps[Answer]:
     """The good answer to a request that is sent but once."""
     try:
-        response: httpx.Response = yield request
-    except httpx.TransportError as error:
-        raise unanswered(error) from error
-    if not response.is_success:
-        raise refusal(response)
-    return response
+        answer: Answer = yield request
+    except httpcore.TimeoutException as error:
+        raise UnansweredError(
+            f"no answer: the call took longer than {session.timeout:g} s"
+        ) from error
+    except _LOST as error:
+        raise UnansweredError(f"no answer: {str(error) or type(error).__name__}") from error
+    except AnswerTooLongError:
+        raise ServiceError(
+            f"the answer is longer than {request.limit} bytes, which this request cannot bring"
+        ) from None
+    if answer.status != _OK:
+        raise refusal(answer)
+    return answer
 
 
 def ask_json(
-    session: Session, path: str, body: Any, query: Mapping[str, str] | None = None
+    session: Session,
+    path: str,
+    body: Any,
+    query: Mapping[str, str] | None = None,
+    *,
+    limit: int = ANSWER_BASE,
+    per_byte: int = 0,
 ) -> Steps[Any]:
-    """The document that answers a document."""
+    """The document that answers a document: `limit` bytes, and `per_byte` more for each sent."""
     content = yield Work(lambda: memoryview(_encode(body)))
-    response = yield from ask(session, Request("POST", path, query or {}, _JSON, content))
-    return (yield Work(lambda: document(response)))
+    allowed = limit + per_byte * len(content)
+    request = Request("POST", path, query or {}, _JSON, content, allowed)
+    answer = yield from ask(session, request)
+    return (yield Work(lambda: document(answer)))
 
 
 def _encode(body: Any) -> bytes:
     """The body as UTF-8: a chat with an image of 1 MiB takes 3 ms so, and 12 with ASCII alone."""
-    # Half a pair of surrogates, which UTF-8 cannot spell, is the service's to refuse.
-    return json.dumps(body, ensure_ascii=False).encode(errors="surrogatepass")
+    try:
+        # Half a pair of surrogates, which UTF-8 cannot spell, is the service's to refuse.
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False)
+    except TypeError as error:
+        raise InputTypeError(f"the request cannot be written as JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputValueError(f"the request cannot be written as JSON: {error}") from None
+    return text.encode(errors="surrogatepass")

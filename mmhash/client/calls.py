@@ -1,15 +1,26 @@
 """The calls that a tokenizer or a gateway needs beside `POST /hash`, as steps."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 from typing import Any, NamedTuple
 
-from mmhash.client.answers import Annotated, Item, document
+from mmhash.client.answers import Annotated, Asked, Item, document, malformed, member
 from mmhash.client.asking import ask, ask_json, ask_once
 from mmhash.client.parcels import Of
 from mmhash.client.session import Session
-from mmhash.client.steps import Request, Steps
-from mmhash.digest import Algorithm, Digest
-from mmhash.errors import ServiceError
+from mmhash.client.steps import ANSWER_BASE, Request, Steps, Work
+from mmhash.digest import Algorithm, Digest, check_algorithm
+from mmhash.errors import InputTypeError, InputValueError, ServiceError
+
+_MIB = 1 << 20
+
+# As 64-bit numbers or as hashes of at most 512 bits.
+_ID_BYTES = 24
+_BLOCK_BYTES = 136
+_BLOCK = re.compile("(?:[0-9a-f]{2}){8,64}")
+
+INFO = Request("GET", "/info", limit=_MIB)
 
 
 class Span(NamedTuple):
@@ -37,9 +48,20 @@ def annotate(
 
     With `sign` the service's tags are put in too, for its guard in front of the engine.
     """
-    query = {"engine": engine, "algorithm": algorithm, "of": of, "sign": str(int(sign))}
-    told = yield from ask_json(session, "/annotate", request, query)
-    return Annotated(told["request"], [Item.parse(item) for item in told["items"]])
+    _check_text("engine", engine)
+    if of not in {"bytes", "pixels"}:
+        raise InputValueError(f"of is bytes or pixels, not {of!r}")
+    query = {
+        "engine": engine,
+        "algorithm": check_algorithm(algorithm),
+        "of": of,
+        "sign": str(int(bool(sign))),
+    }
+    # The request comes back, its text perhaps escaped, with a hash and an item for each medium.
+    told = yield from ask_json(session, "/annotate", request, query, limit=_MIB, per_byte=4)
+    asked = Asked(check_algorithm(algorithm), frozenset({engine}))
+    items = [Item.parse(item, asked) for item in member(told, "items", list)]
+    return Annotated(member(told, "request", dict), items)
 
 
 def pad(
@@ -51,14 +73,13 @@ def pad(
     version: str | None = None,
 ) -> Steps[list[int]]:
     """Fill each span of placeholders as the engine's prefix cache has it."""
-    body = {
-        "engine": engine,
-        "version": version,
-        "input_ids": list(input_ids),
-        "spans": [span.told() for span in spans],
-    }
-    ids: list[int] = (yield from ask_json(session, "/pad", body))["input_ids"]
-    return ids
+    ids, told_spans = _ids(input_ids), _told(spans)
+    body = {"engine": engine, "version": version, "input_ids": ids, "spans": told_spans}
+    limit = ANSWER_BASE + _ID_BYTES * len(ids)
+    told = yield from ask_json(session, "/pad", body, limit=limit)
+    padded: list[int] = member(told, "input_ids", list)
+    yield Work(lambda: _check_padded(padded, ids, told_spans))
+    return padded
 
 
 def blocks(
@@ -73,38 +94,96 @@ def blocks(
     extra_key: str | None = None,
 ) -> Steps[list[str]]:
     """Name each block of a prompt as the engine's prefix cache does, in hex."""
+    ids = _ids(input_ids)
+    if isinstance(block_size, bool) or not isinstance(block_size, int):
+        raise InputTypeError(f"block_size is an int, not {type(block_size).__name__}")
+    if block_size < 1:
+        raise InputValueError(f"block_size is at least 1, not {block_size}")
     body = {
         "engine": engine,
         "version": version,
-        "input_ids": list(input_ids),
+        "input_ids": ids,
         "block_size": block_size,
-        "spans": [span.told() for span in spans],
+        "spans": _told(spans),
         "cache_salt": cache_salt,
         "extra_key": extra_key,
     }
-    names: list[str] = (yield from ask_json(session, "/blocks", body))["blocks"]
+    whole = len(ids) // block_size
+    begun = -(-len(ids) // block_size)  # SGLang names the last page too, if it is not full
+    limit = ANSWER_BASE + _BLOCK_BYTES * begun
+    names: list[str] = member(
+        (yield from ask_json(session, "/blocks", body, limit=limit)), "blocks", list
+    )
+    if not whole <= len(names) <= begun:
+        malformed(f"it names {len(names)} blocks, not {whole}")
+    if not all(isinstance(name, str) and _BLOCK.fullmatch(name) for name in names):
+        malformed("a block's name is not hex")
     return names
 
 
 def info(session: Session) -> Steps[dict[str, Any]]:
     """What the service can do, and how far it goes."""
-    told: dict[str, Any] = document((yield from ask(session, Request("GET", "/info"))))
-    return told
+    return parse_info(document((yield from ask(session, INFO))))
 
 
-def health(_session: Session) -> Steps[bool]:
+def parse_info(told: Any) -> dict[str, Any]:
+    """The answer to `GET /info`."""
+    if not all(isinstance(name, str) for name in member(told, "in_place", list)):
+        malformed("its 'in_place' is not a list of names")
+    found: dict[str, Any] = told
+    return found
+
+
+def health(session: Session) -> Steps[bool]:
     """Whether the service answers at all; asked once."""
-    return (yield from _answers("/health"))
+    return (yield from _answers(session, "/health"))
 
 
-def ready(_session: Session) -> Steps[bool]:
+def ready(session: Session) -> Steps[bool]:
     """Whether calls may come; asked once."""
-    return (yield from _answers("/ready"))
+    return (yield from _answers(session, "/ready"))
 
 
-def _answers(path: str) -> Steps[bool]:
+def _answers(session: Session, path: str) -> Steps[bool]:
     try:
-        yield from ask_once(Request("GET", path))
+        yield from ask_once(session, Request("GET", path))
     except ServiceError:
         return False
     return True
+
+
+def _check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
+
+
+def _ids(input_ids: Any) -> list[int]:
+    """The ids as JSON has them: numpy's integers become Python's."""
+    try:
+        return [index(token) for token in input_ids]
+    except TypeError:
+        raise InputTypeError("input_ids is a sequence of integers") from None
+
+
+def _told(spans: Any) -> list[dict[str, Any]]:
+    try:
+        given = list(spans)
+    except TypeError:
+        raise InputTypeError("spans is an iterable of Span") from None
+    for span in given:
+        if not (isinstance(span, Span) and isinstance(span.key, Digest)):
+            raise InputTypeError("spans is an iterable of Span, each with a Digest as its key")
+    return [span.told() for span in given]
+
+
+def _check_padded(padded: list[Any], ids: list[int], spans: list[dict[str, Any]]) -> None:
+    """Refuse ids that are not as many, are no numbers, or are changed outside the spans."""
+    if len(padded) != len(ids):
+        malformed(f"it has {len(padded)} ids, not {len(ids)}")
+    if not all(type(token) is int for token in padded):
+        malformed("one of its ids is not an integer")
+    expected = list(ids)
+    for span in spans:
+        expected[span["start"] : span["end"]] = padded[span["start"] : span["end"]]
+    if padded != expected:
+        malformed("an id outside the spans is another one")

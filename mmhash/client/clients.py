@@ -2,18 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import closing
+from collections.abc import Callable, Coroutine
+from contextlib import closing, suppress
 from functools import wraps
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-import httpx
-
 from mmhash.client import calls
+from mmhash.client.address import Address, check_retries, check_timeout, header_value
+from mmhash.client.connections import AsyncConnections, Connections, Service
 from mmhash.client.hashing import hash_items
 from mmhash.client.session import Session
-from mmhash.client.steps import Pause, Request, Steps, Work
+from mmhash.client.steps import OutOfTimeError, Pause, Request, Steps, Work
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,8 +43,8 @@ class Client:
     """Asks the service at `base_url`, or at the Unix socket `uds`; for any number of threads.
 
     A call that is refused for now (429, 503) or cut off is made again up to `retries` times, after
-    as long as the service asks for. No try begins later than `timeout` seconds after the first,
-    or waits longer for an answer.
+    as long as the service asks for. All tries and pauses of a call end `timeout` seconds after it
+    began. A forked child has connections and shared memory of its own.
     """
 
     hash = _waiting(hash_items)
@@ -65,18 +65,13 @@ class Client:
         timeout: float = 30.0,
         retries: int = 3,
     ) -> None:
-        self._session = Session(api_key=api_key, tenant=tenant, timeout=timeout, retries=retries)
-        self._http = httpx.Client(
-            base_url=base_url,
-            headers=self._session.headers,
-            timeout=timeout,
-            transport=None if uds is None else httpx.HTTPTransport(uds=fspath(uds)),
-            trust_env=uds is None,  # a proxy of the environment is not on the way to a socket
-        )
+        service = _service(base_url, uds, api_key, tenant)
+        self._session = Session(timeout=check_timeout(timeout), retries=check_retries(retries))
+        self._connections = Connections(service)
 
     def close(self) -> None:
         """Close the connections, and take back what lies in shared memory."""
-        self._http.close()
+        self._connections.close()
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -87,6 +82,7 @@ class Client:
 
     def _do(self, steps: Steps[T]) -> T:
         """Do the steps of a call: send it what each gives, and throw it what each raises."""
+        deadline = time.monotonic() + self._session.timeout
         proceed: Callable[[Any], Any] = steps.send
         outcome: Any = None
         with closing(steps):
@@ -96,29 +92,23 @@ class Client:
                 except StopIteration as end:
                     return end.value  # type: ignore[no-any-return]
                 try:
-                    proceed, outcome = steps.send, self._take(step)
+                    proceed, outcome = steps.send, self._take(step, deadline)
                 except Exception as error:  # noqa: BLE001  (the call's to judge)
                     proceed, outcome = steps.throw, error
 
-    def _take(self, step: Request | Pause | Work) -> Any:
+    def _take(self, step: Request | Pause | Work, deadline: float) -> Any:
         match step:
             case Request():
-                return self._http.request(
-                    step.method,
-                    step.path,
-                    params=step.query,
-                    headers=step.headers(),
-                    content=step.pieces(),
-                )
+                return self._connections.send(step, deadline)
             case Work():
                 return step.function()
             case Pause():
-                time.sleep(step.seconds)
+                time.sleep(_in_time(step, deadline))
         return None
 
 
 class AsyncClient:
-    """A `Client` for one event loop: each call is awaited, and what takes long is a thread's."""
+    """A `Client` for one event loop at a time: each call is awaited, and threads do long work."""
 
     hash = _awaiting(hash_items)
     annotate = _awaiting(calls.annotate)
@@ -138,18 +128,13 @@ class AsyncClient:
         timeout: float = 30.0,
         retries: int = 3,
     ) -> None:
-        self._session = Session(api_key=api_key, tenant=tenant, timeout=timeout, retries=retries)
-        self._http = httpx.AsyncClient(
-            base_url=base_url,
-            headers=self._session.headers,
-            timeout=timeout,
-            transport=None if uds is None else httpx.AsyncHTTPTransport(uds=fspath(uds)),
-            trust_env=uds is None,  # as above
-        )
+        service = _service(base_url, uds, api_key, tenant)
+        self._session = Session(timeout=check_timeout(timeout), retries=check_retries(retries))
+        self._connections = AsyncConnections(service)
 
     async def close(self) -> None:
         """Close the connections, and take back what lies in shared memory."""
-        await self._http.aclose()
+        await self._connections.close()
         self._session.close()
 
     async def __aenter__(self) -> Self:
@@ -160,6 +145,7 @@ class AsyncClient:
 
     async def _do(self, steps: Steps[T]) -> T:
         """As `Client._do`."""
+        deadline = time.monotonic() + self._session.timeout
         proceed: Callable[[Any], Any] = steps.send
         outcome: Any = None
         with closing(steps):
@@ -169,28 +155,47 @@ class AsyncClient:
                 except StopIteration as end:
                     return end.value  # type: ignore[no-any-return]
                 try:
-                    proceed, outcome = steps.send, await self._take(step)
+                    proceed, outcome = steps.send, await self._take(step, deadline)
                 except Exception as error:  # noqa: BLE001  (the call's to judge)
                     proceed, outcome = steps.throw, error
 
-    async def _take(self, step: Request | Pause | Work) -> Any:
+    async def _take(self, step: Request | Pause | Work, deadline: float) -> Any:
         match step:
             case Request():
-                pieces = step.pieces()
-                return await self._http.request(
-                    step.method,
-                    step.path,
-                    params=step.query,
-                    headers=step.headers(),
-                    content=None if pieces is None else _one_by_one(pieces),
-                )
+                return await self._connections.send(step, deadline)
             case Work():
-                return await asyncio.to_thread(step.function)
+                return await _in_thread(step.function)
             case Pause():
-                await asyncio.sleep(step.seconds)
+                await asyncio.sleep(_in_time(step, deadline))
         return None
 
 
-async def _one_by_one(pieces: Iterator[Any]) -> AsyncIterator[Any]:
-    for piece in pieces:
-        yield piece
+def _service(
+    base_url: str, uds: str | PathLike[str] | None, api_key: str | None, tenant: str | None
+) -> Service:
+    headers = []
+    if api_key is not None:
+        headers.append((b"Authorization", b"Bearer " + header_value("api_key", api_key)))
+    if tenant is not None:
+        headers.append((b"X-Mmhash-Tenant", header_value("tenant", tenant)))
+    return Service(Address.parse(base_url, uds), headers)
+
+
+def _in_time(pause: Pause, deadline: float) -> float:
+    if time.monotonic() + pause.seconds > deadline:
+        raise OutOfTimeError
+    return pause.seconds
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """The function's result; a call that is cancelled waits until nothing reads its items."""
+    work = asyncio.ensure_future(asyncio.to_thread(function))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # nobody else asks for it
+        raise

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from mmhash.client.answers import Item, document
+from mmhash.client.answers import Asked, Item, document, parse_items
 from mmhash.client.asking import ask, ask_json, ask_once
+from mmhash.client.calls import INFO, parse_info
 from mmhash.client.parcels import Of, Parcel, parcel_of
 from mmhash.client.session import POOL_BYTES, Session
-from mmhash.client.steps import Request, Steps, Work
-from mmhash.digest import Algorithm
-from mmhash.errors import ServiceError, TransportError
+from mmhash.client.steps import ANSWER_BASE, Request, Steps, Work
+from mmhash.digest import Algorithm, check_algorithm
+from mmhash.errors import InputTypeError, InputValueError, ServiceError, TransportError
 
 # From here on shared memory pays: 2 MiB take 2.2 ms by it and 3.7 ms as a body, 20 MiB 5.3 and
 # 19.9 ms, 1 MiB 2 ms either way.
@@ -24,6 +25,9 @@ LONG = 1 << 20
 SHORT = 64 << 10
 # So many short items are 8.4 MiB of JSON, of the 16 that the service takes unless told otherwise.
 TOGETHER = 100
+
+# An answer about one item has less than this, and so has each engine's spelling of its key.
+_ITEM_BYTES = 4 << 10
 
 _Query = dict[str, str]
 
@@ -53,8 +57,12 @@ def hash_items(
     it is one, and each item has a tag for him.
     """
     given = items if isinstance(items, (list, tuple)) else [items]
+    query: _Query = {"algorithm": check_algorithm(algorithm)}
+    if of not in {"bytes", "pixels"}:
+        raise InputValueError(f"of is bytes or pixels, not {of!r}")
+    if not isinstance(engines, str):
+        raise InputTypeError(f"engines is a str, not {type(engines).__name__}")
     parcels: list[Parcel] = yield Work(lambda: [parcel_of(item, of) for item in given])
-    query: _Query = {"algorithm": algorithm}
     if engines:
         query["engines"] = engines
     if sign:
@@ -80,7 +88,7 @@ def _is_read_in_place(session: Session) -> Steps[bool]:
     """Whether the service says that it reads shared memory; asked until it says so or not."""
     if session.in_place is None:
         try:
-            told = document((yield from ask_once(Request("GET", "/info"))))
+            told = parse_info(document((yield from ask_once(session, INFO))))
         except ServiceError:
             return False
         session.in_place = "shm" in told["in_place"]
@@ -131,14 +139,28 @@ def _hash_together(session: Session, query: _Query, parcels: list[Parcel]) -> St
             }
             return body | {"proof": session.proof()} if any(map(_is_long, parcels)) else body
 
-        answer = yield from ask_json(session, "/hash", (yield Work(told)), query)
-    return [Item.parse(item) for item in answer["items"]]
+        asked = [_asked(query, parcel) for parcel in parcels]
+        body = yield Work(told)
+        answer = yield from ask_json(session, "/hash", body, query, limit=_limit(asked))
+    return parse_items(answer, asked)
+
+
+def _asked(query: _Query, parcel: Parcel) -> Asked:
+    """The parcel as its answer has to describe it."""
+    engines = frozenset(query["engines"].split(",")) if "engines" in query else frozenset[str]()
+    algorithm = check_algorithm(query["algorithm"])
+    return Asked(algorithm, engines, parcel.kind, parcel.dtype, parcel.shape, parcel.nbytes)
+
+
+def _limit(asked: list[Asked]) -> int:
+    """The longest answer about these items."""
+    return ANSWER_BASE + sum(_ITEM_BYTES * (1 + len(one.engines)) for one in asked)
 
 
 def _tell(session: Session, parcel: Parcel, laid_down: ExitStack) -> dict[str, Any]:
     """The parcel as an item of a document: by its bytes, or if it is long by where they lie."""
-    kind, dtype, shape, content = parcel
-    what = {"dtype": dtype, "shape": list(shape)} if kind == "tensor" else {}
+    kind, dtype, shape, content, _ = parcel
+    what = {"dtype": dtype, "shape": list(shape or ())} if kind == "tensor" else {}
     if not _is_long(parcel):
         return {"kind": kind, "data": base64.b64encode(content).decode()} | what
     handle = laid_down.enter_context(session.laid_down(content))
@@ -146,13 +168,14 @@ def _tell(session: Session, parcel: Parcel, laid_down: ExitStack) -> dict[str, A
 
 
 def _hash_alone(session: Session, query: _Query, parcel: Parcel) -> Steps[Item]:
-    kind, dtype, shape, content = parcel
+    kind, dtype, shape, content, _ = parcel
     what: _Query = {}
     if kind == "image":
         what = {"of": "pixels"}
     elif kind == "tensor":
-        what = {"dtype": dtype, "shape": ",".join(map(str, shape))}
+        what = {"dtype": dtype, "shape": ",".join(map(str, shape or ()))}
     content_type = _ANY_IMAGE if kind == "image" else _RAW
-    request = Request("POST", "/hash", query | what, content_type, content)
-    (item,) = document((yield from ask(session, request)))["items"]
-    return Item.parse(item)
+    asked = [_asked(query, parcel)]
+    request = Request("POST", "/hash", query | what, content_type, content, _limit(asked))
+    (item,) = parse_items(document((yield from ask(session, request))), asked)
+    return item

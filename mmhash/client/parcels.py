@@ -12,23 +12,41 @@ Of = Literal["bytes", "pixels"]
 _MODES = frozenset({"1", "L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "I", "F", "I;16"})
 
 
+_SAMPLE_BYTES = {"I": 4, "F": 4, "I;16": 2}
+
+
 class Parcel(NamedTuple):
-    """One item. An image's content is its file, and it is hashed by its pixels."""
+    """One item. An image's content is its file, and it is hashed by its pixels.
+
+    `shape` and `nbytes` are those that its answer has to have; None if only decoding tells them.
+    """
 
     kind: Literal["bytes", "tensor", "image"]
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     content: memoryview
+    nbytes: int | None
 
 
 def parcel_of(item: Any, of: Of) -> Parcel:
     """See what an item is; plain bytes are the file of an image if its pixels are asked for."""
     if is_image(item):
-        return Parcel("image", "", (), _encode(item))
+        return Parcel("image", "", (1,), _encode(item), _pixel_bytes(item))
     view = view_of(item)
+    content = view.on_host()
     if view.kind == "tensor":
-        return Parcel("tensor", view.dtype, view.shape, view.on_host())
-    return Parcel("image" if of == "pixels" else "bytes", "", (), view.on_host())
+        return Parcel("tensor", view.dtype, view.shape, content, len(content))
+    if of == "pixels":
+        return Parcel("image", "", None, content, None)
+    return Parcel("bytes", "", (), content, len(content))
+
+
+def _pixel_bytes(image: Any) -> int:
+    """The length of the image's pixels, each row of a bilevel one filled up to whole bytes."""
+    width, height = image.size
+    if image.mode == "1":
+        return int((width + 7) // 8 * height)
+    return int(width * height * len(image.getbands()) * _SAMPLE_BYTES.get(image.mode, 1))
 
 
 def _encode(image: Any) -> memoryview:

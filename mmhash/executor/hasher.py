@@ -1,8 +1,12 @@
 """`AsyncHasher`: keys for an event loop, which it never holds for longer than a slice."""
 
 import asyncio
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import os
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from types import TracebackType
@@ -10,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Self, overload
 
 from mmhash.cpu import cpu_count
 from mmhash.digest import Algorithm, Digest, check_algorithm
-from mmhash.errors import InputTypeError, InputValueError, MMHashError
+from mmhash.errors import InputError, InputTypeError, InputValueError, MMHashError
 from mmhash.executor.admission import Line
 from mmhash.executor.lazy import LazyKey
 from mmhash.executor.load import Load, identity_of, load_of
@@ -47,8 +51,9 @@ class AsyncHasher:
     `LazyKey`s at once. `device` is where host data is hashed: `auto`, `cpu`, `cuda` or `cuda:1`;
     `MMHASH_DEVICE` says it where nobody else did.
 
-    A hasher belongs to the event loop that first uses it. Until a call has come back items must
-    stay as they are; once it has, by whatever way, nothing reads them for it any more.
+    A hasher belongs to the event loop that first uses it; in a forked child it begins anew, with
+    threads of its own. Until a call has come back items must stay as they are; once it has, by
+    whatever way, nothing reads them for it any more.
     """
 
     def __init__(
@@ -69,14 +74,19 @@ class AsyncHasher:
         self._defers = on_pressure == "defer"
         self._placement = Placement(device, threads)
         self._limit = max_inflight_bytes
-        self._line: Line[_Flight] = Line(max_inflight_bytes, threads)
+        self._closed = False
+        self._start()
+        _all.add(self)
+        self._inline = self._threaded = self._joined = self._deferred = self._failed = 0
+
+    def _start(self) -> None:
+        """Have no jobs, no threads and no event loop: a forked child has none of its parent's."""
+        self._line: Line[_Flight] = Line(self._limit, self._threads)
         self._flights: dict[Hashable, _Flight] = {}
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mmhash-executor")
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="mmhash-executor")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._slice_ends: float | None = None
         self._turn = asyncio.Lock()
-        self._closed = False
-        self._inline = self._threaded = self._joined = self._deferred = self._failed = 0
 
     @overload
     async def keys(
@@ -127,6 +137,13 @@ class AsyncHasher:
 
     async def close(self) -> None:
         """Refuse new calls, fail those that wait, and come back when nothing is read any more."""
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            if not self._loop.is_closed():
+                raise _another_loop_error()
+            # The callers are gone with their loop, but items may still be read.
+            self._closed = True
+            await asyncio.to_thread(self._pool.shutdown)
+            return
         self._closed = True
         for flight in self._line.empty():
             self._land(flight, _closed_error())
@@ -177,12 +194,13 @@ class AsyncHasher:
                 await asyncio.shield(one.landed) if isinstance(one, _Flight) else one
                 for one in begun
             ]
-        except asyncio.CancelledError:
+        except BaseException as error:
             flights = [one for one in begun if isinstance(one, _Flight)]
             for flight in flights:
                 self._withdraw(flight)
             self._admit()
-            await _stopped(flights, self._line)
+            if isinstance(error, asyncio.CancelledError):
+                await _stopped(flights, self._line)
             raise
 
     def _has_worked_long(self, loop: asyncio.AbstractEventLoop) -> bool:
@@ -207,17 +225,25 @@ class AsyncHasher:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
-            loop.run_in_executor(self._pool, self._placement.measure)
+            with suppress(RuntimeError):  # no thread can be started: the rates stay assumed
+                self._pool.submit(self._placement.measure)
         elif self._loop is not loop:
-            raise MMHashError("this AsyncHasher belongs to another event loop: make one for each")
+            raise _another_loop_error()
         return loop
 
     def _is_too_much(self, items: list[Any], options: "_Options") -> bool:
         if not self._line.backlog:
             return False
-        loads = map(load_of, items)
-        apart = (load for load in loads if not self._placement.is_inline(load, options.algorithm))
-        nbytes = sum(load.nbytes for load in apart)
+        nbytes = 0
+        for item in items:
+            try:
+                load = load_of(item)
+            except (KeyboardInterrupt, SystemExit):  # as in _begin
+                raise
+            except BaseException:  # noqa: BLE001, S112  (hashing it says why)
+                continue
+            if not self._placement.is_inline(load, options.algorithm):
+                nbytes += load.nbytes
         return nbytes > 0 and self._line.backlog + nbytes > self._limit
 
     def _begin(self, item: Any, options: "_Options") -> "Outcome | _Flight":
@@ -230,9 +256,11 @@ class AsyncHasher:
                 self._inline += 1
                 return key(item, algorithm=options.algorithm, tenant=options.tenant)
             return self._fly(item, load, options)
-        except Exception as error:  # noqa: BLE001  (handed to the caller)
+        except (KeyboardInterrupt, SystemExit):  # on the loop's thread they may be the user's
+            raise
+        except BaseException as error:  # noqa: BLE001  (handed to the caller)
             self._failed += 1
-            return error.with_traceback(None)
+            return _failure(error)
 
     def _fly(self, item: Any, load: Load, options: "_Options") -> "_Flight":
         """The flight that brings the item's key: one that is on its way already, or a new one."""
@@ -253,12 +281,18 @@ class AsyncHasher:
         while loop is not None and (flight := self._line.admit()) is not None:
             alone = len(self._line.running) == 1 and not len(self._line)
             threads = self._threads if alone and flight.nbytes >= WIDE_FROM else 1
-            ended = loop.run_in_executor(self._pool, flight.run, threads)
-            ended.add_done_callback(partial(self._end, flight))
+            claim = threading.Lock()
+            report = partial(_report, loop, self._end, flight)
+            try:
+                self._pool.submit(_run, flight, threads, claim, report)
+            except RuntimeError as error:  # no thread can be started, or the interpreter ends
+                # The job may be in the queue of the pool's other threads all the same.
+                if claim.acquire(blocking=False):
+                    self._line.release(flight)
+                    self._land(flight, MMHashError(f"no thread hashes the item: {error}"))
 
-    def _end(self, flight: "_Flight", ended: "asyncio.Future[Outcome | int]") -> None:
+    def _end(self, flight: "_Flight", outcome: Outcome | int) -> None:
         self._line.release(flight)
-        outcome = ended.result()
         if isinstance(outcome, int) and flight.callers and not self._closed:
             flight.nbytes = outcome  # it waits again, with its true weight
             self._line.join(flight)
@@ -308,9 +342,46 @@ class _Flight:
                 if nbytes > self.nbytes:
                     return nbytes
             return hash_at(self._place, self._item, *self._options, threads)
-        except Exception as error:  # noqa: BLE001  (handed to the caller)
-            # The frames of its traceback would hold the item for as long as the error is kept.
-            return error.with_traceback(None)
+        except BaseException as error:  # noqa: BLE001  (handed to the caller)
+            return _failure(error)
+
+
+def _run(
+    flight: _Flight, threads: int, claim: threading.Lock, report: Callable[[Outcome | int], None]
+) -> None:
+    """In a thread: run the job if it is still wanted there, and report how it ended, always."""
+    if not claim.acquire(blocking=False):
+        return
+    outcome: Outcome | int = MMHashError("the thread that hashed the item was ended")
+    try:
+        outcome = flight.run(threads)
+    finally:
+        report(outcome)
+
+
+def _report(
+    loop: asyncio.AbstractEventLoop,
+    end: Callable[[_Flight, Outcome | int], None],
+    flight: _Flight,
+    outcome: Outcome | int,
+) -> None:
+    with suppress(RuntimeError):  # the loop was closed: nobody waits
+        loop.call_soon_threadsafe(end, flight, outcome)
+
+
+def _failure(error: BaseException) -> Exception:
+    """The error of an item, for its caller.
+
+    An item's KeyboardInterrupt, SystemExit or CancelledError must not end what hashes it, and a
+    StopIteration cannot leave a coroutine: they become the cause of a named error. The frames of a
+    traceback would hold the item for as long as the error is kept.
+    """
+    BaseException.with_traceback(error, None)
+    if isinstance(error, Exception) and not isinstance(error, (StopIteration, StopAsyncIteration)):
+        return error
+    named = InputError(f"reading the item raised {type(error).__name__}")
+    named.__cause__ = error
+    return named
 
 
 async def _stopped(flights: list[_Flight], line: Line[_Flight]) -> None:
@@ -328,8 +399,10 @@ async def _stopped(flights: list[_Flight], line: Line[_Flight]) -> None:
 
 def _of_item(index: int, error: Exception) -> Exception:
     """The error, in words that name its item."""
-    if isinstance(error, MMHashError):
-        return type(error)(f"item {index}: {error}")
+    if isinstance(error, MMHashError) and type(error).__module__ == MMHashError.__module__:
+        named = type(error)(f"item {index}: {error}")
+        named.__cause__ = error.__cause__
+        return named
     error.add_note(f"item {index}")
     return error
 
@@ -345,8 +418,23 @@ def _closed_error() -> MMHashError:
     return MMHashError("this AsyncHasher is closed")
 
 
+def _another_loop_error() -> MMHashError:
+    return MMHashError("this AsyncHasher belongs to another event loop: make one for each")
+
+
 def _check_natural(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputTypeError(f"{name} is an int, not {type(value).__name__}")
     if value < 1:
         raise InputValueError(f"{name} is at least 1, not {value}")
+
+
+_all: weakref.WeakSet[AsyncHasher] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for hasher in list(_all):
+        hasher._start()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,6 +1,7 @@
 """A key that is not there yet: the work goes to whoever needs its value first."""
 
 import builtins
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,22 +16,29 @@ class LazyKey(Digest):
     item, which must stay as it is.
     """
 
-    __slots__ = ("_compute", "_found", "_lock")
+    __slots__ = ("_compute", "_found", "_lock", "_owner")
 
     _compute: Callable[[], Digest] | None
     _found: builtins.bytes
     _lock: threading.Lock
+    _owner: int
 
     def __init__(self, compute: Callable[[], Digest]) -> None:
         # A Digest is frozen, so its own way to set a field is closed.
         object.__setattr__(self, "algorithm", "blake3")
         object.__setattr__(self, "_compute", compute)
+        self._make_lock()
+
+    def _make_lock(self) -> None:
         object.__setattr__(self, "_lock", threading.Lock())
+        object.__setattr__(self, "_owner", os.getpid())
 
     @property
     def bytes(self) -> builtins.bytes:
         """The key's bytes. An item that cannot be hashed raises here, each time."""
         if self._compute is not None:
+            if self._owner != os.getpid():  # a thread may have held the lock when this was forked
+                self._make_lock()
             with self._lock:
                 if self._compute is not None:
                     object.__setattr__(self, "_found", self._compute().bytes)

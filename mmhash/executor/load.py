@@ -39,10 +39,10 @@ def load_of(item: Any, *, count_frames: bool = False, depth: int = 0) -> Load:
         return _load_of_parts(item, count_frames, depth)
     if hasattr(item, "__mmhash_view__") or hasattr(item, "__dlpack__"):
         nbytes = getattr(item, "nbytes", 0)
-        return Load(nbytes if isinstance(nbytes, int) else 0, in_place=False)
+        return Load(max(nbytes, 0) if isinstance(nbytes, int) else 0, in_place=False)
     try:
         return Load(0 if item is None or isinstance(item, str) else memoryview(item).nbytes)
-    except (TypeError, ValueError):  # has no bytes, or has none any more
+    except (BufferError, TypeError, ValueError):  # has no bytes, or has none any more
         return Load(0)
 
 

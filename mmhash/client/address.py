@@ -1,0 +1,136 @@
+"""The address of the service, checked when a client is made, and the proxy on the way to it."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.request import getproxies, proxy_bypass
+
+import httpcore
+import httpx
+
+from mmhash.errors import InputTypeError, InputValueError
+
+_SCHEMES = ("http", "https")
+# The length of one label of a host name, by RFC 1035.
+_MAX_LABEL = 63
+# The room for a path in the address of a Unix socket, its closing zero byte included.
+_MAX_SOCKET_PATH = 108
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A scheme, a host and a port; `prefix` stands before the path of each request."""
+
+    scheme: str
+    host: bytes
+    port: int | None
+    netloc: bytes
+    prefix: bytes
+    uds: str | None
+    proxy: httpcore.Proxy | None
+
+    @classmethod
+    def parse(cls, base_url: str, uds: str | os.PathLike[str] | None) -> Self:
+        """Read the URL, and the environment's proxies; a Unix socket is reached without one."""
+        url = _parse_url("base_url", base_url)
+        if url.userinfo or url.query or url.fragment:
+            raise InputValueError(
+                "base_url is a scheme, a host and a path, without user, query and fragment:"
+                " a key of the service goes into api_key"
+            )
+        return cls(
+            url.scheme,
+            url.raw_host,
+            url.port,
+            url.netloc,
+            url.raw_path.rstrip(b"/"),
+            None if uds is None else _socket_path(uds),
+            _proxy_of(url) if uds is None else None,
+        )
+
+    def target(self, path: str) -> httpcore.URL:
+        """The URL of a path, its query included."""
+        return httpcore.URL(
+            scheme=self.scheme.encode(),
+            host=self.host,
+            port=self.port,
+            target=self.prefix + path.encode(),
+        )
+
+
+def header_value(name: str, value: str) -> bytes:
+    """The bytes of a header that the caller chose."""
+    if not isinstance(value, str):
+        raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
+    if value != value.strip() or any(ord(char) < 0x20 or char == "\x7f" for char in value):
+        raise InputValueError(f"{name} has a control character, or a space at an end")
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise InputValueError(f"{name} is not valid Unicode text") from None
+
+
+def check_timeout(timeout: float) -> float:
+    """A number of seconds to wait: more than none, at most a day."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise InputTypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
+    if not (math.isfinite(timeout) and 0 < timeout <= 86_400):
+        raise InputValueError(f"timeout is more than 0 and at most 86400 seconds, not {timeout}")
+    return float(timeout)
+
+
+def check_retries(retries: int) -> int:
+    """The number of tries after the first."""
+    if isinstance(retries, bool) or not isinstance(retries, int):
+        raise InputTypeError(f"retries is an int, not {type(retries).__name__}")
+    if retries < 0:
+        raise InputValueError(f"retries is at least 0, not {retries}")
+    return retries
+
+
+def _parse_url(name: str, text: Any) -> httpx.URL:
+    if not isinstance(text, str):
+        raise InputTypeError(f"{name} is a str, not {type(text).__name__}")
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise InputValueError(f"{name} is not a URL: {error}") from None
+    if url.scheme not in _SCHEMES or not url.host:
+        raise InputValueError(
+            f"{name} begins with http:// or https:// and a host, such as http://127.0.0.1:8780,"
+            f" not {text!r}"
+        )
+    if max(map(len, url.raw_host.split(b"."))) > _MAX_LABEL and b":" not in url.raw_host:
+        raise InputValueError(f"{name} has a host name of more than {_MAX_LABEL} characters a part")
+    if url.port is not None and not 1 <= url.port <= 65_535:
+        raise InputValueError(f"{name} has a port from 1 to 65535, not {url.port}")
+    return url
+
+
+def _socket_path(path: str | os.PathLike[str]) -> str:
+    try:
+        spelled = os.fsdecode(path)
+        length = len(os.fsencode(path))
+    except TypeError:
+        raise InputTypeError(f"uds is a path, not {type(path).__name__}") from None
+    if not 0 < length < _MAX_SOCKET_PATH or "\0" in spelled:
+        raise InputValueError(
+            f"uds is a path of 1 to {_MAX_SOCKET_PATH - 1} bytes without zero bytes,"
+            f" not of {length}"
+        )
+    return spelled
+
+
+def _proxy_of(url: httpx.URL) -> httpcore.Proxy | None:
+    """The proxy that the environment names for the service (HTTP_PROXY, ALL_PROXY, NO_PROXY)."""
+    named = getproxies()
+    text = named.get(url.scheme) or named.get("all")
+    if not text or proxy_bypass(url.netloc.decode()):
+        return None
+    proxy = _parse_url("the proxy of the environment", text if "://" in text else f"http://{text}")
+    auth = (proxy.username, proxy.password) if proxy.userinfo else None
+    origin = httpcore.URL(
+        scheme=proxy.raw_scheme, host=proxy.raw_host, port=proxy.port, target=b"/"
+    )
+    return httpcore.Proxy(origin, auth=auth)

@@ -1,0 +1,573 @@
+"""The attacker answers a client in place of the service: slowly, without end, malformed, about others.
+
+Every call ends within its timeout and within bounded memory, with a ServiceError that says why.
+"""
+
+import asyncio
+import gzip
+import json
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Self
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash.client import AsyncClient, Client, Span
+
+Act = Callable[[socket.socket], None]
+
+CONTENT = b"an item"
+TENSOR = np.arange(12, dtype=np.float32).reshape(3, 4)
+TIMEOUT_S = 1.0
+# What separates "bounded" from "hangs", on a machine that does other work too.
+SOON_S = 20.0
+
+
+class Service:
+    """A server of raw sockets: it reads each request to its end, and acts as it is told."""
+
+    def __init__(self, act: Act) -> None:
+        self._act = act
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.requests: list[bytes] = []
+        self._threads: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.settimeout(60)
+            while True:
+                head = b""
+                while b"\r\n\r\n" not in head:
+                    piece = connection.recv(65536)
+                    if not piece:
+                        return
+                    head += piece
+                head, _, body = head.partition(b"\r\n\r\n")
+                length = 0
+                for line in head.lower().split(b"\r\n"):
+                    if line.startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                while len(body) < length:
+                    body += connection.recv(65536)
+                self.requests.append(head)
+                self._act(connection)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._accepting.join()
+        for thread in self._threads:
+            thread.join(SOON_S)
+            assert not thread.is_alive(), "the client kept the connection"
+
+
+@contextmanager
+def serving(act: Act) -> Iterator[Service]:
+    service = Service(act)
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+def answer(body: bytes, *, status: str = "200 OK", **headers: str) -> bytes:
+    fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
+    return "\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode("latin-1") + body
+
+
+def sends(content: bytes) -> Act:
+    return lambda connection: connection.sendall(content)
+
+
+def item(content: Any = CONTENT, **changes: Any) -> dict[str, Any]:
+    is_array = isinstance(content, np.ndarray)
+    described = {
+        "name": None,
+        "kind": "tensor" if is_array else "bytes",
+        "dtype": str(content.dtype) if is_array else "",
+        "shape": list(content.shape) if is_array else [],
+        "nbytes": content.nbytes if is_array else len(content),
+        "algorithm": "blake3",
+        "digest": mmhash.digest(content).hex(),
+        "key": mmhash.key(content).hex(),
+    }
+    return {name: value for name, value in (described | changes).items() if value is not ...}
+
+
+def items(*given: Any) -> bytes:
+    return answer(json.dumps({"items": given, "elapsed_ms": 0.1}).encode())
+
+
+def hash_one(client: Client) -> Any:
+    return client.hash(CONTENT)
+
+
+class Awaited:
+    """An AsyncClient behind the face of a Client."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._runner = asyncio.Runner()
+        self._client = AsyncClient(*arguments, **options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._client.close())
+        self._runner.close()
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._client, name)
+        return lambda *arguments, **options: self._runner.run(call(*arguments, **options))
+
+
+@pytest.fixture(params=[Client, Awaited], ids=["Client", "AsyncClient"])
+def connect(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def refused(connect: Any, act: Act, call: Any = hash_one, **options: Any) -> mmhash.ServiceError:
+    """The error of a call that the service attacks; it comes soon and costs little memory."""
+    options = {"timeout": TIMEOUT_S, "retries": 1} | options
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with serving(act) as service, connect(service.url, **options) as client:
+        start = time.monotonic()
+        with pytest.raises(mmhash.ServiceError) as caught:
+            call(client)
+        assert time.monotonic() - start < SOON_S
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # in KiB
+    assert 0 < len(str(caught.value)) < 1200
+    assert str(caught.value).isprintable()
+    return caught.value
+
+
+def drips(before: bytes, drop: bytes, pause_s: float = 0.05) -> Act:
+    def act(connection: socket.socket) -> None:
+        connection.sendall(before)
+        for _ in range(2000):
+            connection.sendall(drop)
+            time.sleep(pause_s)
+
+    return act
+
+
+def floods(before: bytes, piece: bytes) -> Act:
+    def act(connection: socket.socket) -> None:
+        connection.sendall(before)
+        for _ in range((4 << 30) // len(piece)):
+            connection.sendall(piece)
+
+    return act
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+CHUNK = b"10000\r\n" + b" " * 65536 + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        drips(HEAD + b"Content-Length: 1000\r\n\r\n", b" "),
+        drips(HEAD + b"\r\n", b" "),
+        drips(HEAD + b"X-A: ", b"a"),
+        drips(b"", b"H"),
+        drips(CHUNKED, b"1\r\n \r\n"),
+        drips(CHUNKED + b"1;", b"a"),
+        drips(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        drips(b"", b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"),
+        drips(CHUNKED + b"0\r\nX-A: ", b"a"),
+        drips(b"HTTP/1.1 503 Busy\r\nContent-Length: 1000\r\n\r\n", b" "),
+        drips(b"HTTP/1.1 301 Moved\r\nLocation: /\r\nContent-Length: 1000\r\n\r\n", b" "),
+        lambda _: time.sleep(3 * TIMEOUT_S),
+    ],
+)
+def test_what_comes_slowly_ends_with_the_timeout(connect: Any, act: Act) -> None:
+    refused(connect, act)
+
+
+@pytest.mark.parametrize("call", ["info", "annotate", "pad", "blocks", "health", "ready"])
+def test_every_call_ends_with_the_timeout(connect: Any, call: str) -> None:
+    arguments: dict[str, Any] = {
+        "annotate": (({"messages": []},), {"engine": "vllm"}),
+        "pad": (([1, 2], []), {}),
+        "blocks": (([1, 2], 1), {"engine": "vllm"}),
+    }
+    given, named = arguments.get(call, ((), {}))
+    with (
+        serving(drips(HEAD + b"Content-Length: 1000\r\n\r\n", b" ")) as service,
+        connect(service.url, timeout=TIMEOUT_S) as client,
+    ):
+        start = time.monotonic()
+        if call in {"health", "ready"}:
+            assert getattr(client, call)() is False
+        else:
+            with pytest.raises(mmhash.ServiceError, match="longer than 1 s"):
+                getattr(client, call)(*given, **named)
+        assert time.monotonic() - start < SOON_S
+
+
+def test_a_service_that_reads_slowly_ends_with_the_timeout(connect: Any) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    stopped = threading.Event()
+
+    def read_slowly() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            while not stopped.wait(0.02):
+                connection.recv(1024)
+
+    thread = threading.Thread(target=read_slowly)
+    thread.start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with listener, connect(url, timeout=TIMEOUT_S) as client:
+        client_items = [bytes(32 << 20)]
+        start = time.monotonic()
+        with pytest.raises(mmhash.ServiceError, match="longer than 1 s"):
+            client.hash(client_items, of="pixels")
+        assert time.monotonic() - start < SOON_S
+        stopped.set()
+    thread.join()
+
+
+def test_retries_and_pauses_are_within_the_timeout(connect: Any) -> None:
+    busy = answer(b"", status="503 Busy", Retry_After="0")
+    start = time.monotonic()
+    error = refused(connect, sends(busy), retries=10_000)
+    assert time.monotonic() - start < SOON_S
+    assert error.status == 503
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        floods(CHUNKED, CHUNK),
+        floods(HEAD + b"\r\n", b"[" * 65536),
+        floods(HEAD + b"Content-Length: 9999999999999\r\n\r\n", b" " * 65536),
+        floods(HEAD, b"X-A: " + b"a" * 1000 + b"\r\n"),
+        floods(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+        floods(CHUNKED, b"1\r\n \r\n" * 10_000),
+        floods(CHUNKED + b"0\r\n", b"X-A: " + b"a" * 1000 + b"\r\n"),
+        floods(b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n", CHUNK),
+        floods(b"HTTP/1.1 429 No\r\nContent-Length: 99999999999\r\n\r\n", b" " * 65536),
+    ],
+)
+def test_what_has_no_end_is_cut_off(connect: Any, act: Act) -> None:
+    refused(connect, act, timeout=SOON_S / 2)
+
+
+def test_an_answer_in_proportion_is_taken_and_a_longer_one_is_not(connect: Any) -> None:
+    padded = json.dumps({"items": [item()] * 100}).encode()
+    act = sends(answer(padded + b" " * 300_000))
+    with serving(act) as service, connect(service.url) as client:
+        assert len(client.hash([CONTENT] * 100)) == 100
+    error = refused(connect, sends(answer(items(item()) + b" " * 300_000)))
+    assert "longer than" in str(error)
+    assert error.status is None
+
+
+BOMB = gzip.compress(bytes(64 << 20))
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip", "GZIP", "x"])
+def test_what_is_encoded_is_refused(connect: Any, encoding: str) -> None:
+    error = refused(connect, sends(answer(BOMB, Content_Encoding=encoding)))
+    assert "Content-Encoding" in str(error)
+
+
+def test_no_encoding_is_asked_for(connect: Any) -> None:
+    with serving(sends(items(item()))) as service, connect(service.url) as client:
+        client.hash(CONTENT)
+    assert b"accept-encoding: identity" in service.requests[0].lower()
+
+
+@pytest.mark.parametrize("status", ["301", "302", "303", "307", "308"])
+def test_redirects_are_not_followed(connect: Any, status: str) -> None:
+    with serving(sends(items(item()))) as other:
+        act = sends(answer(b"", status=f"{status} Moved", Location=other.url + "/hash"))
+        error = refused(connect, act)
+        assert not other.requests
+    assert error.status == int(status)
+    assert "redirect" in str(error)
+
+
+def test_cookies_are_not_kept(connect: Any) -> None:
+    body = json.dumps({"items": [item()]}).encode()
+    with (
+        serving(sends(answer(body, Set_Cookie="a=b; Path=/"))) as service,
+        connect(service.url) as client,
+    ):
+        client.hash(CONTENT)
+        client.hash(CONTENT)
+    assert b"cookie" not in service.requests[1].lower()
+
+
+@pytest.mark.parametrize(
+    "status", ["100 Continue", "101 Switching Protocols", "204 No Content", "206 Partial", "999 X"]
+)
+def test_only_a_whole_answer_is_one(connect: Any, status: str) -> None:
+    refused(connect, sends(answer(json.dumps({"items": [item()]}).encode(), status=status)))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"\r\n\r\n",
+        b"<html>",
+        b"HTTP/9.9 200 OK\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n: a\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nX-A: \0\r\n\r\n{}",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+    ],
+)
+def test_what_is_not_http_is_refused(connect: Any, head: bytes) -> None:
+    def act(connection: socket.socket) -> None:
+        connection.sendall(head)
+        connection.shutdown(socket.SHUT_RDWR)
+
+    refused(connect, act, retries=0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'"items"',
+        b"1",
+        b"{}",
+        b"\xff\xfe{}",
+        b"\xef\xbb\xbf{}",
+        b'{"items": null}',
+        b'{"items": {}}',
+        b'{"items": []}',
+        b'{"items": [null]}',
+        b'{"items": [1]}',
+        b'{"items": [[]]}',
+        b'{"items": [{}]}',
+        b'{"items": "\xff"}',
+        b'{"items": NaN}',
+        b'{"items": Infinity}',
+        b'{"items": [' + b"9" * 5000 + b"]}",
+        b"[" * 50_000,
+        b'{"a":' * 7000 + b"1" + b"}" * 7000,
+        b'{"items": [], "items": []}',
+        b"{",
+        b'{"items": [{}',
+        json.dumps({"items": [item(), item()]}).encode(),
+    ],
+    ids=lambda body: repr(body[:30]),
+)
+def test_what_is_not_an_answer_is_refused(connect: Any, body: bytes) -> None:
+    error = refused(connect, sends(answer(body)))
+    assert error.status == 200
+    assert "the answer" in str(error)
+
+
+ANOTHER = "ab" * 32
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "image"},
+        {"kind": "tensor"},
+        {"kind": "x"},
+        {"kind": None},
+        {"kind": []},
+        {"dtype": "float32"},
+        {"dtype": None},
+        {"shape": [1]},
+        {"shape": [-1]},
+        {"shape": [True]},
+        {"shape": [1.0]},
+        {"shape": "1"},
+        {"shape": [0] * 100},
+        {"nbytes": 8},
+        {"nbytes": -1},
+        {"nbytes": 7.0},
+        {"nbytes": "7"},
+        {"nbytes": True},
+        {"nbytes": 10**400},
+        {"algorithm": "xxh3"},
+        {"algorithm": "md5"},
+        {"algorithm": {}},
+        {"digest": "ab"},
+        {"digest": ANOTHER.upper()},
+        {"digest": ANOTHER[:-1] + "g"},
+        {"digest": ANOTHER[:-2] + "\uff11\uff11"},
+        {"digest": ANOTHER + "\n"},
+        {"digest": 5},
+        {"digest": "ab" * 16},
+        {"digest": "ab " * 21 + "a"},
+        {"key": ""},
+        {"key": None},
+        {"key": ANOTHER * 2},
+        {"key": ["ab"]},
+        {"key": ...},
+        {"name": 5},
+        {"memo": "maybe"},
+        {"memo": []},
+        {"tag": 5},
+        {"tag": {}},
+        {"engines": []},
+        {"engines": {"vllm": {"uuid": "a"}}},
+        {"engines": "vllm"},
+    ],
+    ids=repr,
+)
+def test_an_answer_about_something_else_is_refused(connect: Any, changes: Any) -> None:
+    error = refused(connect, sends(items(item(**changes))))
+    assert "does not fit the request" in str(error)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        TENSOR.reshape(4, 3),
+        TENSOR.astype(np.float64),
+        TENSOR.view(np.int32),
+        TENSOR[:2],
+        CONTENT,
+    ],
+    ids=["shape", "size", "dtype", "cut", "bytes"],
+)
+def test_an_answer_about_another_tensor_is_refused(connect: Any, other: Any) -> None:
+    refused(connect, sends(items(item(other))), lambda client: client.hash(TENSOR))
+    two = sends(items(item(TENSOR), item(other)))
+    refused(connect, two, lambda client: client.hash([TENSOR, TENSOR]))
+
+
+def test_an_answer_about_another_image_is_refused(connect: Any) -> None:
+    image = Image.new("RGB", (30, 20))
+    good = item(b"", kind="image", shape=[1], nbytes=1800)
+    with serving(sends(items(good))) as service, connect(service.url) as client:
+        assert client.hash(image)[0].nbytes == 1800
+    for changes in ({"nbytes": 1801}, {"shape": [2]}, {"kind": "bytes"}, {"dtype": "uint8"}):
+        act = sends(items(good | changes))
+        refused(connect, act, lambda client: client.hash(image))
+
+
+IDS = [5, 6, 7, 8]
+SPANS = [Span(1, 3, mmhash.key(b"x"))]
+
+
+@pytest.mark.parametrize(
+    "told", [{}, [], {"input_ids": [5, 6]}, {"input_ids": [5, 1, 1, 9]}, {"input_ids": [5, 1.5, 1, 8]},
+             {"input_ids": [5, "1", 1, 8]}, {"input_ids": [5, True, 1, 8]}, {"input_ids": "5678"}]
+)  # fmt: skip
+def test_ids_of_another_prompt_are_refused(connect: Any, told: Any) -> None:
+    act = sends(answer(json.dumps(told).encode()))
+    refused(connect, act, lambda client: client.pad(IDS, SPANS))
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {"blocks": 1}, {"blocks": ["ab" * 32]}, {"blocks": ["ab" * 32] * 3},
+             {"blocks": ["AB" * 32] * 2}, {"blocks": ["ab", 5]}, {"blocks": [None, None]},
+             {"blocks": ["\n" * 64] * 2}]
+)  # fmt: skip
+def test_blocks_of_another_prompt_are_refused(connect: Any, told: Any) -> None:
+    act = sends(answer(json.dumps(told).encode()))
+    refused(connect, act, lambda client: client.blocks(IDS, 2, engine="vllm"))
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {"request": {}}, {"items": []}, {"request": [], "items": []},
+             {"request": {}, "items": [5]}, {"request": {}, "items": [item(algorithm="xxh3")]},
+             {"request": {}, "items": [item(engines={"sglang": {}})]}]
+)  # fmt: skip
+def test_malformed_annotations_are_refused(connect: Any, told: Any) -> None:
+    act = sends(answer(json.dumps(told).encode()))
+    refused(connect, act, lambda client: client.annotate({"messages": []}, engine="vllm"))
+
+
+@pytest.mark.parametrize("told", [[], {}, {"in_place": "shm"}, {"in_place": [5]}])
+def test_malformed_facts_are_refused(connect: Any, told: Any) -> None:
+    act = sends(answer(json.dumps(told).encode()))
+    refused(connect, act, lambda client: client.info())
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "expected"),
+    [
+        ("9" * 400, 86_400.0),
+        ("1e400", None),
+        ("nan", None),
+        ("inf", None),
+        ("-5", None),
+        ("0x10", None),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 86_400.0),
+        ("Mon, 01 Jan 0001 00:00:00 GMT", 0.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("Mon, 99 Jan 99999 00:00:00 GMT", None),
+        ("\xb2", None),
+        ("", None),
+    ],
+)
+def test_a_wait_is_at_most_a_day(connect: Any, retry_after: str, expected: float | None) -> None:
+    busy = answer(b"", status="503 Busy", Retry_After=retry_after)
+    assert refused(connect, sends(busy), retries=0).retry_after == expected
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        {"detail": 5, "type": 5},
+        {"detail": ["x"], "type": {}},
+        {"detail": "\x1b[2J\n" * 10_000, "type": "\x1b[2J" * 10_000},
+        {"detail": "a" * 60_000},
+        [],
+        None,
+    ],
+    ids=["numbers", "lists", "escapes", "long", "list", "null"],
+)
+def test_a_problem_is_told_short_and_printable(connect: Any, problem: Any) -> None:
+    body = json.dumps(problem).encode()
+    act = sends(answer(body, status="400 Bad", Content_Type="application/problem+json"))
+    error = refused(connect, act)
+    assert error.status == 400
+    assert error.type.isprintable()
+
+
+def test_a_client_goes_on_after_each_attack(connect: Any) -> None:
+    """What is left of one answer is not taken for the beginning of the next."""
+    good = items(item())
+    acts = [sends(good + items(item(key=ANOTHER))), sends(answer(b"{}")), sends(good)]
+    turns = iter([*acts, *[sends(good)] * 9])
+
+    def act(connection: socket.socket) -> None:
+        next(turns)(connection)
+
+    keys = []
+    with serving(act) as service, connect(service.url) as client:
+        for _ in range(6):
+            with suppress(mmhash.ServiceError):
+                keys.append(client.hash(CONTENT)[0].key)
+    assert keys == [mmhash.key(CONTENT)] * 4
