@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
-from mmhash.image import read_image
+from mmhash.pil_image import read_pil_image
 
 if TYPE_CHECKING:
     import torch
@@ -275,5 +275,5 @@ def _view_of_dlpack(item: Any, copy: bool) -> View:
 
 def _view_of_image(image: "Image.Image", copy: bool) -> View:
     _need_copy("a PIL image", copy)
-    frames, pixels, extra = read_image(image)
+    frames, pixels, extra = read_pil_image(image)
     return View("image", "", (frames,), memoryview(pixels), extra)
