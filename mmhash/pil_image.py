@@ -66,7 +66,7 @@ _locks_lock = threading.Lock()
 
 def _forget_locks() -> None:
     # A forked child would wait forever for locks that the parent's other threads held.
-    global _locks, _locks_lock  # noqa: PLW0603
+    global _locks, _locks_lock
     _locks, _locks_lock = WeakValueDictionary(), threading.Lock()
 
 
@@ -271,7 +271,7 @@ def _header(image: "Image.Image") -> tuple[Any, ...]:
 
     colors = b""
     if image.mode in {"P", "PA"} and image.palette is not None:
-        swatch = Image.core.new("P", (1, 1))
+        swatch = Image.new("P", (1, 1)).im
         swatch.putpalette(image.palette.mode, *image.palette.getdata())
         colors = pad_palette(swatch.getpalette("RGBA", "RGBA"))
     transparency = spell_transparency(image.info.get("transparency"))
