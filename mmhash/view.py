@@ -140,13 +140,13 @@ def is_tensor(item: Any) -> bool:
     """Whether `item` is a torch tensor; torch need not be installed."""
     # A module that another thread is importing has no such class yet, and nobody an object of it.
     kind = getattr(sys.modules.get("torch"), "Tensor", None)
-    return isinstance(kind, type) and isinstance(item, kind)
+    return kind is not None and isinstance(item, kind)
 
 
 def is_image(item: Any) -> bool:
     """Whether `item` is a PIL image; Pillow need not be installed."""
     kind = getattr(sys.modules.get("PIL.Image"), "Image", None)
-    return isinstance(kind, type) and isinstance(item, kind)
+    return kind is not None and isinstance(item, kind)
 
 
 def _why_refused(item: Any) -> str:
@@ -231,7 +231,8 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
     if isinstance(values, np.ma.MaskedArray):
         raise InputTypeError("a masked array has no bytes where it is masked: call filled() first")
-    values = np.asarray(values)  # a subclass such as np.matrix does not reshape as asked
+    if type(values) is not np.ndarray:  # np.matrix does not reshape as asked
+        values = np.asarray(values)
     name = _dtype_name(values.dtype)
     shape = values.shape
     if values.dtype.str[0] == ">":
@@ -293,16 +294,18 @@ def _read_tensor(tensor: "torch.Tensor", copy: bool) -> View:
     _check_storage(tensor, contiguous=contiguous)
 
     shape = tuple(tensor.shape)
-    if not (tensor.is_cuda or tensor.is_cpu):
+    on_gpu = tensor.is_cuda
+    if not (on_gpu or tensor.is_cpu):
         _need_copy(f"a tensor on {tensor.device}", copy)
         tensor = tensor.cpu()
     if tensor.is_conj() or tensor.is_neg():
         _need_copy("a lazily conjugated or negated tensor", copy)
         tensor = tensor.resolve_conj().resolve_neg()
-    if not tensor.is_contiguous():
+        contiguous = tensor.is_contiguous()
+    if not contiguous:
         _need_copy("a tensor that is not contiguous", copy)
         tensor = _in_c_order(tensor.detach())
-    if tensor.is_cuda:
+    if on_gpu:
         where = DeviceBytes(tensor.get_device(), tensor.data_ptr(), tensor.nbytes, tensor)
         return View("tensor", name, shape, where)
     return View("tensor", name, shape, _flat_tensor(tensor))
