@@ -356,10 +356,13 @@ def _in_c_order(tensor: "torch.Tensor") -> "torch.Tensor":
 
 
 def _flat_tensor(tensor: "torch.Tensor") -> memoryview:
-    if tensor.numel() == 0:  # has strides that view() refuses
+    count = tensor.numel()
+    if count == 0:  # has strides that view() refuses
         return memoryview(b"")
     if tensor.requires_grad:
         tensor = tensor.detach()
+    if count == 1:  # may have any stride
+        tensor = tensor.as_strided((1,), (1,))
     return tensor.reshape(-1).view(sys.modules["torch"].uint8).numpy().data
 
 

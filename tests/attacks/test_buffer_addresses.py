@@ -1,4 +1,7 @@
-"""Buffers of addresses: their bytes differ with every run, and are nobody's content."""
+"""Buffers of addresses, and exporters that keep no rule: keys that differ with every run.
+
+Pointers are refused by ctypes type and buffer format, and errors of exporters are named.
+"""
 
 import array
 import ctypes
@@ -165,7 +168,7 @@ def test_array_interfaces_are_not_believed(promised: dict[str, Any]) -> None:
 @pytest.mark.parametrize("device", [None, (), 5, (1, 0), (2, 0), ("a", 0), (99, 0), KeyError("x")])
 @pytest.mark.parametrize("capsule", [None, 5, "dltensor", KeyError("x"), SystemError("x")])
 def test_dlpack_exporters_that_keep_no_rule(device: Any, capsule: Any) -> None:
-    with pytest.raises(DeviceError, match="cannot read a .*Exporter"):
+    with pytest.raises(DeviceError, match=r"cannot read a .*Exporter"):
         mmhash.key(Exporter(device, capsule))
 
 

@@ -1,4 +1,7 @@
-"""Hashing in a forked child, where the parent's threads and the locks that they held are gone."""
+"""Hashing in a forked child: it hangs on threads and locks that stayed in the parent.
+
+A forked child hashes on its own thread, and begins with new pools and locks.
+"""
 
 import multiprocessing
 import os

@@ -1,4 +1,7 @@
-"""Hashing while another thread imports torch or Pillow: their modules are there, and half empty."""
+"""Hashing while another thread imports torch or Pillow: their modules are there, half empty.
+
+A module without its class is a module that is not there: nobody has an object of it.
+"""
 
 import subprocess
 import sys

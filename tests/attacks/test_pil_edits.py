@@ -1,4 +1,7 @@
-"""A PIL image that was edited after it was opened must not have the key of its file."""
+"""An edited picture under the key of its file: one picture's answer for another.
+
+The current frame is compared with the file's, and the file is read through a second object.
+"""
 
 import io
 from collections.abc import Callable

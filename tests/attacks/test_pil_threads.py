@@ -1,4 +1,7 @@
-"""Several threads that hash one PIL image: right keys, and no crash of the interpreter."""
+"""Several threads that hash one PIL image: wrong keys, or a crash of the interpreter.
+
+One thread at a time reads an image, and never through the caller's decoder.
+"""
 
 import io
 import os

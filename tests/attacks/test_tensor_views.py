@@ -1,4 +1,7 @@
-"""Tensors whose bytes are not what they seem: converted, wrapped, shrunk or somebody else's."""
+"""Tensors whose bytes are not what they seem: converted, wrapped, shrunk or somebody else's.
+
+Copies keep every bit; memory that is not the tensor's own is refused before it is read.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import mmhash
-from mmhash import InputError, InputTypeError, InputValueError, MMHashError
+from mmhash import InputError, InputTypeError, InputValueError
 
 RAW = np.random.default_rng(9).integers(0, 256, 96, dtype=np.uint8)
 
@@ -55,14 +58,15 @@ def test_big_endian_numbers_are_swapped_bit_by_bit(dtype: Any) -> None:
         lambda hash_it, x: torch.vmap(torch.vmap(hash_it))(x),
         lambda hash_it, x: torch.func.grad(hash_it)(x),
         lambda hash_it, x: torch.func.jvp(hash_it, (x,), (x,)),
-        lambda hash_it, x: torch.func.vjp(hash_it, x),
+        torch.func.vjp,
         lambda hash_it, x: torch.func.hessian(hash_it)(x),
         lambda hash_it, x: torch.func.functionalize(hash_it)(x),
         lambda hash_it, x: torch.vmap(torch.func.grad(hash_it))(x),
         lambda hash_it, x: hash_it(torch._to_functional_tensor(x)),
     ],
 )
-@pytest.mark.parametrize("turn", [lambda x: x, lambda x: x.t() if x.ndim == 2 else x[::2]])
+@pytest.mark.parametrize("turn", [lambda x: x, lambda x: x[..., None].expand(*x.shape, 2)])
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own
 def test_within_a_function_transform(transform: Any, turn: Any) -> None:
     found: list[Any] = []
 
@@ -77,10 +81,6 @@ def test_within_a_function_transform(transform: Any, turn: Any) -> None:
     transform(hash_it, torch.randn(4, 6))
     assert len(found) == 3
     assert all(isinstance(one, str) and "transform" in one for one in found), found
-
-
-def shrink(nbytes: int) -> Callable[[torch.Tensor], None]:
-    return lambda tensor: tensor.untyped_storage().resize_(nbytes)
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 100, 399])
@@ -157,6 +157,7 @@ def test_lazy_conjugates_and_negatives(dtype: torch.dtype) -> None:
         assert mmhash.key(lazy) == mmhash.key(resolved) == mmhash.key(resolved.numpy())
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own
 def test_modes_of_torch_do_not_count() -> None:
     values = torch.randn(4, 6)
     expected = mmhash.key(values.t().contiguous())
@@ -166,4 +167,3 @@ def test_modes_of_torch_do_not_count() -> None:
         assert mmhash.key(torch.autograd.forward_ad.make_dual(values, values).t()) == expected
     with torch.inference_mode():
         assert mmhash.key(values.t()) == expected
-    assert isinstance(MMHashError, type)
