@@ -23,6 +23,9 @@ from mmhash.view import bytes_of
 XXH3_LEAF = 256 * 1024
 XXH3_ROOT_SEED = int.from_bytes(b"mmh-root", "big")
 
+# BLAKE3 hashes a chunk in one piece: no other thread takes part in an update of one.
+BLAKE3_CHUNK = 1024
+
 # The time of this process's control group, as a container sees it: a quota and a period, or max.
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
@@ -68,13 +71,14 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(cpu_count(), thread_name_prefix="mmhash")
 
 
-_forked = False
+# The number of forks between the first process and this one.
+_forks = 0
 
 
 def _after_fork() -> None:
     # A forked child inherits the pools but not their threads: work given to them never ends.
-    global _forked  # noqa: PLW0603
-    _forked = True
+    global _forks  # noqa: PLW0603
+    _forks += 1
     _pool.cache_clear()
 
 
@@ -93,12 +97,11 @@ def _check_threads(threads: int | None, nbytes: int) -> int:
 
 
 def _blake3_state(threads: int) -> _State:
-    if threads == 1:
+    # blake3's thread pools do not survive a fork, nor do the locks with which it makes them.
+    if threads == 1 or _forks:
         return blake3()
-    # AUTO shares one pool of all cores; a number makes a pool of its own (0.5 ms), which is also
-    # what a forked child needs, where the shared one has no threads left.
-    shared = threads >= cpu_count() and not _forked
-    return blake3(max_threads=blake3.AUTO if shared else threads)
+    # AUTO shares one pool of all cores; a number makes a pool of its own (0.5 ms).
+    return blake3(max_threads=blake3.AUTO if threads >= cpu_count() else threads)
 
 
 def _leaf_digests(data: memoryview) -> bytes:
@@ -168,12 +171,18 @@ def hash_bytes(data: memoryview, algorithm: Algorithm, threads: int | None = Non
 
 
 class Hasher:
-    """A digest of what arrives piece by piece, with hashlib's habits."""
+    """A digest of what arrives piece by piece, with hashlib's habits.
+
+    A forked child hashes BLAKE3 on one thread, whatever `threads` says.
+    """
 
     def __init__(self, algorithm: str = "blake3", *, threads: int = 1) -> None:
         self.name = check_algorithm(algorithm)
-        threads = _check_threads(threads, 0)
-        self._state = _blake3_state(threads) if self.name == "blake3" else _Xxh3Tree(threads)
+        self._threads = _check_threads(threads, 0)
+        self._forks = _forks
+        self._state = (
+            _blake3_state(self._threads) if self.name == "blake3" else _Xxh3Tree(self._threads)
+        )
 
     @property
     def digest_size(self) -> int:
@@ -182,8 +191,22 @@ class Hasher:
 
     def update(self, data: object) -> Self:
         """Take in the bytes of anything that `mmhash.digest` takes; return the hasher itself."""
-        self._state.update(bytes_of(data))
+        content = bytes_of(data)
+        if self._forks == _forks or self._threads == 1 or self.name != "blake3":
+            self._state.update(content)
+        else:
+            self._update_after_fork(content)
         return self
+
+    def _update_after_fork(self, content: memoryview) -> None:
+        """Take in bytes without the threads, which stayed in the parent."""
+        if self._threads < cpu_count():  # a pool of its own, which takes in every byte
+            raise InputValueError(
+                f"a Hasher with threads={self._threads} cannot be used after a fork: its threads"
+                " stayed in the parent. Make it in the child, or with threads=1"
+            )
+        for start in range(0, len(content), BLAKE3_CHUNK):
+            self._state.update(content[start : start + BLAKE3_CHUNK])
 
     def digest(self) -> bytes:
         """The digest of all so far; more may follow."""
@@ -197,5 +220,7 @@ class Hasher:
         """A hasher of its own, from the same state."""
         twin = Hasher.__new__(Hasher)
         twin.name = self.name
+        twin._threads = self._threads
+        twin._forks = self._forks
         twin._state = self._state.copy()
         return twin

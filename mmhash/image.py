@@ -8,7 +8,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from mmhash.errors import InputTypeError, InputValueError, LimitError
+from mmhash.errors import InputError, InputTypeError, InputValueError, LimitError
 from mmhash.framing import field
 
 if TYPE_CHECKING:
@@ -37,15 +37,18 @@ def read_image(
 ) -> tuple[int, bytes | bytearray, bytes]:
     """The number of frames, the pixels of all, and a description of each as the spec has it.
 
-    The image is left at the frame where it was. Limits are looked at before pixels are read.
+    The image is the caller's own: it is sought, which drops edits, and left at the frame where it
+    was. Limits are looked at before pixels are read.
     """
     here = image.tell()
     try:
         count = _walk(image, max_pixels, max_frames)
         image.seek(0)
         if count == 1:
-            return 1, image.tobytes(), _describe(image)
+            return 1, image.tobytes(), describe(image)
         return count, *_read_frames(image, count, here)
+    except InputError:
+        raise
     except DAMAGE as error:
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
 
@@ -75,29 +78,33 @@ def _read_frames(image: "Image.Image", count: int, here: int) -> tuple[bytearray
     for number in range(count):
         image.seek(number)
         pixels += image.tobytes()
-        descriptions.append(_describe(image))
+        descriptions.append(describe(image))
     image.seek(here)
     return pixels, b"".join(descriptions)
 
 
-def _describe(frame: "Image.Image") -> bytes:
+def describe(frame: "Image.Image") -> bytes:
+    """A frame's mode, size, palette and transparency, as the spec has them."""
     return b"".join(
         (
             field(frame.mode.encode()),
             struct.pack("<QQ", frame.width, frame.height),
             field(_palette(frame) if frame.mode in {"P", "PA"} else b""),
-            field(_transparency(frame.info.get("transparency"))),
+            field(spell_transparency(frame.info.get("transparency"))),
         )
     )
 
 
 def _palette(frame: "Image.Image") -> bytes:
+    return pad_palette(bytes(frame.getpalette("RGBA") or ()))
+
+
+def pad_palette(colors: bytes) -> bytes:
     """All 256 colours: formats differ in how many unused ones they store."""
-    colors = bytes(frame.getpalette("RGBA") or ())
     return colors + b"\0\0\0\xff" * (256 - len(colors) // 4)
 
 
-def _transparency(value: Any) -> bytes:
+def spell_transparency(value: Any) -> bytes:
     """Pillow gives one index or level, a table of bytes, or a colour, by format and mode."""
     match value:
         case None:

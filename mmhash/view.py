@@ -4,7 +4,9 @@ Whoever has no bytes of its own is refused by name. Nothing is unpickled, and ne
 Pillow is imported before one of their objects is met.
 """
 
+import ctypes
 import mmap
+import re
 import sys
 from array import array
 from collections.abc import Callable
@@ -13,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from mmhash.errors import DeviceError, InputTypeError, InputValueError
-from mmhash.image import read_image
+from mmhash.errors import DeviceError, InputTypeError, InputValueError, MMHashError
+from mmhash.pil_image import read_pil_image
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +52,13 @@ ITEM_SIZE = {
 }
 
 _DLPACK_HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
+
+# An integer of as many bytes: torch writes 1 for every other bool than 0 when it copies bools.
+_SAME_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
+
+# Codes of a buffer's format that stand for an address. "Zf", "Zd" and "Zg" are complex numbers.
+_ADDRESS = re.compile(r"[OPXz&]|Z(?![fdg])")
+_CData: type = ctypes.c_int.__mro__[2]  # the base of all that ctypes makes
 
 
 class DeviceBytes(NamedTuple):
@@ -99,8 +108,10 @@ def view_of(item: Any, *, copy: bool = True) -> View:
     """
     if is_tensor(item):  # first, for a list of them is hashed in less time than it takes to look
         return _view_of_tensor(item, copy)
+    if type(item) is bytes:
+        return View("bytes", "", (), memoryview(item))
     if isinstance(item, (bytes, bytearray, memoryview, mmap.mmap, array)):
-        return View("bytes", "", (), _flat_buffer(memoryview(item), copy))
+        return View("bytes", "", (), _flat_buffer(_buffer_of(item), copy))
     if isinstance(item, (np.ndarray, np.generic)):
         return _view_of_array(np.asanyarray(item), copy)
     if is_image(item):
@@ -112,7 +123,7 @@ def view_of(item: Any, *, copy: bool = True) -> View:
         return _view_of_dlpack(item, copy)
     if item is not None and not isinstance(item, (str, list, tuple)):
         try:
-            buffer = memoryview(item)
+            buffer = _buffer_of(item)
         except TypeError:
             pass
         else:
@@ -127,14 +138,15 @@ def bytes_of(item: Any) -> memoryview:
 
 def is_tensor(item: Any) -> bool:
     """Whether `item` is a torch tensor; torch need not be installed."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(item, torch.Tensor)
+    # A module that another thread is importing has no such class yet, and nobody an object of it.
+    kind = getattr(sys.modules.get("torch"), "Tensor", None)
+    return kind is not None and isinstance(item, kind)
 
 
 def is_image(item: Any) -> bool:
     """Whether `item` is a PIL image; Pillow need not be installed."""
-    pillow = sys.modules.get("PIL.Image")
-    return pillow is not None and isinstance(item, pillow.Image)
+    kind = getattr(sys.modules.get("PIL.Image"), "Image", None)
+    return kind is not None and isinstance(item, kind)
 
 
 def _why_refused(item: Any) -> str:
@@ -160,9 +172,21 @@ def _need_copy(what: str, copy: bool) -> None:
         raise InputValueError(f"{what} cannot be read in place, and copy=False forbids a copy")
 
 
+def _buffer_of(item: Any) -> memoryview:
+    try:
+        return memoryview(item)
+    except (BufferError, ValueError) as error:  # released, closed
+        name = f"{type(item).__module__}.{type(item).__qualname__}"
+        raise InputValueError(f"the buffer of this {name} cannot be read: {error}") from error
+
+
 def _flat_buffer(buffer: memoryview, copy: bool) -> memoryview:
-    if "O" in buffer.format or "P" in buffer.format:
-        raise InputTypeError("a buffer of object pointers has no content to hash")
+    if _has_addresses(buffer.format) or (
+        isinstance(buffer.obj, _CData) and _has_pointers(type(buffer.obj))
+    ):
+        raise InputTypeError(
+            "a buffer of object pointers or other addresses has no content: hash what is at them"
+        )
     if not buffer.c_contiguous:
         _need_copy("a buffer that is not C-contiguous", copy)
         return memoryview(buffer.tobytes())
@@ -172,6 +196,24 @@ def _flat_buffer(buffer: memoryview, copy: bool) -> memoryview:
         return buffer.cast("B")
     except TypeError:  # a format such as ctypes' "<i", which cast() does not know
         return np.frombuffer(buffer, np.uint8).data
+
+
+@lru_cache(maxsize=256)
+def _has_addresses(form: str) -> bool:
+    return _ADDRESS.search(re.sub(":[^:]*:", "", form)) is not None  # without names of fields
+
+
+@lru_cache(maxsize=256)
+def _has_pointers(kind: Any) -> bool:
+    """Look for pointers in a ctypes type, which the format of a union hides."""
+    if issubclass(kind, (ctypes._Pointer, ctypes._CFuncPtr)):  # type: ignore[attr-defined]
+        return True
+    if issubclass(kind, ctypes._SimpleCData):
+        return kind._type_ in "OPXzZ"
+    if issubclass(kind, ctypes.Array):
+        return _has_pointers(kind._type_)
+    fields = (field for base in kind.__mro__ for field in vars(base).get("_fields_", ()))
+    return any(_has_pointers(field[1]) for field in fields)
 
 
 @lru_cache(maxsize=256)
@@ -189,11 +231,13 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
     if isinstance(values, np.ma.MaskedArray):
         raise InputTypeError("a masked array has no bytes where it is masked: call filled() first")
+    if type(values) is not np.ndarray:  # np.matrix does not reshape as asked
+        values = np.asarray(values)
     name = _dtype_name(values.dtype)
     shape = values.shape
     if values.dtype.str[0] == ">":
         _need_copy("a big-endian array", copy)
-        values = values.astype(values.dtype.newbyteorder("<"))
+        values = values.byteswap()
     if not values.flags.c_contiguous:
         _need_copy("an array that is not C-contiguous", copy)
         values = np.ascontiguousarray(values)
@@ -201,7 +245,7 @@ def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
 
 
 @lru_cache(maxsize=256)
-def _tensor_dtype(kind: type, dtype: "torch.dtype", layout: "torch.layout") -> str:
+def _tensor_dtype(dtype: "torch.dtype", layout: "torch.layout") -> str:
     """The spec's name of a tensor's dtype, if such tensors have bytes of their own; cached."""
     import torch  # noqa: PLC0415  (a tensor is met)
 
@@ -210,53 +254,132 @@ def _tensor_dtype(kind: type, dtype: "torch.dtype", layout: "torch.layout") -> s
         raise InputTypeError("a quantized tensor is more than its bytes: hash its int_repr()")
     if layout is not torch.strided:
         raise InputTypeError(f"a tensor of layout {layout} is not dense: call to_dense()")
-    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:  # type: ignore[attr-defined]
-        raise InputTypeError(
-            f"a {kind.__name__} (fake, functional or distributed) holds no bytes of its own"
-        )
     if name not in ITEM_SIZE:
         raise InputTypeError(f"tensors of dtype {name} have no key: convert to a dtype of the spec")
     return name
 
 
 def _view_of_tensor(tensor: "torch.Tensor", copy: bool) -> View:
+    try:
+        return _read_tensor(tensor, copy)
+    except (MMHashError, MemoryError):
+        raise
+    except Exception as error:
+        raise _why_unreadable(tensor, error) from error
+
+
+def _why_unreadable(tensor: "torch.Tensor", error: Exception) -> MMHashError:
+    import torch  # noqa: PLC0415  (a tensor is met)
+
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return InputTypeError(
+            "a tensor within vmap, grad or another function transform holds no bytes of its own:"
+            " hash it outside"
+        )
+    reason = str(error).partition("\n")[0]
+    if "CUDA" in reason:
+        return DeviceError(f"a GPU failed: {reason}")
+    return InputTypeError(f"torch cannot read this tensor: {reason}")
+
+
+def _read_tensor(tensor: "torch.Tensor", copy: bool) -> View:
+    if type(tensor) is not sys.modules["torch"].Tensor:
+        tensor = _without_subclass(tensor)
     if tensor.is_nested:
         raise InputTypeError("a nested tensor has no single shape: hash its parts as a list")
-    name = _tensor_dtype(type(tensor), tensor.dtype, tensor.layout)
+    name = _tensor_dtype(tensor.dtype, tensor.layout)
     if tensor.is_meta:
         raise InputTypeError("a meta tensor holds no bytes")
+    contiguous = tensor.is_contiguous()
+    _check_storage(tensor, contiguous=contiguous)
 
     shape = tuple(tensor.shape)
-    if not (tensor.is_cuda or tensor.is_cpu):
+    on_gpu = tensor.is_cuda
+    if not (on_gpu or tensor.is_cpu):
         _need_copy(f"a tensor on {tensor.device}", copy)
         tensor = tensor.cpu()
     if tensor.is_conj() or tensor.is_neg():
         _need_copy("a lazily conjugated or negated tensor", copy)
         tensor = tensor.resolve_conj().resolve_neg()
-    if not tensor.is_contiguous():
+        contiguous = tensor.is_contiguous()
+    if not contiguous:
         _need_copy("a tensor that is not contiguous", copy)
-        tensor = tensor.contiguous()
-    if tensor.is_cuda:
+        tensor = _in_c_order(tensor.detach())
+    if on_gpu:
         where = DeviceBytes(tensor.get_device(), tensor.data_ptr(), tensor.nbytes, tensor)
         return View("tensor", name, shape, where)
     return View("tensor", name, shape, _flat_tensor(tensor))
 
 
-def _flat_tensor(tensor: "torch.Tensor") -> memoryview:
+def _without_subclass(tensor: "torch.Tensor") -> "torch.Tensor":
+    """The plain tensor of a subclass, whose own methods are not called."""
     import torch  # noqa: PLC0415  (a tensor is met)
 
-    if tensor.numel() == 0:  # has strides that view() refuses
+    kind: Any = type(tensor)
+    with torch._C.DisableTorchFunctionSubclass():
+        if tensor.is_nested:
+            raise InputTypeError("a nested tensor has no single shape: hash its parts as a list")
+        if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            raise InputTypeError(
+                f"a {kind.__name__} (fake, functional or distributed) holds no bytes of its own"
+            )
+        if torch.nn.parameter.is_lazy(tensor):
+            raise InputTypeError(f"an {kind.__name__} has no content yet: run its module first")
+        plain: torch.Tensor = tensor.as_subclass(torch.Tensor)
+        return plain
+
+
+def _check_storage(tensor: "torch.Tensor", *, contiguous: bool) -> None:
+    """Refuse a tensor that reaches beyond its memory, which may have been resized or freed."""
+    elements = tensor.numel()
+    if elements and not contiguous:
+        sizes = zip(tensor.shape, tensor.stride(), strict=True)
+        elements = 1 + sum((size - 1) * stride for size, stride in sizes)
+    if elements and (
+        tensor.untyped_storage().nbytes() < (tensor.storage_offset() + elements) * tensor.itemsize
+        or not tensor.data_ptr()
+    ):
+        raise InputValueError(
+            "a tensor has less memory than elements: its storage was resized or freed, or it is"
+            " within a function transform such as functionalize"
+        )
+
+
+def _in_c_order(tensor: "torch.Tensor") -> "torch.Tensor":
+    """A contiguous copy, bit by bit."""
+    import torch  # noqa: PLC0415  (a tensor is met)
+
+    same_size = _SAME_SIZE.get(tensor.itemsize)  # None: complex128, which is copied as it is
+    if same_size is not None:
+        tensor = tensor.view(getattr(torch, same_size))
+    return tensor.contiguous()
+
+
+def _flat_tensor(tensor: "torch.Tensor") -> memoryview:
+    count = tensor.numel()
+    if count == 0:  # has strides that view() refuses
         return memoryview(b"")
-    return tensor.detach().reshape(-1).view(torch.uint8).numpy().data
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if count == 1:  # may have any stride
+        tensor = tensor.as_strided((1,), (1,))
+    return tensor.reshape(-1).view(sys.modules["torch"].uint8).numpy().data
 
 
 def _view_of_dlpack(item: Any, copy: bool) -> View:
-    """Numpy takes a host array of a dtype that it knows; torch takes all others."""
+    """Numpy takes a host array of a dtype that it knows; torch takes all others.
+
+    An exporter is any object, and may raise anything.
+    """
     name = f"{type(item).__module__}.{type(item).__qualname__}"
-    if item.__dlpack_device__()[0] in _DLPACK_HOST_DEVICES:
+    try:
+        on_host = item.__dlpack_device__()[0] in _DLPACK_HOST_DEVICES
+    except Exception as error:
+        raise DeviceError(f"cannot read a {name}: it does not say where it is") from error
+    if on_host:
         try:
             values = np.from_dlpack(item)
-        except (BufferError, RuntimeError, TypeError, ValueError):
+        except Exception:  # noqa: BLE001, S110  (torch is next)
             pass
         else:
             return _view_of_array(values, copy)
@@ -268,12 +391,12 @@ def _view_of_dlpack(item: Any, copy: bool) -> View:
         ) from None
     try:
         tensor = from_dlpack(item)
-    except (AssertionError, BufferError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:
         raise DeviceError(f"cannot read a {name}: neither numpy nor torch can") from error
     return _view_of_tensor(tensor, copy)
 
 
 def _view_of_image(image: "Image.Image", copy: bool) -> View:
     _need_copy("a PIL image", copy)
-    frames, pixels, extra = read_image(image)
+    frames, pixels, extra = read_pil_image(image)
     return View("image", "", (frames,), memoryview(pixels), extra)

@@ -4,6 +4,7 @@ from io import BytesIO
 from typing import Any, Literal, NamedTuple
 
 from mmhash.errors import InputTypeError
+from mmhash.pil_image import count_frames
 from mmhash.view import is_image, view_of
 
 Of = Literal["bytes", "pixels"]
@@ -60,7 +61,7 @@ def _encode(image: Any) -> memoryview:
             f"an image of mode {image.mode}, with a palette or with a transparent colour, is not"
             " sent: convert it, or give the bytes of its file with of='pixels'"
         )
-    if getattr(image, "n_frames", 1) != 1:
+    if count_frames(image) != 1:
         raise InputTypeError("of an animation give the bytes of its file, with of='pixels'")
     pixels = image.copy()
     pixels.info.clear()  # so that nothing of where it came from, such as a rotation, is applied

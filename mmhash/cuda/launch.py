@@ -76,10 +76,10 @@ def hash_segments(
     card = card_of(device)
     if stream is None:
         stream = current_stream(device)
-    flights: list[_Flight] = []
+    pending = Pending([])  # if a later launch fails, it gives back the slots of the earlier ones
     with card.context():
         for start, end in _batches(len(segments), frames):
-            flights.append(
+            pending.add(
                 _launch(
                     card,
                     segments[start:end],
@@ -89,7 +89,7 @@ def hash_segments(
                     device_out=device_out and device_out + start * _RESULT,
                 )
             )
-    return Pending(flights)
+    return pending
 
 
 class Pending:
@@ -99,6 +99,10 @@ class Pending:
         self._flights = flights
         self._lock = threading.Lock()
         self._results: list[bytes] = []
+
+    def add(self, flight: "_Flight") -> None:
+        """Take on one launch more."""
+        self._flights.append(flight)
 
     def done(self) -> bool:
         """Whether wait() would return at once."""
@@ -133,7 +137,7 @@ def current_stream(device: int) -> int:
     if torch is None:
         return 0
     # What Triton calls: 0.1 µs, where the public current_stream() makes an object in 3 µs.
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
     stream: int = raw(device) if raw else torch.cuda.current_stream(device).cuda_stream
     return stream
 
@@ -215,6 +219,7 @@ def _launch(
     if 0 < head < tiles:  # a single segment
         tiles = head + ((lengths[0] - (head << shift) - 1) >> _SMALL_SHIFT) + 1
     slot = card.slot(tiles * NODE[algorithm] + count * 32, stream)
+    started = False
     try:
         slot.ticket = ticket = slot.ticket % 0xFFFFFFFF + 1
         frames_at = slot.put_frames(frames) if frames else 0
@@ -233,25 +238,30 @@ def _launch(
             struct.pack_into(f"<{count}Q", parameters, at + 8 * capacity, *lengths)
             struct.pack_into(f"<{count}I", parameters, at + 16 * capacity, *firsts)
         cuda = card.driver
-        cuda.check(
-            "cuLaunchKernel",
-            cuda.launch(
-                card.kernels(_SOURCE[algorithm], _ENTRIES[algorithm])[which],
-                tiles,
-                1,
-                1,
-                THREADS[algorithm],
-                1,
-                1,
-                0,
-                stream,
-                slot.arguments[which],
-                None,
-            ),
+        kernel = card.kernels(_SOURCE[algorithm], _ENTRIES[algorithm])[which]
+        started = True
+        status = cuda.launch(
+            kernel,
+            tiles,
+            1,
+            1,
+            THREADS[algorithm],
+            1,
+            1,
+            0,
+            stream,
+            slot.arguments[which],
+            None,
         )
-    except struct.error as error:
-        card.free.append(slot)
-        raise InputValueError(f"a segment is an address and a length: {error}") from error
+        cuda.check("cuLaunchKernel", status)
+    except BaseException as error:
+        if started and not isinstance(error, DeviceError):
+            card.strays.append((slot, slot.ticket))  # a signal's: the kernel may still write
+        else:
+            card.free.append(slot)
+        if isinstance(error, struct.error):
+            raise InputValueError(f"a segment is an address and a length: {error}") from error
+        raise
     size = DIGEST_SIZE[algorithm]
     if frames is None:
         return _Flight(card, stream, slot, ticket, [size] * count)
@@ -303,7 +313,7 @@ class _Slot:
 class _Flight:
     """One launch between its start and the reading of its results."""
 
-    __slots__ = ("_card", "_sizes", "_slot", "_stream", "_ticket")
+    __slots__ = ("_card", "_results_read", "_sizes", "_slot", "_stream", "_ticket")
 
     def __init__(
         self, card: "Card", stream: int, slot: _Slot, ticket: int, sizes: list[int]
@@ -313,6 +323,7 @@ class _Flight:
         self._slot = slot
         self._ticket = ticket
         self._sizes = sizes
+        self._results_read = False
 
     def landed(self) -> bool:
         return self._slot.flag.value == self._ticket
@@ -325,6 +336,7 @@ class _Flight:
                 self._sleep_until_landed()
                 break
         results = ctypes.string_at(slot.pinned + _RESULTS_AT, len(self._sizes) * _RESULT)
+        self._results_read = True
         self._card.free.append(slot)
         return [
             results[index * _RESULT : index * _RESULT + size]
@@ -342,7 +354,8 @@ class _Flight:
             nap = min(nap + 1e-6, _NAP)
 
     def abandon(self) -> None:
-        self._card.strays.append((self._slot, self._ticket))
+        if not self._results_read:  # else it is free: a signal came before the list was cut
+            self._card.strays.append((self._slot, self._ticket))
 
 
 class Card:

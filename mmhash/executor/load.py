@@ -7,6 +7,7 @@ import numpy as np
 
 from mmhash.hashing import MAX_DEPTH
 from mmhash.image import DAMAGE
+from mmhash.pil_image import count_frames as frames_of
 from mmhash.view import is_image, is_tensor
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _load_of_image(image: "Image.Image", count_frames: bool) -> Load:
     if not count_frames and hasattr(type(image), "n_frames"):
         return Load(nbytes, in_place=False, guessed=True)
     try:
-        return Load(nbytes * getattr(image, "n_frames", 1), in_place=False)
+        return Load(nbytes * frames_of(image), in_place=False)
     except DAMAGE:  # hashing it says so
         return Load(nbytes, in_place=False)
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
+import torch
 from PIL import Image
 from safetensors import deserialize
 
@@ -30,6 +31,7 @@ from mmhash.engines.sglang.pads import parse_mm_hash
 from mmhash.errors import MMHashError
 from mmhash.tags import open_tag, sign_tag
 from mmhash.transport import handles
+from mmhash.view import ITEM_SIZE
 from mmhash_service.app import create_app
 from mmhash_service.call import Call
 from mmhash_service.caller_hashes import RefusedError, without_untagged
@@ -412,6 +414,26 @@ def sglang_pads(data: bytes) -> None:
     ids = np.frombuffer(data[: len(data) // 4 * 4], "<i4").tolist()
     spans = list(zip(ids[::3], ids[1::3], ids[2::3], strict=False))
     assert len(sglang.pad_input_ids(range(1000), spans)) == 1000
+
+
+@target
+def buffer(data: bytes) -> None:
+    """A dtype, three sides and three strides, a byte each, over the rest as memory."""
+    if len(data) < 8:
+        return
+    name = sorted(ITEM_SIZE)[data[0] % len(ITEM_SIZE)]
+    memory = np.frombuffer(data, np.uint8)[7:]
+    shape, strides = [side % 5 for side in data[1:4]], [step % 7 for step in data[4:7]]
+    size = ITEM_SIZE[name]
+    span = 1 + sum((side - 1) * step for side, step in zip(shape, strides, strict=True))
+    if min(shape) == 0 or span * size > len(memory) or name not in np.sctypeDict:
+        return
+    array = np.ndarray(shape, name, memory, 0, [step * size for step in strides])
+    tensor = torch.from_numpy(memory[: span * size].copy()).view(getattr(torch, name))
+    key = mmhash.key(array)
+    assert key == mmhash.key(tensor.as_strided(shape, strides))
+    assert key == mmhash.key(np.frombuffer(array.tobytes(), name).reshape(shape))
+    assert mmhash.digest(memoryview(array)) == mmhash.digest(array)
 
 
 @target

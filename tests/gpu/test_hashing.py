@@ -46,6 +46,19 @@ def test_strides_and_lazy_views(algorithm: str) -> None:
         same(turn(values.cuda()), turn(values), algorithm)
 
 
+def test_bools_are_hashed_as_they_are_stored() -> None:
+    values = NOISE[:6000].view(torch.bool).reshape(60, 100)
+    for turn in (lambda x: x.T, lambda x: x[::2, 1:], lambda x: x[:1].expand(9, 100)):
+        same(turn(values.cuda()), turn(values))
+
+
+def test_a_tensor_whose_memory_was_freed() -> None:
+    on_gpu = NOISE[:6000].cuda()
+    on_gpu.untyped_storage().resize_(0)
+    with pytest.raises(InputValueError, match="less memory"):
+        mmhash.key(on_gpu)
+
+
 def test_without_a_copy() -> None:
     on_gpu = NOISE[:6000].cuda().reshape(60, 100)
     assert mmhash.key(on_gpu, copy=False) == mmhash.key(on_gpu.cpu())

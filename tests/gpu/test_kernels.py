@@ -219,6 +219,61 @@ def test_a_handle_that_nobody_waits_for_gives_back_what_it_holds(content: Conten
     content.check([(0, 100)], "blake3")
 
 
+@pytest.mark.parametrize("count", [1, 2, 300])
+def test_a_launch_that_fails_gives_its_slot_back(
+    content: Content, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Fail where the driver does (a stream that is none), and before it, for another reason."""
+    card = launch.card_of(0)
+    segments = [(content.address + index, 100) for index in range(count)]
+    hash_segments(0, segments, "blake3").wait()
+    before = len(card.free) + len(card.strays)
+
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for _ in range(5):
+        with monkeypatch.context() as patch:
+            patch.setattr(launch, "THREADS", {"blake3": 1 << 20, "xxh3": 1 << 20})
+            with pytest.raises(DeviceError, match="cuLaunchKernel"):
+                hash_segments(0, segments, "blake3")
+        with monkeypatch.context() as patch:
+            patch.setattr(card, "kernels", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                hash_segments(0, segments, "blake3")
+    assert len(card.free) + len(card.strays) == before
+    content.check([(0, 100)], "blake3")
+
+
+def test_a_later_launch_that_fails_gives_back_the_slots_of_all(
+    content: Content, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    card = launch.card_of(0)
+    segments = [(content.address, 100)] * (2 * launch.MAX_SEGMENTS)
+    hash_segments(0, segments, "blake3").wait()
+    before = len(card.free) + len(card.strays)
+    launched = card.kernels
+
+    for _ in range(3):
+        calls: list[int] = []
+
+        def fail_late(*arguments: Any, calls: list[int] = calls) -> Any:
+            calls.append(1)
+            if len(calls) == 2:
+                raise DeviceError("the second")
+            return launched(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(card, "kernels", fail_late)
+            with pytest.raises(DeviceError, match="the second"):
+                hash_segments(0, segments, "blake3")
+        torch.cuda.synchronize()
+    assert len(card.free) + len(card.strays) == before
+    content.check([(0, 100)], "blake3")
+
+
 def test_what_is_no_segment_is_refused(content: Content) -> None:
     for bad in [(content.address, -1), (-1, 5), (1 << 64, 5)]:
         with pytest.raises(InputValueError):

@@ -114,6 +114,42 @@ def test_the_container_does_not_count(values: np.ndarray[Any, Any]) -> None:
     assert mmhash.digest(tensor) == mmhash.digest(values.tobytes())
 
 
+@st.composite
+def layouts(draw: st.DrawFn) -> tuple[np.ndarray[Any, Any], torch.Tensor]:
+    """The same stretch of random bytes as numpy and as torch, with any strides; bools hold any."""
+    dtype = np.dtype(draw(dtypes))
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
+    strides = tuple(draw(st.integers(0, 9)) for _ in shape)
+    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    start = draw(st.integers(0, 4096)) * 16
+    flat = NOISE[start : start + max(span, 1) * dtype.itemsize].view(dtype)
+    array = np.lib.stride_tricks.as_strided(
+        flat, shape, tuple(stride * dtype.itemsize for stride in strides)
+    )
+    tensor = torch.from_numpy(flat.view(np.uint8).copy()).view(getattr(torch, dtype.name))
+    return array, tensor.as_strided(shape, strides)
+
+
+@given(pair=layouts(), algorithm=algorithms)
+@example(
+    pair=(
+        NOISE[:12].view(bool).reshape(3, 4).T,
+        torch.from_numpy(NOISE[:12].copy()).view(torch.bool).reshape(3, 4).T,
+    ),
+    algorithm="blake3",
+)
+@settings(max_examples=300)
+def test_layouts_of_numpy_and_torch_are_one(
+    pair: tuple[np.ndarray[Any, Any], torch.Tensor], algorithm: str
+) -> None:
+    array, tensor = pair
+    content = array.tobytes()
+    flat = np.frombuffer(content, array.dtype).reshape(array.shape)
+    expected = mmhash.key(flat, algorithm=algorithm)
+    assert mmhash.keys([array, tensor], algorithm=algorithm) == [expected] * 2
+    assert mmhash.digest(tensor, algorithm=algorithm) == mmhash.digest(content, algorithm=algorithm)
+
+
 @given(values=arrays(), other=arrays())
 @settings(max_examples=300)
 def test_what_differs_has_another_key(

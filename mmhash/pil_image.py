@@ -1,0 +1,298 @@
+"""A caller's PIL image, read as it is now and left as it is.
+
+An image of several frames is read through a second image object: to seek the caller's would drop
+its edits, and cannot be undone. Nothing here runs on one image in two threads at once, because
+Pillow's objects break under that (a GIF crashed the interpreter).
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from mmhash.errors import InputTypeError, InputValueError, MMHashError
+from mmhash.image import DAMAGE, describe, pad_palette, read_image, spell_transparency
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# The state of Pillow's WebP decoder, which gives the frames only in order.
+_WEBP_LOADED = "_WebPImageFile__loaded"
+_WEBP_SHOWN = "_WebPImageFile__logical_frame"
+_WEBP_NEXT = "_WebPImageFile__physical_frame"
+_WEBP_TIME = "_WebPImageFile__timestamp"
+
+
+def read_pil_image(image: "Image.Image") -> tuple[int, bytes | bytearray, bytes]:
+    """The number of frames, the pixels of all, and a description of each as the spec has it.
+
+    An open file of several frames counts with all of them. An image that has no further frames to
+    show (a copy, an unpickled one, one whose file is closed) counts as the frame that it shows.
+    """
+    with _named_errors(image), _lock_of(image):
+        if not _may_have_frames(image):
+            return 1, *_read_shown(image)
+        with _lock_of(_file_of(image)), _reopening(image) as reopen:
+            frames = reopen()
+            if getattr(frames, "n_frames", 1) == 1:
+                return 1, *_read_shown(image)
+            if not _is_unedited(image, reopen):
+                raise InputValueError(
+                    "the image has several frames, and the current one is not as in its file: it"
+                    " was edited, or one of Pillow's settings was changed. Hash a copy() of each"
+                    " frame that counts"
+                )
+            return read_image(reopen())
+
+
+def count_frames(image: "Image.Image") -> int:
+    """The number of frames that a key of `image` covers. The image is not moved."""
+    with _named_errors(image):
+        if not _may_have_frames(image):
+            return 1
+        known = _known_count(image)
+        if known is not None:
+            return known
+        with _lock_of(image), _lock_of(_file_of(image)), _reopening(image) as reopen:
+            return int(getattr(reopen(), "n_frames", 1))
+
+
+_locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_locks_lock = threading.Lock()
+
+
+def _forget_locks() -> None:
+    # A forked child would wait forever for locks that the parent's other threads held.
+    global _locks, _locks_lock
+    _locks, _locks_lock = WeakValueDictionary(), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
+
+
+@contextmanager
+def _lock_of(shared: object) -> Iterator[None]:
+    """Hold an object's lock, which exists as long as a thread holds it or waits for it."""
+    with _locks_lock:
+        lock = _locks.setdefault(id(shared), threading.RLock())
+    with lock:
+        yield
+
+
+@contextmanager
+def _named_errors(image: "Image.Image") -> Iterator[None]:
+    """Raise what Pillow, a file object or a subclass raises as an error of the library."""
+    try:
+        yield
+    except (MMHashError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputValueError(_why_unreadable(image, error)) from error
+
+
+def _why_unreadable(image: "Image.Image", error: Exception) -> str:
+    from PIL import Image  # noqa: PLC0415  (an image is met)
+    from PIL._util import DeferredError  # noqa: PLC0415
+
+    attributes = vars(image)
+    if isinstance(attributes.get("_im"), DeferredError):
+        return "the image is closed, and its pixels are gone: hash it before close()"
+    if attributes.get("tile") and _file_of(image) is None:
+        return "the image's file was closed before its pixels were read: call load() before that"
+    if isinstance(error, Image.DecompressionBombError):
+        return "the image has more pixels than PIL.Image.MAX_IMAGE_PIXELS allows"
+    if isinstance(error, DAMAGE):
+        return "the image is truncated or damaged: it cannot be decoded"
+    return (
+        f"Pillow cannot read the pixels of this {type(image).__qualname__}"
+        f" ({type(error).__name__}): give an image that Pillow made, or its copy()"
+    )
+
+
+def _file_of(image: "Image.Image") -> Any:
+    """The open file behind an image, or None. `_fp` stays when `fp` is None after load()."""
+    from PIL._util import DeferredError  # noqa: PLC0415  (an image is met)
+
+    attributes = vars(image)
+    file = attributes.get("_fp") or attributes.get("fp")
+    if file is None or isinstance(file, DeferredError) or getattr(file, "closed", False):
+        return None
+    return file
+
+
+def _known_count(image: "Image.Image") -> int | None:
+    """`n_frames`, if it is an attribute: GIF and TIFF have a property that seeks."""
+    attributes = vars(image)
+    count = attributes.get("n_frames", attributes.get("_n_frames"))
+    return count if isinstance(count, int) else None
+
+
+def _may_have_frames(image: "Image.Image") -> bool:
+    """Decide without a look into the file if there can be more frames than the current one."""
+    from PIL import Image  # noqa: PLC0415  (an image is met)
+
+    if type(image).seek is Image.Image.seek or _known_count(image) == 1:
+        return False
+    return "_decoder" in vars(image) or _file_of(image) is not None
+
+
+def _read_shown(image: "Image.Image") -> tuple[bytes, bytes]:
+    """The pixels and the description of the current frame.
+
+    An image that is not loaded yet is loaded, as by any method of Pillow that reads pixels. A file
+    object of the caller's stays where it was.
+    """
+    file = None if getattr(image, "_exclusive_fp", True) else _file_of(image)
+    position = None if file is None else file.tell()
+    try:
+        pixels = image.tobytes()
+    finally:
+        if file is not None and not file.closed:
+            file.seek(position)
+    return pixels, describe(image)
+
+
+@contextmanager
+def _reopening(image: "Image.Image") -> Iterator[Callable[[], "Image.Image"]]:
+    """Give a function that opens the image's file again, as another object."""
+    if "_decoder" not in vars(image):
+        file = _file_of(image)
+        position = file.tell()
+        try:
+            file.seek(0)
+            content = file.read()
+        finally:
+            file.seek(position)
+        yield lambda: _open_again(image, content)
+        return
+    try:
+        yield lambda: _over_decoder(image)
+    finally:
+        # The decoder gave the second object its frames: the caller's begins anew with the next
+        # frame that it loads.
+        if _WEBP_NEXT in vars(image):
+            vars(image)["_decoder"].reset()
+            vars(image).update({_WEBP_NEXT: 0, _WEBP_TIME: 0})
+
+
+def _open_again(image: "Image.Image", content: bytes) -> "Image.Image":
+    """Open with the same plugin: Image.open could choose another, and warns of a large image."""
+    kind: Any = type(image)
+    try:
+        again: Image.Image = kind(BytesIO(content))
+    except Exception as error:
+        raise InputTypeError(
+            f"the frames of this {kind.__qualname__} cannot be read: its class does not open"
+            " its file a second time. Hash a copy() of each frame that counts"
+        ) from error
+    return again
+
+
+def _over_decoder(image: "Image.Image") -> "Image.Image":
+    """A second image over a decoder, which has the file's bytes (WebP, AVIF)."""
+    twin: Any = object.__new__(type(image))
+    vars(twin).update(vars(image), _im=None, fp=None, tile=[], info={})
+    vars(twin).pop("_AvifImageFile__frame", None)  # seek() does nothing at the frame where it is
+    told = twin._decoder.get_info()
+    if _WEBP_NEXT in vars(image):
+        rawmode = told[4]
+        twin._size, twin._mode = told[0], "RGB" if rawmode == "RGBX" else rawmode
+        twin._reset()
+    else:
+        twin._size, twin._mode = told[0], told[2]
+    twin.seek(0)
+    again: Image.Image = twin
+    return again
+
+
+def _is_unedited(image: "Image.Image", reopen: Callable[[], "Image.Image"]) -> bool:
+    """Compare the current frame with the file's, as Pillow decodes it after any use of the image.
+
+    A later frame of a GIF enlarges all frames once it was visited, an APNG that was rewound has
+    lost its palette, and one that disposes of frames differs if these were loaded.
+    """
+    return any(
+        _shows_the_same(image, _follow(image, reopen(), rewind=rewind, load=load))
+        for rewind in (False, True)
+        for load in (False, True)
+    )
+
+
+def _follow(
+    image: "Image.Image", twin: "Image.Image", *, rewind: bool, load: bool
+) -> "Image.Image":
+    """Bring a freshly opened twin to the frame where the image is."""
+    number = image.tell()
+    _visit(twin, number, load=load)
+    try:
+        while rewind or twin.size != image.size:
+            _visit(twin, twin.tell() + 1, load=load)
+    except EOFError:  # no frame left to visit
+        pass
+    _visit(twin, number, load=load)
+    return twin
+
+
+def _visit(twin: "Image.Image", number: int, *, load: bool) -> None:
+    if not load or twin.tell() == number:
+        twin.seek(number)
+        return
+    for earlier in range(0 if number < twin.tell() else twin.tell(), number):
+        twin.seek(earlier)
+        twin.load()
+    twin.seek(number)
+
+
+def _shows_the_same(image: "Image.Image", twin: "Image.Image") -> bool:
+    if _is_pending(image):
+        same = _header(image) == _header(twin)
+    else:
+        twin.load()
+        shown, expected = (one._new(one.im) for one in (image, twin))
+        same = _meaning(image, shown) == _meaning(twin, expected)
+    return same and _cores(image) == _cores(twin)
+
+
+def _is_pending(image: "Image.Image") -> bool:
+    """Find out if the current frame is not decoded yet."""
+    attributes = vars(image)
+    if attributes.get("tile") or attributes.get("_im") is None:
+        return True
+    return getattr(image, _WEBP_LOADED, None) != getattr(image, _WEBP_SHOWN, None)
+
+
+def _header(image: "Image.Image") -> tuple[Any, ...]:
+    """The description of a frame that is not decoded; to ask Pillow for it would decode it."""
+    from PIL import Image  # noqa: PLC0415  (an image is met)
+
+    colors = b""
+    if image.mode in {"P", "PA"} and image.palette is not None:
+        swatch = Image.new("P", (1, 1)).im
+        swatch.putpalette(image.palette.mode, *image.palette.getdata())
+        colors = pad_palette(swatch.getpalette("RGBA", "RGBA"))
+    transparency = spell_transparency(image.info.get("transparency"))
+    return image.mode, image.size, colors, transparency
+
+
+def _meaning(image: "Image.Image", shown: "Image.Image") -> tuple[Any, ...]:
+    """All that counts of a decoded frame. `shown` shares its pixels, and is no file."""
+    return image.mode, image.size, describe(shown), shown.tobytes()
+
+
+# GIF and APNG draw a frame over the one before, of which they keep this.
+_KEPT = {"GIF": ("_im", "dispose"), "PNG": ("_im", "_prev_im")}
+
+
+def _cores(image: "Image.Image") -> list[Any]:
+    """The pixels that an edit of an earlier frame would show in."""
+    from PIL import Image  # noqa: PLC0415  (an image is met)
+
+    held = [vars(image).get(name) for name in _KEPT.get(image.format or "", ())]
+    return [
+        None if one is None else (one.mode, one.size, Image.Image()._new(one).tobytes())
+        for one in held
+    ]

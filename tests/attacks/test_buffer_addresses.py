@@ -1,0 +1,186 @@
+"""Buffers of addresses, and exporters that keep no rule: keys that differ with every run.
+
+Pointers are refused by ctypes type and buffer format, and errors of exporters are named.
+"""
+
+import array
+import ctypes
+import io
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mmhash
+from mmhash import DeviceError, InputError, InputTypeError, InputValueError
+
+
+class Pointers(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_int), ("at", ctypes.c_void_p))
+
+
+class Choice(ctypes.Union):
+    """Its buffer's format is plain bytes."""
+
+    _fields_ = (("number", ctypes.c_uint64), ("text", ctypes.c_char_p))
+
+
+class Callback(ctypes.Structure):
+    _fields_ = (("call", ctypes.CFUNCTYPE(None)),)
+
+
+class Nested(ctypes.Structure):
+    _fields_ = (("parts", (Choice * 2) * 2),)
+
+
+class Derived(Pointers):
+    _fields_ = (("more", ctypes.c_int),)
+
+
+class Chain(ctypes.Structure):
+    pass
+
+
+Chain._fields_ = (("next", ctypes.POINTER(Chain)),)
+
+
+class Plain(ctypes.Structure):
+    """Names that look like codes of addresses."""
+
+    _fields_ = (("POINTERS_XYZ", ctypes.c_int), ("O", ctypes.c_double), ("bits", ctypes.c_int, 3))
+
+
+class Big(ctypes.BigEndianStructure):
+    _fields_ = (("P", ctypes.c_uint32), ("half", ctypes.c_uint16 * 2))
+
+
+ADDRESSES = [
+    (ctypes.c_void_p * 3)(),
+    (ctypes.c_char_p * 3)(b"a", b"b"),
+    (ctypes.c_wchar_p * 3)("a"),
+    (ctypes.py_object * 2)("a", "b"),
+    (ctypes.POINTER(ctypes.c_int) * 2)(),
+    ((ctypes.c_void_p * 2) * 2)(),
+    ctypes.c_void_p(5),
+    ctypes.c_char_p(b"a"),
+    ctypes.py_object("a"),
+    ctypes.pointer(ctypes.c_int(4)),
+    ctypes.CFUNCTYPE(None)(lambda: None),
+    Pointers(),
+    (Pointers * 2)(),
+    Choice(),
+    Callback(),
+    Nested(),
+    Derived(),
+    Chain(),
+]
+
+
+@pytest.mark.parametrize("item", ADDRESSES, ids=lambda item: type(item).__name__)
+def test_addresses_are_refused(item: Any) -> None:
+    views = [item, memoryview(item)]
+    if memoryview(item).ndim == 1:
+        views.append(memoryview(item)[1:])
+    for view in views:
+        for call in (mmhash.key, mmhash.digest, mmhash.Hasher().update):
+            with pytest.raises(InputTypeError, match="addresses"):
+                call(view)
+
+
+@pytest.mark.parametrize(
+    "item", [Plain(), (Plain * 3)(), Big(), (ctypes.c_bool * 3)(True), (ctypes.c_wchar * 3)(*"abc"),
+             ctypes.c_int(5), (ctypes.c_longdouble * 2)(), ((ctypes.c_int * 2) * 2)()],
+    ids=lambda item: type(item).__name__,
+)  # fmt: skip
+def test_what_holds_no_address_is_its_bytes(item: Any) -> None:
+    assert mmhash.key(item) == mmhash.key(bytes(item))
+
+
+OBJECTS = np.array([object(), None])
+FIELDS = np.zeros((3, 4), [("O", "u1"), ("P", "f4"), ("Zf", "c8")])
+
+
+def test_formats_of_memoryviews() -> None:
+    for view in (memoryview(OBJECTS), memoryview(np.zeros(2, [("a", "O"), ("b", "i4")]))):
+        with pytest.raises(InputTypeError, match="object pointers"):
+            mmhash.key(view)
+    for values in (FIELDS, FIELDS[:, ::2], FIELDS["Zf"], np.ones(3, "?"), np.ones((2, 2), "f2").T):
+        assert mmhash.key(memoryview(values)) == mmhash.key(values.tobytes())
+    for code in "bBuhHiIlLqQfd":
+        held = array.array(code, "ab" if code == "u" else [1, 2])
+        assert mmhash.key(held) == mmhash.key(held.tobytes())
+
+
+def released() -> memoryview:
+    view = memoryview(b"abc")
+    view.release()
+    return view
+
+
+def closed_map() -> mmap.mmap:
+    mapped = mmap.mmap(-1, 10)
+    mapped.close()
+    return mapped
+
+
+@pytest.mark.parametrize("make", [released, closed_map])
+def test_a_buffer_that_is_gone(make: Callable[[], Any]) -> None:
+    with pytest.raises(InputValueError, match="cannot be read"):
+        mmhash.key(make())
+    with pytest.raises(InputValueError, match="item 0"):
+        mmhash.keys([make()])
+
+
+class Interface:
+    def __init__(self, **promised: Any) -> None:
+        self.__array_interface__ = {"shape": (1,), "typestr": "<u1", "version": 3} | promised
+
+
+class Exporter:
+    """A DLPack exporter that keeps no rule."""
+
+    def __init__(self, device: Any, capsule: Any) -> None:
+        self.device = device
+        self.capsule = capsule
+
+    def __dlpack_device__(self) -> Any:
+        return self._give(self.device)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._give(self.capsule)
+
+    def _give(self, value: Any) -> Any:
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+
+@pytest.mark.parametrize(
+    "promised", [{"data": (8, True)}, {"data": (8, True), "shape": (-4,)}, {"typestr": "|O8"}, {"shape": None}]
+)  # fmt: skip
+def test_array_interfaces_are_not_believed(promised: dict[str, Any]) -> None:
+    with pytest.raises(InputTypeError, match="Interface"):
+        mmhash.key(Interface(**promised))
+
+
+@pytest.mark.parametrize("device", [None, (), 5, (1, 0), (2, 0), ("a", 0), (99, 0), KeyError("x")])
+@pytest.mark.parametrize("capsule", [None, 5, "dltensor", KeyError("x"), SystemError("x")])
+def test_dlpack_exporters_that_keep_no_rule(device: Any, capsule: Any) -> None:
+    with pytest.raises(DeviceError, match=r"cannot read a .*Exporter"):
+        mmhash.key(Exporter(device, capsule))
+
+
+def test_numpy_s_other_arrays() -> None:
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for algorithm in ("blake3", "xxh3"):
+        expected = mmhash.key(values, algorithm=algorithm)
+        with pytest.warns(PendingDeprecationWarning):
+            matrix = np.matrix(values)
+        assert mmhash.key(matrix, algorithm=algorithm) == expected
+        assert mmhash.key(values.view(np.recarray), algorithm=algorithm) == expected
+    for refused in (OBJECTS, FIELDS, np.void(b"abc"), np.array(["a"]), np.array([1], "M8[s]"),
+                    np.array([1], "m8[s]"), np.ma.array([1]), FIELDS[0, 0], io.BytesIO(b"abc")):  # fmt: skip
+        with pytest.raises(InputError):
+            mmhash.key(refused)
