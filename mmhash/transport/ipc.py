@@ -39,6 +39,10 @@ class IpcTensor(Feature["_Memory"]):
         """
         return cls(_Memory(parse(handle, "cuda_ipc"), device, consumer))
 
+    def verify(self) -> None:
+        """Raise unless the lease stands and holds what the handle speaks of."""
+        self._memory.lease.check_range(self._memory.handle.offset, self._memory.handle.nbytes)
+
     def reconstruct(self, device: Any = None) -> "torch.Tensor":
         """A copy of it, in torch's own memory; the lease may end afterwards."""
         import torch  # noqa: PLC0415  (a tensor is asked for)
