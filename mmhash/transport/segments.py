@@ -43,7 +43,8 @@ class Segment:
         # An exception may strike between any two lines, from a signal handler for one: what
         # removes the file is there before the file is.
         self._undo = (path, self._files, current_process())
-        self._finalizer = weakref.finalize(self, _remove, *self._undo)
+        # Two: an exception in a finalizer goes nowhere, and the first may be interrupted.
+        self._finalizers = [weakref.finalize(self, _remove, *self._undo) for _ in range(2)]
         _exit_with_multiprocessing(self)
         watch_forks(self)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _LOOK
@@ -65,7 +66,8 @@ class Segment:
     def close(self) -> None:
         """Remove the file; more often changes nothing, and so does a forked child."""
         _remove(*self._undo)  # itself, not by the finalizer, which runs once: it may be interrupted
-        self._finalizer.detach()
+        for finalizer in self._finalizers:
+            finalizer.detach()
 
     def after_fork(self) -> None:
         """Close the parent's file in a forked child: its lock says that the parent lives."""
@@ -96,7 +98,7 @@ def _exit_with_multiprocessing(segment: Segment) -> None:
     """
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
-        util.Finalize(segment, segment._finalizer, exitpriority=0)
+        util.Finalize(segment, _remove, segment._undo, exitpriority=0)
 
 
 def map_private(name: str, offset: int, nbytes: int) -> memoryview:
