@@ -186,6 +186,7 @@ def test_a_pool_of_forked_workers() -> None:
         for found, expected in workers.map(_pooled_key, [os.urandom(5000) for _ in range(200)]):
             assert found == expected
     _POOLS.pop().close()
+    segments.sweep()  # the workers were terminated, and left theirs
 
 
 def test_by_forkserver_handles_travel_and_pools_do_not() -> None:
