@@ -11,6 +11,7 @@ from mmhash_service.auth import Auth
 from mmhash_service.duplicates import RefuseDuplicates
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.limits import Limits
+from mmhash_service.mapped import MappedHasher
 from mmhash_service.memo.memo import Memo
 from mmhash_service.openapi import describe_bodies
 from mmhash_service.problems import MEDIA_TYPE, answer_with_problems
@@ -41,6 +42,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.work = Work(settings.work_timeout_s)
     app.state.memo = Memo(settings)
     app.state.fetcher = Fetcher(settings)
+    app.state.mapped = MappedHasher(settings.work_timeout_s)
     for route in (hash_route, annotate, pad, blocks, probes, page):
         app.include_router(route.router)
     answer_with_problems(app)
@@ -60,3 +62,4 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
     yield
     await app.state.fetcher.close()
     await app.state.memo.close()
+    app.state.mapped.close()

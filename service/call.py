@@ -12,6 +12,7 @@ from mmhash.view import Kind
 from mmhash_service.engines import parse_engines
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.limits import Admission
+from mmhash_service.mapped import MappedHasher
 from mmhash_service.memo.memo import Memo
 from mmhash_service.schemas import HashQuery, Item
 from mmhash_service.settings import Settings
@@ -34,6 +35,7 @@ class Call:
     work: Work
     memo: Memo
     fetcher: Fetcher
+    mapped: MappedHasher
     # Whose entries of the memo the call sees: all of one space are one to it.
     space: bytes
 
@@ -85,5 +87,6 @@ def call_of(request: Request, query: HashQuery, admission: Admission) -> Call:
         work=state.work,
         memo=state.memo,
         fetcher=state.fetcher,
+        mapped=state.mapped,
         space=tenant.secret if tenant is not None and is_private else b"",
     )

@@ -8,11 +8,17 @@ from hmac import compare_digest
 from typing import Any
 
 import mmhash
+from mmhash import Digest
+from mmhash.cpu import hash_bytes
 from mmhash.errors import DeviceError, InputError, TransportError
-from mmhash.transport import IpcTensor, SharedTensor
+from mmhash.transport import IpcTensor
+from mmhash.transport.untrusted import UntrustedTensor
 from mmhash_service.call import Call
 from mmhash_service.problems import Problem
 from mmhash_service.schemas import Item, JsonItem, Proof
+
+# Up to this length a segment is copied and hashed here: quicker than to ask another process.
+_READ_MAX = 256 << 10
 
 # What a handle may say that is not the caller's to say.
 _NOT_BELIEVED = ("digests",)
@@ -26,16 +32,16 @@ def check_proof(call: Call, proof: Proof | None) -> None:
         raise Problem("in-place-off")
     nonce = bytes.fromhex(proof.nonce)
     try:
-        with SharedTensor.open(proof.shm) as segment:
-            found = segment.nbytes == len(nonce) and compare_digest(bytes(segment.view), nonce)
+        with UntrustedTensor.open(proof.shm) as segment:
+            found = segment.nbytes == len(nonce) and compare_digest(segment.read(), nonce)
     except TransportError as error:
         raise Problem("other-host") from error
     if not found:
         raise Problem("other-host")
 
 
-def hash_in_place(call: Call, item: JsonItem) -> list[Item]:
-    """The items of a handle: for a worker, for they may be long."""
+def hash_in_place(call: Call, item: JsonItem, total: int) -> list[Item]:
+    """The items of a handle, of `total` bytes in the whole body: for a worker thread."""
     if not (call.settings.shm if item.shm is not None else call.settings.cuda_ipc):
         raise Problem("in-place-off")
     try:
@@ -43,15 +49,29 @@ def hash_in_place(call: Call, item: JsonItem) -> list[Item]:
             if (feature.kind, item.dtype, item.shape) != (item.kind, None, None):
                 raise Problem("invalid-handle")
             check_count(call, item)
-            return [_hash_part(call, name, part) for name, part in _parts(item, feature)]
+            feature.verify()
+            if total > call.settings.max_body_bytes:
+                raise Problem("body-too-large")
+            named = _parts(item, feature)
+            digests = _hash_parts(call, feature, [part for _, part in named])
+            return [
+                call.item(name, part.kind, part.dtype, part.shape, part.nbytes, digest)
+                for (name, part), digest in zip(named, digests, strict=True)
+            ]
     except (TransportError, DeviceError) as error:
         raise Problem("invalid-handle") from error
 
 
-def _open(item: JsonItem) -> SharedTensor | IpcTensor:
+def nbytes_of(items: list[JsonItem]) -> int:
+    """The bytes that all handles of a body speak of: one slice may be named many times."""
+    sizes = [(item.shm or item.cuda_ipc or {}).get("nbytes") for item in items]
+    return sum(size for size in sizes if type(size) is int and size > 0)
+
+
+def _open(item: JsonItem) -> UntrustedTensor | IpcTensor:
     handle = item.shm if item.shm is not None else item.cuda_ipc or {}
     told = {name: value for name, value in handle.items() if name not in _NOT_BELIEVED}
-    return SharedTensor.open(told) if item.shm is not None else IpcTensor.open(told)
+    return UntrustedTensor.open(told) if item.shm is not None else IpcTensor.open(told)
 
 
 def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
@@ -70,6 +90,16 @@ def check_count(call: Call, item: JsonItem) -> None:
         raise Problem("too-many-items")
 
 
-def _hash_part(call: Call, name: str | None, part: Any) -> Item:
-    digest = mmhash.digest(part, algorithm=call.algorithm)
-    return call.item(name, part.kind, part.dtype, part.shape, part.nbytes, digest)
+def _hash_parts(call: Call, feature: UntrustedTensor | IpcTensor, parts: list[Any]) -> list[Digest]:
+    if isinstance(feature, IpcTensor):
+        return [mmhash.digest(part, algorithm=call.algorithm) for part in parts]
+    if feature.nbytes <= _READ_MAX:
+        whole = memoryview(feature.read())
+        starts = [part.start - feature.start for part in parts]
+        return [
+            hash_bytes(whole[start : start + part.nbytes], call.algorithm)
+            for start, part in zip(starts, parts, strict=True)
+        ]
+    ranges = [(part.start, part.nbytes) for part in parts]
+    with feature.reading() as file:
+        return call.mapped.digests(file, ranges, call.algorithm, keep=feature.is_lent)

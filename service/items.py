@@ -10,7 +10,7 @@ from mmhash.cpu import hash_bytes
 from mmhash_service.bundles import hash_tensor
 from mmhash_service.call import Call
 from mmhash_service.fetch.data import is_data_url, read_data_url
-from mmhash_service.inplace import check_proof, hash_in_place
+from mmhash_service.inplace import check_proof, hash_in_place, nbytes_of
 from mmhash_service.jsonbody import JsonText, parse_json
 from mmhash_service.parsing import parse_base64, parse_dtype
 from mmhash_service.problems import Problem
@@ -98,7 +98,8 @@ def _hash_at_hand(call: Call, items: list[JsonItem], proof: Proof | None) -> lis
         raise Problem("too-many-items")
     if any(item.shm is not None or item.cuda_ipc is not None for item in items):
         check_proof(call, proof)
-    return [_hash_item(call, item) for item in items]
+    in_place = nbytes_of(items)
+    return [_hash_item(call, item, in_place) for item in items]
 
 
 def content_of(item: JsonItem) -> bytearray:
@@ -106,11 +107,11 @@ def content_of(item: JsonItem) -> bytearray:
     return parse_base64(item.data) if item.data is not None else read_data_url(item.url or "")
 
 
-def _hash_item(call: Call, item: JsonItem) -> _Result:
+def _hash_item(call: Call, item: JsonItem, in_place: int) -> _Result:
     if [item.data, item.url, item.shm, item.cuda_ipc].count(None) != 3:
         raise Problem("no-content")
     if item.data is None and item.url is None:
-        return hash_in_place(call, item)
+        return hash_in_place(call, item, in_place)
     is_tensor = (item.dtype is not None, item.shape is not None)
     if is_tensor != (item.kind == "tensor",) * 2:
         raise Problem("incomplete-tensor")

@@ -8,6 +8,8 @@ from functools import cache
 from typing import Any
 
 from mmhash.cuda.driver import driver
+from mmhash.errors import DeviceError
+from mmhash.transport.fork import Process, current_process
 from mmhash.transport.ledger import MEMORY_SIZE
 
 _LAZY_PEER_ACCESS = 1
@@ -61,6 +63,15 @@ def _on(device: int) -> Iterator[None]:
         driver().pop()
 
 
+def check_process(process: Process) -> None:
+    """Raise if the GPU memory belongs to a process that this one was forked from."""
+    if process != current_process():
+        raise DeviceError(
+            "the GPU memory belongs to the process that this one was forked from, and CUDA does"
+            " not survive a fork: start processes by spawn or forkserver, or before CUDA is used"
+        )
+
+
 def current_device() -> int:
     """The device that torch would use, or the first where nothing has asked for torch."""
     driver()  # says what is wrong where there is none
@@ -73,7 +84,11 @@ def allocate(device: int, nbytes: int) -> tuple[int, bytes]:
     memory = _Memory()
     with _on(device):
         address = driver().allocate(nbytes)
-        _call("cuIpcGetMemHandle", ctypes.byref(memory), address)
+        try:
+            _call("cuIpcGetMemHandle", ctypes.byref(memory), address)
+        except BaseException:
+            _call("cuMemFree_v2", address)
+            raise
     return address, bytes(memory)
 
 

@@ -4,7 +4,6 @@ The handle names no device: the driver's call maps the memory wherever it lies f
 is current here, and peer access does the rest, so that no context is made on the producer's.
 """
 
-import os
 import threading
 import weakref
 from contextlib import contextmanager, suppress
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from mmhash.errors import DeviceError, TransportError
 from mmhash.transport import device as gpu
 from mmhash.transport.feature import Feature
+from mmhash.transport.fork import current_process, watch_forks
 from mmhash.transport.handles import Handle, parse
-from mmhash.transport.ledger import Control, Lease
+from mmhash.transport.ledger import Layout, Lease
 from mmhash.transport.segments import is_there
-from mmhash.transport.shared import acknowledge_if_there
+from mmhash.transport.shared import Acknowledgement
 from mmhash.view import DeviceBytes, View, view_of
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ class IpcTensor(Feature["_Memory"]):
         this process's number among those that the pool was made for.
         """
         return cls(_Memory(parse(handle, "cuda_ipc"), device, consumer))
+
+    def verify(self) -> None:
+        """Raise unless the lease stands and holds what the handle speaks of."""
+        self._memory.lease.check_range(self._memory.handle.offset, self._memory.handle.nbytes)
 
     def reconstruct(self, device: Any = None) -> "torch.Tensor":
         """A copy of it, in torch's own memory; the lease may end afterwards."""
@@ -94,15 +98,11 @@ class _Memory:
         self.handle = handle
         self.lease = Lease(handle.lease, consumer or 0)
         self._device = device
-        self._base: int | None = None
         self._closed = False
-        self._lock = threading.Lock()
         self._mapping: _Mapping | None = None
         self._acknowledge = None
         if consumer is not None:  # and not the producer
-            self._acknowledge = weakref.finalize(
-                self, acknowledge_if_there, self.lease, os.getpid()
-            )
+            self._acknowledge = Acknowledgement(self, self.lease)
 
     @property
     def device(self) -> int:
@@ -117,22 +117,15 @@ class _Memory:
 
     def address(self) -> int:
         """Where the feature starts, once its copy is there and for as long as its lease stands."""
-        if self._base is None:
-            with self._lock:
-                if self._base is None:
-                    self._base = self._map()
         if self._closed:
             raise TransportError("the feature was closed")
+        if self._mapping is None:
+            # Without a lock: a forked child would inherit it held. Two threads find one mapping.
+            self.lease.check_range(self.handle.offset, self.handle.nbytes)
+            self.lease.wait_ready(READY_WITHIN)
+            self._mapping = mappings.hold(self.lease.layout, self.device, self)
+        gpu.check_process(self._mapping.process)
         self.lease.check()
-        return self._base
-
-    def _map(self) -> int:
-        if self._closed:
-            raise TransportError("the feature was closed")
-        self.lease.check()
-        self.lease.check_range(self.handle.offset, self.handle.nbytes)
-        self.lease.wait_ready(READY_WITHIN)
-        self._mapping = mappings.hold(self.lease.control, self.device, self)
         return self._mapping.base + self.handle.offset
 
     def close(self) -> None:
@@ -151,10 +144,11 @@ def of_producer(handle: Handle, device: int) -> IpcTensor:
 class _Mapping:
     """A pool's memory as one device of this process sees it."""
 
-    def __init__(self, control: Control, device: int, base: int, opened: bool) -> None:
-        self.control = control
+    def __init__(self, layout: Layout, device: int, base: int, opened: bool) -> None:
+        self.layout = layout
         self.device = device
         self.base = base
+        self.process = current_process()
         self.opened = opened  # not this process's own
         self.users: weakref.WeakSet[_Memory] = weakref.WeakSet()
 
@@ -163,38 +157,49 @@ class _Mappings:
     """Each pool's memory, mapped once for a device and kept for the next handle."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: dict[tuple[str, int], _Mapping] = {}
+        self._lock = threading.RLock()
+        # By what the driver knows the memory by: a ledger's name can be taken by another file.
+        self._known: dict[tuple[str, bytes, int], _Mapping] = {}
         self.opened = 0  # how often the driver has mapped one
+        watch_forks(self)
 
-    def hold(self, control: Control, device: int, user: _Memory) -> _Mapping:
+    def after_fork(self) -> None:
+        """Forget the parent's mappings in a forked child, in which they are not."""
+        self._lock = threading.RLock()
+        self._known = {}
+
+    def hold(self, layout: Layout, device: int, user: _Memory) -> _Mapping:
         """The mapping of a pool, which stays while it has users."""
         with self._lock:
-            found = self._known.get((control.name, device))
+            found = self._known.get((layout.name, layout.memory, device))
             if found is None:
                 self._drop_stale()
                 try:
-                    base = gpu.open_memory(device, control.memory)
+                    base = gpu.open_memory(device, layout.memory)
                 except DeviceError as error:
                     raise TransportError(f"cannot map the producer's memory: {error}") from error
                 self.opened += 1
-                found = self._known[control.name, device] = _Mapping(control, device, base, True)
+                found = _Mapping(layout, device, base, True)
+                self._known[layout.name, layout.memory, device] = found
+            if found.layout.nbytes != layout.nbytes:
+                raise TransportError("the pool has another size than when it was mapped")
             found.users.add(user)
             return found
 
-    def add_own(self, control: Control, device: int, base: int) -> None:
+    def add_own(self, layout: Layout, device: int, base: int) -> None:
         """Know a pool of this process: the driver does not map it twice."""
         with self._lock:
-            self._known[control.name, device] = _Mapping(control, device, base, False)
+            mapping = _Mapping(layout, device, base, False)
+            self._known[layout.name, layout.memory, device] = mapping
 
-    def remove_own(self, control: Control, device: int) -> None:
+    def remove_own(self, layout: Layout, device: int) -> None:
         """Forget a pool of this process."""
         with self._lock:
-            self._known.pop((control.name, device), None)
+            self._known.pop((layout.name, layout.memory, device), None)
 
     def _drop_stale(self) -> None:
         for key, mapping in list(self._known.items()):
-            if mapping.opened and not mapping.users and not is_there(mapping.control.name):
+            if mapping.opened and not mapping.users and not is_there(mapping.layout.name):
                 del self._known[key]
                 with suppress(DeviceError):
                     gpu.close_memory(mapping.device, mapping.base)

@@ -6,17 +6,19 @@ word that holds another generation is of another lease, so late words of a lost 
 and no word is ever written by two processes.
 """
 
+import os
 import struct
 import threading
 import time
-from bisect import bisect
+import weakref
 from collections.abc import Callable
-from typing import NamedTuple
-from weakref import WeakValueDictionary
+from operator import attrgetter
+from typing import NamedTuple, Self
 
 from mmhash.errors import InputValueError, TransportError
+from mmhash.transport.fork import watch_forks
 from mmhash.transport.handles import Grant
-from mmhash.transport.segments import Segment, is_there, map_shared
+from mmhash.transport.segments import Segment, identity, is_there, map_shared, open_segment
 
 MAX_SLOTS = 4096
 MAX_CONSUMERS = 64
@@ -27,8 +29,9 @@ _MAGIC = b"mmhpool1"
 _HEADER = struct.Struct(f"<8sIIQ{MEMORY_SIZE}s")
 _SLOTS_AT = 128
 _LINE = 64  # a slot starts a cache line of its own
-# In a slot: generation, ready (32 bits each), offset, nbytes (64 bits each), then the consumers.
-_ACKNOWLEDGED_AT = 24
+_SLOT = struct.Struct("<IIQQ")  # generation, ready, offset, nbytes; then the consumers' words
+_ACKNOWLEDGED_AT = _SLOT.size
+_WORD = struct.Struct("<I")
 _MOST = _SLOTS_AT + MAX_SLOTS * (_ACKNOWLEDGED_AT + 4 * MAX_CONSUMERS + _LINE)
 
 # A reader looks at the ready word this often, and at whether its owner lives every so many looks.
@@ -40,26 +43,28 @@ def _slot_size(consumers: int) -> int:
     return (_ACKNOWLEDGED_AT + 4 * consumers + _LINE - 1) // _LINE * _LINE
 
 
-class Control:
-    """The segment as words, for either side."""
+class Layout(NamedTuple):
+    """The header of a ledger, and where its slots are."""
 
+    name: str
+    slots: int
+    consumers: int
+    nbytes: int
     memory: bytes
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.mapping = map_shared(name, _SLOTS_AT, _MOST)
-        magic, self.slots, self.consumers, self.nbytes, self.memory = _HEADER.unpack_from(
-            self.mapping
-        )
-        if (
-            magic != _MAGIC
-            or not 0 < self.slots <= MAX_SLOTS
-            or not 0 < self.consumers <= MAX_CONSUMERS
-            or len(self.mapping) != _SLOTS_AT + self.slots * _slot_size(self.consumers)
-        ):
-            raise TransportError(f"segment {name} is no ledger of a pool")
-        self.words = memoryview(self.mapping).cast("I")
-        self.longs = memoryview(self.mapping).cast("Q")
+    @classmethod
+    def parse(cls, name: str, header: bytes, size: int) -> Self:
+        """Read the header of a ledger of `size` bytes; raise if it is none."""
+        if len(header) == _HEADER.size:
+            magic, slots, consumers, nbytes, memory = _HEADER.unpack(header)
+            if (
+                magic == _MAGIC
+                and 0 < slots <= MAX_SLOTS
+                and 0 < consumers <= MAX_CONSUMERS
+                and size == _SLOTS_AT + slots * _slot_size(consumers)
+            ):
+                return cls(name, slots, consumers, nbytes, memory)
+        raise TransportError(f"segment {name} is no ledger of a pool")
 
     def at(self, slot: int) -> int:
         """Where a slot starts, in bytes."""
@@ -74,16 +79,30 @@ class Control:
         return self.at(slot) + 4
 
 
+class Claim:
+    """A call that takes a lease. If it is interrupted, its lease has no other user."""
+
+
+_KEPT = Claim()  # of a lease that ends only by acknowledgement or time
+
+
 class _Live(NamedTuple):
+    slot: int
     generation: int
     offset: int
     size: int
     since: float
     kept: Segment | None
+    claim: Callable[[], Claim | None]
 
 
 class Ledger:
-    """The producer's side: grants slices, and takes them back."""
+    """The producer's side: grants slices, and takes them back.
+
+    An exception may strike between any two lines, from a signal handler for one. So `_live` is the
+    only state: a lease starts when it is put there and ends when it is taken out, each in one step,
+    and which slots and bytes are free is read from it.
+    """
 
     def __init__(
         self,
@@ -98,42 +117,53 @@ class Ledger:
         if not 0 < consumers <= MAX_CONSUMERS:
             raise InputValueError(f"a pool has 1 to {MAX_CONSUMERS} consumers, not {consumers}")
         self._segment = Segment(_SLOTS_AT + slots * _slot_size(consumers))
-        self._segment.fill(memoryview(_HEADER.pack(_MAGIC, slots, consumers, nbytes, memory)))
-        self.control = Control(self._segment.name)
+        header = _HEADER.pack(_MAGIC, slots, consumers, nbytes, memory)
+        self._segment.fill(memoryview(header))
+        self.mapping = map_shared(self._segment.name, _SLOTS_AT, _MOST)
+        self.layout = Layout.parse(self._segment.name, header, len(self.mapping))
+        self._words = memoryview(self.mapping).cast("I")
+        self._longs = memoryview(self.mapping).cast("Q")
         self._timeout = timeout
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may lease while its thread does
         self._generation = 0
         self._live: dict[int, _Live] = {}
-        self._slots = list(range(slots))
-        self._free = [(0, nbytes)] if nbytes else []  # (offset, size), in order, none adjoining
 
-    def grant(self, nbytes: int, kept: Segment | None = None) -> tuple[Grant, int] | None:
+    def grant(
+        self, nbytes: int, kept: Segment | None = None, *, claim: Claim = _KEPT
+    ) -> tuple[Grant, int] | None:
         """A lease and the offset of its slice, or None if there is no room.
 
-        What is `kept` lies elsewhere: it takes a slot alone, and is closed when the lease ends.
+        Until filled() or queued(), the lease ends with `claim`. What is `kept` lies elsewhere: it
+        takes only a slot, needs no copy, and is closed when the lease ends.
         """
         size = 0 if kept else (max(nbytes, 1) + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         with self._lock:
-            offset = self._place(size)
-            if offset is None:
-                self._collect()
-                offset = self._place(size)
-                if offset is None:
-                    return None
-            slot = self._slots.pop()
-            self._generation = generation = self._generation % 0xFFFFFFFF + 1
-            self._live[slot] = _Live(generation, offset, size, self._clock(), kept)
-            control, at = self.control, self.control.at(slot)
-            control.longs[at // 8 + 1] = offset
-            control.longs[at // 8 + 2] = nbytes
-            control.words[at // 4 + 1] = generation if kept else 0
-            control.words[at // 4] = generation
-            return Grant(control.name, slot, generation), offset
+            live = self._claim_room(size, claim, kept)
+            if live is None:
+                return None
+            at = self.layout.at(live.slot)
+            self._longs[at // 8 + 1] = live.offset
+            self._longs[at // 8 + 2] = nbytes
+            self._words[at // 4 + 1] = live.generation if kept else 0
+            self._words[at // 4] = live.generation
+            return Grant(self.layout.name, live.slot, live.generation), live.offset
 
     def filled(self, grant: Grant) -> None:
-        """Say that the copy is there, where no device says so behind it."""
-        self.control.words[self.control.ready_at(grant.slot) // 4] = grant.generation
+        """Record that the copy is there, if no device does so behind it."""
+        self._words[self.layout.ready_at(grant.slot) // 4] = grant.generation
+
+    def queued(self, claim: Claim) -> None:
+        """Record that a device may have been given the copy, and will write the ready word."""
+        with self._lock:
+            for live in self._of(claim):
+                self._live[live.slot] = live._replace(claim=lambda: _KEPT)
+
+    def withdraw(self, claim: Claim) -> None:
+        """End the lease of an interrupted call, if it got one."""
+        with self._lock:
+            for live in self._of(claim):
+                self._take_back(live)
 
     def collect(self) -> None:
         """Take back what all have acknowledged, and what nobody did in time."""
@@ -142,63 +172,139 @@ class Ledger:
 
     @property
     def leased(self) -> int:
-        """How many bytes of the pool are leased, the padding with them."""
-        return sum(live.size for live in self._live.values())
+        """The bytes of the pool that are leased, with their padding."""
+        return sum(live.size for live in list(self._live.values()))
 
     @property
     def leases(self) -> int:
-        """How many leases there are."""
+        """The number of leases."""
         return len(self._live)
 
     def close(self) -> None:
         """End all leases."""
         with self._lock:
-            for slot in list(self._live):
-                self._take_back(slot)
+            for live in list(self._live.values()):
+                self._take_back(live)
             self._segment.close()
 
-    def _place(self, size: int) -> int | None:
-        if not self._slots:
+    def _of(self, claim: Claim) -> list[_Live]:
+        return [live for live in list(self._live.values()) if live.claim() is claim]
+
+    def _claim_room(self, size: int, claim: Claim, kept: Segment | None) -> _Live | None:
+        while True:
+            before = self._generation
+            place = self._place(size)
+            if place is None:
+                self._collect()
+                place = self._place(size)
+                if place is None:
+                    return None
+            slot, offset = place
+            since, generation = self._clock(), before % 0xFFFFFFFF + 1
+            live = _Live(slot, generation, offset, size, since, kept, weakref.ref(claim))
+            # A signal handler may have leased since. None comes between these three lines, which
+            # neither call nor loop.
+            if self._generation == before:
+                self._generation = generation
+                self._live[slot] = live
+                return live
+
+    def _place(self, size: int) -> tuple[int, int] | None:
+        """A free slot and the offset of the first gap that is large enough."""
+        slot = next((slot for slot in range(self.layout.slots) if slot not in self._live), None)
+        if slot is None:
             return None
         if size == 0:
-            return 0
-        for index, (offset, room) in enumerate(self._free):
-            if room >= size:
-                rest = [(offset + size, room - size)] if room > size else []
-                self._free[index : index + 1] = rest
-                return offset
-        return None
+            return slot, 0
+        start = 0
+        for live in sorted(self._live.values(), key=attrgetter("offset")):
+            if live.size and live.offset - start >= size:
+                break
+            start = max(start, live.offset + live.size)
+        return (slot, start) if start + size <= self.layout.nbytes else None
 
     def _collect(self) -> None:
         oldest = self._clock() - self._timeout
-        for slot, live in list(self._live.items()):
-            first = self.control.at(slot) // 4
-            # A copy that is still on its way would land in the next tenant's slice.
-            if self.control.words[first + 1] != live.generation:
+        for live in list(self._live.values()):
+            first = self.layout.at(live.slot) // 4
+            if self._words[first + 1] != live.generation:
+                # A copy that is still on its way would land in the next lease's slice.
+                if live.claim() is None:
+                    self._take_back(live)
                 continue
-            words = self.control.words[first + 6 : first + 6 + self.control.consumers]
+            words = self._words[first + 6 : first + 6 + self.layout.consumers]
             if live.since < oldest or all(word == live.generation for word in words):
-                self._take_back(slot)
+                self._take_back(live)
 
-    def _take_back(self, slot: int) -> None:
-        live = self._live.pop(slot)
-        self.control.words[self.control.at(slot) // 4] = 0
-        self._slots.append(slot)
+    def _take_back(self, live: _Live) -> None:
+        self._words[self.layout.at(live.slot) // 4] = 0
+        if self._live.get(live.slot) is live:
+            del self._live[live.slot]
         if live.kept is not None:
             live.kept.close()
-            return
-        start, end = live.offset, live.offset + live.size
-        at = bisect(self._free, (start, 0))
-        first = last = at
-        if at > 0 and sum(self._free[at - 1]) == start:
-            first, start = at - 1, self._free[at - 1][0]
-        if at < len(self._free) and self._free[at][0] == end:
-            last, end = at + 1, sum(self._free[at])
-        self._free[first:last] = [(start, end - start)]
 
 
-_controls: WeakValueDictionary[str, Control] = WeakValueDictionary()
-_opening = threading.RLock()  # a finaliser may come in between, and acknowledge
+class _LedgerFile:
+    """A ledger as its consumers read it.
+
+    By pread() and not through a mapping: its owner can cut it short, and a mapping of what is gone
+    ends the process.
+    """
+
+    def __init__(self, layout: Layout, file: int) -> None:
+        self.layout = layout
+        self._file = file
+        # Not at the end of the process: what acknowledges then needs it still.
+        weakref.finalize(self, os.close, file).atexit = False
+
+    def slot(self, slot: int) -> tuple[int, int, int, int]:
+        """Generation, ready word, offset and length of a slot."""
+        found = os.pread(self._file, _SLOT.size, self.layout.at(slot))
+        if len(found) != _SLOT.size:
+            raise TransportError(f"segment {self.layout.name} was cut short")
+        return _SLOT.unpack(found)
+
+    def acknowledge(self, slot: int, consumer: int, generation: int) -> None:
+        """Write a consumer's word."""
+        at = self.layout.at(slot) + _ACKNOWLEDGED_AT + 4 * consumer
+        os.pwrite(self._file, _WORD.pack(generation), at)
+
+
+class _LedgerFiles:
+    """The open ledgers, by what was verified of each: its name can be taken by another file."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a finalizer may come in between, and acknowledge
+        self._open: weakref.WeakValueDictionary[tuple[object, ...], _LedgerFile] = (
+            weakref.WeakValueDictionary()
+        )
+        watch_forks(self)
+
+    def after_fork(self) -> None:
+        """Use a new lock: the thread that held the old one is not here."""
+        self._lock = threading.RLock()
+
+    def open(self, name: str) -> _LedgerFile:
+        """The ledger of that name, opened once for all leases of it."""
+        with self._lock:
+            file, found = open_segment(name, os.O_RDWR, _SLOTS_AT)
+            try:
+                key = (name, identity(found))
+                ledger = self._open.get(key)
+                if ledger is None:
+                    if found.st_size > _MOST:
+                        raise TransportError(
+                            f"segment {name} has {found.st_size} bytes: {_MOST} at most are"
+                            " expected of a ledger"
+                        )
+                    layout = Layout.parse(name, os.pread(file, _HEADER.size, 0), found.st_size)
+                    self._open[key] = ledger = _LedgerFile(layout, os.dup(file))
+                return ledger
+            finally:
+                os.close(file)
+
+
+_ledgers = _LedgerFiles()
 
 
 class Lease:
@@ -207,60 +313,63 @@ class Lease:
     def __init__(self, grant: Grant, consumer: int) -> None:
         self._grant = grant
         self._consumer = consumer
-        self._control: Control | None = None
+        self._ledger: _LedgerFile | None = None
 
     @property
-    def control(self) -> Control:
-        """The ledger, checked to have this lease's slot and this consumer's word."""
-        if self._control is None:
-            with _opening:
-                control = _controls.get(self._grant.name)
-                if control is None:
-                    control = _controls[self._grant.name] = Control(self._grant.name)
-            if self._grant.slot >= control.slots:
-                raise TransportError(f"the pool has {control.slots} slots, none {self._grant.slot}")
-            if not 0 <= self._consumer < control.consumers:
-                raise TransportError(
-                    f"the pool has {control.consumers} consumers, none is number {self._consumer}"
-                )
-            self._control = control
-        return self._control
+    def layout(self) -> Layout:
+        """The ledger's layout, checked to have this lease's slot and this consumer's word."""
+        return self._opened().layout
 
     def check(self) -> None:
-        """Raise if the slice is another's by now: what was read since the last check may be his."""
-        control = self.control
-        if control.words[control.at(self._grant.slot) // 4] != self._grant.generation:
-            raise TransportError(
-                "the lease is over: it was acknowledged, or not in time, and its slice is another's"
-            )
+        """Raise if the slice is another's by now: what was read since the last check may be its."""
+        self._check(self._opened().slot(self._grant.slot)[0])
 
     def check_range(self, offset: int, nbytes: int) -> None:
         """Raise unless the bytes lie in the slice, and the slice in the pool."""
-        control = self.control
-        at = control.at(self._grant.slot) // 8
-        start, length = control.longs[at + 1], control.longs[at + 2]
-        self.check()
-        if not start <= offset <= offset + nbytes <= start + length <= control.nbytes:
+        ledger = self._opened()
+        generation, _, start, length = ledger.slot(self._grant.slot)
+        self._check(generation)
+        if not start <= offset <= offset + nbytes <= start + length <= ledger.layout.nbytes:
             raise TransportError("a handle's bytes do not lie in the slice of its lease")
 
     def wait_ready(self, timeout: float) -> None:
         """Wait until the producer's copy is there."""
-        control, generation = self.control, self._grant.generation
-        word = control.ready_at(self._grant.slot) // 4
+        ledger = self._opened()
         until = time.monotonic() + timeout
         looks = 0
-        while control.words[word] != generation:
+        while True:
+            generation, ready, _, _ = ledger.slot(self._grant.slot)
+            if ready == self._grant.generation:
+                return
             looks += 1
-            if looks % _LOOKS == 0 and not is_there(control.name):
+            if looks % _LOOKS == 0 and not is_there(ledger.layout.name):
                 raise TransportError("the producer is gone, and its copy was not done")
             if time.monotonic() > until:
                 raise TransportError(f"the producer's copy was not done within {timeout:g} s")
-            self.check()
+            self._check(generation)
             time.sleep(_NAP)
 
     def acknowledge(self) -> None:
-        """Say that this consumer needs the slice no longer; once or often."""
-        control, generation = self.control, self._grant.generation
-        first = control.at(self._grant.slot) // 4
-        if control.words[first] == generation:  # else the word is of a later lease by now
-            control.words[first + 6 + self._consumer] = generation
+        """Record that this consumer needs the slice no longer; once or often."""
+        ledger, grant = self._opened(), self._grant
+        if ledger.slot(grant.slot)[0] == grant.generation:  # else the word is of a later lease
+            ledger.acknowledge(grant.slot, self._consumer, grant.generation)
+
+    def _opened(self) -> _LedgerFile:
+        if self._ledger is None:
+            ledger = _ledgers.open(self._grant.name)
+            layout = ledger.layout
+            if self._grant.slot >= layout.slots:
+                raise TransportError(f"the pool has {layout.slots} slots, none {self._grant.slot}")
+            if not 0 <= self._consumer < layout.consumers:
+                raise TransportError(
+                    f"the pool has {layout.consumers} consumers, none is number {self._consumer}"
+                )
+            self._ledger = ledger
+        return self._ledger
+
+    def _check(self, generation: int) -> None:
+        if generation != self._grant.generation:
+            raise TransportError(
+                "the lease is over: it was acknowledged, or not in time, and its slice is another's"
+            )

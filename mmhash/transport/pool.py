@@ -12,15 +12,16 @@ import threading
 import warnings
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.transport import device as gpu
-from mmhash.transport.handles import Handle
+from mmhash.transport.fork import Process, current_process
+from mmhash.transport.handles import Grant, Handle
 from mmhash.transport.ipc import IpcTensor, mappings, of_producer
-from mmhash.transport.ledger import Ledger
+from mmhash.transport.ledger import Claim, Ledger
 from mmhash.transport.shared import SharedTensor, lay_beside
-from mmhash.view import DeviceBytes, is_tensor, view_of
+from mmhash.view import DeviceBytes, View, is_tensor, view_of
 
 if TYPE_CHECKING:
     import torch
@@ -70,19 +71,19 @@ class FeaturePool:
     ) -> None:
         self.nbytes = budget(workers)
         self.device = gpu.current_device() if device is None else device
+        self._owner = current_process()
         self._base, memory = gpu.allocate(self.device, self.nbytes)
         try:
             self._ledger = Ledger(self.nbytes, memory, consumers=consumers, timeout=timeout)
-            control = self._ledger.control
-            here = ctypes.addressof(ctypes.c_char.from_buffer(control.mapping))
-            self._there = gpu.register(self.device, here, len(control.mapping))
+            here = ctypes.addressof(ctypes.c_char.from_buffer(self._ledger.mapping))
+            self._there = gpu.register(self.device, here, len(self._ledger.mapping))
         except BaseException:
             gpu.free(self.device, self._base)
             raise
         self._warned = threading.Event()
-        mappings.add_own(control, self.device, self._base)
+        mappings.add_own(self._ledger.layout, self.device, self._base)
         owned = _Owned(self.device, self._base, here)
-        self.close = weakref.finalize(self, _free, os.getpid(), self._ledger, owned)
+        self.close = weakref.finalize(self, _free, self._owner, self._ledger, owned)
 
     def lease(self, tensor: "torch.Tensor") -> IpcTensor | SharedTensor:
         """Copy a tensor of this GPU into a slice, behind what is on torch's current stream.
@@ -90,8 +91,7 @@ class FeaturePool:
         Nothing is waited for. If there is no slice, the tensor goes through host memory, and that
         waits for the current stream.
         """
-        import torch  # noqa: PLC0415  (a tensor is here)
-
+        gpu.check_process(self._owner)
         if not is_tensor(tensor):
             raise InputTypeError(f"a pool leases to torch tensors, not a {type(tensor).__name__}")
         view = view_of(tensor)
@@ -100,23 +100,50 @@ class FeaturePool:
                 f"the pool is of cuda:{self.device}, the tensor of {tensor.device}"
                 + (": use SharedTensor" if tensor.is_cpu else "")
             )
-        granted = self._ledger.grant(view.data.nbytes)
-        if granted is None:
-            return self._spill(tensor)
-        grant, offset = granted
-        gpu.copy_then_write(
-            self.device,
-            torch.cuda.current_stream(self.device).cuda_stream,
-            to=self._base + offset,
-            source=view.data.address,
-            nbytes=view.data.nbytes,
-            word=self._there + self._ledger.control.ready_at(grant.slot),
-            value=grant.generation,
-        )
-        handle = Handle("cuda_ipc", "", offset, view.data.nbytes, view.dtype, view.shape, grant, {})
-        return of_producer(handle, self.device)
+        claim = Claim()
+        try:
+            granted = self._ledger.grant(view.data.nbytes, claim=claim)
+            if granted is None:
+                return self._spill(tensor, claim)
+            return self._copy(view, view.data, *granted, claim)
+        except BaseException:
+            self._ledger.withdraw(claim)
+            raise
 
-    def _spill(self, tensor: "torch.Tensor") -> SharedTensor:
+    def __reduce__(self) -> NoReturn:
+        raise InputTypeError("a pool is not sent to another process: send its features' handles")
+
+    def _copy(
+        self, view: View, content: DeviceBytes, grant: Grant, offset: int, claim: Claim
+    ) -> IpcTensor:
+        import torch  # noqa: PLC0415  (a tensor is here)
+
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        ready = self._there + self._ledger.layout.ready_at(grant.slot)
+
+        def queue(nbytes: int) -> None:
+            gpu.copy_then_write(
+                self.device,
+                stream,
+                to=self._base + offset,
+                source=content.address,
+                nbytes=nbytes,
+                word=ready,
+                value=grant.generation,
+            )
+
+        handle = Handle("cuda_ipc", "", offset, content.nbytes, view.dtype, view.shape, grant, {})
+        feature = of_producer(handle, self.device)
+        self._ledger.queued(claim)
+        try:
+            queue(content.nbytes)
+            return feature  # noqa: TRY300  (until it is the caller's, it may be interrupted)
+        except BaseException:
+            # The copy may be queued without its word: then nobody would know when it is done.
+            queue(0)
+            raise
+
+    def _spill(self, tensor: "torch.Tensor", claim: Claim) -> SharedTensor:
         if not self._warned.is_set():
             self._warned.set()
             warnings.warn(
@@ -125,7 +152,7 @@ class FeaturePool:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        return lay_beside(self._ledger, tensor)
+        return lay_beside(self._ledger, tensor, claim)
 
 
 class _Owned(NamedTuple):
@@ -134,11 +161,11 @@ class _Owned(NamedTuple):
     registered: int
 
 
-def _free(owner: int, ledger: Ledger, owned: _Owned) -> None:
-    if os.getpid() != owner:  # a forked child has no part in the parent's device
+def _free(owner: Process, ledger: Ledger, owned: _Owned) -> None:
+    if current_process() != owner:  # a forked child has no part in the parent's device
         return
     ledger.close()
-    mappings.remove_own(ledger.control, owned.device)
+    mappings.remove_own(ledger.layout, owned.device)
     with suppress(DeviceError):  # at the end of a process the driver may have gone first
         gpu.unregister(owned.device, owned.registered)
         gpu.free(owned.device, owned.base)

@@ -1,7 +1,5 @@
 """A tensor in shared memory: one process writes it, the others of the host read it in place."""
 
-import os
-import threading
 import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -10,8 +8,9 @@ import numpy as np
 
 from mmhash.errors import DeviceError, InputTypeError, TransportError
 from mmhash.transport.feature import Feature
+from mmhash.transport.fork import Process, current_process
 from mmhash.transport.handles import Grant, Handle, parse
-from mmhash.transport.ledger import Lease, Ledger
+from mmhash.transport.ledger import Claim, Lease, Ledger
 from mmhash.transport.segments import Segment, lent, map_private
 from mmhash.view import View, view_of
 
@@ -87,32 +86,33 @@ class _Memory:
         self._segment = segment
         self._mapped: memoryview | None = None
         self._closed = False
-        self._lock = threading.Lock()
         self._lease = None if handle.lease is None else Lease(handle.lease, consumer or 0)
         self._acknowledge = None
         if self._lease is not None and consumer is not None:  # and not the producer
-            self._acknowledge = weakref.finalize(
-                self, acknowledge_if_there, self._lease, os.getpid()
-            )
+            self._acknowledge = Acknowledgement(self, self._lease)
 
     def bytes(self) -> memoryview:
-        with self._lock:
-            if self._closed:
-                raise TransportError("the feature was closed")
-            if self._mapped is None:
-                name, start, nbytes = self.handle.name, self.handle.offset, self.handle.nbytes
-                if self._lease is not None and self.is_lent:
-                    self._lease.check_range(start, nbytes)
-                    whole = lent.see(name, self._lease.control.nbytes)
-                    self._mapped = whole[start : start + nbytes]
-                else:
-                    self._mapped = map_private(name, start, nbytes)
-            return self._mapped
+        # Without a lock: a forked child would inherit it held. Two threads may both map.
+        mapped = self._mapped
+        if mapped is None:
+            name, start, nbytes = self.handle.name, self.handle.offset, self.handle.nbytes
+            if self._lease is not None and self.is_lent:
+                self._lease.check_range(start, nbytes)
+                mapped = lent.see(name, start, nbytes)
+            else:
+                mapped = map_private(name, start, nbytes)
+            if len(mapped) != nbytes:
+                raise TransportError(f"segment {name} has fewer bytes than its handle speaks of")
+            self._mapped = mapped
+        if self._closed:
+            self._mapped = None
+            raise TransportError("the feature was closed")
+        return mapped
 
     @property
     def is_lent(self) -> bool:
         """Whether it lies in a pool's segment, where another feature comes after it."""
-        return self._lease is not None and self._lease.control.lends(self.handle.name)
+        return self._lease is not None and self._lease.layout.lends(self.handle.name)
 
     def confirm(self) -> None:
         """Raise if another feature may be there by now."""
@@ -120,13 +120,28 @@ class _Memory:
             self._lease.check()
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._mapped = None  # unmapped when no array or tensor looks at it any more
+        self._closed = True
+        self._mapped = None  # unmapped when no array or tensor looks at it any more
         if self._segment is not None:
             self._segment.close()
         if self._acknowledge is not None:
             self._acknowledge()
+
+
+class Acknowledgement:
+    """Acknowledges a lease when it is called, or when its owner is gone."""
+
+    def __init__(self, owner: object, lease: Lease) -> None:
+        self._lease = lease
+        self._opener = current_process()
+        self._finalizer = weakref.finalize(owner, _acknowledge, lease, self._opener)
+
+    def __call__(self) -> None:
+        """Acknowledge; more often changes nothing."""
+        if self._finalizer.alive:
+            # Not by the finalizer, which runs once: it may be interrupted.
+            _acknowledge(self._lease, self._opener)
+            self._finalizer.detach()
 
 
 def lay_down(item: Any) -> tuple[Segment, Handle]:
@@ -138,10 +153,10 @@ def lay_down(item: Any) -> tuple[Segment, Handle]:
     return segment, Handle("shm", segment.name, 0, len(content), view.dtype, view.shape, None, {})
 
 
-def lay_beside(ledger: Ledger, item: Any) -> SharedTensor:
+def lay_beside(ledger: Ledger, item: Any, claim: Claim) -> SharedTensor:
     """Copy an item for which a pool has no room into a segment that goes when its lease does."""
     segment, handle = lay_down(item)
-    granted = ledger.grant(handle.nbytes, segment)
+    granted = ledger.grant(handle.nbytes, segment, claim=claim)
     if granted is None:
         segment.close()
         raise TransportError("the pool has as many leases as it can: nobody acknowledges them")
@@ -161,12 +176,11 @@ def of_pool(handle: Handle, lease: Grant) -> SharedTensor:
     return SharedTensor(_Memory(handle._replace(lease=lease)))
 
 
-def acknowledge_if_there(lease: Lease, opener: int) -> None:
+def _acknowledge(lease: Lease, opener: Process) -> None:
     """Acknowledge, unless the pool is gone, or this is a child that the opener forked."""
-    if os.getpid() != opener:
-        return
-    with suppress(TransportError):
-        lease.acknowledge()
+    if current_process() == opener:
+        with suppress(TransportError):
+            lease.acknowledge()
 
 
 def _numpy_dtype(name: str) -> "np.dtype[Any]":

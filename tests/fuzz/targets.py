@@ -109,6 +109,7 @@ def _call() -> Call:
             work=state.work,
             memo=state.memo,
             fetcher=state.fetcher,
+            mapped=state.mapped,
             space=b"",
         )
 

@@ -54,7 +54,7 @@ def ledger(clock: Clock) -> Iterator[Ledger]:
 
 def copied(ledger: Ledger, grant: Grant) -> None:
     """What the device does when the copy is done."""
-    ledger.control.words[ledger.control.ready_at(grant.slot) // 4] = grant.generation
+    ledger.filled(grant)
 
 
 def grant(ledger: Ledger, nbytes: int = 40 * KIB) -> Grant:

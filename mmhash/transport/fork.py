@@ -1,0 +1,46 @@
+"""The identity of this process, and what a forked child must do before it goes on."""
+
+import os
+import weakref
+from typing import NamedTuple, Protocol
+
+
+class Process(NamedTuple):
+    """A process: its id, and how many forks lie between it and the first process.
+
+    The id alone is not enough: a grandchild may get the id of a process that has ended.
+    """
+
+    pid: int
+    forks: int
+
+
+class ForkAware(Protocol):
+    """An object that a forked child must change before it is used there."""
+
+    def after_fork(self) -> None:
+        """Give up what belongs to the parent; called in the child, which has one thread."""
+
+
+_forks = 0
+_aware: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
+
+
+def current_process() -> Process:
+    """This process; another one after a fork, also after one that Python was not told of."""
+    return Process(os.getpid(), _forks)
+
+
+def watch_forks(aware: ForkAware) -> None:
+    """Call `aware.after_fork()` in each forked child, for as long as the object exists."""
+    _aware.add(aware)
+
+
+def _after_fork() -> None:
+    global _forks  # noqa: PLW0603  (a count of the process)
+    _forks += 1
+    for aware in list(_aware):
+        aware.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,100 @@
+"""A tensor in a segment whose owner is not trusted: this process never maps it.
+
+The owner can cut the file short at any time, and then a mapping ends the process (SIGBUS). pread()
+only returns fewer bytes.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from mmhash.errors import TransportError
+from mmhash.transport.feature import Feature
+from mmhash.transport.handles import Handle, parse
+from mmhash.transport.ledger import Lease
+from mmhash.transport.segments import open_segment
+from mmhash.transport.shared import Acknowledgement
+from mmhash.view import View
+
+if TYPE_CHECKING:
+    import torch
+
+_BLOCK = 512  # what st_blocks counts
+
+
+class UntrustedTensor(Feature["_Memory"]):
+    """A tensor or plain bytes in shared memory, read by pread()."""
+
+    @classmethod
+    def open(cls, handle: object) -> Self:
+        """A feature by its handle; nothing is opened before its bytes are read."""
+        return cls(_Memory(parse(handle, "shm")))
+
+    @property
+    def start(self) -> int:
+        """The position of the first byte in the segment."""
+        return self._memory.handle.offset + self._start
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether its segment is that of a pool, in which more features will come."""
+        lease, name = self._memory.lease, self._memory.handle.name
+        return lease is not None and lease.layout.lends(name)
+
+    @contextmanager
+    def reading(self) -> Iterator[int]:
+        """The segment's descriptor, checked before and after: whole, and the lease not over."""
+        handle, lease = self._memory.handle, self._memory.lease
+        if lease is not None and self.is_lent:
+            lease.check_range(handle.offset, handle.nbytes)
+        file, before = open_segment(handle.name, os.O_RDONLY, handle.offset + handle.nbytes)
+        try:
+            # To read a hole through a mapping would give it memory.
+            if before.st_blocks * _BLOCK < before.st_size:
+                raise TransportError(f"segment {handle.name} has holes: its owner never wrote it")
+            yield file
+            after = os.fstat(file)
+            if (before.st_size, before.st_blocks) != (after.st_size, after.st_blocks):
+                raise TransportError(f"segment {handle.name} changed its size while it was read")
+            if lease is not None:
+                lease.check()
+        finally:
+            os.close(file)
+
+    def verify(self) -> None:
+        """Raise unless the segment is there and holds what the handle speaks of."""
+        with self.reading():
+            pass
+
+    def read(self) -> bytes:
+        """A copy of the bytes."""
+        pieces, done = [], 0
+        with self.reading() as file:
+            while done < self.nbytes:
+                piece = os.pread(file, self.nbytes - done, self.start + done)
+                if not piece:
+                    raise TransportError("the segment was cut short while it was read")
+                pieces.append(piece)
+                done += len(piece)
+        return b"".join(pieces)
+
+    def reconstruct(self, device: Any) -> "torch.Tensor":  # noqa: ARG002  (all devices)
+        """Refuse: tensors are made of trusted segments, by SharedTensor."""
+        raise TransportError("a tensor of an untrusted segment is only read: use SharedTensor")
+
+    def __mmhash_view__(self) -> View:
+        return View(self.kind, self.dtype, self.shape, memoryview(self.read()))
+
+
+class _Memory:
+    """A handle and its lease, for a feature and all its slices."""
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+        self.lease = None if handle.lease is None else Lease(handle.lease, 0)
+        self._acknowledge = None if self.lease is None else Acknowledgement(self, self.lease)
+
+    def close(self) -> None:
+        if self._acknowledge is not None:
+            self._acknowledge()
