@@ -3,10 +3,12 @@
 import hashlib
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
+from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
@@ -38,7 +40,7 @@ class PassManager:
         that is found out with `example_inputs`. What is not known is left alone.
         """
         if example_inputs and not any(map(value_of, graph_module.graph.nodes)):
-            FakeTensorProp(graph_module).propagate(*example_inputs)
+            _propagate(graph_module, example_inputs)
         dump = open_dump(graph_module)
         rows: list[Row] = []
         kept: Graph | None = None
@@ -96,6 +98,14 @@ class PassManager:
     def uuid(self) -> str:
         """What tells apart two managers that may rewrite a graph differently."""
         return hashlib.sha256("".join(each.uuid() for each in self.passes).encode()).hexdigest()
+
+
+def _propagate(graph_module: GraphModule, example_inputs: Sequence[Any]) -> None:
+    """Find out what the nodes give, as far as that is the same for all inputs of these shapes."""
+    # The module's own tensors are not fake.
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with suppress(Exception):  # a graph that torch cannot follow: its other nodes stay unknown
+        FakeTensorProp(graph_module, mode).propagate(*example_inputs)
 
 
 def _reason(error: Exception) -> str:
