@@ -6,6 +6,7 @@ shapes and dtypes fit without a model of them here.
 
 import operator
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.nn import functional
 import mmhash.ops  # noqa: F401  (registers the operators)
 
 NAMES = ("p", "m", "s", "w", "q", "r", "v")
+BUFFERS = ("m", "s", "r", "v")
 
 Program = Callable[..., tuple[Tensor, ...]]
 
@@ -37,9 +39,6 @@ class _Calls:
         return function(*args, **kwargs)
 
 
-_recorded = _Calls()
-
-
 def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
@@ -54,6 +53,20 @@ def inputs(seed: int) -> tuple[Tensor, ...]:
     return pixels, mean, std, matrix, matrix[1:], torch.zeros(3), torch.ones(3)
 
 
+class Module(torch.nn.Module):
+    """A program whose mean, std and statistics are buffers."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self._program = program
+        for name, value in zip(NAMES, inputs(3), strict=True):
+            if name in BUFFERS:
+                self.register_buffer(name, value)
+
+    def forward(self, p: Tensor, w: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+        return self._program(p, self.m, self.s, w, q, self.r, self.v)
+
+
 def compile_source(source: str, call: Callable[..., Any] = _call) -> Program:
     """Return the function that a program's source defines."""
     namespace: dict[str, Any] = {
@@ -61,17 +74,17 @@ def compile_source(source: str, call: Callable[..., Any] = _call) -> Program:
         "aten": torch.ops.aten, "digest": torch.ops.mmhash.digest.default,
         "bump": torch.ops.mmhash_programs.bump.default,
     }  # fmt: skip
-    exec(compile(source, "<program>", "exec"), namespace)  # noqa: S102  (drawn from a fixed grammar)
+    exec(compile(source, "<program>", "exec"), namespace)
     return namespace["program"]  # type: ignore[no-any-return]
 
 
-def trace(source: str) -> GraphModule:
+def trace(source: str, *, with_buffers: bool) -> GraphModule:
     """Return the graph of torch's functions and methods as the program calls them."""
     tracer = Tracer()
     recorded = _Calls()
     program = compile_source(source, recorded)
     recorded.tracer = tracer
-    graph: Graph = tracer.trace(program)
+    graph: Graph = tracer.trace(Module(program) if with_buffers else program)
     return GraphModule(tracer.root, graph)
 
 
@@ -157,8 +170,7 @@ X.resize_(1)
 X.set_(Y)
 X.swapaxes_(0, 1)
 X.as_strided_((1,), (1,))
-torch.set_num_threads
-""".strip().splitlines()[:-1]
+""".strip().splitlines()
 
 READS = """
 N = X[0]
@@ -285,7 +297,7 @@ class _Draw:
 
     def _run(self, line: str) -> bool:
         try:
-            exec(line, self._env)  # noqa: S102  (drawn from a fixed grammar)
+            exec(line, self._env)
         except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError):
             return False
         self.lines.append(line)
@@ -358,14 +370,7 @@ class _Draw:
 
 def _fill(template: str, names: dict[str, str]) -> str:
     """Put names for the capital letters that stand alone."""
-    words = {name: value for name, value in names.items()}
-    return "".join(_pieces(template, words))
-
-
-def _pieces(template: str, names: dict[str, str]) -> list[str]:
-    import re
-
-    return [names.get(piece, piece) for piece in re.split(r"(?<![\w.])([NXYZT])(?!\w)", template)]
+    return re.sub(r"(?<![\w.])[NXYZT](?!\w)", lambda found: names.get(found[0], found[0]), template)
 
 
 def draw(seed: int) -> str:
@@ -387,19 +392,26 @@ def is_repeatable(source: str) -> bool:
         except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError):
             return False
     one, other = runs
-    has_nan = any(value.is_floating_point() and value.isnan().any() for value in one)
+    has_nan = any(value.is_floating_point() and value.isnan().any() for value in one.values())
     return not has_nan and alike(one, other)
 
 
-def results(program: Program, seed: int) -> list[Tensor]:
-    """What a program returns for these inputs, and the inputs as it leaves them."""
-    given = inputs(seed)
+def results(program: Program, seed: int, *, with_buffers: bool = False) -> dict[str, Tensor]:
+    """What a program returns for these inputs, and the inputs and buffers as it leaves them."""
+    given = dict(zip(NAMES, inputs(seed), strict=True))
+    if with_buffers:
+        given = {name: value for name, value in given.items() if name not in BUFFERS}
     torch.manual_seed(seed)
-    return [*(value.detach().clone() for value in program(*given)), *given]
+    returned = [value.detach().clone() for value in program(*given.values())]
+    left = dict(program.named_buffers()) if isinstance(program, torch.nn.Module) else {}
+    named = {f"result {index}": value for index, value in enumerate(returned)}
+    return named | given | {name: left[name].clone() for name in BUFFERS if name in left}
 
 
-def alike(one: list[Tensor], other: list[Tensor]) -> bool:
-    """Compare shapes, dtypes and every bit but the sign of a zero, which digests compare."""
-    return len(one) == len(other) and all(
-        a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(one, other, strict=True)
+def alike(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
+    """Compare shapes, dtypes and values; a graph may lack the buffers that it does not use."""
+    return all(
+        found[name].dtype == value.dtype and torch.equal(found[name], value)
+        for name, value in expected.items()
+        if name in found or name not in BUFFERS
     )
