@@ -2,15 +2,18 @@
 
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
+from torch import Tensor
 from torch._subclasses import FakeTensorMode
+from torch.func import functional_call
 from torch.fx import Graph, GraphModule
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+from torch.nn import Module
 
 from mmhash.compile.drop_dead_digest import DropDeadDigest
 from mmhash.compile.dump import open_dump
@@ -100,12 +103,29 @@ class PassManager:
         return hashlib.sha256("".join(each.uuid() for each in self.passes).encode()).hexdigest()
 
 
+class _Propagation(Module):
+    """A module that finds out what the nodes of a graph give; the graph's tensors are its own."""
+
+    def __init__(self, graph_module: GraphModule, mode: FakeTensorMode) -> None:
+        super().__init__()
+        self.graph_module = graph_module
+        self._mode = mode
+
+    def forward(self, *example_inputs: Any) -> None:
+        FakeTensorProp(self.graph_module, self._mode).propagate(*example_inputs)
+
+
 def _propagate(graph_module: GraphModule, example_inputs: Sequence[Any]) -> None:
-    """Find out what the nodes give, as far as that is the same for all inputs of these shapes."""
-    # The module's own tensors are not fake.
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = FakeTensorMode()
+    propagation = _Propagation(graph_module, mode)
+    state: Iterable[tuple[str, Tensor]] = (
+        *propagation.named_parameters(),
+        *propagation.named_buffers(),
+    )
+    # A graph that writes to a buffer must not do so here, so each has a fake tensor in its place.
+    fake: dict[str, Tensor] = {name: mode.from_tensor(value) for name, value in state}
     with suppress(Exception):  # a graph that torch cannot follow: its other nodes stay unknown
-        FakeTensorProp(graph_module, mode).propagate(*example_inputs)
+        functional_call(propagation, fake, tuple(example_inputs))
 
 
 def _reason(error: Exception) -> str:

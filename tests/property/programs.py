@@ -81,6 +81,7 @@ def compile_source(source: str, call: Callable[..., Any] = _call) -> Program:
 def trace(source: str, *, with_buffers: bool) -> GraphModule:
     """Return the graph of torch's functions and methods as the program calls them."""
     tracer = Tracer()
+    tracer.proxy_buffer_attributes = True  # or their writes would be done while it is traced
     recorded = _Calls()
     program = compile_source(source, recorded)
     recorded.tracer = tracer
