@@ -2,13 +2,13 @@
 
 import hashlib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from time import perf_counter
 from typing import Any
 
-from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.func import functional_call
 from torch.fx import Graph, GraphModule
@@ -118,12 +118,9 @@ class _Propagation(Module):
 def _propagate(graph_module: GraphModule, example_inputs: Sequence[Any]) -> None:
     mode = FakeTensorMode()
     propagation = _Propagation(graph_module, mode)
-    state: Iterable[tuple[str, Tensor]] = (
-        *propagation.named_parameters(),
-        *propagation.named_buffers(),
-    )
+    state = chain(propagation.named_parameters(), propagation.named_buffers())
     # A graph that writes to a buffer must not do so here, so each has a fake tensor in its place.
-    fake: dict[str, Tensor] = {name: mode.from_tensor(value) for name, value in state}
+    fake: dict[str, Any] = {name: mode.from_tensor(value) for name, value in state}
     with suppress(Exception):  # a graph that torch cannot follow: its other nodes stay unknown
         functional_call(propagation, fake, tuple(example_inputs))
 
