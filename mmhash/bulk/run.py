@@ -21,17 +21,24 @@ class Watch(Protocol):
     def done(self, shard: Shard) -> None:
         """So much of it is done."""
 
+    def warn(self, line: str) -> None:
+        """Something is damaged that is repaired."""
 
-def hash_source(source: Source, out: Path, options: Options, pool: Pool, watch: Watch) -> None:
-    """Write the keys of a source to `out`."""
-    about = {
+
+def about_of(options: Options) -> dict[str, str]:
+    """What two runs share if one can go on with the shards of the other."""
+    return {
         "mmhash": __version__,
         "spec": str(SPEC_VERSION),
         "algorithm": options.algorithm,
         "of": options.of,
         "engines": ",".join(options.engines),
     }
-    with open_parts(out, source.names, options, about) as parts:
+
+
+def hash_source(source: Source, out: Path, options: Options, pool: Pool, watch: Watch) -> None:
+    """Write the keys of a source to `out`."""
+    with open_parts(out, source.names, options, about_of(options), watch.warn) as parts:
         if parts.result is not None:
             parts.check_result([shard.identity for shard in source.shards])
             return

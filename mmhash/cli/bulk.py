@@ -93,6 +93,10 @@ class _Bar:
         self._done += len(shard.names)
         self._progress.update(self._task, advance=shard.nbytes, done=self._done)
 
+    def warn(self, line: str) -> None:
+        """Name what is damaged and hashed again."""
+        complain(f"WARNING: {shown(line)}")
+
 
 @contextmanager
 def _bar(*, quiet: bool) -> Iterator[_Bar]:

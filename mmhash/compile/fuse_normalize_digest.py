@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
+from mmhash.compile.effects import may_write, storages_of, written_storages
 from mmhash.compile.nodes import (
     NORMALIZE_DIGEST,
     Step,
     digest_of,
     erase,
-    may_write,
     number_of,
     readers,
     step_of,
@@ -40,9 +40,13 @@ class FuseNormalizeDigestConfig:
 class FuseNormalizeDigest(Pass):
     """Fuse `((pixels.to(float32) * scale - mean) / std).to(dtype)` with `digest(…, dim=0)` of it.
 
-    The multiplication and the last cast may be missing, and the features may have other readers. A
-    step between that somebody else reads, or anything that may write to a tensor before the digest
-    is taken, leaves all as it is. So does a GPU on which the fused call would be slower.
+    The multiplication and the last cast may be missing, and the features may have other readers.
+    The steps stay as they are if
+    - another node reads a step between;
+    - a node that may write to a tensor stands between the first step and the digest;
+    - a node anywhere in the graph may write to the pixels, the mean or the std: it may also change
+      their shape, and the graph shows one shape for each;
+    - the fused call would be slower on this GPU.
     """
 
     name = "fuse_normalize_digest"
@@ -80,6 +84,8 @@ def _fuse(graph: Graph, digest: Node, out_dtypes: Sequence[torch.dtype]) -> bool
         return False
     channel_dim = _channel_dim(pixels, mean, std)
     if channel_dim is None or made.dtype not in out_dtypes:
+        return False
+    if not _only_read(graph, steps.pixels, steps.mean, steps.std):
         return False
     if pixels.is_cuda and not _pays_on_cuda(pixels, made.dtype, call.algorithm, channel_dim):
         return False
@@ -119,7 +125,9 @@ def _steps(features: Node) -> _Steps | None:
             return None
     match rest:
         case [Step("cast", Node() as pixels, torch.float32), *more] if known:
-            return _Steps(nodes[: len(steps) - len(more)], pixels, scale, mean, std)
+            own = nodes[: len(steps) - len(more)]
+            if mean not in own and std not in own:
+                return _Steps(own, pixels, scale, mean, std)
     return None
 
 
@@ -131,6 +139,11 @@ def _written_between(steps: _Steps, digest: Node) -> bool:
             return True
         node = node.next
     return False
+
+
+def _only_read(graph: Graph, *given: Node) -> bool:
+    written = written_storages(graph)
+    return all(written.isdisjoint(storages_of(node)) for node in given)
 
 
 def _channel_dim(pixels: Tensor, mean: Tensor, std: Tensor) -> int | None:

@@ -3,12 +3,17 @@
 import hashlib
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from time import perf_counter
 from typing import Any
 
+from torch._subclasses import FakeTensorMode
+from torch.func import functional_call
 from torch.fx import Graph, GraphModule
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+from torch.nn import Module
 
 from mmhash.compile.drop_dead_digest import DropDeadDigest
 from mmhash.compile.dump import open_dump
@@ -38,7 +43,7 @@ class PassManager:
         that is found out with `example_inputs`. What is not known is left alone.
         """
         if example_inputs and not any(map(value_of, graph_module.graph.nodes)):
-            FakeTensorProp(graph_module).propagate(*example_inputs)
+            _propagate(graph_module, example_inputs)
         dump = open_dump(graph_module)
         rows: list[Row] = []
         kept: Graph | None = None
@@ -96,6 +101,28 @@ class PassManager:
     def uuid(self) -> str:
         """What tells apart two managers that may rewrite a graph differently."""
         return hashlib.sha256("".join(each.uuid() for each in self.passes).encode()).hexdigest()
+
+
+class _Propagation(Module):
+    """A module that finds out what the nodes of a graph give; the graph's tensors are its own."""
+
+    def __init__(self, graph_module: GraphModule, mode: FakeTensorMode) -> None:
+        super().__init__()
+        self.graph_module = graph_module
+        self._mode = mode
+
+    def forward(self, *example_inputs: Any) -> None:
+        FakeTensorProp(self.graph_module, self._mode).propagate(*example_inputs)
+
+
+def _propagate(graph_module: GraphModule, example_inputs: Sequence[Any]) -> None:
+    mode = FakeTensorMode()
+    propagation = _Propagation(graph_module, mode)
+    state = chain(propagation.named_parameters(), propagation.named_buffers())
+    # A graph that writes to a buffer must not do so here, so each has a fake tensor in its place.
+    fake: dict[str, Any] = {name: mode.from_tensor(value) for name, value in state}
+    with suppress(Exception):  # a graph that torch cannot follow: its other nodes stay unknown
+        functional_call(propagation, fake, tuple(example_inputs))
 
 
 def _reason(error: Exception) -> str:

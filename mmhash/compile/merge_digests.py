@@ -3,10 +3,13 @@
 import operator
 from dataclasses import dataclass
 
+import torch
 from torch.fx import Graph, GraphModule, Node
 
-from mmhash.compile.nodes import DIGESTS, DigestCall, digest_of, may_write, source_of
+from mmhash.compile.effects import may_write, storages_of, written_storages
+from mmhash.compile.nodes import DIGEST, DIGESTS, DigestCall, digest_of, source_of, value_of
 from mmhash.compile.passes import Pass
+from mmhash.digest import Algorithm
 
 
 @dataclass(frozen=True)
@@ -16,11 +19,16 @@ class MergeDigestsConfig:
     at_least: int = 2
 
 
+# What the parts of one call have in common.
+_Group = tuple[Node, Algorithm, torch.device]
+
+
 class MergeDigests(Pass):
     """Merge the calls of `mmhash::digest` on parts of one tensor into one of `mmhash::digests`.
 
-    A call may wait until its result is read, or until something is met that may write to a tensor:
-    there all that wait are merged.
+    A call may wait until its result is read, or until a node that may write to a tensor: all calls
+    that wait are merged there. A digest that a node may write to stays a call of its own, because
+    the rows of a merged one share a storage.
     """
 
     name = "merge_digests"
@@ -30,17 +38,24 @@ class MergeDigests(Pass):
 
     def __call__(self, graph_module: GraphModule) -> int:
         """Return how many merged calls there are."""
+        graph = graph_module.graph
+        nodes = list(graph.nodes)
+        if sum(node.target is DIGEST for node in nodes) < self.config.at_least:
+            return 0
+        written = written_storages(graph)
         matches = 0
-        waiting: dict[tuple[Node, str], dict[Node, DigestCall]] = {}
-        for node in list(graph_module.graph.nodes):
-            written = waiting and may_write(node)
-            for of, calls in list(waiting.items()):
-                if written or not calls.keys().isdisjoint(node.all_input_nodes):
-                    matches += self._merge(graph_module.graph, waiting.pop(of), node)
+        waiting: dict[_Group, dict[Node, DigestCall]] = {}
+        for node in nodes:
+            is_writer = bool(waiting) and may_write(node)
+            for group, calls in list(waiting.items()):
+                if is_writer or not calls.keys().isdisjoint(node.all_input_nodes):
+                    matches += self._merge(graph, waiting.pop(group), node)
             call = digest_of(node)
-            if call is not None and call.dim is None:
-                of = source_of(call.x), call.algorithm
-                waiting.setdefault(of, {})[node] = call
+            if call is None or call.dim is not None or not written.isdisjoint(storages_of(node)):
+                continue
+            if (part := value_of(call.x)) is not None:
+                group = source_of(call.x), call.algorithm, part.device
+                waiting.setdefault(group, {})[node] = call
         return matches
 
     def _merge(self, graph: Graph, calls: dict[Node, DigestCall], reader: Node) -> int:

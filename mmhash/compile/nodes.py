@@ -2,13 +2,12 @@
 
 import copy
 import operator
-from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph, Node
 
-import mmhash.ops  # noqa: F401  (registers the operators)
+from mmhash.compile.effects import result_of
 from mmhash.digest import Algorithm, check_algorithm
 
 aten = torch.ops.aten
@@ -16,7 +15,6 @@ aten = torch.ops.aten
 DIGEST = torch.ops.mmhash.digest.default
 DIGESTS = torch.ops.mmhash.digests.default
 NORMALIZE_DIGEST = torch.ops.mmhash.normalize_digest.default
-_OPERATOR = type(DIGEST)
 
 # A step that writes in place is the same step where nobody else reads what it writes to.
 _STEPS: dict[object, str] = {
@@ -75,10 +73,15 @@ def step_of(node: Node) -> Step | None:
 
 
 def number_of(operand: Any) -> float | None:
-    """The float32 by which a tensor is multiplied, if it is known: a number, or one in a tensor."""
-    if isinstance(operand, Node) and operand.target is torch.tensor:
+    """The float32 by which a tensor is multiplied, if it is known: a number, or one in a tensor.
+
+    A tensor with another reader is not known: that reader may write to it, or hand out a view.
+    """
+    if isinstance(operand, Node) and operand.target is torch.tensor and len(operand.args) == 1:
         value = value_of(operand)
-        if value is None or value.dtype != torch.float32:
+        if value is None or value.dtype != torch.float32 or value.requires_grad:
+            return None
+        if len(operand.users) != 1:
             return None
         operand = operand.args[0]
     return operand if type(operand) in {float, int} else None
@@ -94,9 +97,7 @@ def copy_of(graph: Graph) -> Graph:
 
 def value_of(operand: Any) -> torch.Tensor | None:
     """The fake tensor that stands for a node's result, if the graph has one and it is a tensor."""
-    if not isinstance(operand, Node):
-        return None
-    value = operand.meta.get("val", operand.meta.get("example_value"))
+    value = result_of(operand) if isinstance(operand, Node) else None
     return value if isinstance(value, torch.Tensor) else None
 
 
@@ -112,27 +113,11 @@ def erase(graph: Graph, node: Node) -> None:
     graph.erase_node(node)
 
 
-def may_write(node: Node) -> bool:
-    """Whether a node may write to a tensor that it is given: what is not known to be pure may."""
-    target = node.target
-    if node.op in {"placeholder", "get_attr", "output"} or target is _ASSERTION:
-        return False
-    if isinstance(target, _OPERATOR):
-        return node.is_impure()
-    if node.op == "call_method":
-        name = str(target)
-    elif isinstance(target, BuiltinFunctionType):
-        name = target.__name__
-        if target.__module__ == "_operator" and (name.startswith("i") or name == "setitem"):
-            return True
-    else:
-        return True
-    return name.endswith("_") or "out" in node.kwargs
-
-
 def source_of(node: Node) -> Node:
     """The tensor that a node is a part of, through views with plain numbers; else the node."""
-    while node.target in _VIEWS and node.op != "call_module" and isinstance(node.args[0], Node):
+    while node.op != "call_module" and node.target in _VIEWS:
+        if not node.args or not isinstance(node.args[0], Node):
+            break
         node = node.args[0]
     return node
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 
 from torch.fx import GraphModule
 
-from mmhash.compile import nodes
+from mmhash.compile import effects, nodes
 
 
 class Pass(ABC):
@@ -30,5 +30,10 @@ class Pass(ABC):
             own = inspect.getsource(sys.modules[type(self).__module__])
         except (OSError, TypeError):  # written at a prompt, where there is no file
             own = marshal.dumps(type(self).__call__.__code__).hex()
-        said = (type(self).__qualname__, repr(self.config), own, inspect.getsource(nodes))
+        said = (
+            type(self).__qualname__,
+            repr(self.config),
+            own,
+            *map(inspect.getsource, (effects, nodes)),
+        )
         return hashlib.sha256("\0".join(said).encode()).hexdigest()

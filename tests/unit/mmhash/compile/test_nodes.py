@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch.fx import Graph, Node
 
-from mmhash.compile import nodes
-from mmhash.compile.nodes import copy_of, may_write, source_of, step_of
+from mmhash.compile.nodes import copy_of, number_of, source_of, step_of
 
 aten = torch.ops.aten
 
@@ -16,36 +15,6 @@ def call(target: str | Callable[..., object], *args: object, **kwargs: object) -
     x = graph.placeholder("x")
     make = graph.call_method if isinstance(target, str) else graph.call_function
     return make(target, (x, *args), kwargs)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "node",
-    [
-        call("add_", 1), call("copy_", 1), call("__setitem__", 0, 1), call(operator.iadd, 1),
-        call(operator.setitem, 0, 1), call(torch.relu_), call(torch.add, 1, out=1),
-        call("sum", out=1), call(aten.add_.Tensor, 1), call(aten.add.out, 1, out=1),
-        call(torch.nn.functional.relu, True), call(lambda x: x),
-    ],
-)  # fmt: skip
-def test_what_may_write(node: Node) -> None:
-    assert may_write(node)
-
-
-@pytest.mark.parametrize(
-    "node",
-    [
-        call("add", 1), call(operator.add, 1), call(operator.getitem, 0), call(torch.add, 1),
-        call(aten.add.Tensor, 1), call(nodes.DIGEST), call(torch.tensor),
-        call(aten._assert_tensor_metadata.default), call("add", 1).args[0],
-    ],
-)  # fmt: skip
-def test_what_does_not(node: Node) -> None:
-    assert not may_write(node)
-
-
-def test_a_module_may_write() -> None:
-    graph = Graph(torch.nn.Sequential(torch.nn.ReLU(inplace=True)))
-    assert may_write(graph.call_module("0", (graph.placeholder("x"),)))
 
 
 @pytest.mark.parametrize(
@@ -107,3 +76,33 @@ def test_a_copy_has_what_was_set_on_the_nodes() -> None:
     assert first is not x
     assert first._of_dynamo == "kept"
     assert first.graph is twin
+
+
+def test_a_part_without_positional_arguments_is_its_own_source() -> None:
+    graph = Graph()
+    part = graph.call_function(torch.split, (), {"tensor": graph.placeholder("x")})
+    assert source_of(part) is part
+
+
+def _scalar(graph: Graph, *args: object, **kwargs: object) -> Node:
+    node = graph.call_function(torch.tensor, args, kwargs)  # type: ignore[arg-type]
+    node.meta["val"] = torch.tensor(0.5, requires_grad="requires_grad" in kwargs)
+    return node
+
+
+def test_a_number_in_a_tensor_is_known_to_its_only_reader() -> None:
+    graph = Graph()
+    x = graph.placeholder("x")
+    t = _scalar(graph, 0.5)
+    graph.call_function(operator.mul, (x, t))
+    assert number_of(t) == 0.5
+    graph.call_method("detach", (t,))
+    assert number_of(t) is None
+
+
+def test_a_tensor_that_is_trained_or_not_of_a_number_is_not_known() -> None:
+    graph = Graph()
+    x = graph.placeholder("x")
+    for t in (_scalar(graph, 0.5, requires_grad=True), _scalar(graph, data=0.5), _scalar(graph, x)):
+        graph.call_function(operator.mul, (x, t))
+        assert number_of(t) is None

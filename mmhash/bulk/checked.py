@@ -1,0 +1,68 @@
+"""Files with a checksum in front, so that damaged, swapped and foreign ones are noticed."""
+
+import os
+import shutil
+import stat
+import struct
+from pathlib import Path
+
+from blake3 import blake3
+
+from mmhash.errors import MMHashError
+
+_MAGIC = b"mmhash\0\1"
+_LENGTH = struct.Struct("<Q")
+_CHECKSUM_SIZE = 32
+_HEAD_SIZE = len(_MAGIC) + _LENGTH.size + _CHECKSUM_SIZE
+
+# Neither follows a link nor waits for the writer of a FIFO.
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class DamagedError(MMHashError):
+    """A file is not what was written there."""
+
+
+def framed(payload: bytes | memoryview, purpose: str) -> tuple[bytes, bytes | memoryview]:
+    """Return the head of a file and its payload; only a reader with the same purpose takes it."""
+    length = _LENGTH.pack(len(payload))
+    return _MAGIC + length + _checksum(payload, purpose), payload
+
+
+def read_checked(path: Path, purpose: str) -> memoryview:
+    """Return a file's payload, or raise DamagedError or FileNotFoundError."""
+    try:
+        checksum, payload = _read(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DamagedError(error.strerror or type(error).__name__) from error
+    if _checksum(payload, purpose) != checksum:
+        raise DamagedError("its checksum is of other content, or of another run")
+    return payload
+
+
+def _read(path: Path) -> tuple[bytes, memoryview]:
+    with open(path, "rb", opener=lambda name, _: os.open(name, _FLAGS)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise DamagedError("not a regular file")
+        head = file.read(_HEAD_SIZE)
+        if len(head) < _HEAD_SIZE or not head.startswith(_MAGIC):
+            raise DamagedError("no checksum in front of it")
+        (length,) = _LENGTH.unpack_from(head, len(_MAGIC))
+        if status.st_size != _HEAD_SIZE + length:  # seen before gigabytes are read
+            raise DamagedError(f"{status.st_size} bytes, not {_HEAD_SIZE + length}")
+        return head[-_CHECKSUM_SIZE:], memoryview(file.read(length))
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder; nothing that a link leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _checksum(payload: bytes | memoryview, purpose: str) -> bytes:
+    return blake3(payload, key=blake3(purpose.encode()).digest()).digest()
