@@ -44,7 +44,7 @@ def read_image(
         count = _walk(image, max_pixels, max_frames)
         image.seek(0)
         if count == 1:
-            return 1, image.tobytes(), _describe(image)
+            return 1, image.tobytes(), describe(image)
         return count, *_read_frames(image, count, here)
     except DAMAGE as error:
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
@@ -75,12 +75,13 @@ def _read_frames(image: "Image.Image", count: int, here: int) -> tuple[bytearray
     for number in range(count):
         image.seek(number)
         pixels += image.tobytes()
-        descriptions.append(_describe(image))
+        descriptions.append(describe(image))
     image.seek(here)
     return pixels, b"".join(descriptions)
 
 
-def _describe(frame: "Image.Image") -> bytes:
+def describe(frame: "Image.Image") -> bytes:
+    """Mode, size, palette and transparency of a loaded frame, as the spec has them."""
     return b"".join(
         (
             field(frame.mode.encode()),

@@ -9,6 +9,7 @@ from mmhash.digest import Algorithm
 from mmhash.engines import spell
 from mmhash.framing import frame
 from mmhash.view import Kind
+from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.engines import parse_engines
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.limits import Admission
@@ -32,6 +33,7 @@ class Call:
     settings: Settings
     admission: Admission
     work: Work
+    decoders: DecoderPool
     memo: Memo
     fetcher: Fetcher
     # Whose entries of the memo the call sees: all of one space are one to it.
@@ -83,6 +85,7 @@ def call_of(request: Request, query: HashQuery, admission: Admission) -> Call:
         settings=state.settings,
         admission=admission,
         work=state.work,
+        decoders=state.decoders,
         memo=state.memo,
         fetcher=state.fetcher,
         space=tenant.secret if tenant is not None and is_private else b"",
