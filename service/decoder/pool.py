@@ -49,6 +49,9 @@ _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "
 _START_TIMEOUT_S = 30.0
 _RETRY_S = 1.0
 
+# A probe waits for the first start, less than a prober does.
+_READY_TIMEOUT_S = 5.0
+
 # Copied at once: 0.3 ms of the event loop.
 _PIECE = 1 << 20
 
@@ -157,7 +160,7 @@ class DecoderPool:
         """Wait until all processes have started, and say if they have."""
         self._open_here()
         try:
-            async with asyncio.timeout(self._settings.work_timeout_s):
+            async with asyncio.timeout(_READY_TIMEOUT_S):
                 for started in self._started:
                     await started.wait()
         except TimeoutError:
