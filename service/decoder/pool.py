@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import count
+from typing import TypeVar
 
 import msgspec
 
@@ -39,6 +40,8 @@ from mmhash_service.decoder.messages import (
 from mmhash_service.memo.entries import Pixels
 from mmhash_service.problems import Problem
 from mmhash_service.settings import Settings
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +72,10 @@ class DecoderEndedError(Exception):
     """The process ended, or answered something that is no answer."""
 
 
+class _IdleEndError(Exception):
+    """The process ended while it had no job."""
+
+
 class ImageRefusedError(Exception):
     """The decoder's reason, for the log."""
 
@@ -83,6 +90,7 @@ class _Waiting:
     body: memoryview = field(compare=False)
     deadline: float = field(compare=False)
     answer: asyncio.Future[Decoded | Deferred | Refused] = field(compare=False)
+    is_retried: bool = field(default=False, compare=False)
 
 
 class _Queue:
@@ -105,9 +113,11 @@ class _Queue:
             insort(self._slots, slot)
             try:
                 await slot[2]
-            finally:
+            except asyncio.CancelledError:
                 if slot in self._slots:
                     self._slots.remove(slot)
+                self._wake()  # it may have been woken for a job that another must take now
+                raise
         job = heapq.heappop(self._jobs)
         self._wake()
         return job
@@ -219,8 +229,10 @@ class DecoderPool:
                 async with asyncio.timeout(_START_TIMEOUT_S):
                     self._log_confinement(await process.receive())
                 started.set()
-                while await self._serve(process, await self._queue.get(max_cost_s)):
+                while await self._serve(process, await self._next(process, max_cost_s)):
                     pass
+            except _IdleEndError:
+                logger.warning("decoder %d ended without a job", process.pid)
             except (TimeoutError, DecoderEndedError, OSError):
                 started.clear()
                 logger.error("a decoder process did not start")  # noqa: TRY400  (nothing to trace)
@@ -236,13 +248,13 @@ class DecoderPool:
             self._is_logged = True
             logger.warning("decoders run without a filter of system calls: %s", hello.unconfined)
 
+    async def _next(self, process: "DecoderProcess", max_cost_s: float) -> _Waiting:
+        return await process.watch(asyncio.create_task(self._queue.get(max_cost_s)))
+
     async def _serve(self, process: "DecoderProcess", waiting: _Waiting) -> bool:
         """Have the process do one job; False if it must be replaced."""
         if waiting.answer.done():  # its request has gone
             return True
-        if not process.is_running():  # it was killed while it had no job
-            self._queue.put(waiting)
-            return False
         problem = "decoder-failed"
         try:
             async with asyncio.timeout_at(waiting.deadline):
@@ -256,6 +268,10 @@ class DecoderPool:
                 problem = "costly-image"
             elif -code in _CRASHES:
                 problem = "damaged-image"
+            elif not waiting.is_retried:  # killed from outside: not by the image's fault
+                waiting.is_retried = True
+                self._queue.put(waiting)
+                return False
         else:
             if not isinstance(answer, Hello):
                 if not waiting.answer.done():
@@ -336,9 +352,26 @@ class DecoderProcess:
             pieces.write(piece)
         return pieces.getvalue()
 
-    def is_running(self) -> bool:
-        """Whether the process has not ended."""
-        return self._process.poll() is None
+    async def watch(self, task: asyncio.Task[T]) -> T:
+        """Wait for the task; cancel it if the process ends, which owes nothing meanwhile."""
+        loop = asyncio.get_running_loop()
+        has_ended = False
+
+        def on_end() -> None:
+            nonlocal has_ended
+            has_ended = True
+            loop.remove_reader(self._connection)
+            task.cancel()
+
+        loop.add_reader(self._connection, on_end)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if has_ended:
+                raise _IdleEndError from None
+            raise
+        finally:
+            loop.remove_reader(self._connection)
 
     async def end(self) -> int:
         """Kill the process if it still runs, and return its exit code."""
