@@ -35,8 +35,8 @@ def problem_of(error: BaseException) -> str:
 
 
 def slow_bmp(pixels: int) -> bytes:
-    """A run-length coded BMP that Pillow fills row by row, in Python: about 0.1 µs a pixel."""
-    data = b"\0\0" * (pixels // 8000 + 1)
+    """A run-length coded BMP that Pillow fills in Python, at about 0.1 µs a pixel."""
+    data = b"\1\0" + b"\0\0" * (pixels // 8000 + 1)
     head = struct.pack("<IIIHHIIIIII", 40, pixels, 1, 1, 8, 1, len(data), 0, 0, 256, 0)
     offset = 14 + len(head) + 1024
     body = b"BM" + struct.pack("<IHHI", offset + len(data), 0, 0, offset)
@@ -80,8 +80,8 @@ def test_a_process_without_files_decodes_what_one_with_files_does(with_pool: Any
         (signal.SIGABRT, "damaged-image"),
         (signal.SIGPROF, "costly-image"),
         # Not the image's fault: another process tries it.
-        (signal.SIGKILL, "damaged-image"),
-        (signal.SIGTERM, "damaged-image"),
+        (signal.SIGKILL, ""),
+        (signal.SIGTERM, ""),
     ],
 )
 def test_a_process_that_ends_ends_one_job_and_is_replaced(
@@ -90,13 +90,15 @@ def test_a_process_that_ends_ends_one_job_and_is_replaced(
     async def crash(pool: DecoderPool) -> None:
         before = set(children())
         assert len(before) == 2
-        bomb = asyncio.create_task(pool.decode(memoryview(slow_bmp(60_000_000)), "blake3"))
+        bomb = asyncio.create_task(pool.decode(memoryview(slow_bmp(20_000_000)), "blake3"))
         await asyncio.sleep(0.5)
         busy = max(before, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().split()[13]))
         os.kill(busy, number)
-        with pytest.raises(Problem) as caught:
-            await bomb
-        assert caught.value.name == problem
+        (answer,) = await asyncio.gather(bomb, return_exceptions=True)
+        if problem:
+            assert problem_of(answer) == problem
+        else:
+            assert not isinstance(answer, Problem) or answer.name == "costly-image"
         for _ in range(4):
             await pool.decode(memoryview(photo), "blake3")
         assert await pool.is_ready()
@@ -146,7 +148,7 @@ def test_small_images_are_answered_while_large_ones_are_decoded(
             await pool.decode(memoryview(photo), "blake3")
         assert not all(task.done() for task in large)
         for answer in await asyncio.gather(*large, return_exceptions=True):
-            assert problem_of(answer) in {"damaged-image", "costly-image"}
+            assert not isinstance(answer, BaseException) or problem_of(answer) == "costly-image"
 
     with_pool(race, work_timeout_s=60.0)
 
