@@ -112,10 +112,10 @@ def gif(screen: int, frames: int) -> bytes:
 
 
 BOMBS = {
-    "bmp rle8": ("bmp", bmp(PILLOW_MAX_PIXELS, 1, b"\0\0" * 3)),
+    "bmp rle8": ("bmp", bmp(PILLOW_MAX_PIXELS, 1, b"\1\0" + b"\0\0" * 2)),
     "bmp rle8, tall": ("bmp", bmp(1, PILLOW_MAX_PIXELS, b"\0\0" * 3)),
     "bmp rle8, deltas": ("bmp", bmp(13_000, 13_000, b"\0\2\xff\xff" * 40)),
-    "bmp rle4": ("bmp", bmp(PILLOW_MAX_PIXELS, 1, b"\0\0" * 3, compression=2, bits=4)),
+    "bmp rle4": ("bmp", bmp(PILLOW_MAX_PIXELS, 1, b"\1\0\0\0", compression=2, bits=4)),
     "tiff of overlapping directories": ("tiff", overlapping_directories(240_000)),
     "tiff of small frames in large tiles": ("tiff", tiff(16, 16, 20_000, 2900)),
     "tiff in one tile of gigabytes": ("tiff", tiff(16, 16, 46_336, 1)),
