@@ -60,7 +60,8 @@ class Client:
 def milliseconds(port: int) -> tuple[list[float], list[float]]:
     """The times of `/ready` and of a JSON request, in turns."""
     client = Client(port)
-    ready, hashed = [], []
+    ready: list[float] = []
+    hashed: list[float] = []
     for _ in range(_REQUESTS):
         for times, request in (
             (ready, ("GET", "/ready", None, "")),
