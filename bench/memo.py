@@ -26,15 +26,12 @@ from pydantic import SecretStr
 
 from bench.http import serving, turns
 from bench.measure import Row, report
-from mmhash.cpu import hash_bytes
 from mmhash.framing import frame
-from mmhash_service.media import read_pixels
-from mmhash_service.memo.entries import Pixels
+from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.memo.memo import Memo
 from mmhash_service.memo.memory import Memory
 from mmhash_service.settings import Settings
 from mmhash_service.stream import Stream
-from mmhash_service.work import Work
 
 SIZE = (1280, 720)
 HITS, MISSES, ROW = 200, 60, 15
@@ -178,19 +175,15 @@ def in_process(name: str, url: str | None) -> Row:
 
     async def main() -> tuple[float, float]:
         settings = Settings(memo_url=None if url is None else SecretStr(url))
-        memo, work = Memo(settings), Work(settings.work_timeout_s)
+        memo, decoders = Memo(settings), DecoderPool(settings)
         await memo.open()
-
-        def decode(body: bytes) -> Pixels:
-            (frames,), data, extra = read_pixels(BytesIO(body), settings.max_pixels)[2:5]
-            assert isinstance(data, memoryview)
-            return Pixels(frames, len(data), hash_bytes(data, "blake3"), extra)
+        assert await decoders.is_ready()
 
         async def milliseconds(body: bytes) -> float:
             start = time.perf_counter()
             stream = Stream("blake3")
             stream.update(body)
-            made = partial(work.run, decode, body)
+            made = partial(decoders.decode, memoryview(body), "blake3")
             pixels, _ = await memo.pixels(b"", "blake3", stream.digest(), made)
             frame("image", "", (pixels.frames,), pixels.digest, pixels.extra)
             return (time.perf_counter() - start) * 1e3
@@ -203,7 +196,7 @@ def in_process(name: str, url: str | None) -> Row:
             memo._memory = Memory(0)
         hits = [await milliseconds(body) for _ in range(HITS)]
         await memo.close()
-        work.stop()
+        await decoders.close()
         return statistics.median(hits), statistics.median(misses)
 
     hit, miss = asyncio.run(main())

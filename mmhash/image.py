@@ -84,7 +84,7 @@ def _read_frames(image: "Image.Image", count: int, here: int) -> tuple[bytearray
 
 
 def describe(frame: "Image.Image") -> bytes:
-    """A frame's mode, size, palette and transparency, as the spec has them."""
+    """Mode, size, palette and transparency of a loaded frame, as the spec has them."""
     return b"".join(
         (
             field(frame.mode.encode()),

@@ -9,6 +9,7 @@ import mmhash
 from mmhash_service.access import Access
 from mmhash_service.auth import Auth
 from mmhash_service.duplicates import RefuseDuplicates
+from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.limits import Limits
 from mmhash_service.mapped import MappedHasher
@@ -40,6 +41,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings = settings = settings or Settings()
     app.state.limits = Limits(settings)
     app.state.work = Work(settings.work_timeout_s)
+    app.state.decoders = DecoderPool(settings)
     app.state.memo = Memo(settings)
     app.state.fetcher = Fetcher(settings)
     app.state.mapped = MappedHasher(settings.work_timeout_s)
@@ -58,8 +60,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 @asynccontextmanager
 async def _running(app: FastAPI) -> AsyncIterator[None]:
     """What is open from the first call to the last."""
+    app.state.decoders.open()
     await app.state.memo.open()
     yield
+    await app.state.decoders.close()
     await app.state.fetcher.close()
     await app.state.memo.close()
     app.state.mapped.close()

@@ -9,6 +9,7 @@ from mmhash.digest import Algorithm
 from mmhash.engines import spell
 from mmhash.framing import frame
 from mmhash.view import Kind
+from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.engines import parse_engines
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.limits import Admission
@@ -33,6 +34,7 @@ class Call:
     settings: Settings
     admission: Admission
     work: Work
+    decoders: DecoderPool
     memo: Memo
     fetcher: Fetcher
     mapped: MappedHasher
@@ -85,6 +87,7 @@ def call_of(request: Request, query: HashQuery, admission: Admission) -> Call:
         settings=state.settings,
         admission=admission,
         work=state.work,
+        decoders=state.decoders,
         memo=state.memo,
         fetcher=state.fetcher,
         mapped=state.mapped,

@@ -142,6 +142,11 @@ PROBLEMS = {
     "pixels-not-image": Text(
         422, "Pixels of no image", "Only of an image/* body can the pixels be hashed."
     ),
+    "costly-image": Text(
+        422,
+        "Costly image",
+        "To decode the image takes more time or memory than its bytes and pixels account for.",
+    ),
     "damaged-image": Text(422, "Damaged image", "The image is truncated or cannot be decoded."),
     "unknown-engine": Text(
         422,
@@ -232,7 +237,12 @@ PROBLEMS = {
     "too-slow": Text(
         503, "Too slow", "The work took longer than the setting work_timeout_s allows."
     ),
-    "not-ready": Text(503, "Not ready", "A backend gives a wrong digest, or none."),
+    "decoder-failed": Text(
+        503, "Decoder failed", "The process that decoded the image ended before it was done."
+    ),
+    "not-ready": Text(
+        503, "Not ready", "A backend gives a wrong digest, or none, or no decoder has started."
+    ),
 }
 
 # What a client should know beside the text.
@@ -243,6 +253,7 @@ _HEADERS = {
     "draining": {"Retry-After": "1", "Connection": "close"},
     "stalled-body": {"Connection": "close"},
     "too-slow": {"Retry-After": "1"},
+    "decoder-failed": {"Retry-After": "1"},
 }
 
 _BY_STATUS = {404: "not-found", 405: "method-not-allowed"}

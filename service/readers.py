@@ -6,11 +6,8 @@ from math import prod
 from typing import Protocol
 
 from mmhash import Digest
-from mmhash.cpu import hash_bytes
-from mmhash.digest import Algorithm
 from mmhash.view import ITEM_SIZE
 from mmhash_service.call import Call
-from mmhash_service.media import read_pixels
 from mmhash_service.memo.entries import Pixels
 from mmhash_service.memo.memo import Told
 from mmhash_service.problems import Problem
@@ -66,7 +63,7 @@ class StreamReader:
 
 
 class PixelsReader:
-    """An encoded image: held until its last piece, then decoded by a worker, or remembered."""
+    """An encoded image: held until its last piece, then decoded by a process, or remembered."""
 
     def __init__(self, call: Call, name: str | None) -> None:
         self._call, self._name = call, name
@@ -91,7 +88,7 @@ async def hash_pixels(call: Call, name: str | None, body: BytesIO, encoded: Dige
     """The item of an encoded image, by its pixels; `encoded` is the blake3 digest of `body`."""
 
     async def decode() -> Pixels:
-        return await call.work.run(_decode, body, call.algorithm, call.settings.max_pixels)
+        return await call.decoders.decode(body.getbuffer(), call.algorithm)
 
     pixels, told = await call.memo.pixels(call.space, call.algorithm, encoded, decode)
     return _item(call, name, pixels, told)
@@ -101,12 +98,6 @@ async def recall_pixels(call: Call, name: str | None, encoded: Digest) -> Item |
     """The item of the image with that digest, if the memo knows it."""
     pixels = await call.memo.known_pixels(call.space, call.algorithm, encoded)
     return pixels and _item(call, name, pixels, "hit")
-
-
-def _decode(body: BytesIO, algorithm: Algorithm, max_pixels: int) -> Pixels:
-    view = read_pixels(body, max_pixels)
-    data = view.on_host()
-    return Pixels(view.shape[0], len(data), hash_bytes(data, algorithm), view.extra)
 
 
 def _item(call: Call, name: str | None, pixels: Pixels, told: Told) -> Item:

@@ -97,10 +97,17 @@ class Settings(BaseSettings):
         le=PILLOW_MAX_PIXELS,
         description="The most pixels of an image, all frames together; it cannot be set higher.",
     )
+    decoders: int = Field(
+        default=0,
+        ge=0,
+        le=256,
+        description="How many processes of each worker decode images; 0 divides the cores among "
+        "the workers, 8 at most for each. One more takes only small images.",
+    )
     work_timeout_s: float = Field(
         default=10.0,
         gt=0,
-        description="How many seconds a call may wait for a thread to decode or parse, and take "
+        description="How many seconds a request may wait for a thread or a decoder, and take "
         "there.",
     )
     stall_timeout_s: float = Field(

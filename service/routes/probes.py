@@ -39,6 +39,8 @@ async def ready(request: Request) -> Health:
     state = request.app.state
     if state.limits.draining:
         raise Problem("draining")
+    if not await state.decoders.is_ready():
+        raise Problem("not-ready")
     if not await state.work.run(backends.all_answer_right, state.settings):
         raise Problem("not-ready")
     return Health(status="ok")

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,6 +24,7 @@ from safetensors import deserialize
 import mmhash
 from mmhash import Digest
 from mmhash.cli.sumline import format_line, parse_line
+from mmhash.digest import Algorithm
 from mmhash.engines import sglang
 from mmhash.engines.sglang.identity import parse_content_hash
 from mmhash.engines.sglang.pads import parse_mm_hash
@@ -35,13 +35,15 @@ from mmhash.view import ITEM_SIZE
 from mmhash_service.app import create_app
 from mmhash_service.call import Call
 from mmhash_service.caller_hashes import RefusedError, without_untagged
+from mmhash_service.decoder.images import decode_image
+from mmhash_service.decoder.messages import Refused
+from mmhash_service.decoder.pool import pixels_of
 from mmhash_service.engines import parse_engines
 from mmhash_service.fetch.data import read_data_url
 from mmhash_service.fetch.hosts import Hosts
 from mmhash_service.fetch.local import open_file
 from mmhash_service.fetch.validators import validator_of
 from mmhash_service.limits import Limits
-from mmhash_service.media import read_pixels
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, Place
 from mmhash_service.multipart import MultipartReader
 from mmhash_service.parsing import (
@@ -88,9 +90,18 @@ class _Inline:
         return function(*args)
 
 
+class _InlineDecoders:
+    """In the place of the decoder processes, for the same reason."""
+
+    async def decode(self, body: memoryview, algorithm: Algorithm) -> Pixels:
+        answer = decode_image(bytes(body), algorithm, _SETTINGS.max_pixels)
+        return pixels_of(answer, algorithm)
+
+
 _SETTINGS = Settings(max_items=20, max_pixels=10_000, max_json_bytes=1 << 20, memo_bytes=0)
 _APP = create_app(_SETTINGS)
 _APP.state.work = _Inline()
+_APP.state.decoders = _InlineDecoders()
 _LOOP = asyncio.new_event_loop()
 atexit.register(_LOOP.close)
 
@@ -107,6 +118,7 @@ def _call() -> Call:
             settings=_SETTINGS,
             admission=admission,
             work=state.work,
+            decoders=state.decoders,
             memo=state.memo,
             fetcher=state.fetcher,
             mapped=state.mapped,
@@ -486,5 +498,25 @@ def memo_entry(data: bytes) -> None:
 
 @target
 def image(data: bytes) -> None:
-    view = read_pixels(BytesIO(data), _SETTINGS.max_pixels)
-    assert view.shape[0] >= 1
+    answer = decode_image(data, "blake3", _SETTINGS.max_pixels)
+    assert isinstance(answer, Refused) or answer.frames >= 1
+
+
+class _WeighedError(Exception):
+    """The header is read: a target about headers decodes no pixel."""
+
+
+@target
+def image_headers(data: bytes) -> None:
+    """The headers of the six formats, up to the first frame's; limits grow with each frame."""
+    met: list[tuple[int, int]] = []
+
+    def grow(frames: int, pixels: int) -> None:
+        met.append((frames, pixels))
+        raise _WeighedError
+
+    with suppress(_WeighedError):
+        answer = decode_image(data, "blake3", 1 << 27, grow)
+        assert isinstance(answer, Refused)
+    assert len(met) <= 1
+    assert all(frames == 1 and 0 <= pixels <= 1 << 27 for frames, pixels in met)

@@ -12,8 +12,8 @@ from PIL import Image
 
 import mmhash
 from mmhash.digest import ALGORITHMS
+from mmhash.image import FORMATS
 from mmhash.view import ITEM_SIZE
-from mmhash_service.media import FORMATS
 
 RAW = "application/octet-stream"
 

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from mmhash_service.app import create_app
-from mmhash_service.media import MAX_FRAMES
+from mmhash_service.decoder.messages import MAX_FRAMES
 from mmhash_service.parsing import MAX_DIMS
 from mmhash_service.problems import PROBLEMS, Problem
 

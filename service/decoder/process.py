@@ -1,0 +1,143 @@
+"""A decoder process: it takes one job after another, until the service ends or it exceeds a limit.
+
+Run as `python -m mmhash_service.decoder.process`, with what `main` reads as its arguments. It
+imports as little as it can, and everything before it gives up its privileges.
+"""
+
+import os
+import socket
+import sys
+import time
+from io import BytesIO
+from itertools import product
+
+import msgspec
+from PIL import (
+    BmpImagePlugin,
+    GifImagePlugin,
+    Image,
+    ImageOps,
+    JpegImagePlugin,
+    MpoImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
+
+from mmhash.image import FORMATS
+from mmhash_service.decoder import costs, sandbox
+from mmhash_service.decoder.images import decode_image, pin_pillow
+from mmhash_service.decoder.messages import (
+    LENGTH_SIZE,
+    MAX_JOB,
+    Answer,
+    Deferred,
+    Hello,
+    Job,
+)
+from mmhash_service.heap import keep_blocks
+
+# Pillow would import these when it meets the first of their files, and then it may open none.
+_PLUGINS = (
+    BmpImagePlugin,
+    GifImagePlugin,
+    ImageOps,
+    JpegImagePlugin,
+    MpoImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
+
+
+def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None:
+    """Answer the jobs that come by the connection with that descriptor."""
+    sandbox.end_with(parent)
+    keep_blocks()
+    pin_pillow()
+    _warm_up()
+    connection = socket.socket(fileno=descriptor)
+    # What a library prints may quote the file.
+    os.dup2(1, 2)
+    idle = sandbox.address_space()
+    unconfined = sandbox.enter(idle + costs.memory_bytes(max_nbytes, max_pixels))
+    _send(connection, Hello(unconfined))
+    jobs = msgspec.msgpack.Decoder(Job)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(connection, MAX_JOB, 1)
+        if not message:
+            return
+        job = jobs.decode(message)
+        budget = _Budget(job, idle)
+        _send(connection, budget.spend(_read(descriptors[0], job.nbytes)))
+
+
+class _DeferredError(Exception):
+    """The image may take longer than the job allows."""
+
+
+class _Budget:
+    """The time and memory of one job; they grow with the frames that are met."""
+
+    def __init__(self, job: Job, idle: int) -> None:
+        self._job, self._idle = job, idle
+        self._start = time.process_time()
+        self._limit_memory(job.max_pixels)
+
+    def spend(self, body: bytes) -> Answer:
+        """Decode the image within the limits; beyond that of time the process ends."""
+        job = self._job
+        try:
+            self._grow(0, 0)
+            if body[8:12] == b"WEBP":  # Pillow reserves its memory before it tells its size
+                self._limit_memory(job.max_pixels)
+            return decode_image(body, job.algorithm, job.max_pixels, self._grow)
+        except _DeferredError as deferred:
+            return Deferred(*deferred.args)
+        finally:
+            sandbox.limit_cpu(0)
+
+    def _grow(self, frames: int, pixels: int) -> None:
+        job = self._job
+        cpu_s = costs.cpu_seconds(job.nbytes, frames, pixels)
+        if cpu_s > job.defer_above_s:
+            raise _DeferredError(cpu_s)
+        spent = time.process_time() - self._start
+        sandbox.limit_cpu(max(min(cpu_s, job.max_cpu_s) - spent, 1e-3))
+        self._limit_memory(pixels)
+
+    def _limit_memory(self, pixels: int) -> None:
+        sandbox.limit_memory(self._idle + costs.memory_bytes(self._job.nbytes, pixels))
+
+
+def _warm_up() -> None:
+    """Have Pillow load all that decoding takes, by one image of each format and mode."""
+    for name, mode in product(FORMATS, ("RGB", "P")):
+        body = BytesIO()
+        image = Image.new(mode, (2, 2))
+        if name != "WEBP" or mode == "RGB":
+            image = image.convert("RGB") if name == "JPEG" else image
+            image.save(body, name)
+            decode_image(body.getvalue(), "blake3", 4)
+            decode_image(body.getvalue()[:-8], "xxh3", 4)
+    body = BytesIO()
+    exif = Image.Exif()
+    exif[274] = 6
+    Image.new("L", (2, 1)).save(body, "TIFF", exif=exif, compression="tiff_lzw")
+    decode_image(body.getvalue(), "blake3", 4)
+
+
+def _read(descriptor: int, nbytes: int) -> bytes:
+    try:
+        return os.pread(descriptor, nbytes, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _send(connection: socket.socket, answer: Answer) -> None:
+    message = msgspec.msgpack.encode(answer)
+    connection.sendall(len(message).to_bytes(LENGTH_SIZE, "little") + message)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

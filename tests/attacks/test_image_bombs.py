@@ -1,0 +1,210 @@
+"""A file of some bytes that takes a decoder a minute or gigabytes, and many of them at once.
+
+Decoders end at the limits of the image's own size; probes, JSON and tensors do not wait for them.
+"""
+
+import base64
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+import mmhash
+
+# Refused for its contents, not for want of time.
+REFUSALS = {"costly-image", "damaged-image", "image-too-large", "unsupported-image"}
+
+# Above what any of these may take even where other programs take the cores; below what they took.
+BOUND_S = 60
+
+PILLOW_MAX_PIXELS = 178_956_970
+
+
+def bmp(width: int, height: int, data: bytes, compression: int = 1, bits: int = 8) -> bytes:
+    """A BMP with a palette; run-length coded unless `compression` says otherwise."""
+    head = struct.pack(
+        "<IIIHHIIIIII", 40, width, height, 1, bits, compression, len(data), 0, 0, 256, 0
+    )
+    palette = bytes(range(256)) * 4
+    offset = 14 + len(head) + len(palette)
+    return b"BM" + struct.pack("<IHHI", offset + len(data), 0, 0, offset) + head + palette + data
+
+
+def tiff(width: int, height: int, tile: int, frames: int) -> bytes:
+    """Frames in one deflated tile each, which they share."""
+    blob = zlib.compress(bytes(100))
+    out = bytearray(b"II*\0" + struct.pack("<I", 8 + len(blob) + len(blob) % 2))
+    out += blob + b"\0" * (len(blob) % 2)
+    for number in range(frames):
+        entries = [
+            *((256, 4, 1, width), (257, 4, 1, height), (258, 3, 1, 8), (259, 3, 1, 8)),
+            *((262, 3, 1, 1), (277, 3, 1, 1), (322, 4, 1, tile), (323, 4, 1, tile)),
+            *((324, 4, 1, 8), (325, 4, 1, len(blob))),
+        ]
+        following = len(out) + 2 + 12 * len(entries) + 4
+        out += struct.pack("<H", len(entries))
+        out += b"".join(struct.pack("<HHII", *entry) for entry in entries)
+        out += struct.pack("<I", following if number < frames - 1 else 0)
+    return bytes(out)
+
+
+def overlapping_directories(nbytes: int) -> bytes:
+    """Directories of 10000 entries each, 14 bytes from one to the next."""
+    out = bytearray(nbytes)
+    out[:8] = b"II*\0\x08\0\0\0"
+    count = 10_000
+    span = 2 + 12 * count
+    for at in range(8, nbytes - span - 4, 14):
+        struct.pack_into("<H", out, at, count)
+        struct.pack_into("<I", out, at + span, at + 14)
+    return bytes(out)
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def png(*chunks: bytes, width: int = 16, height: int = 16) -> bytes:
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    data = chunk(b"IDAT", zlib.compress(bytes((width + 1) * height)))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + data + chunk(b"IEND", b"")
+
+
+def animated_png(side: int, frames: int) -> bytes:
+    """Frames that Pillow decodes to get at the next, from next to nothing."""
+    data = zlib.compress(bytes((side + 1) * side))
+    out = [chunk(b"acTL", struct.pack(">II", frames, 0))]
+    sequence = 0
+    for number in range(frames):
+        out.append(
+            chunk(b"fcTL", struct.pack(">IIIIIHHBB", sequence, side, side, 0, 0, 1, 1, 0, 0))
+        )
+        sequence += 1
+        if number == 0:
+            out.append(chunk(b"IDAT", data))
+        else:
+            out.append(chunk(b"fdAT", struct.pack(">I", sequence) + data))
+            sequence += 1
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(out) + chunk(b"IEND", b"")
+
+
+def jpeg_of_scans(size: tuple[int, int], scans: int) -> bytes:
+    body = BytesIO()
+    Image.new("L", size, 100).save(body, "JPEG", progressive=True)
+    whole = body.getvalue()
+    scan = whole[whole.rfind(b"\xff\xda") : -2]
+    return whole[:-2] + scan * scans + b"\xff\xd9"
+
+
+def gif(screen: int, frames: int) -> bytes:
+    """Tiny frames on a large screen, each of which Pillow pastes into the whole."""
+    head = b"GIF89a" + struct.pack("<HHBBB", screen, screen, 0x80, 0, 0) + bytes(6)
+    frame = b"," + struct.pack("<HHHHB", 0, 0, 1, 1, 0) + b"\x02\x02\x4c\x01\x00"
+    return head + frame * frames + b";"
+
+
+BOMBS = {
+    "bmp rle8": ("bmp", bmp(PILLOW_MAX_PIXELS, 1, b"\1\0" + b"\0\0" * 2)),
+    "bmp rle8, tall": ("bmp", bmp(1, PILLOW_MAX_PIXELS, b"\0\0" * 3)),
+    "bmp rle8, deltas": ("bmp", bmp(13_000, 13_000, b"\0\2\xff\xff" * 40)),
+    "bmp rle4": ("bmp", bmp(PILLOW_MAX_PIXELS, 1, b"\1\0\0\0", compression=2, bits=4)),
+    "tiff of overlapping directories": ("tiff", overlapping_directories(240_000)),
+    "tiff of small frames in large tiles": ("tiff", tiff(16, 16, 20_000, 2900)),
+    "tiff in one tile of gigabytes": ("tiff", tiff(16, 16, 46_336, 1)),
+    "tiff, many tiles below the limit": ("tiff", tiff(16, 16, 4096, 1000)),
+    "jpeg of empty markers": ("jpeg", b"\xff\xd8" + b"\xff\xe1\0\2" * 1_500_000 + b"\xff\xd9"),
+    "jpeg of comments": ("jpeg", b"\xff\xd8" + b"\xff\xfe\0\2" * 1_500_000 + b"\xff\xd9"),
+    "jpeg of scans": ("jpeg", jpeg_of_scans((4000, 1000), 3000)),
+    "png of damaged text": ("png", png(chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 28))))),
+    "gif of frames on a large screen": ("gif", gif(10_000, 3000)),
+}
+
+# Pillow decodes them in a bounded time, or is ended: both will do.
+HEAVY = {
+    "png of empty chunks": ("png", png(chunk(b"abCd", b"") * 500_000)),
+    "png of empty data": ("png", png(chunk(b"IDAT", b"") * 300_000)),
+    "png of frames": ("png", animated_png(1000, 170)),
+    "png of text": ("png", png(chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 20))) * 500)),
+}
+
+
+@pytest.fixture(scope="module")
+def default(serving: Any) -> Iterator[Any]:
+    """A server with the limits of pixels that it has by default."""
+    with serving(max_pixels=PILLOW_MAX_PIXELS, max_body_bytes=64 << 20) as server:
+        yield server
+
+
+def name_of(answer: httpx.Response) -> str:
+    return str(answer.json()["type"]).removeprefix("urn:mmhash:problem:")
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_it_is_refused_in_time(default: Any, problem_of: Any, name: str) -> None:
+    kind, body = BOMBS[name]
+    start = time.monotonic()
+    assert problem_of(default.hash(body, f"image/{kind}", of="pixels")) in REFUSALS
+    assert time.monotonic() - start < BOUND_S
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_it_ends_in_time(default: Any, name: str) -> None:
+    kind, body = HEAVY[name]
+    start = time.monotonic()
+    answer = default.hash(body, f"image/{kind}", of="pixels")
+    assert answer.status_code == 200 or name_of(answer) in REFUSALS | {"too-slow"}
+    assert time.monotonic() - start < BOUND_S
+
+
+def test_others_are_answered_meanwhile(default: Any, items_of: Any) -> None:
+    """Small and honest requests during eight bombs that cost all the time they are given."""
+    # Each is different: the service decodes equal images once.
+    bombs = [jpeg_of_scans((4000, 1000 + 8 * number), 3000) for number in range(8)]
+    photo = BytesIO()
+    Image.effect_noise((320, 240), 30).save(photo, "PNG")
+    data = base64.b64encode(b"abc").decode()
+    with ThreadPoolExecutor(len(bombs)) as threads:
+        answers = [
+            threads.submit(
+                httpx.post,
+                default.client.base_url.join("/hash?of=pixels"),
+                content=bomb,
+                headers={"content-type": "image/jpeg"},
+                timeout=60,
+            )
+            for bomb in bombs
+        ]
+        time.sleep(0.2)
+        while not all(answer.done() for answer in answers):
+            assert default.client.get("/ready").status_code == 200
+            (item,) = items_of(default.hash_json({"kind": "bytes", "data": data}))
+            assert item["digest"] == mmhash.digest(b"abc").hex()
+            items_of(default.hash(bytes(8), dtype="uint8", shape="8"))
+        assert all(name_of(answer.result()) in REFUSALS | {"too-slow"} for answer in answers)
+        # An honest image right behind them.
+        (item,) = items_of(default.hash(photo.getvalue(), "image/png", of="pixels"))
+        with Image.open(photo) as image:
+            assert item["key"] == mmhash.key(image).hex()
+
+
+@pytest.mark.parametrize("how", ["json", "multipart", "data url"])
+def test_every_way_in_goes_through_a_decoder(default: Any, problem_of: Any, how: str) -> None:
+    _, body = BOMBS["bmp rle8"]
+    data = base64.b64encode(body).decode()
+    if how == "multipart":
+        answer = default.client.post(
+            "/hash", files={"a": ("a.bmp", body, "image/bmp")}, params={"of": "pixels"}
+        )
+    elif how == "json":
+        answer = default.hash_json({"kind": "image", "data": data})
+    else:
+        answer = default.hash_json({"kind": "image", "url": f"data:image/bmp;base64,{data}"})
+    assert problem_of(answer) in REFUSALS

@@ -1,0 +1,342 @@
+# ruff: noqa: ASYNC110, ASYNC240, PTH115  (what it waits for are processes, by /proc)
+"""The pool of decoder processes: keys, queue order, replacement, and what a process may do."""
+
+import asyncio
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash.image import FORMATS
+from mmhash_service.decoder import costs, pool, sandbox
+from mmhash_service.decoder.images import decode_image
+from mmhash_service.decoder.messages import Decoded, Deferred, Hello, Refused
+from mmhash_service.decoder.pool import DecoderPool, decoder_count, pixels_of
+from mmhash_service.problems import Problem
+from mmhash_service.settings import Settings
+
+CORPUS = Path(__file__).parents[3] / "fuzz" / "corpus" / "image"
+
+
+def problem_of(error: BaseException) -> str:
+    assert isinstance(error, Problem), error
+    return error.name
+
+
+def slow_bmp(pixels: int) -> bytes:
+    """A run-length coded BMP that Pillow fills in Python, at about 0.1 µs a pixel."""
+    data = b"\1\0" + b"\0\0" * (pixels // 8000 + 1)
+    head = struct.pack("<IIIHHIIIIII", 40, pixels, 1, 1, 8, 1, len(data), 0, 0, 256, 0)
+    offset = 14 + len(head) + 1024
+    body = b"BM" + struct.pack("<IHHI", offset + len(data), 0, 0, offset)
+    return body + head + bytes(1024) + data
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+def test_a_process_gives_the_library_s_digest(
+    with_pool: Any, encode: Callable[..., bytes], name: str, algorithm: Any
+) -> None:
+    body = encode(name, "RGB", size=(65, 43))
+    pixels = with_pool(lambda pool: pool.decode(memoryview(body), algorithm))
+    with Image.open(BytesIO(body)) as image:
+        assert pixels.digest == mmhash.digest(image, algorithm=algorithm)
+
+
+def test_a_process_without_files_decodes_what_one_with_files_does(with_pool: Any) -> None:
+    """Nothing is left to import or to open once a process has given up its privileges."""
+    bodies = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
+    bodies += [body[: len(body) * 2 // 3] for body in bodies]
+
+    async def decode(pool: DecoderPool) -> list[Any]:
+        return await asyncio.gather(
+            *(pool.decode(memoryview(body), "blake3") for body in bodies), return_exceptions=True
+        )
+
+    for body, answer in zip(bodies, with_pool(decode), strict=True):
+        expected = decode_image(body, "blake3", Settings().max_pixels)
+        if isinstance(expected, Refused):
+            assert problem_of(answer) == expected.problem
+        else:
+            assert answer == pixels_of(expected, "blake3")
+
+
+@pytest.mark.parametrize(
+    ("number", "problem"),
+    [
+        (signal.SIGSEGV, "damaged-image"),
+        (signal.SIGBUS, "damaged-image"),
+        (signal.SIGABRT, "damaged-image"),
+        (signal.SIGPROF, "costly-image"),
+        # Not the image's fault: another process tries it.
+        (signal.SIGKILL, ""),
+        (signal.SIGTERM, ""),
+    ],
+)
+def test_a_process_that_ends_ends_one_job_and_is_replaced(
+    with_pool: Any, children: Any, photo: bytes, number: signal.Signals, problem: str
+) -> None:
+    async def crash(pool: DecoderPool) -> None:
+        before = set(children())
+        assert len(before) == 2
+        bomb = asyncio.create_task(pool.decode(memoryview(slow_bmp(20_000_000)), "blake3"))
+        await asyncio.sleep(0.5)
+        busy = max(before, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().split()[13]))
+        os.kill(busy, number)
+        (answer,) = await asyncio.gather(bomb, return_exceptions=True)
+        if problem:
+            assert problem_of(answer) == problem
+        else:
+            assert not isinstance(answer, Problem) or answer.name == "costly-image"
+        for _ in range(4):
+            await pool.decode(memoryview(photo), "blake3")
+        assert await pool.is_ready()
+        while len(children()) < 2:
+            await asyncio.sleep(0.01)
+        assert busy not in children()
+
+    with_pool(crash)
+
+
+def test_a_process_that_was_killed_while_idle_costs_no_job(
+    with_pool: Any, children: Any, photo: bytes
+) -> None:
+    async def kill(pool: DecoderPool) -> None:
+        for _ in range(2):
+            for pid in children():
+                os.kill(pid, signal.SIGKILL)
+            while any("Z" not in Path(f"/proc/{pid}/stat").read_text() for pid in children()):
+                await asyncio.sleep(0.01)
+            first = await asyncio.gather(
+                *(pool.decode(memoryview(photo), "blake3") for _ in range(4))
+            )
+            assert len(set(first)) == 1
+
+    with_pool(kill)
+
+
+def test_a_job_that_is_not_done_in_time_ends_with_its_process(with_pool: Any, photo: bytes) -> None:
+    async def late(pool: DecoderPool) -> None:
+        with pytest.raises(Problem) as caught:
+            await pool.decode(memoryview(slow_bmp(150_000_000)), "blake3")
+        assert caught.value.name == "too-slow"
+
+    with_pool(late, work_timeout_s=0.4)
+
+
+def test_small_images_are_answered_while_large_ones_are_decoded(
+    with_pool: Any, photo: bytes
+) -> None:
+    async def race(pool: DecoderPool) -> None:
+        large = [
+            asyncio.create_task(pool.decode(memoryview(slow_bmp(20_000_000 + at)), "blake3"))
+            for at in range(3)
+        ]
+        await asyncio.sleep(0.1)
+        for _ in range(3):
+            await pool.decode(memoryview(photo), "blake3")
+        assert not all(task.done() for task in large)
+        for answer in await asyncio.gather(*large, return_exceptions=True):
+            assert not isinstance(answer, BaseException) or problem_of(answer) == "costly-image"
+
+    with_pool(race, work_timeout_s=60.0)
+
+
+def test_jobs_that_cost_less_go_before_those_that_cost_more() -> None:
+    async def order() -> list[int]:
+        queue = pool._Queue()
+        for number, cost_s in enumerate([0.0, 9.0, 3.0, 0.0, 3.0]):
+            queue.put(pool._Waiting(cost_s, number, None, None, 0.0, None))  # type: ignore[arg-type]
+        short = [(await queue.get(costs.SHORT_S)).number for _ in range(2)]
+        waiting = asyncio.create_task(queue.get(costs.SHORT_S))
+        long = [(await queue.get(float("inf"))).number for _ in range(3)]
+        assert not waiting.done()
+        queue.put(pool._Waiting(0.5, 5, None, None, 0.0, None))  # type: ignore[arg-type]
+        return [*short, *long, (await waiting).number]
+
+    assert asyncio.run(order()) == [0, 3, 2, 4, 1, 5]
+
+
+def test_a_job_whose_caller_has_gone_is_not_begun(with_pool: Any, photo: bytes) -> None:
+    async def leave(pool: DecoderPool) -> None:
+        tasks = [asyncio.create_task(pool.decode(memoryview(photo), "blake3")) for _ in range(20)]
+        await asyncio.sleep(0)
+        for task in tasks[:-1]:
+            task.cancel()
+        assert (await tasks[-1]).frames == 1
+
+    with_pool(leave)
+
+
+def test_a_process_confines_itself(with_pool: Any, children: Any) -> None:
+    async def look(pool: DecoderPool) -> list[tuple[int, str, str]]:
+        return [
+            (
+                pid,
+                Path(f"/proc/{pid}/status").read_text(),
+                Path(f"/proc/{pid}/limits").read_text(),
+            )
+            for pid in children()
+        ]
+
+    for _, status, limits in with_pool(look):
+        assert "NoNewPrivs:\t1" in status
+        assert "Seccomp:\t2" in status
+        assert "Threads:\t1" in status
+        for name in ("core file size", "processes", "file size"):
+            assert f"Max {name}" in limits
+            line = next(line for line in limits.splitlines() if line.startswith(f"Max {name}"))
+            assert line.split()[-3:-1] == ["0", "0"] or line.split()[-2:] == ["0", "0"], line
+
+
+def test_a_process_has_no_secret_and_no_descriptor_of_the_service(
+    with_pool: Any, children: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MMHASH_TAG_SECRETS", f'["{"33" * 32}"]')
+    with (tmp_path / "secret").open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+
+        async def look(pool: DecoderPool) -> list[tuple[bytes, list[str]]]:
+            return [
+                (
+                    Path(f"/proc/{pid}/environ").read_bytes(),
+                    [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()],
+                )
+                for pid in children()
+            ]
+
+        for environment, links in with_pool(look):
+            assert b"3333" not in environment
+            assert sorted(link.partition(":")[0] for link in links) == [
+                *["/dev/null"] * 3,
+                "socket",
+            ]
+
+
+CONFINED = """
+import ctypes, mmap, os, signal, socket, sys, threading, traceback
+from mmhash_service.decoder import sandbox
+assert sandbox.enter(sandbox.address_space() + (64 << 20)) == ""
+def refused(what):
+    try:
+        what()
+    except (OSError, RuntimeError, MemoryError):
+        return
+    print("allowed", what)
+refused(lambda: open("/etc/passwd"))
+refused(lambda: os.listdir("/"))
+refused(lambda: os.stat("/etc/passwd"))
+refused(lambda: socket.socket())
+refused(lambda: socket.socket(socket.AF_UNIX))
+refused(lambda: socket.socketpair())
+refused(os.fork)
+refused(lambda: os.execv("/bin/true", ["true"]))
+refused(lambda: os.kill(os.getppid(), 0))
+refused(lambda: os.kill(os.getpid(), 9))
+refused(lambda: os.memfd_create("x"))
+refused(lambda: threading.Thread(target=print).start())
+refused(lambda: os.setuid(0))
+refused(lambda: os.pidfd_open(os.getppid()))
+refused(lambda: mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC))
+refused(lambda: mmap.mmap(-1, 128 << 20))
+refused(lambda: bytearray(128 << 20))
+import resource
+refused(lambda: resource.prlimit(os.getppid(), resource.RLIMIT_AS))
+try:
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 50, 1 << 50))
+except (ValueError, OSError):
+    pass
+print("end")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="seccomp is Linux's")
+def test_a_confined_process_opens_starts_and_signals_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CONFINED], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "end\n"
+
+
+def test_processes_end_with_the_service(tmp_path: Path) -> None:
+    program = """
+import asyncio, os
+from mmhash_service.decoder.pool import DecoderPool
+from mmhash_service.settings import Settings
+async def main():
+    pool = DecoderPool(Settings(decoders=1))
+    await pool.is_ready()
+    os.system("ps -o pid= --ppid %d > /dev/null 2>&1" % os.getpid())
+    print(os.getpid(), flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        decoders = path.read_text().split()
+        assert len(decoders) == 2
+        process.kill()
+    until = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in decoders):
+        assert time.monotonic() < until, "a decoder outlives its service"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Hello(),
+        Deferred(1.0),
+        Decoded(1, 1, bytes(31), b""),
+        Decoded(1, 1, bytes(16), b""),
+    ],
+)
+def test_an_answer_that_is_none_is_not_believed(answer: Any) -> None:
+    with pytest.raises(Problem) as caught:
+        pixels_of(answer, "blake3")
+    assert caught.value.name == "decoder-failed"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"type": "decoded", "frames": 0, "nbytes": 1, "digest": bytes(32), "extra": b""},
+        {"type": "decoded", "frames": 10_001, "nbytes": 1, "digest": bytes(32), "extra": b""},
+        {"type": "decoded", "frames": 1, "nbytes": -1, "digest": bytes(32), "extra": b""},
+        {"type": "decoded", "frames": 1, "nbytes": 1, "digest": bytes(33), "extra": b""},
+        {"type": "decoded", "frames": 1, "nbytes": 1, "digest": "00", "extra": b""},
+        {"type": "refused", "problem": "unauthorized", "reason": ""},
+        {"type": "refused", "problem": "damaged-image", "reason": "x" * 201},
+        {"type": "deferred", "cost_s": float("nan")},
+        {"type": "deferred", "cost_s": -1.0},
+        {"type": "other"},
+        [],
+    ],
+)
+def test_a_message_out_of_bounds_is_no_answer(told: Any) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        pool._ANSWERS.decode(msgspec.msgpack.encode(told))
+
+
+def test_cores_are_divided_among_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, workers, expected in [(1, 1, 1), (4, 1, 4), (4, 3, 1), (4, 8, 1), (64, 2, 8)]:
+        monkeypatch.setattr(pool, "cpu_count", lambda cores=cores: cores)
+        assert decoder_count(Settings(workers=workers)) == expected
+    assert decoder_count(Settings(decoders=40)) == 40
+
+
+def test_address_space_is_that_of_this_process() -> None:
+    assert 1 << 20 < sandbox.address_space() < 1 << 50
