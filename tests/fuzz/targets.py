@@ -32,7 +32,7 @@ from mmhash.tags import open_tag, sign_tag
 from mmhash.transport import handles
 from mmhash_service.app import create_app
 from mmhash_service.call import Call
-from mmhash_service.caller_hashes import RefusedError, without_untagged
+from mmhash_service.caller_hashes import RefusedError, strip_unverified
 from mmhash_service.engines import parse_engines
 from mmhash_service.fetch.data import read_data_url
 from mmhash_service.fetch.hosts import Hosts
@@ -265,7 +265,7 @@ _HASHES = {
 
 @target
 def guard(data: bytes) -> None:
-    written = without_untagged(data, lambda _: {"vouched"}, refuse=False)
+    written = strip_unverified(data, lambda _: {"vouched"}, refuse=False)
     body = data if written is None else b"".join(written)
     try:
         # As an engine may read it, all members of an object, also those of one name.
