@@ -339,12 +339,12 @@ KINDS: dict[str, Kind] = {
 
 HEADERS = frozenset(field.name for field in FIELDS if field.kind == "header")
 
-# An encoder's outputs are named by hashes too.
-CALLER_HASHES = (
-    *(field.name for field in FIELDS if field.kind == "hashes"),
-    "ec_transfer_params",
-)
-"""Members of a whole request that hold a caller's hashes."""
+# Of a request as a whole; vLLM's `mm_hashes` are in requests that /annotate does not take.
+CALLER_HASHES = {
+    "sglang": ("mm_hashes", "mm_content_hashes"),
+    "vllm": ("multi_modal_uuids", "ec_transfer_params"),
+}
+"""Members of a whole request by which a caller names hashes, by engine."""
 
 MEDIA = ("image_data", "video_data", "audio_data", "mm_items")
 """Members that hold media objects, in lists of lists."""
