@@ -12,6 +12,7 @@ from blake3 import blake3
 from msgspec import Raw
 
 from mmhash import Digest
+from mmhash.engines.vllm.releases import RELEASES
 from mmhash.framing import field
 from mmhash_service.annotate.rawjson import Object, open_object
 from mmhash_service.problems import Problem
@@ -22,9 +23,6 @@ MAX_DEPTH = 32
 
 # vLLM's options of a processor that are for one kind of media.
 _SCOPED = {"image": "images_kwargs", "video": "videos_kwargs", "audio": "audio_kwargs"}
-
-# From this release on vLLM hashes its own kind's options with a uuid, each behind its length.
-_VLLM_FRAMED = (0, 31)
 
 # Members of SGLang's /generate that change what its processors make of an image.
 _SGLANG = (
@@ -49,8 +47,9 @@ def vllm_options(body: Object, release: str, modality: str) -> str:
     """The options of a chat request that vLLM does not hash safely with a uuid of that modality."""
     media_io = _members(body.get("media_io_kwargs"))
     processor = _members(body.get("mm_processor_kwargs"))
-    if tuple(map(int, release.split(".")[:2])) >= _VLLM_FRAMED:
-        # It leaves out the options of other media, but an image's are for a video's frames too.
+    if RELEASES.recipe(release).framed:
+        # The options of the item's own kind are hashed with the uuid, each part behind its length.
+        # Those of other kinds are left out, but an image's are for a video's frames too.
         media_io.pop(modality, None)
         others = set(_SCOPED.values()) - {_SCOPED[modality]}
         processor = {name: value for name, value in processor.items() if name in others}
