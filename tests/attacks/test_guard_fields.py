@@ -80,7 +80,7 @@ def test_features_of_a_caller_have_no_hash_of_their_own(
         {"pad_values": [1, 2]},
         {"identity": FORGED},
     ):
-        body = '{"text":"a","%s":%s}' % (where, shape % json.dumps(item | claim))
+        body = f'{{"text":"a","{where}":{shape % json.dumps(item | claim)}}}'
         status, seen, _ = through(body.encode())
         assert (status, json.loads(seen)) == (
             200,
@@ -202,7 +202,7 @@ def form(value: str, charset: str = "") -> tuple[bytes, dict[str, str]]:
 
 def test_no_form_names_a_peer() -> None:
     for name in ("kv_transfer_params", "ec_transfer_params", "ec_transfer_p\\u0061rams"):
-        body, headers = form('{"%s": {"%s": 1}}' % (name, FORGED))
+        body, headers = form(f'{{"{name}": {{"{FORGED}": 1}}}}')
         assert through(body, headers, engine="vllm")[0] == 403
         assert through(body, headers, engine="vllm", allow_peers=True)[1] == body
     body, headers = form('{"temperature": 1.0}')
