@@ -111,10 +111,11 @@ def strip_unverified(
     if removed and refuse:
         raise RefusedError(min(removed))
     written = _ENCODER.encode(request)
-    if not removed and not has_tags and not _has_twins(text, written):
-        return None
-    if not removed and is_small and not _may_have(body, _NAMES):
-        return None  # its twins are no names of ours
+    if not removed and not has_tags:
+        if not _has_twins(text, written):
+            return None
+        if is_small and not _may_have(body, _NAMES):
+            return None  # its twins are no names of ours
     return _put_back(written, words)
 
 
@@ -155,7 +156,7 @@ def _set_aside(body: bytes) -> tuple[bytes, dict[bytes, bytes]]:
                 piece = piece[:_ESCAPE_MAX] + word
             pieces.append(piece)
         text = b"".join(pieces)
-    if b"-0" in text and _MINUS_NOUGHT.search(text):
+    if _MINUS_NOUGHT.search(text):
         word = b"-0e%d" % (int(token_hex(16), 16) + 10**39)  # a number, as it stands for one
         words[word] = b"-0"
         text = _MINUS_NOUGHT.sub(word, text)
@@ -222,10 +223,10 @@ def _remove(request: Any, vouched: Container[str], *, allow_peers: bool) -> set[
         depth += 1
         if depth > MAX_DEPTH:
             raise RecursionError
-        inner = []
+        inner: list[tuple[Any, bool]] = []
         for value, in_media in level:
             if type(value) is list:
-                inner += [(one, in_media) for one in value if type(one) in _CONTAINERS]
+                inner.extend((one, in_media) for one in value if type(one) in _CONTAINERS)
                 continue
             if not _LOOKED_AT.isdisjoint(value):
                 in_features = in_media or _has_features(value)
@@ -235,11 +236,9 @@ def _remove(request: Any, vouched: Container[str], *, allow_peers: bool) -> set[
                         # Of many hashes all: without one, the others would be for other items.
                         del value[name]
                         problems.add(problem)
-            inner += [
-                (one, in_media or name in MEDIA)
-                for name, one in value.items()
-                if type(one) in _CONTAINERS
-            ]
+            for name, one in value.items():
+                if type(one) in _CONTAINERS:
+                    inner.append((one, in_media or name in MEDIA))
         level = inner
     return problems
 

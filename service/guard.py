@@ -46,6 +46,8 @@ _SPELLED: dict[str, Callable[[Digest], tuple[str, ...]]] = {
     "dynamo": lambda key: (sglang.mm_hash(key),),
 }
 
+_PEER_HEADERS = frozenset(name.encode() for name in HEADERS)
+
 _PROBLEMS = {
     "untagged-hash": (403, "Untagged hash", "A caller's hash goes through with a good tag alone."),
     "named-peer": (
@@ -138,12 +140,9 @@ class Guard:
 
     def _without_peer_headers(self, scope: Scope) -> Scope:
         """The request's scope without headers that name a peer; or refuse it."""
-        kept = [
-            (name, value)
-            for name, value in scope["headers"]
-            if name.decode("latin-1").lower() not in HEADERS
-        ]
-        if self._settings.allow_peers or len(kept) == len(scope["headers"]):
+        headers = scope["headers"]
+        kept = [header for header in headers if header[0].lower() not in _PEER_HEADERS]
+        if self._settings.allow_peers or len(kept) == len(headers):
             return scope
         if self._settings.on_untagged == "refuse":
             raise RefusedError("named-peer")
