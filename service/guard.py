@@ -20,9 +20,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mmhash import Digest, TagError
 from mmhash.engines import sglang, trtllm, vllm
 from mmhash.tags import open_tag
-from mmhash_service.caller_hashes import MAX_TAGS, MAX_VALUES, RefusedError, without_untagged
+from mmhash_service.caller_hashes import (
+    MAX_TAGS,
+    MAX_VALUES,
+    RefusedError,
+    check_form,
+    strip_unverified,
+)
 from mmhash_service.guard_settings import GuardSettings
 from mmhash_service.headers import has_duplicates
+from mmhash_service.request_fields import COMPRESSION_HEADERS, HEADERS
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +47,8 @@ _SPELLED: dict[str, Callable[[Digest], tuple[str, ...]]] = {
     "dynamo": lambda key: (sglang.mm_hash(key),),
 }
 
+_PEER_HEADERS = frozenset(name.encode() for name in HEADERS)
+
 _PROBLEMS = {
     "duplicate-header": (
         400,
@@ -47,6 +56,14 @@ _PROBLEMS = {
         "A header that takes one value, as Content-Type, is there twice: send it once.",
     ),
     "untagged-hash": (403, "Untagged hash", "A caller's hash goes through with a good tag alone."),
+    "named-peer": (
+        403,
+        "Named peer",
+        (
+            "A request may name a peer to load from, or an engine's internal state, only if the "
+            "guard's setting allow_peers is on."
+        ),
+    ),
     "body-too-large": (
         413,
         "Body too large",
@@ -59,8 +76,8 @@ _PROBLEMS = {
         415,
         "Unsupported encoding",
         (
-            "The guard takes a body as it is: without a Content-Encoding, and with no "
-            "Transfer-Encoding but chunked."
+            "The guard takes a body as it is: without a Content-Encoding, without "
+            "X-Body-Compressed, with no Transfer-Encoding but chunked, and a form in UTF-8."
         ),
     ),
     "unreadable-json": (
@@ -68,7 +85,7 @@ _PROBLEMS = {
         "Unreadable JSON",
         (
             "The body is not JSON in UTF-8, is nested deeper than 200 levels, or has half of a "
-            "surrogate pair."
+            "surrogate pair or an integer of more than 4300 digits."
         ),
     ),
 }
@@ -117,6 +134,7 @@ class Guard:
         """The request as it goes on."""
         if has_duplicates(scope["headers"]):
             raise RefusedError("duplicate-header")
+        scope = self._without_peer_headers(scope)
         messages = await self._read(receive)
         pieces = [message.get("body", b"") for message in messages]
         written = await self._look_at(pieces, Headers(scope=scope))
@@ -127,6 +145,16 @@ class Guard:
             for number, piece in enumerate(written, 1)
         ]
         return _with_length(scope, sum(map(len, written))), _first(messages, receive)
+
+    def _without_peer_headers(self, scope: Scope) -> Scope:
+        """The request's scope without headers that name a peer; or refuse it."""
+        headers = scope["headers"]
+        kept = [header for header in headers if header[0].lower() not in _PEER_HEADERS]
+        if self._settings.allow_peers or len(kept) == len(headers):
+            return scope
+        if self._settings.on_untagged == "refuse":
+            raise RefusedError("named-peer")
+        return {**scope, "headers": kept}
 
     async def _read(self, receive: Receive) -> list[Message]:
         messages: list[Message] = []
@@ -145,23 +173,31 @@ class Guard:
     async def _look_at(self, pieces: list[bytes], headers: Headers) -> list[bytes] | None:
         """What goes on in the body's place; None if it goes on as it is."""
         length = sum(map(len, pieces))
-        if length and headers.get("content-encoding", "identity") != "identity":
-            raise RefusedError("unsupported-encoding")
+        for name in COMPRESSION_HEADERS:
+            if length and headers.get(name, "identity") != "identity":
+                raise RefusedError("unsupported-encoding")
         if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
             raise RefusedError("unsupported-encoding")
         tenant = self._settings.tenant
         if self._settings.tenant_header:
             # Of two headers neither is believed: no tenant has a comma in its name.
             tenant = ",".join(headers.getlist(TENANT_HEADER)) or None
+        content_type = headers.get("content-type", "")
         if length <= MAX_INLINE:
-            return self._look(pieces, tenant)
+            return self._look(pieces, content_type, tenant)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._look, pieces, tenant)
+        return await loop.run_in_executor(self._thread, self._look, pieces, content_type, tenant)
 
-    def _look(self, pieces: list[bytes], tenant: str | None) -> list[bytes] | None:
+    def _look(
+        self, pieces: list[bytes], content_type: str, tenant: str | None
+    ) -> list[bytes] | None:
+        body = b"".join(pieces)
+        allow_peers = self._settings.allow_peers
+        if not allow_peers:
+            check_form(body, content_type)
         refuse = self._settings.on_untagged == "refuse"
         spell = partial(self._spell, tenant=tenant)
-        return without_untagged(b"".join(pieces), spell, refuse=refuse)
+        return strip_unverified(body, spell, refuse=refuse, allow_peers=allow_peers)
 
     def _spell(self, tags: Iterable[Any], *, tenant: str | None) -> set[str]:
         """What a request may say, by those of the tags that are good."""

@@ -44,6 +44,11 @@ class GuardSettings(BaseSettings):
         description="What becomes of a hash without a good tag: it is taken out, or its request "
         "refused.",
     )
+    allow_peers: bool = Field(
+        default=False,
+        description="Whether requests may name peers to load caches from: only behind a gateway "
+        "that sets these fields itself, and takes out clients'.",
+    )
     max_body_bytes: int = Field(
         default=32 << 20, ge=1, description="The longest body that goes through, in bytes."
     )

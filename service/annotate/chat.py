@@ -3,8 +3,10 @@
 As read by vLLM 0.33.0 (renderers/chat_utils) and SGLang 0.5.23 (entrypoints/openai/protocol.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from mmhash_service.annotate.options import vllm_options
 from mmhash_service.annotate.places import Media, Place, image_of_sglang
 from mmhash_service.annotate.rawjson import Object, open_list, open_object, open_text
 from mmhash_service.problems import Problem
@@ -29,34 +31,72 @@ _VLLM_FIELDS = _VLLM_TYPES.keys() | {
 }
 
 
-def find_in_chat(body: Object, engine: str) -> list[Place]:
-    """Open the parts of all messages, take callers' hashes out, and say where ours go."""
-    find = _FIND[engine]
-    places = []
+_MODALITIES = {
+    "image_url": "image",
+    "video_url": "video",
+    "audio_url": "audio",
+    "input_audio": "audio",
+}
+
+
+def find_in_vllm_chat(body: Object, release: str) -> list[Place]:
+    """Take callers' hashes out of a chat for vLLM, and say where ours go."""
+    options: dict[str, str] = {}
+
+    def find(part: Object) -> Place | None:
+        found = _find_in_vllm(part)
+        if found is None:
+            return None
+        modality, place = found
+        if modality not in options:
+            options[modality] = vllm_options(body, release, modality)
+        return place._replace(options=options[modality])
+
+    return list(_find_in_chat(body, find))
+
+
+def find_in_sglang_chat(body: Object) -> list[Place]:
+    """The same for SGLang, which hashes all options with the hash of the bytes."""
+    return list(_find_in_chat(body, _find_in_sglang))
+
+
+def _find_in_chat(body: Object, find: Callable[[Object], Place | None]) -> Iterator[Place]:
+    """Open the parts of all messages; of a batch, of all its chats."""
     messages = open_list(body["messages"])
     if messages is None:
         raise Problem("invalid-json")
-    for number, raw in enumerate(messages):
-        message = open_object(raw)
-        if message is None:
-            raise Problem("invalid-json")
-        parts = open_list(message.get("content"))
-        if parts is None:  # a text, or nothing
-            continue
-        for at, raw_part in enumerate(parts):
-            part = open_object(raw_part)
-            if part is None:
-                continue
-            parts[at] = part
-            if (place := find(part)) is not None:
-                places.append(place)
-        message["content"] = parts
-        messages[number] = message
     body["messages"] = messages
-    return places
+    for number, raw in enumerate(messages):
+        chat = open_list(raw)
+        if chat is None:
+            yield from _find_in_message(messages, number, find)
+            continue
+        messages[number] = chat
+        for at in range(len(chat)):
+            yield from _find_in_message(chat, at, find)
 
 
-def _find_in_vllm(part: Object) -> Place | None:
+def _find_in_message(
+    messages: list[Any], number: int, find: Callable[[Object], Place | None]
+) -> Iterator[Place]:
+    message = open_object(messages[number])
+    if message is None:
+        raise Problem("invalid-json")
+    messages[number] = message
+    parts = open_list(message.get("content"))
+    if parts is None:  # a text, or nothing
+        return
+    message["content"] = parts
+    for at, raw_part in enumerate(parts):
+        part = open_object(raw_part)
+        if part is None:
+            continue
+        parts[at] = part
+        if (place := find(part)) is not None:
+            yield place
+
+
+def _find_in_vllm(part: Object) -> tuple[str, Place] | None:
     part.pop("uuid", None)
     fields = part.keys() & _VLLM_FIELDS
     field = fields.pop() if len(fields) == 1 else ""
@@ -65,12 +105,18 @@ def _find_in_vllm(part: Object) -> Place | None:
     inner = open_object(part[field])
     if field == "input_audio":
         data = open_text(inner.get("data")) if inner else None
-        return Place(Media(is_image=False, data=data), part, "uuid") if data else None
-    url = open_text(part[field] if inner is None else inner.get("url"))
-    return Place(Media(is_image=field == "image_url", url=url), part, "uuid") if url else None
+        media = Media(is_image=False, data=data) if data else None
+    else:
+        url = open_text(part[field] if inner is None else inner.get("url"))
+        media = Media(is_image=field == "image_url", url=url) if url else None
+    return None if media is None else (_MODALITIES[field], Place(media, part, "uuid"))
 
 
 def _find_in_sglang(part: Object) -> Place | None:
+    for name in ("video_url", "audio_url"):
+        media = open_object(part.get(name))
+        if media is not None and media.pop("content_hash", None) is not None:
+            part[name] = media
     image = open_object(part.get("image_url"))
     if image is None:
         return None
@@ -80,9 +126,3 @@ def _find_in_sglang(part: Object) -> Place | None:
     if not url or open_text(part.get("type")) != "image_url":
         return None
     return Place(image_of_sglang(url), image, "content_hash")
-
-
-_FIND: dict[str, Callable[[Object], Place | None]] = {
-    "vllm": _find_in_vllm,
-    "sglang": _find_in_sglang,
-}

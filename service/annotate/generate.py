@@ -6,9 +6,17 @@ As read by SGLang 0.5.23 (managers/io_struct.py, managers/tokenizer_manager.py).
 import re
 from typing import Any
 
+from mmhash_service.annotate.options import sglang_options
 from mmhash_service.annotate.places import Place, image_of_sglang
-from mmhash_service.annotate.rawjson import Object, open_list, open_text
+from mmhash_service.annotate.rawjson import Object, close, open_list, open_object, open_text
 from mmhash_service.problems import Problem
+from mmhash_service.request_fields import FEATURE_IDENTITIES, MEDIA
+
+# What an object among the media may say of its hash.
+_CLAIMS = frozenset({"content_hash", *FEATURE_IDENTITIES})
+
+# The engine takes lists of lists; deeper ones it refuses, and so do we.
+_MAX_NESTING = 8
 
 # A batch has a list more around its prompts than a single request has.
 _BATCH = {
@@ -28,12 +36,17 @@ def find_in_generate(body: Object) -> list[Place]:
     """
     if body.keys().isdisjoint(_BATCH):
         raise Problem("invalid-json")
+    for name in MEDIA:
+        if name in body:
+            body[name] = _without_claims(body[name])
+    options = sglang_options(body)
     if _has(body, "video_data") or _has(body, "audio_data") or not _has(body, "image_data"):
         return []
     if (text := open_text(body["image_data"])) is not None:  # one image, for each prompt
         hashes: list[Any] = [None] * _count_prompts(body)
         body["mm_hashes"] = hashes
-        return [Place(image_of_sglang(text), hashes, at) for at in range(len(hashes))]
+        image = image_of_sglang(text)
+        return [Place(image, hashes, at, options) for at in range(len(hashes))]
     entries = open_list(body["image_data"]) or []
     lists = [found for entry in entries if (found := open_list(entry)) is not None]
     hashes, holders = (lists, lists) if len(lists) == len(entries) else (entries, [entries])
@@ -42,10 +55,24 @@ def find_in_generate(body: Object) -> list[Place]:
         for at, entry in enumerate(holder):
             if (text := open_text(entry)) is None:
                 return []
-            places.append(Place(image_of_sglang(text), holder, at))
+            places.append(Place(image_of_sglang(text), holder, at, options))
     if places:
         body["mm_hashes"] = hashes
     return places
+
+
+def _without_claims(raw: Any, depth: int = 0) -> Any:
+    """Media as they came, but for what their objects say of their hashes."""
+    if depth > _MAX_NESTING:
+        raise Problem("invalid-json")
+    if (entries := open_list(raw)) is not None:
+        cleaned = [_without_claims(entry, depth + 1) for entry in entries]
+        is_same = all(one is entry for one, entry in zip(cleaned, entries, strict=True))
+        return raw if is_same else close(cleaned)
+    members = open_object(raw)
+    if members is None or _CLAIMS.isdisjoint(members):
+        return raw
+    return close({name: one for name, one in members.items() if name not in _CLAIMS})
 
 
 def _count_prompts(body: Object) -> int:

@@ -27,6 +27,8 @@ class Place(NamedTuple):
     media: Media
     holder: Any
     name: str | int
+    options: str = ""
+    """The canonical text of the options that the hash has to name as well."""
 
 
 def image_of_sglang(text: str) -> Media:

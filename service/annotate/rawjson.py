@@ -59,6 +59,11 @@ def open_text(raw: Raw | None) -> str | None:
         return None
 
 
+def close(opened: Any) -> Raw:
+    """What was opened, as raw JSON again."""
+    return Raw(_ENCODER.encode(opened))
+
+
 def write(body: Object) -> bytes:
     """The body as JSON: what was not opened is there as it came."""
     return _ENCODER.encode(body)

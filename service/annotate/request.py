@@ -1,12 +1,13 @@
 """A request from its text to the text with hashes put in."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mmhash import Digest
-from mmhash.engines import sglang
-from mmhash_service.annotate.chat import find_in_chat
+from mmhash.engines import sglang, spell
+from mmhash_service.annotate.chat import find_in_sglang_chat, find_in_vllm_chat
 from mmhash_service.annotate.content import hash_with_content
 from mmhash_service.annotate.generate import find_in_generate
+from mmhash_service.annotate.options import with_options
 from mmhash_service.annotate.places import Media, Place
 from mmhash_service.annotate.rawjson import Object, open_body, write
 from mmhash_service.call import Call
@@ -14,10 +15,8 @@ from mmhash_service.caller_hashes import TAGS
 from mmhash_service.engines import release_of
 from mmhash_service.items import hash_items
 from mmhash_service.problems import Problem
+from mmhash_service.request_fields import CALLER_HASHES
 from mmhash_service.schemas import Item, JsonItem
-
-# Members of SGLang's /generate that hold callers' hashes.
-_CALLERS = ("mm_hashes", "mm_content_hashes")
 
 
 class _Opened(NamedTuple):
@@ -35,36 +34,51 @@ async def annotate(call: Call, text: bytes) -> tuple[bytes, list[Item]]:
     call.admission.hold(2 * len(text))  # what is written, and the answer around it
     opened = await call.work.run(_open, call, text)
     if opened.spelled is None:
-        item_of, hashes = await hash_with_content(call, opened.items)
+        item_of, content_hashes = await hash_with_content(call, opened.items)
+        items = [item_of[place.media] for place in opened.places]
+        hashes = [content_hashes[place.media] for place in opened.places]
+        # The engine is told no key.
+        signed = [Digest("blake3", bytes.fromhex(text[7:])) for text in content_hashes.values()]
+        tags = [call.signer.tag(digest) for digest in signed] if call.signer else []
     else:
         found = await hash_items(call, list(opened.items.values()))
         item_of = dict(zip(opened.items, (one[0] for one in found), strict=True))
+        made = {
+            (place.media, place.options): _name_options(call, item_of[place.media], place.options)
+            for place in opened.places
+        }
+        items = [made[place.media, place.options] for place in opened.places]
         (engine,) = call.engines
-        hashes = {of: item.engines[engine][opened.spelled] for of, item in item_of.items()}
+        hashes = [item.engines[engine][opened.spelled] for item in items]
+        tags = [item.tag for item in items if item.tag is not None]
     if call.signer is not None:
-        if opened.spelled is None:  # the engine is told no key
-            signed = [Digest("blake3", bytes.fromhex(text[7:])) for text in hashes.values()]
-            tags = [call.signer.tag(digest) for digest in signed]
-        else:
-            tags = [item.tag or "" for item in item_of.values()]
         opened.body[TAGS] = list(dict.fromkeys(tags))
-    request = await call.work.run(_fill, opened, hashes)
-    return request, [item_of[place.media] for place in opened.places]
+    return await call.work.run(_fill, opened, hashes), items
+
+
+def _name_options(call: Call, item: Item, options: str) -> Item:
+    """The item as the engine has to know it under these options."""
+    if not options:
+        return item
+    key = with_options(Digest("blake3", bytes.fromhex(item.key)), options)
+    update: dict[str, Any] = {"engines": {engine: spell(key, engine) for engine in call.engines}}
+    if call.signer is not None:
+        update["tag"] = call.signer.tag(key)
+    return item.model_copy(update=update)
 
 
 def _open(call: Call, text: bytes) -> _Opened:
     body = open_body(text)
-    body.pop(TAGS, None)
     (engine,) = call.engines
+    for name in (TAGS, *CALLER_HASHES[engine.partition("@")[0]]):
+        body.pop(name, None)
     is_chat = "messages" in body
     if engine.startswith("sglang"):
         spelled = _sglang_field(engine, is_chat=is_chat)
-        for name in _CALLERS:
-            body.pop(name, None)
-        places = find_in_chat(body, "sglang") if is_chat else find_in_generate(body)
+        places = find_in_sglang_chat(body) if is_chat else find_in_generate(body)
     elif is_chat:
         spelled = "uuid"
-        places = find_in_chat(body, "vllm")
+        places = find_in_vllm_chat(body, release_of(engine))
     else:
         raise Problem("invalid-json")
     if len(places) > call.settings.max_items:
@@ -81,7 +95,7 @@ def _sglang_field(engine: str, *, is_chat: bool) -> str | None:
     return None if is_chat else "mm_hash"
 
 
-def _fill(opened: _Opened, hashes: dict[Media, str]) -> bytes:
-    for place in opened.places:
-        place.holder[place.name] = hashes[place.media]
+def _fill(opened: _Opened, hashes: list[str]) -> bytes:
+    for place, hash_ in zip(opened.places, hashes, strict=True):
+        place.holder[place.name] = hash_
     return write(opened.body)

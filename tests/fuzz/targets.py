@@ -34,7 +34,7 @@ from mmhash.transport import handles
 from mmhash.view import ITEM_SIZE
 from mmhash_service.app import create_app
 from mmhash_service.call import Call
-from mmhash_service.caller_hashes import RefusedError, without_untagged
+from mmhash_service.caller_hashes import TAGS, RefusedError, strip_unverified
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import Refused
 from mmhash_service.decoder.pool import pixels_of
@@ -56,6 +56,7 @@ from mmhash_service.parsing import (
 )
 from mmhash_service.problems import Problem
 from mmhash_service.readers import Reader, StreamReader
+from mmhash_service.request_fields import KINDS
 from mmhash_service.safetensors import SafetensorsReader
 from mmhash_service.schemas import Item
 from mmhash_service.settings import Settings
@@ -268,19 +269,12 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-_HASHES = {
-    "uuid",
-    "content_hash",
-    "mm_hashes",
-    "mm_content_hashes",
-    "mm_hashes_by_modality",
-    "multi_modal_uuids",
-}
+_VOUCHED = {"vouched"}
 
 
 @target
 def guard(data: bytes) -> None:
-    written = without_untagged(data, lambda _: {"vouched"}, refuse=False)
+    written = strip_unverified(data, lambda _: _VOUCHED, refuse=False)
     body = data if written is None else b"".join(written)
     try:
         # As an engine may read it, all members of an object, also those of one name.
@@ -290,14 +284,40 @@ def guard(data: bytes) -> None:
 
 
 def _check_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    holder = dict(pairs)
     for name, value in pairs:
-        if name in _HASHES:
-            texts = value.values() if isinstance(value, dict) else [value]
-            if name not in {"uuid", "content_hash"} or not isinstance(value, dict):
-                assert {
-                    text for one in texts for text in _leaves(one) if not isinstance(text, dict)
-                } <= {"vouched"}
-    return dict(pairs)
+        kind = KINDS.get(name)
+        is_object = isinstance(value, dict)
+        if kind == "hashes" or (kind == "hash" and not is_object):
+            texts = value.values() if is_object else [value]
+            assert {
+                text for one in texts for text in _leaves(one) if not isinstance(text, dict)
+            } <= _VOUCHED
+        if kind == "peers" or (kind == "peer" and not is_object):
+            assert value is None
+    return holder
+
+
+@target
+def guard_rewriting(data: bytes) -> None:
+    """What goes on is what came, without hashes: numbers as spelled, and nothing else gone."""
+    body = b'{"mmhash_tags":[],"a":' + data + b"}"
+    try:
+        written = strip_unverified(body, lambda _: _VOUCHED, refuse=False)
+    except RefusedError:
+        return
+    assert written is not None
+    before, after = (
+        json.loads(text, parse_float=str, parse_int=str, object_pairs_hook=_without_fields)
+        for text in (body, b"".join(written))
+    )
+    assert before == after
+    again = strip_unverified(b"".join(written), lambda _: _VOUCHED, refuse=True)
+    assert again is None or again == [b"".join(written)]
+
+
+def _without_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in pairs if name not in KINDS and name != TAGS}
 
 
 @target

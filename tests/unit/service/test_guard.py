@@ -294,7 +294,7 @@ def test_another_spelling_of_the_same_hash_is_another(variant: str) -> None:
         b'{"messages":[],"messages":[{"content":[{"uuid":"x"}]}]}',
         b'{"mm_hashes":["x"],"mm_hashes":[]}',
         b'{"a":' + b"[" * 190 + b'{"uuid":"x"}' + b"]" * 190 + b"}",
-        b'{"a":[NaN,Infinity,-Infinity,1e400],"uuid":"x"}',
+        b'{"a":[1e400,-1e400],"uuid":"x"}',
     ],
 )
 def test_no_spelling_of_json_hides_a_hash(body: bytes) -> None:
@@ -371,6 +371,11 @@ def test_chunks_do_not_hide_a_hash() -> None:
         b'{"uuid":"x","a":"\xed\xa0\x80"}',
         b'{"uuid":"x"',
         b'{"uuid":"x"}{}',
+        b'{"uuid":"x","a":NaN}',
+        b'{"uuid":"x","a":-Infinity}',
+        b'{"uuid":"x","a":1.}',
+        b'{"uuid":"x","a":"\n"}',
+        b'{"uuid":"x","a":%b}' % (b"1" * 5000),
     ],
 )
 def test_json_that_another_parser_might_read_is_refused(body: bytes) -> None:
@@ -429,7 +434,7 @@ VALUES = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**70), 2**70)
-    | st.floats(allow_nan=False)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="utf-8")),
     lambda inner: (
         st.lists(inner, max_size=4)
@@ -632,4 +637,5 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
         "mmhash_service.guard",
         "mmhash_service.guard_settings",
         "mmhash_service.headers",
+        "mmhash_service.request_fields",
     }

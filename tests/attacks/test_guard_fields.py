@@ -1,0 +1,253 @@
+"""A field that the guard does not know: features with a hash of their own, peers, headers, forms.
+
+All fields of all known releases are in one table, and what names a hash or a peer does not go through.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mmhash
+from mmhash.engines import sglang, vllm
+from mmhash_service.guard import Guard
+from mmhash_service.request_fields import FIELDS, HEADERS, KINDS, MEDIA
+
+SECRET = bytes(32)
+KEY = mmhash.key(b"a picture")
+FORGED = "f0" * 32
+GUARD_PAGE = Path(__file__).parents[2] / "docs" / "guard.md"
+
+
+def through(
+    body: Any, headers: dict[str, str] | None = None, *, engine: str = "sglang", **settings: Any
+) -> tuple[int, Any, dict[str, str]]:
+    """The status, and the body and headers that the engine behind the guard gets."""
+    seen: dict[str, Any] = {"body": b"", "headers": {}}
+
+    async def engine_app(scope: Any, receive: Any, send: Any) -> None:
+        more = True
+        while more:
+            message = await receive()
+            seen["body"] += message["body"]
+            more = message["more_body"]
+        seen["headers"] = {name.decode(): value.decode() for name, value in scope["headers"]}
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    sent: list[dict[str, Any]] = []
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": raw, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    guard = Guard(engine_app, engine=engine, secrets=[SECRET.hex()], **settings)
+    pairs = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    asyncio.run(
+        guard({"type": "http", "method": "POST", "path": "/", "headers": pairs}, receive, send)
+    )
+    return sent[0]["status"], seen["body"], seen["headers"]
+
+
+def tagged(request: dict[str, Any], engine: str) -> dict[str, Any]:
+    expires = int(time.time()) + 60
+    tag = mmhash.sign_tag(KEY, engine=engine, tenant=None, expires=expires, secrets=[SECRET])
+    return request | {"mmhash_tags": [tag]}
+
+
+FEATURES = {"feature": [[0.5, 1e400]], "hash": 7, "pad_value": 1_000_007, "identity": "x"}
+LEFT = {"feature": [[0.5, 1.0]]}
+
+
+@pytest.mark.parametrize("where", MEDIA)
+@pytest.mark.parametrize(
+    "format_", ["processor_output", "PROCESSOR_OUTPUT", "precomputed_embedding", None]
+)
+@pytest.mark.parametrize("shape", ["%s", "[%s]", "[[%s]]", "[[],[%s,null]]"])
+def test_features_of_a_caller_have_no_hash_of_their_own(
+    where: str, format_: str | None, shape: str
+) -> None:
+    item = {**LEFT, "format": format_, "modality": "IMAGE"}
+    for claim in (
+        {"hash": 7},
+        {"hash": "7", "pad_value": 1},
+        {"pad_values": [1, 2]},
+        {"identity": FORGED},
+    ):
+        body = f'{{"text":"a","{where}":{shape % json.dumps(item | claim)}}}'
+        status, seen, _ = through(body.encode())
+        assert (status, json.loads(seen)) == (
+            200,
+            json.loads(body.replace(json.dumps(item | claim), json.dumps(item))),
+        )
+        assert through(body.encode(), on_untagged="refuse")[0] == 403
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"instances": [{"text": "a", "image_data": FEATURES}]},
+        {"instances": [{"text": "a"}], "parameters": {"image_data": [FEATURES]}},
+        {"requests": [{"mm_items": [FEATURES]}]},
+        {"messages": [{"content": [{"image_url": FEATURES | {"format": "processor_output"}}]}]},
+    ],
+)
+def test_wherever_the_features_are(request_: Any) -> None:
+    status, seen, _ = through(json.dumps(request_).replace("Infinity", "1e400").encode())
+    assert status == 200
+    for name in ("hash", "pad_value", "identity"):
+        assert b'"%b"' % name.encode() not in seen
+    assert b"[0.5,1e400]" in seen
+
+
+def test_a_hash_of_features_may_be_a_tagged_one_as_a_number() -> None:
+    image = {"format": "processor_output", "hash": KEY.u64}
+    request = {"text": "a", "image_data": [image]}
+    assert json.loads(through(tagged(request, "sglang"))[1]) == request
+    for other in (
+        str(KEY.u64),
+        sglang.mm_hash(KEY),
+        float(KEY.u64),
+        -KEY.u64,
+        KEY.u64 + 2**64,
+        True,
+    ):
+        request["image_data"] = [image | {"hash": other}]
+        seen = json.loads(through(tagged(request, "sglang"))[1])
+        assert seen["image_data"] == [{"format": "processor_output"}]
+
+
+def test_such_a_name_elsewhere_is_no_hash() -> None:
+    for request in (
+        {"metadata": {"hash": "of a commit", "identity": "me"}, "text": "a"},
+        {"tools": [{"parameters": {"properties": {"hash": {"type": "string"}, "lora_id": {}}}}]},
+        {"hashes": ["sha256"], "text": "a"},
+    ):
+        status, seen, _ = through(request, on_untagged="refuse")
+        assert (status, json.loads(seen)) == (200, request)
+
+
+def test_an_encoder_s_hashes_need_tags() -> None:
+    request = {"mm_items": ["a"], "hashes": [sglang.mm_hash(KEY)], "req_id": "r"}
+    assert "hashes" not in json.loads(through(request)[1])
+    assert json.loads(through(tagged(request, "sglang"))[1]) == request
+    assert "hashes" not in json.loads(through(request | {"hashes": [7]})[1])
+
+
+VALUES: list[Any] = ["peer:1", 7, ["peer:1"], [None, 7], True, "", 1.5]
+PEERS = [name for name, kind in KINDS.items() if kind in {"peer", "peers"}]
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_no_peer_goes_through(name: str) -> None:
+    objects = (
+        [{FORGED: {"peer_host": "10.0.0.9", "peer_port": 1}}] if KINDS[name] == "peers" else []
+    )
+    for value in [*VALUES, *objects]:
+        for request, left in (
+            ({"a": 1, name: value}, {"a": 1}),
+            ({"parameters": {name: value}}, {"parameters": {}}),
+            (
+                {"sampling_params": {"extra_args": {name: value}}},
+                {"sampling_params": {"extra_args": {}}},
+            ),
+            ({"vllm_xargs": {name: value, "b": 1}}, {"vllm_xargs": {"b": 1}}),
+            ([{name: value}], [{}]),
+        ):
+            status, seen, _ = through(request, engine="vllm")
+            assert (status, json.loads(seen)) == (200, left)
+            assert through(request, engine="vllm", on_untagged="refuse")[0] == 403
+            status, seen, _ = through(
+                request, engine="vllm", on_untagged="refuse", allow_peers=True
+            )
+            assert (status, json.loads(seen)) == (200, request)
+
+
+def test_no_name_of_a_hash_hides_in_the_names_of_members() -> None:
+    request = tagged({"ec_transfer_params": {vllm.uuid(KEY): {"peer_host": "10.0.0.9"}}}, "vllm")
+    assert json.loads(through(request, engine="vllm")[1]) == {}
+
+
+@pytest.mark.parametrize("name", sorted(HEADERS))
+@pytest.mark.parametrize("spell", [str, str.upper, str.title])
+def test_no_header_names_a_peer(name: str, spell: Any) -> None:
+    given = {spell(name): "10.0.0.9", "x-override-rid": "r"}
+    for body in (b'{"a":1}', b""):
+        assert through(body, given)[2] == {"x-override-rid": "r"}
+        assert through(body, given, on_untagged="refuse")[0] == 403
+        assert through(body, given, allow_peers=True)[2] == given
+
+
+def test_no_engine_unpacks_what_the_guard_has_not_read() -> None:
+    for coding in ("zstd", "gzip", "identity, zstd"):
+        assert through(b"(\xb5/\xfd", {"x-body-compressed": coding})[0] == 415
+
+
+def form(value: str, charset: str = "") -> tuple[bytes, dict[str, str]]:
+    parts = [("model", "whisper"), ("vllm_xargs", value)]
+    body = "".join(
+        f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n'
+        for name, text in parts
+    )
+    return f"{body}--b--\r\n".encode(), {
+        "content-type": f"multipart/form-data; boundary=b{charset}"
+    }
+
+
+def test_no_form_names_a_peer() -> None:
+    for name in ("kv_transfer_params", "ec_transfer_params", "ec_transfer_p\\u0061rams"):
+        body, headers = form(f'{{"{name}": {{"{FORGED}": 1}}}}')
+        assert through(body, headers, engine="vllm")[0] == 403
+        assert through(body, headers, engine="vllm", allow_peers=True)[1] == body
+    body, headers = form('{"temperature": 1.0}')
+    assert through(body, headers, engine="vllm")[1] == body
+    body, headers = form("{}", "; charset=utf-16")
+    assert through(body, headers, engine="vllm")[0] == 415
+
+
+OBJECTS = {"image_url": {"url": "https://p.example/1.png"}, "uuid": {"a": 1}}
+
+
+def test_an_object_as_uuid_is_a_text_to_an_engine() -> None:
+    for part in (OBJECTS, OBJECTS | {"type": "image_url"}, {"type": "image_url", "uuid": {}}):
+        (seen,) = json.loads(through({"content_parts": [part]}, engine="vllm")[1])["content_parts"]
+        assert "uuid" not in seen
+
+
+@pytest.mark.parametrize(
+    "name", [name for field in FIELDS for name in field.name.split(", ") if field.kind == "pass"]
+)
+def test_what_only_chooses_a_namespace_passes(name: str) -> None:
+    status, seen, _ = through({name: "x", "text": "a"}, on_untagged="refuse")
+    assert (status, json.loads(seen)) == (200, {name: "x", "text": "a"})
+
+
+def _table() -> Iterator[str]:
+    for field in FIELDS:
+        names = ", ".join(f"`{name}`" for name in field.name.split(", "))
+        yield f"| {names} | {field.engine} | {field.releases} | {field.where} | {field.effect} | {TREATMENT[field.kind]} |"
+
+
+TREATMENT = {
+    "hash": "tag",
+    "hashes": "tags for all",
+    "encoder": "tags for all",
+    "feature": "goes",
+    "peer": "goes",
+    "peers": "goes",
+    "header": "goes",
+    "pass": "passes",
+}
+
+
+def test_the_page_has_the_whole_table() -> None:
+    lines = GUARD_PAGE.read_text().splitlines()
+    start = lines.index("| field | engine | releases | where | effect | the guard |")
+    assert lines[start + 2 : start + 2 + len(FIELDS)] == list(_table())
+    assert lines[start + 2 + len(FIELDS)] == ""

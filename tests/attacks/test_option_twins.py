@@ -1,0 +1,111 @@
+"""One picture under options that change what the model sees: with one hash, one would be the other.
+
+Where the engine does not keep the options apart /annotate does, and it keeps no claim of a caller.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+import mmhash
+from mmhash_service.guard import Guard
+
+URL = "data:image/png;base64,YWJj"
+SECRET = "5c" * 32
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"media_io_kwargs": {"image": {"image_mode": "RGBA"}}},
+    {"media_io_kwargs": {"image": {"image_mode": "RGB"}}},
+    {"media_io_kwargs": {"image": {"image_mod": "eRGB"}}},
+    {"media_io_kwargs": {"image": {"a": "b", "c": "d"}}},
+    {"media_io_kwargs": {"image": {"a": 'b","c":"d'}}},
+    {"media_io_kwargs": {"video": {"num_frames": 1}}},
+    {"media_io_kwargs": {"image.image_mode": "RGBA"}},
+    {"mm_processor_kwargs": {"image": {"image_mode": "RGBA"}}},
+]
+
+
+def annotate(server: Any, engine: str, request: Any, **query: Any) -> Any:
+    answer = server.client.post("/annotate", params={"engine": engine, **query}, json=request)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["request"]
+
+
+def chat(part: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [part]}], **more}
+
+
+PART = {"type": "image_url", "image_url": {"url": URL}, "uuid": "f0" * 32}
+
+
+@pytest.mark.parametrize("release", ["0.18.0", "0.26.0", "0.29.0", "0.30.0"])
+def test_two_options_never_share_a_uuid(server: Any, release: str) -> None:
+    found = [
+        annotate(server, f"vllm@{release}", chat(PART, **options))["messages"][0]["content"][0]
+        for options in OPTIONS
+    ]
+    uuids = [part["uuid"] for part in found]
+    assert uuids[0] == mmhash.key(b"abc").hex()
+    assert len(set(uuids)) == len(OPTIONS)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_tag_is_for_the_uuid_that_names_the_options(serving: Any, options: Any) -> None:
+    with serving(tag_secrets=json.dumps([SECRET])) as server:
+        request = annotate(server, "vllm@0.29.0", chat(PART, **options), sign=1)
+    uuid = request["messages"][0]["content"][0]["uuid"]
+    assert through(request)["messages"][0]["content"][0]["uuid"] == uuid
+    request["messages"][0]["content"][0]["uuid"] = mmhash.key(b"abc").hex()
+    left = through(request)["messages"][0]["content"][0]
+    assert ("uuid" in left) == (options == {})
+
+
+def through(request: Any) -> Any:
+    """The request that an engine behind a guard gets."""
+    seen: list[bytes] = []
+
+    async def engine(scope: Any, receive: Any, send: Any) -> None:
+        more = True
+        while more:
+            message = await receive()
+            seen.append(message["body"])
+            more = message["more_body"]
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": json.dumps(request).encode(), "more_body": False}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    guard = Guard(engine, engine="vllm", secrets=[SECRET])
+    asyncio.run(guard({"type": "http", "headers": []}, receive, send))
+    return json.loads(b"".join(seen))
+
+
+CLAIMS = {"content_hash": "sha256:" + "0" * 64, "hash": 7, "pad_value": 8, "identity": "x"}
+
+
+@pytest.mark.parametrize("name", ["image_data", "video_data", "audio_data"])
+@pytest.mark.parametrize("shape", ["%s", "[%s]", "[[%s],[]]", "[[%s,%s]]"])
+def test_no_claim_stays_in_media_objects(server: Any, name: str, shape: str) -> None:
+    for media in ({"url": URL, "detail": "low"}, {"format": "processor_output", "feature": [1.0]}):
+        claimed, left = (
+            json.loads(shape.replace("%s", json.dumps(one))) for one in (media | CLAIMS, media)
+        )
+        answer = annotate(server, "sglang", {"text": ["a", "b"], name: claimed})
+        assert answer == {"text": ["a", "b"], name: left}
+
+
+def test_no_claim_stays_beside_a_url(server: Any) -> None:
+    for name in ("image_url", "video_url", "audio_url"):
+        part = {"type": name, name: {"url": "file:a", "content_hash": "sha256:" + "0" * 64}}
+        request = chat({**part, "type": "other"})
+        assert "content_hash" not in str(annotate(server, "sglang", request))
+
+
+def test_no_member_of_the_request_names_hashes(server: Any) -> None:
+    claims = {"ec_transfer_params": {"f0" * 32: {"peer_host": "10.0.0.9"}}}
+    request = chat({"type": "text", "text": "a"})
+    assert annotate(server, "vllm", request | claims) == request

@@ -1,0 +1,170 @@
+"""Options under which an engine makes other features of the same media: another hash each."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import mmhash
+from mmhash.engines import vllm
+from mmhash_service.annotate.options import OPTIONS_CONTEXT, with_options
+
+SPEC = Path(__file__).parents[3] / "docs" / "spec.md"
+URL = "data:image/png;base64,YWJj"
+KEY = mmhash.key(b"abc")
+UNFRAMED = [f"0.{minor}.0" for minor in range(18, 31)]
+FRAMED = ["0.31.0", "0.32.0", "0.33.0"]
+OTHER = {"image": "video", "video": "image", "audio": "video"}
+
+
+def part(modality: str) -> dict[str, Any]:
+    return {"type": f"{modality}_url", f"{modality}_url": {"url": URL}}
+
+
+def uuid_of(client: httpx.Client, release: str, modality: str = "image", **options: Any) -> str:
+    body = {"messages": [{"role": "user", "content": [part(modality)]}], **options}
+    answer = client.post(f"/annotate?engine=vllm@{release}", json=body)
+    assert answer.status_code == 200, answer.text
+    (item,) = answer.json()["items"]
+    (annotated,) = answer.json()["request"]["messages"][0]["content"]
+    assert item["engines"] == {f"vllm@{release}": {"uuid": annotated["uuid"]}}
+    assert item["key"] == KEY.hex()
+    return str(annotated["uuid"])
+
+
+NO_OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"media_io_kwargs": None},
+    {"media_io_kwargs": {}},
+    {"media_io_kwargs": {"image": {}}, "mm_processor_kwargs": {}},
+    {"mm_processor_kwargs": None, "temperature": 1.0},
+]
+
+
+@pytest.mark.parametrize("release", [*UNFRAMED, *FRAMED])
+@pytest.mark.parametrize("options", NO_OPTIONS, ids=str)
+def test_without_options_the_uuid_is_the_key(
+    client: httpx.Client, release: str, options: dict[str, Any]
+) -> None:
+    assert uuid_of(client, release, **options) == vllm.uuid(KEY)
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"media_io_kwargs": {"image": {"image_mode": "RGBA"}}},
+    {"media_io_kwargs": {"image": {"image_mode": None}}},
+    {"media_io_kwargs": {"video": {"num_frames": 4}}},
+    {"mm_processor_kwargs": {"min_pixels": 3136}},
+    {"mm_processor_kwargs": {"min_pixel": "s@\x0c\0\0\0\0\0\0"}},
+    {"mm_processor_kwargs": {"size": {"a": 1, "b": 2}}},
+    {"mm_processor_kwargs": {"size.a": 1, "size.b": 2}},
+    {
+        "media_io_kwargs": {"image": {"image_mode": "RGBA"}},
+        "mm_processor_kwargs": {"min_pixels": 3136},
+    },
+]
+
+
+@pytest.mark.parametrize("release", UNFRAMED)
+def test_where_the_engine_does_not_keep_options_apart_the_uuid_does(
+    client: httpx.Client, release: str
+) -> None:
+    uuids = [uuid_of(client, release, **options) for options in OPTIONS]
+    assert len(set(uuids)) == len(uuids)
+    assert uuids == [uuid_of(client, release, **options) for options in OPTIONS]
+
+
+@pytest.mark.parametrize("release", FRAMED)
+@pytest.mark.parametrize("modality", OTHER)
+def test_where_it_does_the_uuid_names_only_what_it_leaves_out(
+    client: httpx.Client, release: str, modality: str
+) -> None:
+    own = {"media_io_kwargs": {modality: {"a": 1}}, "mm_processor_kwargs": {"b": 2}}
+    assert uuid_of(client, release, modality, **own) == vllm.uuid(KEY)
+    other = OTHER[modality]
+    left_out = [
+        {"media_io_kwargs": {other: {"a": 1}}},
+        {"media_io_kwargs": {other: {"a": 2}}},
+        {"mm_processor_kwargs": {f"{other}s_kwargs": {"a": 1}}},
+    ]
+    uuids = [uuid_of(client, release, modality, **options) for options in left_out]
+    assert len({vllm.uuid(KEY), *uuids}) == 4
+
+
+def test_the_spelling_of_json_does_not_count_but_that_of_numbers_does(
+    client: httpx.Client,
+) -> None:
+    def uuid(options: str) -> str:
+        content = json.dumps([part("image")])
+        body = f'{{"messages":[{{"content":{content}}}],"media_io_kwargs":{options}}}'
+        answer = client.post("/annotate?engine=vllm@0.29.0", content=body, headers=JSON)
+        return str(answer.json()["items"][0]["engines"]["vllm@0.29.0"]["uuid"])
+
+    one = uuid('{"image":{"a":1.0,"b":"\\u00e9"}}')
+    assert uuid('{ "image" : {"b":"é", "a":2,\n"a":1.0}, "video":{} }') == one
+    assert len({one, uuid('{"image":{"a":1,"b":"é"}}'), uuid('{"image":{"a":1.00,"b":"é"}}')}) == 3
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+def test_a_batch_of_chats_has_its_hashes_too(client: httpx.Client) -> None:
+    chat = [{"role": "user", "content": [part("image") | {"uuid": "forged"}]}]
+    body = {"messages": [chat, chat], "media_io_kwargs": {"image": {"a": 1}}}
+    answer = client.post("/annotate?engine=vllm@0.29.0", json=body).json()
+    expected = uuid_of(client, "0.29.0", media_io_kwargs={"image": {"a": 1}})
+    assert [one[0]["content"][0]["uuid"] for one in answer["request"]["messages"]] == [expected] * 2
+
+
+SGLANG: list[dict[str, Any]] = [
+    {"max_dynamic_patch": 1},
+    {"max_dynamic_patch": 2},
+    {"min_dynamic_patch": 1},
+    {"image_max_dynamic_patch": 1},
+    {"images_config": {"image_mode": "tiny"}},
+    {"mm_processor_kwargs": {"max_slice_nums": 1}},
+    {"modalities": ["multi-images"]},
+]
+
+
+@pytest.mark.parametrize("release", ["0.5.13", "0.5.20", "0.5.23"])
+def test_of_sglang_s_generate_each_option_gives_another_hash(
+    client: httpx.Client, release: str
+) -> None:
+    def hash_of(**options: Any) -> str:
+        body = {"text": "a", "image_data": "YWJj", **options}
+        answer = client.post(f"/annotate?engine=sglang@{release}", json=body).json()
+        (hash_,) = answer["request"]["mm_hashes"]
+        assert answer["items"][0]["engines"][f"sglang@{release}"]["mm_hash"] == hash_
+        return str(hash_)
+
+    hashes = [hash_of(**options) for options in SGLANG]
+    plain = hash_of()
+    assert plain == f"{KEY.u64:016x}"
+    assert len({plain, *hashes}) == 1 + len(SGLANG)
+    assert hash_of(max_dynamic_patch=None, images_config={}) == plain
+
+
+def test_the_example_of_the_spec_is_right() -> None:
+    key = mmhash.Digest("blake3", bytes.fromhex(EXAMPLE_KEY))
+    text = '{"media_io_kwargs":{"video":{"fps":2.0,"num_frames":16}}}'
+    made = with_options(key, text).hex()
+    page = SPEC.read_text()
+    assert all(one in page for one in (OPTIONS_CONTEXT, EXAMPLE_KEY, text, made)), made
+    assert with_options(key, "") == key
+
+
+EXAMPLE_KEY = "67a9b575aa9f84b9d94710bda1fae602c80c8e0210bad353301a2b419ba510eb"
+
+
+def test_no_two_of_all_hashes_are_one(client: httpx.Client) -> None:
+    releases = ["0.29.0", "0.30.0", "0.33.0"]
+    uuids = {
+        uuid_of(client, release, modality, media_io_kwargs={"image": {"a": 1}, "video": {"b": 1}})
+        for release, modality in itertools.product(releases, OTHER)
+    }
+    # Up to 0.30 both options count for all kinds; from 0.31 for sounds alone.
+    assert len(uuids) == 3
