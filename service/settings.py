@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from mmhash_service.fetch.hosts import Hosts
+from mmhash_service.memo.address import parse_memo_url
 
 # Above this Pillow refuses every image, by a rule of the whole process: none can be set higher.
 PILLOW_MAX_PIXELS = 178_956_970
@@ -48,13 +49,6 @@ LIBRARY_VARIABLES = frozenset(
     }
 )
 
-_USER, _HOST = r"([^@/]*@)?", r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?"
-_HOSTS = rf"{_USER}{_HOST}(,{_HOST})*"
-_MEMO_URL = re.compile(
-    rf"sqlite:.+|rediss?://{_USER}{_HOST}(/\d*)?(\?.*)?|rediss?\+cluster://{_HOSTS}/?(\?.*)?"
-    rf"|rediss?\+sentinel://{_HOSTS}/[^/?]+(/\d+)?(\?.*)?",
-    re.ASCII,
-)
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
@@ -179,11 +173,8 @@ class Settings(BaseSettings):
     @field_validator("memo_url")
     @classmethod
     def _check_memo_url(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None and not _MEMO_URL.fullmatch(url.get_secret_value()):
-            raise ValueError(
-                "a memo's URL is sqlite:PATH, redis://HOST, redis+cluster://HOST,HOST or "
-                "redis+sentinel://HOST,HOST/SERVICE, or with rediss in place of redis"
-            )
+        if url is not None:
+            parse_memo_url(url.get_secret_value())
         return url
 
     @model_validator(mode="after")

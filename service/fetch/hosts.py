@@ -33,7 +33,9 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 # What inet_aton() takes for (a part of) an address, in decimal, octal or hexadecimal.
 _NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 
-_ENTRY = re.compile(r"(?P<below>\*\.)?(?P<host>\[[^\]]*\]|[^:*/?#@]+)(?::(?P<port>[1-9][0-9]{0,4}))?")
+_ENTRY = re.compile(
+    r"(?P<below>\*\.)?(?P<host>\[[^\]]*\]|[^:*/?#@]+)(?::(?P<port>[1-9][0-9]{0,4}))?"
+)
 
 
 class _Rule(NamedTuple):

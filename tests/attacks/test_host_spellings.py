@@ -147,9 +147,7 @@ def test_digits_of_other_scripts_are_no_port(fetching: Any, host: _Host, zero: i
         "HTTP://0x7f.0.0.1:{}/",
     ],
 )
-def test_a_redirect_leads_to_no_other_spelling(
-    fetching: Any, host: _Host, location: str
-) -> None:
+def test_a_redirect_leads_to_no_other_spelling(fetching: Any, host: _Host, location: str) -> None:
     visits = host.visits
     host.location = location.format(host.port)
     answer = fetch(fetching, f"http://127.0.0.1:{host.port}/redirect")

@@ -150,11 +150,11 @@ def test_another_host_is_off(url: str) -> None:
         "http://good.example:-0/",
         "http://good.example:-1/",
         "http://192。0。2。7/",
-        "http://192．0．2．7/",
+        "http://192\uff0e0\uff0e2\uff0e7/",
         "http://192｡0｡2｡7/",
         "http://127。0。0。1/",
         "https://good。example/",
-        "https://a．below.example/",
+        "https://a\uff0ebelow.example/",
         "https://bücher｡example/",
         "https://Bücher.example/",
         "https://BÜCHER.example/",
@@ -222,7 +222,13 @@ def test_a_url_that_is_not_plainly_spelled_is_invalid(url: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["good\u3002example", "\uff11\uff19\uff12.0.2.7", "good.example:0", "good.example:080", "a:+80"],
+    [
+        "good\u3002example",
+        "\uff11\uff19\uff12.0.2.7",
+        "good.example:0",
+        "good.example:080",
+        "a:+80",
+    ],
 )
 def test_an_entry_has_one_spelling_too(text: str) -> None:
     with pytest.raises(ValueError, match="names no host"):
