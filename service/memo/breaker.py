@@ -49,7 +49,7 @@ class Store(Protocol):
         """Forget what is open, in a process that was forked: the parent uses it."""
 
 
-class BadEntry(Exception):
+class BadEntryError(Exception):
     """The store answered with a value that nobody sealed for that name."""
 
 
@@ -85,11 +85,7 @@ class Breaker:
         self._getting += 1
         try:
             async with asyncio.timeout(PATIENCE_S):
-                value = await self._store.get(name)
-                opened = None if value is None else open_sealed(value)
-                if value is not None and opened is None:
-                    await self._store.drop()
-                    raise BadEntry("a value that was not sealed for its name")
+                opened = await self._open(name, open_sealed)
         except Exception as error:  # noqa: BLE001  (as above)
             metrics.MEMO_FAILURES.labels("get").inc()
             self._failed += 1
@@ -127,6 +123,16 @@ class Breaker:
         self._getting = self._failed = 0
         self._putting, self._resting = set(), None
         self._store.abandon()
+
+    async def _open(self, name: bytes, open_sealed: Callable[[bytes], T | None]) -> T | None:
+        value = await self._store.get(name)
+        if value is None:
+            return None
+        opened = open_sealed(value)
+        if opened is None:
+            await self._store.drop()
+            raise BadEntryError("a value that was not sealed for its name")
+        return opened
 
     async def _put(self, name: bytes, value: bytes) -> None:
         try:

@@ -32,6 +32,7 @@ class ReplyParser(_AsyncRESP2Parser):
     async def read_response(self, disable_decoding: bool = False) -> Any:
         """Return one reply; any that breaks the protocol or a bound is an InvalidResponse."""
         self._bytes_left, self._values_left = MAX_REPLY, MAX_VALUES
+        self._is_status = False
         try:
             reply = await super().read_response(disable_decoding)
         except asyncio.IncompleteReadError as error:
@@ -41,7 +42,8 @@ class ReplyParser(_AsyncRESP2Parser):
             raise InvalidResponse(f"not a Redis reply: {error}") from error
         if await self.can_read():
             raise InvalidResponse("bytes after a reply")
-        return reply
+        # A status, such as OK, is text: whoever asked for a value can tell it apart.
+        return reply.decode(errors="replace") if self._is_status else reply
 
     async def _read(self, length: int) -> bytes:
         self._spend(length)
@@ -53,6 +55,8 @@ class ReplyParser(_AsyncRESP2Parser):
     async def _readline(self) -> bytes:
         line: bytes = await self._reader().readuntil(_CRLF)  # at most 64 KiB
         self._spend(len(line))
+        if self._values_left == MAX_VALUES:
+            self._is_status = line.startswith(b"+")
         self._values_left -= 1
         if self._values_left < 0:
             raise InvalidResponse("a reply of too many values")

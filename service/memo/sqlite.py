@@ -24,7 +24,7 @@ _STEPS = 10_000
 # No row is longer than an entry with its name, and no statement takes more memory than that and
 # the page cache: this process uses SQLite for nothing else.
 _MAX_ROW = MAX_SEALED + 4096
-_MAX_HEAP = 64 << 20
+_MAX_HEAP = 16 << 20
 
 # Connections of the process that this one was forked from: SQLite allows neither to use nor to
 # close them here.
