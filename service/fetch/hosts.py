@@ -78,7 +78,7 @@ def _parse_url(text: str) -> httpx.URL:
     except (httpx.InvalidURL, ValueError) as error:
         raise Problem("invalid-url") from error
     host = url.raw_host.decode()
-    if not _is_host(host) or not _is_plain(match["host"], host):
+    if not is_host(host) or not _is_plain(match["host"], host):
         raise Problem("invalid-url")
     return url
 
@@ -107,7 +107,7 @@ def _parse_rule(entry: str) -> _Rule:
     port = int(found["port"]) if found and found["port"] else None
     if (
         found is None
-        or not (_is_host(name) and _is_plain(found["host"], name))
+        or not (is_host(name) and _is_plain(found["host"], name))
         or (found["below"] and is_address)
         or (port or 0) > 65535
     ):
@@ -115,8 +115,8 @@ def _parse_rule(entry: str) -> _Rule:
     return _Rule(name, found["below"] is not None, port)
 
 
-def _is_host(host: str) -> bool:
-    """Whether it is a name, or an address in the one spelling that all read alike."""
+def is_host(host: str) -> bool:
+    """Return whether it is a name, or an address in the one spelling that all read alike."""
     if ":" in host or _NUMBER.fullmatch(host):
         try:
             return str(ip_address(host)) == host and "%" not in host
