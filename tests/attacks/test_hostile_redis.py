@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from threading import Thread
@@ -128,10 +128,8 @@ class _Hostile:
     def close(self) -> None:
         self._listener.close()
         for connection in list(self._open):
-            try:
+            with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
 
 @contextmanager
