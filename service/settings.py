@@ -3,6 +3,7 @@
 import difflib
 import os
 import re
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -22,10 +23,19 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from mmhash_service.fetch.hosts import Hosts
+from mmhash_service.fetch.hosts import Hosts, is_host
+from mmhash_service.memo.address import parse_memo_url
 
 # Above this Pillow refuses every image, by a rule of the whole process: none can be set higher.
 PILLOW_MAX_PIXELS = 178_956_970
+
+# Larger ones are mistakes, and some would fail only when they are used.
+MAX_BYTES = 1 << 53
+MAX_TIMEOUT_S = 24 * 3600
+MAX_TTL_S = 10 * 365 * 24 * 3600
+
+# Of a Unix socket, with the zero byte behind it.
+_MAX_SOCKET_PATH = 108
 
 PREFIX = "MMHASH_"
 CONFIG_VARIABLE = "MMHASH_CONFIG"
@@ -49,13 +59,7 @@ LIBRARY_VARIABLES = frozenset(
     }
 )
 
-_USER, _HOST = r"([^@/]*@)?", r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?"
-_HOSTS = rf"{_USER}{_HOST}(,{_HOST})*"
-_MEMO_URL = re.compile(
-    rf"sqlite:.+|rediss?://{_USER}{_HOST}(/\d*)?(\?.*)?|rediss?\+cluster://{_HOSTS}/?(\?.*)?"
-    rf"|rediss?\+sentinel://{_HOSTS}/[^/?]+(/\d+)?(\?.*)?",
-    re.ASCII,
-)
+_NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII | re.IGNORECASE)
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
@@ -84,10 +88,13 @@ class Settings(BaseSettings):
         description="How many seconds calls may take to end after SIGTERM.",
     )
     max_body_bytes: int = Field(
-        default=1 << 30, ge=1, description="The longest body that is read, in bytes."
+        default=1 << 30, ge=1, le=MAX_BYTES, description="The longest body that is read, in bytes."
     )
     max_json_bytes: int = Field(
-        default=16 << 20, ge=1, description="The longest JSON body that is read, in bytes."
+        default=16 << 20,
+        ge=1,
+        le=MAX_BYTES,
+        description="The longest JSON body that is read, in bytes.",
     )
     max_items: int = Field(
         default=1000, ge=1, le=100_000, description="The most items, parts or tensors of a body."
@@ -108,12 +115,14 @@ class Settings(BaseSettings):
     work_timeout_s: float = Field(
         default=10.0,
         gt=0,
+        le=MAX_TIMEOUT_S,
         description="How many seconds a request may wait for a thread or a decoder, and take "
         "there.",
     )
     stall_timeout_s: float = Field(
         default=10.0,
         gt=0,
+        le=MAX_TIMEOUT_S,
         description="A body of which fewer than 1024 bytes come in so many seconds has stalled; a "
         "connection that owes a head, the rest of a body or the reading of an answer for twice as "
         "long is closed.",
@@ -121,11 +130,15 @@ class Settings(BaseSettings):
     max_held_bytes: int = Field(
         default=256 << 20,
         ge=1 << 20,
+        le=MAX_BYTES,
         description="How many bytes of bodies a process holds at once; "
         "a streamed body counts 256 KiB.",
     )
     max_calls: int = Field(
-        default=1024, ge=1, description="How many calls with a body a process answers at once."
+        default=1024,
+        ge=1,
+        le=1 << 20,
+        description="How many calls with a body a process answers at once.",
     )
     shm: bool = Field(
         default=False, description="Whether items may lie in POSIX shared memory of this host."
@@ -144,10 +157,16 @@ class Settings(BaseSettings):
         "public.",
     )
     url_max_bytes: int = Field(
-        default=64 << 20, ge=1, description="The longest content that a URL is read for, in bytes."
+        default=64 << 20,
+        ge=1,
+        le=MAX_BYTES,
+        description="The longest content that a URL is read for, in bytes.",
     )
     url_timeout_s: float = Field(
-        default=10.0, gt=0, description="How many seconds a URL's content may take, all in all."
+        default=10.0,
+        gt=0,
+        le=MAX_TIMEOUT_S,
+        description="How many seconds a URL's content may take, all in all.",
     )
     file_root: Path | None = Field(
         default=None, description="The folder below which file: URLs may point; without it, none."
@@ -158,7 +177,10 @@ class Settings(BaseSettings):
         "of a server, a cluster or a sentinel.",
     )
     memo_bytes: int = Field(
-        default=64 << 20, ge=0, description="How much the memo of a process holds, in bytes."
+        default=64 << 20,
+        ge=0,
+        le=MAX_BYTES,
+        description="How much the memo of a process holds, in bytes.",
     )
     tenants: dict[Name, SecretStr] = Field(
         default={}, description="The tenants by name, each with its secret: 64 hex digits."
@@ -171,12 +193,47 @@ class Settings(BaseSettings):
         description="What tags are signed with, the newest first, each 64 hex digits; with none, "
         "`sign` is refused.",
     )
-    tag_ttl_s: int = Field(default=600, ge=1, description="For how many seconds a tag is valid.")
+    tag_ttl_s: int = Field(
+        default=600, ge=1, le=MAX_TTL_S, description="For how many seconds a tag is valid."
+    )
     api_key_digests: tuple[str, ...] = Field(
         default=(),
         description="The BLAKE3 digests of the API keys, in hex; with any, all calls but the "
         "probes and the page need a key.",
     )
+
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str) -> str:
+        try:
+            ip_address(host)
+        except ValueError:
+            if not is_host(host.lower()):
+                raise ValueError("an IP address or the name of a host") from None
+        return host
+
+    @field_validator("uds")
+    @classmethod
+    def _check_uds(cls, path: Path | None) -> Path | None:
+        if path is None:
+            return None
+        _check_path(path)
+        if len(os.fsencode(path)) >= _MAX_SOCKET_PATH:
+            raise ValueError(f"the path of a Unix socket has less than {_MAX_SOCKET_PATH} bytes")
+        if not path.parent.is_dir():
+            raise ValueError("the folder of the Unix socket does not exist")
+        if path.exists() and not path.is_socket():
+            raise ValueError("the path exists and is no Unix socket")
+        return path
+
+    @field_validator("file_root")
+    @classmethod
+    def _check_file_root(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            _check_path(path)
+            if not path.is_dir():
+                raise ValueError("not a folder")
+        return path
 
     @field_validator("url_hosts")
     @classmethod
@@ -187,11 +244,8 @@ class Settings(BaseSettings):
     @field_validator("memo_url")
     @classmethod
     def _check_memo_url(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None and not _MEMO_URL.fullmatch(url.get_secret_value()):
-            raise ValueError(
-                "a memo's URL is sqlite:PATH, redis://HOST, redis+cluster://HOST,HOST or "
-                "redis+sentinel://HOST,HOST/SERVICE, or with rediss in place of redis"
-            )
+        if url is not None:
+            parse_memo_url(url.get_secret_value())
         return url
 
     @model_validator(mode="after")
@@ -240,13 +294,29 @@ class Settings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)
 
 
+def _check_path(path: Path) -> None:
+    """Refuse what no file system takes; an empty text would be the current folder."""
+    try:
+        text = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise ValueError("a path that is not text") from None
+    if path == Path() or b"\0" in text:
+        raise ValueError("a path that is empty or holds a zero byte")
+
+
 def parse_assignment(text: str) -> tuple[str, Any]:
     """The name and value of a setting in `name=value`, as the environment would have it."""
     name, sign, value = text.partition("=")
+    if not _NAME.fullmatch(name):  # it may be a value, and a secret
+        raise ValueError("a setting is given as NAME=VALUE")
     if not sign or name not in Settings.model_fields:
         raise ValueError(nearest(name, list(Settings.model_fields)))
-    is_plain = value[:1] not in {"[", "{"}
-    return name, value if is_plain else from_json(value)
+    if value[:1] not in {"[", "{"}:
+        return name, value
+    try:
+        return name, from_json(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: not JSON: {error}") from None
 
 
 def nearest(name: str, known: list[str]) -> str:

@@ -62,8 +62,8 @@ def _check_sums(sum_file: str, *, quiet: bool) -> Iterator[_Outcome]:
 
 def _check_file(name: str, expected: Digest, *, quiet: bool) -> _Outcome:
     try:
-        digest, _ = hash_file(name, expected.algorithm, None, quiet=quiet)
-    except OSError as error:
+        digest, _ = hash_file(name, expected.algorithm, None, quiet=quiet, is_named=False)
+    except (OSError, ValueError) as error:  # a ValueError: a name that no system takes
         say(f"{shown(name)}: FAILED ({reason(error)})")
         return _Outcome.UNREADABLE
     if digest != expected:

@@ -15,6 +15,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from mmhash.cli.terminal import visible
+
 # Less is hashed before a bar could be read.
 LONG = 256 << 20
 
@@ -49,7 +51,7 @@ def bar(name: str, size: int, *, quiet: bool) -> Iterator[Callable[[int], None]]
         yield lambda _: None
         return
     progress = bytes_progress(TextColumn("{task.description}", markup=False))
-    task = progress.add_task(Path(name).name, total=size or None)
+    task = progress.add_task(visible(Path(name).name, sys.stderr), total=size or None)
 
     def advance(count: int) -> None:
         progress.advance(task, count)

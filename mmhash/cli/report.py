@@ -1,11 +1,13 @@
 """How hashes and failures are told: a line each, and one bad file does not stop the others."""
 
+import sys
 from collections.abc import Callable, Iterable
 
 import typer
 
 from mmhash.cli.options import STDIN
 from mmhash.cli.sumline import format_line, shown
+from mmhash.cli.terminal import visible
 from mmhash.errors import MMHashError
 
 
@@ -29,12 +31,12 @@ def print_lines(
 
 def say(line: str) -> None:
     """Print a line at once: the next file may take long."""
-    print(line, flush=True)  # noqa: T201
+    print(visible(line, sys.stdout), flush=True)  # noqa: T201
 
 
 def complain(text: str) -> None:
     """Tell on stderr what went wrong."""
-    typer.echo(f"mmhash: {text}", err=True)
+    typer.echo(visible(f"mmhash: {text}", sys.stderr), err=True)
 
 
 def reason(error: Exception) -> str:

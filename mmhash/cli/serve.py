@@ -55,6 +55,8 @@ def serve(
         # Without the values: a setting may be a secret.
         wrong = [f"{'.'.join(map(str, at['loc']))}: {at['msg']}" for at in error.errors()]
         raise InputValueError(f"settings: {'; '.join(wrong)}") from error
+    except RecursionError as error:
+        raise InputValueError("settings: a value is nested too deep") from error
     except (SettingsError, ValueError) as error:
         raise InputValueError(f"settings: {error}") from error
     server.serve(chosen)

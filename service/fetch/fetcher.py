@@ -1,6 +1,7 @@
 """Content by http(s) URL: asked of hosts that are allowed, in bounded time, size and number."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -27,6 +28,8 @@ _IDLE_S = 4.0
 
 _MAX_REDIRECTS = 3
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE | re.ASCII)
 
 # The same for all requests: whatever a host's Vary names, it is equal.
 _HEADERS = [
@@ -120,7 +123,11 @@ class Fetcher:
     def _redirected(self, url: httpx.URL, location: str) -> httpx.URL:
         """Where the host sends us on, if we go there: to the same host, checked anew."""
         try:
-            found = self._hosts.allowed(str(url.join(location)))
+            # A location with a host is read as it came: joined, its host would be spelled anew.
+            if location.startswith("//"):
+                location = f"{url.scheme}:{location}"
+            is_whole = _SCHEME.match(location) is not None
+            found = self._hosts.allowed(location if is_whole else str(url.join(location)))
         except (Problem, httpx.InvalidURL, ValueError) as error:
             raise Refused(f"a redirect: {error!r}") from error
         if found.host != url.host or (found.scheme, url.scheme) == ("http", "https"):

@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from mmhash_service import metrics
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # How long a call waits for the store: a trip to Redis takes 0.12 ms, one to an SQLite file 0.07 ms.
 PATIENCE_S = 0.05
@@ -22,6 +25,11 @@ REST_S = 0.5
 PROBE_S = 1.0
 
 
+# Tasks of the process that this one was forked from: never run here, and not collected, which would
+# be logged.
+_of_parent: list[object] = []
+
+
 class Store(Protocol):
     """Names and values, kept outside of this process; it may fail with any exception."""
 
@@ -31,8 +39,18 @@ class Store(Protocol):
     async def put(self, name: bytes, value: bytes) -> None:
         """Keep the value."""
 
+    async def drop(self) -> None:
+        """Let go of connections whose replies cannot be trusted."""
+
     async def close(self) -> None:
-        """Let go of what is open."""
+        """Let go of what is open; another operation opens it again."""
+
+    def abandon(self) -> None:
+        """Forget what is open, in a process that was forked: the parent uses it."""
+
+
+class BadEntryError(Exception):
+    """The store answered with a value that nobody sealed for that name."""
 
 
 class Breaker:
@@ -53,8 +71,12 @@ class Breaker:
             metrics.MEMO_FAILURES.labels("get").inc()
             self._leave_alone(error)
 
-    async def get(self, name: bytes) -> bytes | None:
-        """The value, if the store has one and says so in time."""
+    async def get(self, name: bytes, open_sealed: Callable[[bytes], T | None]) -> T | None:
+        """What `open_sealed` makes of the value, if the store has one and says so in time.
+
+        A value that cannot be opened is a failure: it was changed, or is the reply to another
+        command.
+        """
         if self._resting is not None:
             return None
         if self._getting == MAX_AT_ONCE:
@@ -63,7 +85,7 @@ class Breaker:
         self._getting += 1
         try:
             async with asyncio.timeout(PATIENCE_S):
-                value = await self._store.get(name)
+                opened = await self._open(name, open_sealed)
         except Exception as error:  # noqa: BLE001  (as above)
             metrics.MEMO_FAILURES.labels("get").inc()
             self._failed += 1
@@ -72,7 +94,7 @@ class Breaker:
             return None
         else:
             self._failed = 0
-            return value
+            return opened
         finally:
             self._getting -= 1
 
@@ -93,7 +115,24 @@ class Breaker:
             self._resting.cancel()
         if self._putting:
             await asyncio.wait(self._putting)
-        await self._store.close()
+        await self._close_store()
+
+    def abandon(self) -> None:
+        """Begin anew, in a process that was forked: tasks and connections are the parent's."""
+        _of_parent.extend((*self._putting, self._resting))
+        self._getting = self._failed = 0
+        self._putting, self._resting = set(), None
+        self._store.abandon()
+
+    async def _open(self, name: bytes, open_sealed: Callable[[bytes], T | None]) -> T | None:
+        value = await self._store.get(name)
+        if value is None:
+            return None
+        opened = open_sealed(value)
+        if opened is None:
+            await self._store.drop()
+            raise BadEntryError("a value that was not sealed for its name")
+        return opened
 
     async def _put(self, name: bytes, value: bytes) -> None:
         try:
@@ -112,6 +151,8 @@ class Breaker:
     async def _rest(self) -> None:
         """Wait until the store answers; no call waits with us."""
         while True:
+            # What it said of itself, or of other servers, may be what is wrong.
+            await self._close_store()
             await asyncio.sleep(REST_S)
             try:
                 await self._probe()
@@ -122,6 +163,13 @@ class Breaker:
         logger.info("the memo's store answers again")
         self._resting = None
         self._failed = 0
+
+    async def _close_store(self) -> None:
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._store.close()
+        except Exception as error:  # noqa: BLE001  (as above)
+            logger.debug("the memo's store cannot be closed: %r", error)
 
     async def _probe(self) -> None:
         async with asyncio.timeout(PROBE_S):

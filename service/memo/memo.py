@@ -1,16 +1,18 @@
 """What the service remembers, made once at a time: in memory, and beyond it in a store."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from functools import cache
-from pathlib import Path
 from typing import Literal
+from weakref import WeakSet
 
 from prometheus_client import Counter
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash_service import metrics
+from mmhash_service.memo.address import SqliteAddress, parse_memo_url
 from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.entries import (
     MAX_VALIDATOR,
@@ -31,6 +33,20 @@ Told = Literal["hit", "miss"]
 Source = Literal["memory", "store", "shared", "miss"]
 
 
+_memos: "WeakSet[Memo]" = WeakSet()
+
+# Tasks of the process that this one was forked from, kept so that nothing logs that they are lost.
+_of_parent: list[object] = []
+
+
+def _abandon_all() -> None:
+    for memo in _memos:
+        memo.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
+
+
 class Memo:
     """Entries by space: whose they are. What goes wrong with them is a miss."""
 
@@ -43,6 +59,7 @@ class Memo:
         if settings.memo_url is not None:
             self.kind = settings.memo_url.get_secret_value().partition(":")[0]
         self._making: dict[bytes, asyncio.Task[tuple[Pixels, Source]]] = {}
+        _memos.add(self)
 
     async def open(self) -> None:
         """Connect to the store."""
@@ -53,6 +70,13 @@ class Memo:
         """Let go of the store."""
         if self._store is not None:
             await self._store.close()
+
+    def abandon(self) -> None:
+        """Begin anew, in a process that was forked; what is in memory is kept."""
+        _of_parent.extend(self._making.values())
+        self._making = {}
+        if self._store is not None:
+            self._store.abandon()
 
     async def pixels(
         self,
@@ -113,7 +137,7 @@ class Memo:
         return pixels, "miss"
 
     def _forget(self, name: bytes, made: asyncio.Task[tuple[Pixels, Source]]) -> None:
-        del self._making[name]
+        self._making.pop(name, None)
         if not made.cancelled():
             made.exception()  # looked at, for maybe nobody waited
 
@@ -130,11 +154,13 @@ class Memo:
         return None if sealed is None else place.open(sealed)
 
     async def _in_store(self, place: Place) -> bytes | None:
-        sealed = None if self._store is None else await self._store.get(place.name)
-        value = None if sealed is None else place.open(sealed)
-        if sealed is not None and value is not None:
-            self._remember(place.name, sealed)
-        return value
+        def open_sealed(sealed: bytes) -> bytes | None:
+            value = place.open(sealed)
+            if value is not None:
+                self._remember(place.name, sealed)
+            return value
+
+        return None if self._store is None else await self._store.get(place.name, open_sealed)
 
     def _keep(self, place: Place, value: bytes) -> None:
         if len(value) > MAX_VALUE:
@@ -153,13 +179,12 @@ class Memo:
 def _store_of(settings: Settings) -> Breaker | None:
     if settings.memo_url is None:
         return None
-    url = settings.memo_url.get_secret_value()
-    scheme, _, rest = url.partition(":")
-    if scheme == "sqlite":
-        return Breaker(Sqlite(Path(rest), settings.memo_bytes))
+    address = parse_memo_url(settings.memo_url.get_secret_value())
+    if isinstance(address, SqliteAddress):
+        return Breaker(Sqlite(address.path, settings.memo_bytes))
     from mmhash_service.memo.redis import RedisStore  # noqa: PLC0415  (60 ms, for who has one)
 
-    return Breaker(RedisStore(url))
+    return Breaker(RedisStore(address))
 
 
 @cache

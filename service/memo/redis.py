@@ -1,16 +1,17 @@
 """Entries in Redis: one server, a cluster, or the master that sentinels know."""
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import InvalidResponse, ResponseError
 
+from mmhash_service.memo.address import RedisAddress
 from mmhash_service.memo.breaker import MAX_AT_ONCE, PROBE_S
 from mmhash_service.memo.entries import MAX_SEALED
+from mmhash_service.memo.replies import CHECKED
 
 # Redis lets go of what is old by itself; how much it holds is its own setting (maxmemory).
 _TTL_S = 7 * 24 * 3600
@@ -25,57 +26,90 @@ _OPTIONS: dict[str, Any] = {
     "retry": Retry(NoBackoff(), 0),
     # Those that read, those that keep, and the probe.
     "max_connections": 2 * MAX_AT_ONCE + 1,
+    # In RESP2 nothing comes that was not asked for.
+    "protocol": 2,
+    # One command at a time: replies to any other are bytes that nobody asked for.
+    "driver_info": None,
 }
+
+# Connections of the process that this one was forked from: never closed here, for a TLS connection
+# would say goodbye on the parent's socket.
+_of_parent: list[object] = []
 
 
 class RedisStore:
-    """What is behind the URL."""
+    """The store at that address. Connections are made when they are needed."""
 
-    def __init__(self, url: str) -> None:
-        self._client, *self._sentinels = clients_of(url)
+    def __init__(self, address: RedisAddress) -> None:
+        self._address = address
+        self._clients: list[Redis | RedisCluster] = []
 
     async def get(self, name: bytes) -> bytes | None:
         """The value, if there is one."""
-        value = await self._client.getrange(_PREFIX + name, 0, MAX_SEALED)
-        # No entry is empty; and text it would be only for who asks for that.
-        return value if value and isinstance(value, bytes) else None
+        try:
+            value = await self._client().getrange(_PREFIX + name, 0, MAX_SEALED)
+        except ResponseError:
+            await self.drop()
+            raise
+        if not isinstance(value, bytes):
+            await self.drop()
+            raise InvalidResponse("a reply that is no string")
+        return value or None  # no entry is empty
 
     async def put(self, name: bytes, value: bytes) -> None:
         """Keep the value."""
-        await self._client.set(_PREFIX + name, value, ex=_TTL_S)
+        if await self._client().set(_PREFIX + name, value, ex=_TTL_S) is not True:
+            await self.drop()
+            raise InvalidResponse("a reply that is not OK")
+
+    async def drop(self) -> None:
+        """Close the connections that nobody uses: their replies may be to other commands."""
+        for client in self._clients:
+            if isinstance(client, RedisCluster):
+                for node in client.get_nodes():
+                    node.update_active_connections_for_reconnect()
+                    await node.disconnect_free_connections()
+            else:
+                await client.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
-        """Close all connections."""
-        for client in (self._client, *self._sentinels):
+        """Close all connections, and forget what the servers said of each other."""
+        clients, self._clients = self._clients, []
+        for client in clients:
             await client.aclose()
 
+    def abandon(self) -> None:
+        """Leave the connections to the process that this one was forked from."""
+        _of_parent.extend(self._clients)
+        self._clients = []
 
-def clients_of(url: str) -> list[Redis | RedisCluster]:
-    """The client that keeps the entries, and behind it those of the sentinels, if there are any.
-
-    `redis://HOST` is one server, `redis+cluster://HOST,HOST` a cluster of which these are nodes,
-    `redis+sentinel://HOST,HOST/SERVICE` what these sentinels say; with `rediss` they speak TLS.
-    """
-    parts = urlsplit(url)
-    scheme, _, topology = parts.scheme.partition("+")
-    if not topology:
-        return [Redis.from_url(url, **_OPTIONS)]
-    user, at, hosts = parts.netloc.rpartition("@")
-    nodes = [_node(host) for host in hosts.split(",")]
-    service, _, database = parts.path.strip("/").partition("/")
-    told: dict[str, Any] = {**parse_url(f"{scheme}://{user}{at}/{database}?{parts.query}")}
-    tls = {name: value for name, value in told.items() if name.startswith("ssl")}
-    if told.pop("connection_class", None) is SSLConnection:
-        tls["ssl"] = True
-    options = {**told, **tls, **_OPTIONS}
-    if topology == "cluster":
-        return [RedisCluster(startup_nodes=[ClusterNode(*node) for node in nodes], **options)]
-    sentinel = Sentinel(  # type: ignore[no-untyped-call]
-        nodes, sentinel_kwargs={**tls, **_OPTIONS}, **options
-    )
-    return [sentinel.master_for(service), *sentinel.sentinels]
+    def _client(self) -> Redis | RedisCluster:
+        self._clients = self._clients or clients_of(self._address)
+        return self._clients[0]
 
 
-def _node(host: str) -> tuple[str, int]:
-    parts = urlsplit(f"//{host}")
-    return parts.hostname or "localhost", parts.port or 6379
+def clients_of(address: RedisAddress) -> list[Redis | RedisCluster]:
+    """The client that keeps the entries, and behind it those of the sentinels, if there are any."""
+    tls = {} if address.tls is None else {"ssl": True, **address.tls}
+    options = {**_OPTIONS, **tls, "username": address.username, "password": address.password}
+    if address.topology == "cluster":
+        nodes = [ClusterNode(*node) for node in address.nodes]
+        cluster = RedisCluster(startup_nodes=nodes, **options)
+        kwargs = cluster.connection_kwargs  # those of nodes that it will hear of
+        kwargs["connection_class"] = CHECKED[kwargs["connection_class"]]
+        for node in cluster.startup_nodes:
+            node.connection_class = kwargs["connection_class"]
+        return [cluster]
+    options["db"] = address.database
+    if address.topology == "sentinel":
+        sentinel = Sentinel(  # type: ignore[no-untyped-call]
+            address.nodes, sentinel_kwargs={**tls, **_OPTIONS}, **options
+        )
+        clients = [sentinel.master_for(address.service), *sentinel.sentinels]
+    else:
+        ((host, port),) = address.nodes
+        clients = [Redis(host=host, port=port, **options)]
+    for client in clients:
+        pool = client.connection_pool
+        pool.connection_class = CHECKED[pool.connection_class]
+    return clients

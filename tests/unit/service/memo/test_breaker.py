@@ -21,6 +21,7 @@ class Store:
         self.is_full = False
         self.asked = 0
         self.closed = False
+        self.dropped = 0
 
     async def get(self, name: bytes) -> bytes | None:
         self.asked += 1
@@ -37,7 +38,13 @@ class Store:
             raise OSError("no space")
         self.entries[name] = value
 
+    async def drop(self) -> None:
+        self.dropped += 1
+
     async def close(self) -> None:
+        self.closed = True
+
+    def abandon(self) -> None:
         self.closed = True
 
 
@@ -70,8 +77,8 @@ def test_what_is_put_is_there_soon() -> None:
         tried.put(b"a", b"1")
         assert not store.entries  # nobody has waited
         await until(lambda: bool(store.entries))
-        assert await tried.get(b"a") == b"1"
-        assert await tried.get(b"b") is None
+        assert await tried.get(b"a", bytes) == b"1"
+        assert await tried.get(b"b", bytes) is None
 
     run(test)
 
@@ -91,10 +98,10 @@ def test_a_store_that_fails_or_hangs_a_few_times_is_left_alone(
         store.entries[b"a"] = b"1"
         store.fails_with, store.hangs = failure, failure is None
         for _ in range(TOLERATED):
-            assert await tried.get(b"a") is None
+            assert await tried.get(b"a", bytes) is None
         asked = store.asked
         for _ in range(100):
-            assert await tried.get(b"a") is None
+            assert await tried.get(b"a", bytes) is None
         assert store.asked == asked == TOLERATED
         tried.put(b"b", b"2")
         await until(lambda: store.asked > 2 * TOLERATED)  # it is tried again and again
@@ -102,7 +109,7 @@ def test_a_store_that_fails_or_hangs_a_few_times_is_left_alone(
         found = None
         while found is None:
             await asyncio.sleep(0.001)
-            found = await tried.get(b"a")
+            found = await tried.get(b"a", bytes)
         assert found == b"1"
         assert b"b" not in store.entries
 
@@ -120,9 +127,22 @@ def test_a_store_that_fails_now_and_then_is_not_left_alone() -> None:
         for _ in range(5):
             store.fails_with = OSError("late")
             for _ in range(TOLERATED - 1):
-                assert await tried.get(b"a") is None
+                assert await tried.get(b"a", bytes) is None
             store.fails_with = None
-            assert await tried.get(b"a") == b"1"
+            assert await tried.get(b"a", bytes) == b"1"
+
+    run(test)
+
+
+def test_values_that_nobody_sealed_are_failures() -> None:
+    async def test(store: Store, tried: Breaker) -> None:
+        store.entries[b"a"] = b"forged"
+        for number in range(TOLERATED):
+            assert await tried.get(b"a", lambda _: None) is None
+            assert store.dropped == number + 1
+        asked = store.asked
+        assert await tried.get(b"a", bytes) is None
+        assert store.asked == asked
 
     run(test)
 
@@ -132,7 +152,7 @@ def test_a_store_that_cannot_be_opened_is_left_alone() -> None:
         store.hangs = True
         await tried.open()
         asked = store.asked
-        assert await tried.get(b"a") is None
+        assert await tried.get(b"a", bytes) is None
         assert store.asked == asked
 
     run(test)
@@ -145,7 +165,7 @@ def test_a_full_store_still_answers() -> None:
         for number in range(10):
             tried.put(b"%d" % number, b"")
         await asyncio.sleep(0.01)
-        assert await tried.get(b"a") == b"1"
+        assert await tried.get(b"a", bytes) == b"1"
 
     run(test)
 
@@ -155,7 +175,7 @@ def test_no_more_than_so_many_are_asked_or_kept_at_once() -> None:
         store.hangs = True
         for number in range(2 * MAX_AT_ONCE):
             tried.put(b"%d" % number, b"")
-        asking = [asyncio.create_task(tried.get(b"a")) for _ in range(2 * MAX_AT_ONCE)]
+        asking = [asyncio.create_task(tried.get(b"a", bytes)) for _ in range(2 * MAX_AT_ONCE)]
         await asyncio.sleep(0)
         assert len(tried._putting) == store.asked == MAX_AT_ONCE
         assert await asyncio.gather(*asking) == [None] * 2 * MAX_AT_ONCE
@@ -166,13 +186,13 @@ def test_no_more_than_so_many_are_asked_or_kept_at_once() -> None:
 def test_a_call_that_is_cancelled_is_no_failure_of_the_store() -> None:
     async def test(store: Store, tried: Breaker) -> None:
         store.hangs = True
-        asking = asyncio.create_task(tried.get(b"a"))
+        asking = asyncio.create_task(tried.get(b"a", bytes))
         await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
         store.hangs = False
         store.entries[b"a"] = b"1"
-        assert await tried.get(b"a") == b"1"
+        assert await tried.get(b"a", bytes) == b"1"
 
     run(test)

@@ -1,0 +1,157 @@
+"""A file whose name is escape sequences: it paints, retitles or types in the terminal that lists it.
+
+On a terminal what does not print is shown as an escape; a pipe or file gets the bytes as they are.
+"""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+NAMES = {
+    "a title": "\x1b]0;owned\x07",
+    "a colour": "\x1b[31mred\x1b[0m",
+    "a screen cleared": "\x1b[2J\x1b[H",
+    "a question that types": "\x1b[6n",
+    "a clipboard": "\x1b]52;c;cm0gLXJmIC8K\x07",
+    "8-bit CSI": "a\x9b31m",
+    "8-bit OSC": "a\x9d0;owned\x9c",
+    "backspaces": "evil\x08\x08\x08\x08good",
+    "a carriage return": "evil\rgood",
+    "a line feed": "evil\nother: OK",
+    "a vertical tab": "a\x0bb\x0c",
+    "a bell": "a\x07",
+    "DEL": "a\x7f",
+    "a tab": "a\tb",
+    "a next line": "a\x85b",
+    "a right-to-left override": "gnp.\u202eexe",
+    "an isolate": "a\u2066b\u2069",
+    "an Arabic letter mark": "a\u061cb",
+    "a zero-width space": "a\u200bb",
+    "a line separator": "a\u2028b",
+    "a byte order mark": "\ufeffa",
+    "a tag character": "a\U000e0041",
+    "a surrogate escape": "a\udc9b31m",
+    "private use": "a\ue000",
+}
+# No name of these may come through raw; a terminal ends lines with both.
+ALLOWED = {"\n", "\r"}
+
+
+def on_terminal(*arguments: str, cwd: Path) -> tuple[int, str]:
+    """The exit status, and what a terminal got of stdout and stderr."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "mmhash", *arguments]
+    environment = {**os.environ, "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "500"}
+    with subprocess.Popen(
+        [os.fsencode(word) for word in command],
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=slave,
+        cwd=cwd,
+        env=environment,
+    ) as process:
+        os.close(slave)
+        shown, until = b"", time.monotonic() + 60
+        while time.monotonic() < until:
+            if not select.select([master], [], [], 1)[0]:
+                continue
+            try:
+                piece = os.read(master, 65536)
+            except OSError:  # Linux says so when the last writer is gone
+                break
+            if not piece:
+                break
+            shown += piece
+        os.close(master)
+    return process.returncode, shown.decode()  # UTF-8 throughout
+
+
+def assert_harmless(shown: str) -> None:
+    raw = {character for character in shown if not character.isprintable()} - ALLOWED
+    assert not raw, ascii(shown)
+
+
+def touch(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b"content")
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_sum_and_check_show_no_name_raw(name: str, tmp_path: Path) -> None:
+    touch(tmp_path, name)
+    code, shown = on_terminal("sum", "--", name, cwd=tmp_path)
+    assert code == 0
+    assert_harmless(shown)
+    assert len(shown.splitlines()) == 1
+    with (tmp_path / "sums").open("wb") as sums:
+        command = [sys.executable, "-m", "mmhash", "sum", "--", name]
+        subprocess.run(
+            [os.fsencode(word) for word in command], stdout=sums, cwd=tmp_path, check=True
+        )
+    if name.isprintable() or "\udc9b" not in name:  # a name that is not UTF-8 cannot be checked
+        assert name.translate({10: "\\n", 13: "\\r"}) in (tmp_path / "sums").read_bytes().decode()
+    code, shown = on_terminal("check", "sums", cwd=tmp_path)
+    assert_harmless(shown)
+    # As a sum file its name is in the errors.
+    _, shown = on_terminal("check", "--", name, cwd=tmp_path)
+    assert_harmless(shown)
+    assert len(shown.splitlines()) <= 3
+
+
+NAME = NAMES["a title"] + NAMES["a right-to-left override"] + NAMES["8-bit CSI"]
+COMMANDS = {
+    "a missing file": ("sum", "missing" + NAME),
+    "a missing sum file": ("check", "missing" + NAME),
+    "a key": ("key", NAME),
+    "a key of pixels": ("key", "--of", "pixels", NAME),
+    "a key as an engine has it": ("key", "--engine", "vllm", NAME),
+    "a tensor": ("key", "--dtype", "uint8", "--shape", "3", NAME),
+    "an npy file": ("key", NAME + ".npy"),
+    "a safetensors file": ("key", NAME + ".safetensors"),
+    "a pickle": ("key", NAME + ".pt"),
+    "explain": ("explain", NAME),
+    "explain for an engine": ("explain", NAME, "--engine", NAME),
+    "an engine": ("key", "--engine", NAME, NAME),
+    "an algorithm": ("sum", "--algorithm", NAME, NAME),
+    "an option": ("sum", "--" + NAME),
+    "a number": ("sum", "--threads", NAME, NAME),
+    "a command": (NAME,),
+    "a tenant's file": ("key", "--tenant-file", "missing" + NAME, NAME),
+    "bulk of a missing folder": ("bulk", "missing" + NAME, "--out", "out"),
+    "bulk into its folder": ("bulk", ".", "--out", NAME + ".parquet"),
+    "health": ("health", "http://" + NAME),
+    "health of a socket": ("health", "unix:" + NAME),
+    "a setting": ("serve", "--set", NAME + "=1"),
+    "a setting's value": ("serve", "--set", "url_hosts=[" + NAME),
+    "a host": ("serve", "--host", NAME),
+    "a folder of settings": ("serve", "--config", NAME),
+}
+
+
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+def test_no_command_shows_a_name_raw(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    for suffix in ("", ".npy", ".safetensors", ".pt"):
+        touch(tmp_path, NAME + suffix)
+    _, shown = on_terminal(*arguments, cwd=tmp_path)
+    assert_harmless(shown)
+    assert "Traceback" not in shown
+    assert shown.strip()
+
+
+def test_a_sum_file_with_a_malformed_line_shows_it_harmlessly(tmp_path: Path) -> None:
+    (tmp_path / "sums").write_text("\x1b]0;owned\x07\n" + "a" * 64 + "  \x1b[2J\n")
+    _, shown = on_terminal("check", "sums", cwd=tmp_path)
+    assert_harmless(shown)
+
+
+def test_a_pipe_gets_the_bytes_as_b3sum_writes_them(tmp_path: Path) -> None:
+    name = NAMES["a colour"] + NAMES["an isolate"]
+    touch(tmp_path, name)
+    command = [sys.executable, "-m", "mmhash", "sum", "--", name]
+    out = subprocess.check_output(command, cwd=tmp_path)
+    assert out.endswith(f"  {name}\n".encode())
