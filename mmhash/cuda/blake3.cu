@@ -1,6 +1,6 @@
 // BLAKE3 over a list of segments in one launch: a block a tile, and the last block of a segment to
-// finish joins the tiles. A chunk or a parent is one thread's work where there are enough of them to
-// fill the processors, and four lanes' where the time of a single one counts.
+// finish joins the tiles. A chunk or a parent is one thread's work where there are enough of them
+// to fill the processors, and four lanes' where the time of a single one counts.
 #include "blake3_tile.cuh"
 #include "launch.cuh"
 
@@ -72,10 +72,10 @@ __device__ __forceinline__ void hash_tile(const Parameters<N>& p) {
 
 }  // namespace mm
 
-#define MM_ENTRY(N)                                                            \
-    extern "C" __global__ void __launch_bounds__(mm::THREADS, 4)     \
-        blake3_##N(const __grid_constant__ mm::Parameters<N> p) {              \
-        mm::hash_tile<N>(p);                                                   \
+#define MM_ENTRY(N)                                               \
+    extern "C" __global__ void __launch_bounds__(mm::THREADS, 4)  \
+        blake3_##N(const __grid_constant__ mm::Parameters<N> p) { \
+        mm::hash_tile<N>(p);                                      \
     }
 MM_ENTRY(1)
 MM_ENTRY(180)

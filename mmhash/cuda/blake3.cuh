@@ -63,7 +63,7 @@ MM_CODE void round(u32* v, const u32* m, u32 one) {
 }
 
 MM_CODE void permute(u32* m) {
-    const u32 p[16] = {m[2], m[6],  m[3],  m[10], m[7], m[0],  m[4], m[13],
+    const u32 p[16] = {m[2], m[6],  m[3],  m[10], m[7], m[0],  m[4],  m[13],
                        m[1], m[11], m[12], m[5],  m[9], m[14], m[15], m[8]};
     MM_UNROLL
     for (int i = 0; i < 16; i++) m[i] = p[i];
@@ -116,13 +116,13 @@ MM_CODE void gather_block(u32* block, const u8* data, u32 nbytes, u32 index) {
         const u32 at = index * 4 + g;
         Granule granule = {{0, 0, 0, 0}};
         if (at < held) granule = load_granule<Memory::CACHED>(granules + at * 16);
-    MM_UNROLL
+        MM_UNROLL
         for (int i = 0; i < 4; i++) from[g * 4 + i] = granule.w[i];
     }
     realign<16>(block, from, offset);
     const u32 left = nbytes - index * BLOCK_BYTES;
     if (left < BLOCK_BYTES) {
-    MM_UNROLL
+        MM_UNROLL
         for (u32 i = 0; i < 16; i++) {
             if (left < i * 4 + 4) block[i] &= left > i * 4 ? (1u << (left - i * 4) * 8) - 1 : 0;
         }
@@ -133,7 +133,7 @@ MM_CODE void whole_block(u32* block, const u8* data, u32 index) {
     MM_UNROLL
     for (u32 g = 0; g < 4; g++) {
         const Granule granule = load_granule<Memory::CACHED>(data + index * BLOCK_BYTES + g * 16);
-    MM_UNROLL
+        MM_UNROLL
         for (int i = 0; i < 4; i++) block[g * 4 + i] = granule.w[i];
     }
 }
@@ -191,7 +191,8 @@ MM_CODE void parent(u32* cv, const u32* children, u32 root, u32 one) {
 
 // BLAKE3 of a message of 0 to 1024 bytes in a mode of its own: its key and its flags. The message
 // is padded with zeros to whole blocks, at least one.
-MM_CODE void keyed_chunk(u32* cv, const u32* message, u32 nbytes, const u32* key, u32 mode, u32 one) {
+MM_CODE void keyed_chunk(u32* cv, const u32* message, u32 nbytes, const u32* key, u32 mode,
+                         u32 one) {
     const u32 blocks = nbytes ? (nbytes + BLOCK_BYTES - 1) / BLOCK_BYTES : 1;
     MM_UNROLL
     for (int i = 0; i < 8; i++) cv[i] = key[i];
@@ -199,10 +200,10 @@ MM_CODE void keyed_chunk(u32* cv, const u32* message, u32 nbytes, const u32* key
     for (u32 index = 0; index < blocks; index++) {
         const bool last = index + 1 == blocks;
         u32 block[16];
-    MM_UNROLL
+        MM_UNROLL
         for (int i = 0; i < 16; i++) block[i] = message[index * 16 + i];
         compress<1>(cv, block, 0, last ? nbytes - index * BLOCK_BYTES : BLOCK_BYTES,
-                 mode | (index == 0 ? CHUNK_START : 0) | (last ? CHUNK_END | ROOT : 0), one);
+                    mode | (index == 0 ? CHUNK_START : 0) | (last ? CHUNK_END | ROOT : 0), one);
     }
 }
 

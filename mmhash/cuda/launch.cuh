@@ -6,9 +6,9 @@
 namespace mm {
 
 struct Launch {
-    u64 scratch;     // nodes of unfinished trees
-    u64 counters;    // zeros: one a segment, then one of segments done; zeros again when all is done
-    u64 host_out;    // 32 bytes a segment, in pinned host memory
+    u64 scratch;   // nodes of unfinished trees
+    u64 counters;  // zeros: one a segment, then one of segments done; zeros again when all is done
+    u64 host_out;  // 32 bytes a segment, in pinned host memory
     u64 device_out;  // the same on the device, or 0
     u64 flag;        // in pinned host memory: becomes `ticket` once all results are there
     u64 frames;      // in pinned host memory: a Frame a segment, then the preimages; or 0
@@ -41,7 +41,9 @@ __device__ inline u32 tiles_of(const Parameters<N>& p, u32 segment) {
     return (segment + 1 < p.launch.segments ? p.first[segment + 1] : gridDim.x) - p.first[segment];
 }
 
-enum : u32 { FRAME_WORDS = CHUNK_BYTES / 4 };
+enum : u32 {
+    FRAME_WORDS = CHUNK_BYTES / 4
+};
 
 struct DeliveryRoom {
     u32 digest[8];
@@ -49,7 +51,8 @@ struct DeliveryRoom {
 };
 
 // Hand out a segment's digest, `words` of room.digest. Called by one whole warp.
-__device__ __noinline__ void deliver(const Launch& launch, u32 segment, u32 words, DeliveryRoom& room) {
+__device__ __noinline__ void deliver(const Launch& launch, u32 segment, u32 words,
+                                     DeliveryRoom& room) {
     const u32 lane = threadIdx.x & 31;
     u32 given = lane < words ? room.digest[lane] : 0;
     if (launch.frames) {
@@ -75,7 +78,8 @@ __device__ __noinline__ void deliver(const Launch& launch, u32 segment, u32 word
         }
     }
     if (lane < 8) {
-        if (launch.device_out) reinterpret_cast<u32*>(launch.device_out)[segment * 8 + lane] = given;
+        if (launch.device_out)
+            reinterpret_cast<u32*>(launch.device_out)[segment * 8 + lane] = given;
         reinterpret_cast<volatile u32*>(launch.host_out)[segment * 8 + lane] = given;
         if (launch.segments > 1) __threadfence_system();
     }
@@ -84,7 +88,8 @@ __device__ __noinline__ void deliver(const Launch& launch, u32 segment, u32 word
         const u32 others = launch.segments - 1;
         u32* done = reinterpret_cast<u32*>(launch.counters) + launch.segments;
         if (others == 0 || atomicInc(done, others) == others) {  // which makes it 0 again
-            asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(launch.flag), "r"(launch.ticket)
+            asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(launch.flag),
+                         "r"(launch.ticket)
                          : "memory");
         }
     }

@@ -1,13 +1,17 @@
 // Pixels made features: scaled, less their channel's mean, over its deviation, rounded.
 //
-// A pixel has 256 values, so a channel is a table of as many features: each is computed once a block,
-// step by step as they are written, and looked up from then on.
+// A pixel has 256 values, so a channel is a table of as many features: each is computed once a
+// block, step by step as they are written, and looked up from then on.
 #pragma once
 #include "portable.cuh"
 
 namespace mm {
 
-enum class Format : u32 { FLOAT32, FLOAT16, BFLOAT16 };
+enum class Format : u32 {
+    FLOAT32,
+    FLOAT16,
+    BFLOAT16
+};
 
 enum : u32 {
     VALUES = 256,  // of a pixel
@@ -140,8 +144,8 @@ MM_CODE void put(Features<u16>& features, u32 index, u32 bits) {
     features.w[index / 2] = index % 2 ? features.w[index / 2] | bits << 16 : bits;
 }
 
-// Of a word of pixels, the first of the channel whose table it is, each of a channel `turn` (0 or 1)
-// further than the one before.
+// Of a word of pixels, the first of the channel whose table it is, each of a channel `turn` (0 or
+// 1) further than the one before.
 template <typename Item>
 MM_CODE Features<Item> features_of(u32 word, Table<Item> table, u32 turn) {
     Features<Item> features;
@@ -176,8 +180,8 @@ MM_CODE Features<Item> features_at(u32 word, const Tables<Item>& tables, const N
     return features_across(word, tables, how, place);
 }
 
-// What a launch is told. The images lie one behind another, and are of whole words on multiples of 4,
-// none of them empty. normalize.py packs the same layout.
+// What a launch is told. The images lie one behind another, and are of whole words on multiples of
+// 4, none of them empty. normalize.py packs the same layout.
 struct Work {
     u64 pixels;
     u64 features;

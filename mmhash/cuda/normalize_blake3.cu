@@ -2,8 +2,8 @@
 // writes and hashes it, and the last block of an image to finish joins the tiles.
 //
 // A thread hashes a chunk of its own, 1 KiB from its neighbour's: what it made by itself it would
-// write far from them. So a warp makes the next block of all its chunks together, neighbouring lanes
-// what lies side by side, and hands it to the threads that hash it through shared memory.
+// write far from them. So a warp makes the next block of all its chunks together, neighbouring
+// lanes what lies side by side, and hands it to the threads that hash it through shared memory.
 #include "blake3_tile.cuh"
 #include "normalize_tile.cuh"
 
@@ -15,8 +15,8 @@ enum : u32 {
     MAX_TILE_CHUNKS = 512,  // beside their nodes a Tree has room for the warps' stages
 };
 
-// A warp's block of each of its chunks, between who makes and who hashes it. The granules of a block
-// are so interchanged that neither meets another on a bank.
+// A warp's block of each of its chunks, between who makes and who hashes it. The granules of a
+// block are so interchanged that neither meets another on a bank.
 struct Stage {
     u8* start;
 
@@ -60,11 +60,13 @@ struct Share {
 };
 
 // Write a warp's up to 32 chunks, `nbytes` from byte `at` of the stretch on, and give each lane the
-// chaining value of one. The two kinds of source share the loop, since the code of two loops does not
-// stay in the instruction cache: with two, 792 images of 3 x 336 x 336 take 535 µs instead of 424.
+// chaining value of one. The two kinds of source share the loop, since the code of two loops does
+// not stay in the instruction cache: with two, 792 images of 3 x 336 x 336 take 535 µs instead of
+// 424.
 template <typename Item>
-__device__ __forceinline__ void make_chunks(u32* cv, const Stretch<Item>& stretch, u32 at, u32 nbytes,
-                                            const Stage& stage, u64 counter, u32 root, u32 one) {
+__device__ __forceinline__ void make_chunks(u32* cv, const Stretch<Item>& stretch, u32 at,
+                                            u32 nbytes, const Stage& stage, u64 counter, u32 root,
+                                            u32 one) {
     const u32 lane = threadIdx.x & 31, before = lane * CHUNK_BYTES;
     const u32 held = before < nbytes ? piece_bytes(nbytes, 10, lane) : 0;
     const u32 blocks = static_cast<u32>(pieces_of(held, 6));
@@ -126,7 +128,8 @@ __device__ __forceinline__ void make_tile(const Work& work) {
         const u32 at = first * CHUNK_BYTES, left = tile_bytes - at, mine = first + lane;
         const u64 counter = start / CHUNK_BYTES + mine;
         u32 cv[8];
-        make_chunks(cv, stretch, at, left < WARP_BYTES ? left : WARP_BYTES, stage, counter, only, one);
+        make_chunks(cv, stretch, at, left < WARP_BYTES ? left : WARP_BYTES, stage, counter, only,
+                    one);
         if (mine < chunks) {
 #pragma unroll
             for (int w = 0; w < 8; w++) tree.nodes[w][mine] = cv[w];
@@ -141,14 +144,15 @@ __device__ __forceinline__ void make_tile(const Work& work) {
         return;
     }
     if (threadIdx.x < 8) {
-        reinterpret_cast<u32*>(work.digests)[image * 8ull + threadIdx.x] = tree.nodes[threadIdx.x][0];
+        reinterpret_cast<u32*>(work.digests)[image * 8ull + threadIdx.x] =
+            tree.nodes[threadIdx.x][0];
     }
 }
 
 }  // namespace mm
 
-// With 5 blocks a processor, whose warps are at more places of the code, 256 MiB of pixels take 411 µs
-// instead of 367.
+// With 5 blocks a processor, whose warps are at more places of the code, 256 MiB of pixels take 411
+// µs instead of 367.
 #define MM_ENTRY(BITS, ITEM)                                             \
     extern "C" __global__ void __launch_bounds__(mm::THREADS, 4)         \
         normalize_blake3_##BITS(const __grid_constant__ mm::Work work) { \

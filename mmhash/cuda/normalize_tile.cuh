@@ -7,7 +7,7 @@ namespace mm {
 
 // Words of pixels, and the features that they become.
 template <u32 WORDS>
-struct alignas(WORDS * WORD) Pixels {
+struct alignas(WORDS* WORD) Pixels {
     u32 w[WORDS];
 };
 
@@ -70,7 +70,8 @@ struct Plain {
     }
 
     __device__ __forceinline__ Plain(const Stretch<Item>& stretch, u32 at)
-        : pixels(stretch.pixels + at / sizeof(Item)), features(stretch.features + at),
+        : pixels(stretch.pixels + at / sizeof(Item)),
+          features(stretch.features + at),
           table(table_of(stretch.tables, stretch.place_at(at).channel)) {}
 
     // Go on by so many bytes of features; read() and take() count from there.

@@ -1,5 +1,6 @@
-// Features of images and their xxh3 tree in one launch: a block makes a leaf of an image's features,
-// writes and hashes it, and the last block of an image to finish hashes the leaves' digests.
+// Features of images and their xxh3 tree in one launch: a block makes a leaf of an image's
+// features, writes and hashes it, and the last block of an image to finish hashes the leaves'
+// digests.
 #include "arrival.cuh"
 #include "normalize_tile.cuh"
 #include "xxh3_leaf.cuh"
@@ -25,7 +26,9 @@ struct Granules {
 // A leaf that is still to be made.
 template <typename Item>
 struct Made {
-    enum : u32 { WORDS = sizeof(Granule) / sizeof(Features<Item>) };  // of pixels, for a granule
+    enum : u32 {
+        WORDS = sizeof(Granule) / sizeof(Features<Item>)
+    };  // of pixels, for a granule
     const Stretch<Item>& stretch;
 
     __device__ __forceinline__ void sum(u64 (*sums)[8], u32 at, u32 n, const u64* secret) const {

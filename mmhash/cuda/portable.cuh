@@ -30,7 +30,10 @@ struct alignas(16) Granule {
 
 // How data is read: CACHED does not change while a kernel runs, FRESH may have been written by
 // another block of the same kernel, and is read past L1.
-enum class Memory { CACHED, FRESH };
+enum class Memory {
+    CACHED,
+    FRESH
+};
 
 template <Memory M>
 MM_CODE Granule load_granule(const u8* at) {
@@ -119,9 +122,7 @@ MM_CODE u16 bfloat16_bits(float x) {
 #endif
 }
 
-MM_CODE u32 misalignment(const u8* at) {
-    return static_cast<u32>(reinterpret_cast<u64>(at) & 15);
-}
+MM_CODE u32 misalignment(const u8* at) { return static_cast<u32>(reinterpret_cast<u64>(at) & 15); }
 
 // The low 32 bits of hi:lo >> bits, for bits of 0 to 31.
 MM_CODE u32 shift_pair(u32 lo, u32 hi, u32 bits) {
@@ -139,11 +140,11 @@ template <int N>
 MM_CODE void realign(u32* to, const u32* from, u32 offset) {
     const u32 bits = (offset & 3) * 8;
     switch (offset >> 2) {
-#define MM_REALIGN(K)                                                       \
-    case K:                                                                 \
-        MM_UNROLL for (int i = 0; i < N; i++) {                             \
+#define MM_REALIGN(K)                                                                           \
+    case K:                                                                                     \
+        MM_UNROLL for (int i = 0; i < N; i++) {                                                 \
             to[i] = shift_pair(from[i + K], from[i + K + 1 < N + 4 ? i + K + 1 : i + K], bits); \
-        }                                                                   \
+        }                                                                                       \
         break;
         MM_REALIGN(0)
         MM_REALIGN(1)

@@ -56,10 +56,10 @@ __device__ __forceinline__ void hash_leaf(const Parameters<N>& p) {
 
 }  // namespace mm
 
-#define MM_ENTRY(N)                                                          \
-    extern "C" __global__ void __launch_bounds__(mm::THREADS, 4)             \
-        xxh3_##N(const __grid_constant__ mm::Parameters<N> p) {              \
-        mm::hash_leaf<N>(p);                                                 \
+#define MM_ENTRY(N)                                              \
+    extern "C" __global__ void __launch_bounds__(mm::THREADS, 4) \
+        xxh3_##N(const __grid_constant__ mm::Parameters<N> p) {  \
+        mm::hash_leaf<N>(p);                                     \
     }
 MM_ENTRY(1)
 MM_ENTRY(180)

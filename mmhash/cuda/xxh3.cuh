@@ -31,14 +31,12 @@ static const u64 P64_5 = 0x27D4EB2F165667C5ull;
 
 // The algorithm's default secret, as little-endian words.
 MM_TABLE u64 DEFAULT_SECRET[SECRET_WORDS] = {
-    0xBE4BA423396CFEB8ull, 0x1CAD21F72C81017Cull, 0xDB979083E96DD4DEull,
-    0x1F67B3B7A4A44072ull, 0x78E5C0CC4EE679CBull, 0x2172FFCC7DD05A82ull,
-    0x8E2443F7744608B8ull, 0x4C263A81E69035E0ull, 0xCB00C391BB52283Cull,
-    0xA32E531B8B65D088ull, 0x4EF90DA297486471ull, 0xD8ACDEA946EF1938ull,
-    0x3F349CE33F76FAA8ull, 0x1D4F0BC7C7BBDCF9ull, 0x3159B4CD4BE0518Aull,
-    0x647378D9C97E9FC8ull, 0xC3EBD33483ACC5EAull, 0xEB6313FAFFA081C5ull,
-    0x49DAF0B751DD0D17ull, 0x9E68D429265516D3ull, 0xFCA1477D58BE162Bull,
-    0xCE31D07AD1B8F88Full, 0x280416958F3ACB45ull, 0x7E404BBBCAFBD7AFull,
+    0xBE4BA423396CFEB8ull, 0x1CAD21F72C81017Cull, 0xDB979083E96DD4DEull, 0x1F67B3B7A4A44072ull,
+    0x78E5C0CC4EE679CBull, 0x2172FFCC7DD05A82ull, 0x8E2443F7744608B8ull, 0x4C263A81E69035E0ull,
+    0xCB00C391BB52283Cull, 0xA32E531B8B65D088ull, 0x4EF90DA297486471ull, 0xD8ACDEA946EF1938ull,
+    0x3F349CE33F76FAA8ull, 0x1D4F0BC7C7BBDCF9ull, 0x3159B4CD4BE0518Aull, 0x647378D9C97E9FC8ull,
+    0xC3EBD33483ACC5EAull, 0xEB6313FAFFA081C5ull, 0x49DAF0B751DD0D17ull, 0x9E68D429265516D3ull,
+    0xFCA1477D58BE162Bull, 0xCE31D07AD1B8F88Full, 0x280416958F3ACB45ull, 0x7E404BBBCAFBD7AFull,
 };
 
 struct Hash128 {
@@ -61,9 +59,7 @@ MM_CODE u64 fold(u64 a, u64 b) {
 
 MM_CODE u64 low_times_high(u64 x) { return (x & 0xFFFFFFFFull) * (x >> 32); }
 
-MM_CODE u32 swap32(u32 x) {
-    return x << 24 | (x << 8 & 0xFF0000u) | (x >> 8 & 0xFF00u) | x >> 24;
-}
+MM_CODE u32 swap32(u32 x) { return x << 24 | (x << 8 & 0xFF0000u) | (x >> 8 & 0xFF00u) | x >> 24; }
 
 MM_CODE u64 swap64(u64 x) {
     return static_cast<u64>(swap32(static_cast<u32>(x))) << 32 | swap32(static_cast<u32>(x >> 32));
@@ -99,9 +95,7 @@ MM_CODE u32 read32(const u8* at) {
     return offset ? shift_pair(low, load_word(at - offset + 4), offset * 8) : low;
 }
 
-MM_CODE u64 read64(const u8* at) {
-    return read32(at) | static_cast<u64>(read32(at + 4)) << 32;
-}
+MM_CODE u64 read64(const u8* at) { return read32(at) | static_cast<u64>(read32(at + 4)) << 32; }
 
 MM_CODE u64 mix16(u64 a, u64 b, u32 secret_offset, u64 seed) {
     return fold(a ^ (secret_at(DEFAULT_SECRET, secret_offset) + seed),
@@ -160,7 +154,7 @@ MM_CODE Hash128 short_message(const u8* in, u32 nbytes, u64 seed) {
     }
     Hash128 acc = {nbytes * P64_1, 0};
     if (nbytes <= 128) {
-    MM_NO_UNROLL
+        MM_NO_UNROLL
         for (u32 i = (nbytes - 1) / 32; i > 0; i--) {
             mix32(acc, in + i * 16, in + nbytes - (i + 1) * 16, i * 32, seed);
         }
@@ -177,7 +171,9 @@ MM_CODE Hash128 short_message(const u8* in, u32 nbytes, u64 seed) {
 }
 
 // What a stripe adds to accumulator i: `own` is its word i, `other` its word i ^ 1.
-MM_CODE u64 stripe_term(u64 own, u64 other, u64 secret) { return other + low_times_high(own ^ secret); }
+MM_CODE u64 stripe_term(u64 own, u64 other, u64 secret) {
+    return other + low_times_high(own ^ secret);
+}
 
 MM_CODE u64 scramble(u64 acc, u64 secret) { return (acc ^ acc >> 47 ^ secret) * P32_1; }
 

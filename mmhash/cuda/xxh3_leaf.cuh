@@ -51,9 +51,9 @@ struct Stored {
     __device__ __forceinline__ Granule take(u32, const Raw& raw) const { return raw; }
 };
 
-// A warp's sums of `n` (1 to BATCH) blocks. A read is 512 bytes in one piece: a lane has two words of
-// one stripe, and needs the same four words of the secret all the time. All reads are under way before
-// the first is taken.
+// A warp's sums of `n` (1 to BATCH) blocks. A read is 512 bytes in one piece: a lane has two words
+// of one stripe, and needs the same four words of the secret all the time. All reads are under way
+// before the first is taken.
 template <typename Granules>
 __device__ __forceinline__ void sum_blocks(u64 (*sums)[8], Granules granules, u32 n,
                                            const u64* secret) {
@@ -77,8 +77,7 @@ __device__ __forceinline__ void sum_blocks(u64 (*sums)[8], Granules granules, u3
         even[b] = odd[b] = 0;
 #pragma unroll
         for (u32 half = 0; half < 2; half++) {
-            const Granule g =
-                granules.take(b * XXH3_BLOCK_BYTES + half * 512, read[b][half]);
+            const Granule g = granules.take(b * XXH3_BLOCK_BYTES + half * 512, read[b][half]);
             const u64 x = pair64(g.w[0], g.w[1]), y = pair64(g.w[2], g.w[3]);
             even[b] += stripe_term(x, y, secret[half * 2]);
             odd[b] += stripe_term(y, x, secret[half * 2 + 1]);
@@ -94,7 +93,8 @@ __device__ __forceinline__ void sum_blocks(u64 (*sums)[8], Granules granules, u3
             mine += upper ? width : 0;
 #pragma unroll
             for (u32 b = 0; b < width; b++) {
-                const u64 x = upper ? even[b] : even[b + width], y = upper ? odd[b] : odd[b + width];
+                const u64 x = upper ? even[b] : even[b + width],
+                          y = upper ? odd[b] : odd[b + width];
                 even[b] = (upper ? even[b + width] : even[b]) + __shfl_xor_sync(~0u, x, step);
                 odd[b] = (upper ? odd[b + width] : odd[b]) + __shfl_xor_sync(~0u, y, step);
             }

@@ -5,7 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from mmhash import MMHashError
-from tests.vectors import replay_dynamo, replay_sglang, replay_trtllm, replay_vllm
+from tests.vectors import (
+    replay_dynamo,
+    replay_lmcache,
+    replay_lmdeploy,
+    replay_sglang,
+    replay_trtllm,
+    replay_vllm,
+)
 from tests.vectors.engine_cases import Case, cases
 
 REPLAYS: dict[str, Callable[[Case], object]] = {
@@ -13,6 +20,8 @@ REPLAYS: dict[str, Callable[[Case], object]] = {
     **replay_vllm.FILES,
     **replay_trtllm.FILES,
     **replay_dynamo.FILES,
+    **replay_lmcache.FILES,
+    **replay_lmdeploy.FILES,
 }
 
 

@@ -40,8 +40,8 @@ Hash128 long_message(const u8* in, u32 nbytes, u64 seed) {
             u64 sum = 0;
             for (u32 s = 0; s < STRIPES; s++) {
                 const u8* stripe = in + b * XXH3_BLOCK_BYTES + s * STRIPE_BYTES;
-                sum += stripe_term(read64(stripe + i * 8),
-                                   read64(stripe + (i ^ 1) * 8), secret[s + i]);
+                sum += stripe_term(read64(stripe + i * 8), read64(stripe + (i ^ 1) * 8),
+                                   secret[s + i]);
             }
             acc[i] = scramble(acc[i] + sum, secret[SCRAMBLE_WORD + i]);
         }
@@ -88,7 +88,9 @@ extern "C" {
 
 // `unroll` is one of those that the kernels use.
 void host_blake3(const u8* data, u64 nbytes, u32 tile_shift, u32 unroll, u8* digest) {
-    (unroll == 7 ? blake3_tree<7> : unroll == 4 ? blake3_tree<4> : blake3_tree<1>)(data, nbytes, tile_shift, digest);
+    (unroll == 7   ? blake3_tree<7>
+     : unroll == 4 ? blake3_tree<4>
+                   : blake3_tree<1>)(data, nbytes, tile_shift, digest);
 }
 
 // A chunk by itself, for counters that no test can reach with data.
@@ -124,5 +126,4 @@ void host_xxh3_tree(const u8* data, u64 nbytes, u32 leaf_shift, u8* digest) {
 }
 
 u32 host_segment_of(const u32* first, u32 n, u32 tile) { return segment_of(first, n, tile); }
-
 }

@@ -32,6 +32,7 @@ void host_normalize(const Work* work) {
     }
 }
 
-u32 host_divided(u32 n, u32 by, u32 multiplier, u32 shift) { return divided(n, {by, multiplier, shift}); }
-
+u32 host_divided(u32 n, u32 by, u32 multiplier, u32 shift) {
+    return divided(n, {by, multiplier, shift});
+}
 }

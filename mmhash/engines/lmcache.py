@@ -1,0 +1,129 @@
+"""LMCache's token values: an item's identity, written over its placeholder tokens.
+
+LMCache names chunks of a prompt by their token ids, and the placeholders of all items are equal.
+So it first replaces them by values derived from the identifier that vLLM gives the item.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from mmhash.digest import Digest
+from mmhash.engines.releases import Range, Releases
+from mmhash.errors import InputTypeError, InputValueError
+
+# "hex": 16 bits of an identifier that is a hex number, for every position. "text": the same, and
+# any other identifier by its SHA-256. "positions": 31 bits of its own for every position.
+Recipe = Literal["hex", "text", "positions"]
+
+# Read in the wheels of all releases from 0.3.9 on, and of 0.3.4 to 0.3.7.
+RELEASES: Releases[Recipe] = Releases(
+    "lmcache",
+    Range("0.3.4", "0.3.12", "hex"),
+    Range("0.3.13", "0.5.4", "text"),
+    Range("0.5.5", "0.5.6", "positions"),
+)
+LATEST = RELEASES.latest
+
+_HEX = re.compile(r"(?:0[xX])?([0-9a-fA-F]+)", re.ASCII)
+_VALUES_PER_DIGEST = 8
+_MASK_31 = (1 << 31) - 1
+
+# vLLM's identifiers are far shorter, and prompts have fewer tokens.
+_MAX_IDENTIFIER = 1 << 16
+_MAX_LENGTH = 1 << 24
+
+
+class Span(NamedTuple):
+    """The placeholders of one item, and the identifier that vLLM gives it."""
+
+    identifier: str
+    offset: int
+    length: int
+
+
+def identifier(key: Digest) -> str:
+    """Return the identifier to send to vLLM as the item's uuid: the key as 64 hex digits."""
+    return key.hex()
+
+
+def token_values(identifier: str, length: int, *, version: str = LATEST) -> list[int]:
+    """Return the values that replace an item's `length` placeholders."""
+    recipe = RELEASES.recipe(version)
+    _check_identifier(identifier)
+    _check_natural("length", length, _MAX_LENGTH)
+    if recipe == "positions":
+        return _values_by_position(identifier, length)
+    return [_value_of_16_bits(identifier, recipe)] * length
+
+
+def substitute(tokens: Sequence[int], spans: Sequence[Span], *, version: str = LATEST) -> list[int]:
+    """Return the token ids that LMCache hashes: each span holds its item's values.
+
+    `tokens` is a prompt or the beginning of one: a span that reaches past its end is cut.
+    """
+    RELEASES.recipe(version)
+    if isinstance(tokens, np.ndarray):
+        tokens = tokens.tolist()
+    if not isinstance(tokens, (list, tuple)) or set(map(type, tokens)) - {int}:
+        raise InputTypeError("tokens is a list of ints")
+    if not isinstance(spans, (list, tuple)) or isinstance(spans, Span):
+        raise InputTypeError(f"spans is a list of Spans, not {type(spans).__name__}")
+    substituted = list(tokens)
+    for span in spans:
+        if not isinstance(span, Span):
+            raise InputTypeError(f"spans holds Spans, not {type(span).__name__}")
+        _check_natural("a span's offset", span.offset)
+        _check_natural("a span's length", span.length)
+        if span.offset >= len(substituted):
+            continue
+        length = min(span.length, len(substituted) - span.offset)
+        values = token_values(span.identifier, length, version=version)
+        substituted[span.offset : span.offset + length] = values
+    return substituted
+
+
+def _values_by_position(identifier: str, length: int) -> list[int]:
+    """Expand the identifier's SHA-256 in counter mode, eight 31-bit values a block."""
+    seed = hashlib.sha256(identifier.encode()).digest()
+    blocks = -(-length // _VALUES_PER_DIGEST)
+    stream = b"".join(
+        hashlib.sha256(seed + counter.to_bytes(8, "big")).digest() for counter in range(blocks)
+    )
+    values: list[int] = (np.frombuffer(stream, ">u4") & _MASK_31).tolist()
+    return values[:length]
+
+
+def _value_of_16_bits(identifier: str, recipe: Recipe) -> int:
+    if recipe == "hex":
+        try:
+            return int(identifier, 16) & 0xFFFF
+        except ValueError:
+            raise InputValueError(
+                "lmcache before 0.3.13 takes only an identifier that is a hex number"
+            ) from None
+    text = identifier.strip()
+    if (match := _HEX.fullmatch(text)) is not None:
+        return int(match[1][-4:], 16)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:2], "big")
+
+
+def _check_identifier(identifier: str) -> None:
+    if not isinstance(identifier, str):
+        raise InputTypeError(f"identifier is a str, not {type(identifier).__name__}")
+    if len(identifier) > _MAX_IDENTIFIER:
+        raise InputValueError(f"identifier has at most {_MAX_IDENTIFIER} characters")
+    try:
+        identifier.encode()
+    except UnicodeEncodeError:
+        raise InputValueError("identifier is not text that UTF-8 can encode") from None
+
+
+def _check_natural(name: str, number: int, most: int | None = None) -> None:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InputTypeError(f"{name} is an int, not {type(number).__name__}")
+    if number < 0 or (most is not None and number > most):
+        raise InputValueError(f"{name} is 0 to {most if most is not None else 'the prompt'}")
