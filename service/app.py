@@ -8,8 +8,8 @@ from fastapi import FastAPI
 import mmhash
 from mmhash_service.access import Access
 from mmhash_service.auth import Auth
-from mmhash_service.duplicates import RefuseDuplicates
 from mmhash_service.decoder.pool import DecoderPool
+from mmhash_service.duplicates import RefuseDuplicates
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.limits import Limits
 from mmhash_service.mapped import MappedHasher
