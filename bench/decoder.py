@@ -20,10 +20,10 @@ from bench.measure import Row, report
 from mmhash.cpu import hash_bytes
 from mmhash.image import FORMATS, read_image
 from mmhash_service.decoder.pool import DecoderPool
-from mmhash_service.heap import keep_blocks
 from mmhash_service.memo.entries import Pixels
+from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.server.malloc import tune_malloc
 from mmhash_service.settings import Settings
-from mmhash_service.work import Work
 
 _BOMBS = 8
 _REQUESTS = 400
@@ -135,7 +135,7 @@ def cache_miss() -> list[Row]:
 
     async def main() -> tuple[list[float], list[float]]:
         settings = Settings()
-        pool, work = DecoderPool(settings), Work(60.0)
+        pool, work = DecoderPool(settings), WorkerPool(60.0)
         assert await pool.is_ready()
         body = photo()
         view = memoryview(body)
@@ -159,7 +159,7 @@ def cache_miss() -> list[Row]:
         await pool.close()
         return new, old
 
-    keep_blocks()
+    tune_malloc()
     new, old = asyncio.run(main())
     return [
         Row(f"1280x720 JPEG, cache miss, {name}", of(new), "ms", "in a thread", of(old),

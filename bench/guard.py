@@ -35,10 +35,12 @@ async def engine(_scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def chat(spell: Callable[[Digest], dict[str, str]], url: str = "https://p.example/{}.png") -> Any:
+def chat(
+    request_fields: Callable[[Digest], dict[str, str]], url: str = "https://p.example/{}.png"
+) -> Any:
     """A chat request with a picture a key."""
     parts = [
-        {"type": "image_url", "image_url": {"url": url.format(number)}, **spell(key)}
+        {"type": "image_url", "image_url": {"url": url.format(number)}, **request_fields(key)}
         for number, key in enumerate(KEYS)
     ]
     content = [{"type": "text", "text": PROMPT}, *parts]

@@ -73,7 +73,7 @@ def wait_until_ready(port: int, workers: int) -> None:
 
 def serve(workers: int) -> None:
     """What the process of `serving` does."""
-    from mmhash_service import server  # noqa: PLC0415  (not for the load's process)
+    from mmhash_service.server import server  # noqa: PLC0415  (not for the load's process)
     from mmhash_service.settings import Settings  # noqa: PLC0415
 
     server.create_app = with_plain_handlers  # type: ignore[assignment, attr-defined]

@@ -27,11 +27,11 @@ from pydantic import SecretStr
 from bench.http import serving, turns
 from bench.measure import Row, report
 from mmhash.framing import frame
+from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.memo.memo import Memo
 from mmhash_service.memo.memory import Memory
 from mmhash_service.settings import Settings
-from mmhash_service.stream import Stream
 
 SIZE = (1280, 720)
 HITS, MISSES, ROW = 200, 60, 15
@@ -181,7 +181,7 @@ def in_process(name: str, url: str | None) -> Row:
 
         async def milliseconds(body: bytes) -> float:
             start = time.perf_counter()
-            stream = Stream("blake3")
+            stream = AlignedHasher("blake3")
             stream.update(body)
             made = partial(decoders.decode, memoryview(body), "blake3")
             pixels, _ = await memo.pixels(b"", "blake3", stream.digest(), made)

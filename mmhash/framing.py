@@ -39,7 +39,9 @@ def preimage(
     )
 
 
-def blank(kind: str, dtype: str, shape: tuple[int, ...], algorithm: Algorithm) -> tuple[bytes, int]:
+def preimage_template(
+    kind: str, dtype: str, shape: tuple[int, ...], algorithm: Algorithm
+) -> tuple[bytes, int]:
     """A preimage whose digest is still to be filled in, and where; of an item without an extra."""
     size = DIGEST_SIZE[algorithm]
     made = preimage(kind, dtype, shape, Digest(algorithm, bytes(size)))

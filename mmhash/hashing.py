@@ -12,7 +12,7 @@ from mmhash import cuda
 from mmhash.cpu import hash_bytes
 from mmhash.digest import Algorithm, Digest, check_algorithm
 from mmhash.errors import DeviceError, InputError, InputTypeError, InputValueError
-from mmhash.framing import blank, frame, tenant_key
+from mmhash.framing import frame, preimage_template, tenant_key
 from mmhash.view import DeviceBytes, View, view_of
 
 # A list in a list in a list …: deeper than any processor nests, shallower than Python's stack.
@@ -29,12 +29,12 @@ def digest(
     cannot be read where it lies.
     """
     chosen = check_algorithm(algorithm)
-    if _may_carry(data.__class__) and (carried := _carried(data, chosen)):
+    if _may_have_digest(data.__class__) and (carried := precomputed_digest(data, chosen)):
         return carried
     view = view_of(data, copy=copy)
     found = _content_digest(view.data, chosen, threads, copy)
-    if view.confirm is not None:
-        view.confirm()
+    if view.check_lease is not None:
+        view.check_lease()
     return found
 
 
@@ -65,7 +65,7 @@ def key(
     never meet, and nobody without the secret can guess one.
     """
     options = _Options(check_algorithm(algorithm), tenant, threads, copy)
-    if isinstance(item, (list, tuple)) or _may_carry(item.__class__):
+    if isinstance(item, (list, tuple)) or _may_have_digest(item.__class__):
         (found,) = _begin([item], options).wait()
         return found
     view = view_of(item, copy=copy)
@@ -171,19 +171,21 @@ def _plan(item: Any, views: list[View], options: _Options, depth: int = 0) -> _P
         if depth == MAX_DEPTH:
             raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
         return [_plan(part, views, options, depth + 1) for part in item]
-    if _may_carry(item.__class__) and (content := _carried(item, options.algorithm)):
+    if _may_have_digest(item.__class__) and (
+        content := precomputed_digest(item, options.algorithm)
+    ):
         return frame(item.kind, item.dtype, item.shape, content, tenant=options.tenant)
     views.append(view_of(item, copy=options.copy))
     return len(views) - 1
 
 
 @lru_cache(maxsize=256)
-def _may_carry(kind: type) -> bool:
+def _may_have_digest(kind: type) -> bool:
     """Whether such items are handles, which may have their digest with them."""
     return hasattr(kind, "__mmhash_digest__")
 
 
-def _carried(handle: Any, algorithm: Algorithm) -> Digest | None:
+def precomputed_digest(handle: Any, algorithm: Algorithm) -> Digest | None:
     carried: Digest | None = handle.__mmhash_digest__(algorithm)
     return carried
 
@@ -223,8 +225,8 @@ def _begin_views(views: list[View], options: _Options) -> Callable[[], list[Dige
     def collect() -> list[Digest]:
         for tensors, flight in flights:
             for (index, view, _), key_bytes in zip(tensors, flight.wait(), strict=True):
-                if view.confirm is not None:
-                    view.confirm()
+                if view.check_lease is not None:
+                    view.check_lease()
                 found[index] = Digest("blake3", key_bytes)
         return [found[index] for index in range(len(views))]
 
@@ -240,7 +242,9 @@ def _launch(
     for _, (_, dtype, shape, _, _, _), data in tensors:
         made = blanks.get((dtype, shape))
         if made is None:
-            made = blanks[dtype, shape] = blank("tensor", dtype, shape, options.algorithm)
+            made = blanks[dtype, shape] = preimage_template(
+                "tensor", dtype, shape, options.algorithm
+            )
         frames.append(made)
         segments.append((data.address, data.nbytes))
     secret = None if options.tenant is None else tenant_key(options.tenant)
@@ -250,8 +254,8 @@ def _launch(
 
 def _host_key(view: View, data: memoryview, options: _Options) -> Digest:
     content = hash_bytes(data, options.algorithm, options.threads)
-    if view.confirm is not None:
-        view.confirm()
+    if view.check_lease is not None:
+        view.check_lease()
     return frame(view.kind, view.dtype, view.shape, content, view.extra, tenant=options.tenant)
 
 

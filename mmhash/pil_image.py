@@ -252,8 +252,8 @@ def _shows_the_same(image: "Image.Image", twin: "Image.Image") -> bool:
         same = _header(image) == _header(twin)
     else:
         twin.load()
-        shown, expected = (one._new(one.im) for one in (image, twin))
-        same = _meaning(image, shown) == _meaning(twin, expected)
+        printable, expected = (one._new(one.im) for one in (image, twin))
+        same = _meaning(image, printable) == _meaning(twin, expected)
     return same and _cores(image) == _cores(twin)
 
 
@@ -278,9 +278,9 @@ def _header(image: "Image.Image") -> tuple[Any, ...]:
     return image.mode, image.size, colors, transparency
 
 
-def _meaning(image: "Image.Image", shown: "Image.Image") -> tuple[Any, ...]:
+def _meaning(image: "Image.Image", printable: "Image.Image") -> tuple[Any, ...]:
     """All that counts of a decoded frame. `shown` shares its pixels, and is no file."""
-    return image.mode, image.size, describe(shown), shown.tobytes()
+    return image.mode, image.size, describe(printable), printable.tobytes()
 
 
 # GIF and APNG draw a frame over the one before, of which they keep this.

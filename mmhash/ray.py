@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from mmhash.bulk.results import schema_of, table_of
+from mmhash.bulk.shard_store import schema_of, table_of
 from mmhash.bulk.sources import content_kind
 from mmhash.bulk.work import Options, hash_files, hash_values
 from mmhash.digest import check_algorithm
-from mmhash.engines.spelling import parse as parse_engine
+from mmhash.engines.registry import parse as parse_engine
 from mmhash.errors import InputValueError
 
 if TYPE_CHECKING:

@@ -87,16 +87,16 @@ class View(NamedTuple):
     shape: tuple[int, ...]
     data: memoryview | DeviceBytes
     extra: bytes = b""
-    confirm: Callable[[], None] | None = None
+    check_lease: Callable[[], None] | None = None
 
     def on_host(self) -> memoryview:
         """The bytes for whoever must read them here; those of a GPU, or only lent, are copied."""
         if not isinstance(self.data, memoryview):
             return self.data.to_host()
-        if self.confirm is None:
+        if self.check_lease is None:
             return self.data
         content = memoryview(bytes(self.data))
-        self.confirm()
+        self.check_lease()
         return content
 
 

@@ -6,21 +6,21 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 import mmhash
-from mmhash_service.access import Access
-from mmhash_service.auth import Auth
+from mmhash_service.api.openapi import describe_bodies
+from mmhash_service.api.problems import MEDIA_TYPE, answer_with_problems
+from mmhash_service.api.schemas import ProblemAnswer
 from mmhash_service.decoder.pool import DecoderPool
-from mmhash_service.duplicates import RefuseDuplicates
 from mmhash_service.fetch.fetcher import Fetcher
-from mmhash_service.limits import Limits
-from mmhash_service.mapped import MappedHasher
+from mmhash_service.items.mapped_hasher import MappedHasher
 from mmhash_service.memo.memo import Memo
-from mmhash_service.openapi import describe_bodies
-from mmhash_service.problems import MEDIA_TYPE, answer_with_problems
+from mmhash_service.middleware.access_log import AccessLogMiddleware
+from mmhash_service.middleware.api_keys import ApiKeyMiddleware
+from mmhash_service.middleware.duplicate_headers import RefuseDuplicates
 from mmhash_service.routes import annotate, blocks, pad, page, probes
 from mmhash_service.routes import hash as hash_route
-from mmhash_service.schemas import ProblemAnswer
+from mmhash_service.runtime.limits import Limits
+from mmhash_service.runtime.worker_pool import WorkerPool
 from mmhash_service.settings import Settings
-from mmhash_service.work import Work
 
 _PROBLEM = {
     "description": "A problem (RFC 9457).",
@@ -40,7 +40,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = settings = settings or Settings()
     app.state.limits = Limits(settings)
-    app.state.work = Work(settings.work_timeout_s)
+    app.state.work = WorkerPool(settings.work_timeout_s)
     app.state.decoders = DecoderPool(settings)
     app.state.memo = Memo(settings)
     app.state.fetcher = Fetcher(settings)
@@ -51,9 +51,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     describe_bodies(app)
     # The last that is added is the outermost: a call without a key is logged too.
     if settings.api_key_digests:
-        app.add_middleware(Auth, digests=settings.api_key_digests)
+        app.add_middleware(ApiKeyMiddleware, digests=settings.api_key_digests)
     app.add_middleware(RefuseDuplicates)
-    app.add_middleware(Access, paths=frozenset(app.openapi()["paths"]))
+    app.add_middleware(AccessLogMiddleware, paths=frozenset(app.openapi()["paths"]))
     return app
 
 

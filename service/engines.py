@@ -1,21 +1,21 @@
 """The engines that a call names, and what each knows a span's item by."""
 
 from mmhash import Digest
-from mmhash.engines.spelling import parse
+from mmhash.engines.registry import parse
 from mmhash.errors import InputError
-from mmhash_service.problems import Problem
-from mmhash_service.schemas import Span
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import Span
 
 
 def parse_engines(text: str | None) -> tuple[str, ...]:
     """The names in `sglang@0.5.23,vllm`, each known."""
     names = tuple(text.split(",")) if text else ()
     for name in names:
-        release_of(*name.split("@", 1))
+        resolve_release(*name.split("@", 1))
     return names
 
 
-def release_of(engine: str, version: str | None = None) -> str:
+def resolve_release(engine: str, version: str | None = None) -> str:
     """The release of the engine that is meant: the newest, if none is said."""
     try:
         return parse(engine if version is None else f"{engine}@{version}")[1]

@@ -23,7 +23,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from mmhash_service.fetch.hosts import Hosts, is_host
+from mmhash_service.fetch.hosts import HostAllowlist, is_host
 from mmhash_service.memo.address import parse_memo_url
 
 # Above this Pillow refuses every image, by a rule of the whole process: none can be set higher.
@@ -238,7 +238,7 @@ class Settings(BaseSettings):
     @field_validator("url_hosts")
     @classmethod
     def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
-        Hosts(hosts)
+        HostAllowlist(hosts)
         return hosts
 
     @field_validator("memo_url")

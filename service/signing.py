@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mmhash import Digest
 from mmhash.tags import sign_tag
-from mmhash_service.problems import Problem
+from mmhash_service.api.problems import Problem
 from mmhash_service.settings import Settings
 from mmhash_service.tenants import Tenant
 
@@ -26,7 +26,7 @@ class Signer(NamedTuple):
         )
 
 
-def signer_of(settings: Settings, engines: tuple[str, ...], tenant: Tenant | None) -> Signer:
+def build_signer(settings: Settings, engines: tuple[str, ...], tenant: Tenant | None) -> Signer:
     """What signs for a call that wants tags."""
     if not settings.tag_secrets:
         raise Problem("sign-off")

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from fastapi import Request
 
-from mmhash_service.problems import Problem
+from mmhash_service.api.problems import Problem
 from mmhash_service.settings import Settings
 
 HEADER = "X-Mmhash-Tenant"
@@ -17,7 +17,7 @@ class Tenant(NamedTuple):
     secret: bytes
 
 
-def tenant_of(request: Request, settings: Settings) -> Tenant | None:
+def resolve_tenant(request: Request, settings: Settings) -> Tenant | None:
     """The tenant that the call names, or None if it names none."""
     name = request.headers.get(HEADER)  # there is one: two are refused before any is believed
     if name is None:

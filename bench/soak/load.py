@@ -18,7 +18,7 @@ Verdict = Literal["right", "wrong", "lost", "cancelled"]
 SLOTS = 8
 CANCELLED = 0.08
 # A request that has no answer by then, however often it was sent, is lost.
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class Outcome(NamedTuple):
@@ -68,7 +68,7 @@ async def _slot(load: Load, means: Means, outcomes: "Queue[Outcome]") -> None:
 async def _ask(load: Load, means: Means, one: Question) -> Outcome:
     is_given_up = means.draw.random() < CANCELLED
     # Before the head is sent, in the middle of a body, or while the service works on it.
-    patience_s = 10 ** means.draw.uniform(-4, -1) if is_given_up else PATIENCE_S
+    patience_s = 10 ** means.draw.uniform(-4, -1) if is_given_up else TIMEOUT_S
     begun = time.monotonic()
     detail = ""
     try:

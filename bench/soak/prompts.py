@@ -42,14 +42,14 @@ def pad(means: Means) -> Asked:
     """A prompt as SGLang pads it."""
     ids, span = _prompt(means)
     expected = sglang.pad_input_ids(ids, [(span.start, span.end, _hash_of(span))])
-    body = {"engine": "sglang", "input_ids": ids, "spans": [span.told()]}
+    body = {"engine": "sglang", "input_ids": ids, "spans": [span.payload()]}
     return {"input_ids": expected}, partial(means.post, "/pad", json=body)
 
 
 def blocks(means: Means) -> Asked:
     """A prompt's blocks as vLLM names them."""
     ids, span = _prompt(means)
-    body = {"engine": "vllm", "input_ids": ids, "block_size": 16, "spans": [span.told()]}
+    body = {"engine": "vllm", "input_ids": ids, "block_size": 16, "spans": [span.payload()]}
     items = [vllm.Span(vllm.uuid(span.key), span.start, span.end - span.start)]
     expected = [key.hex() for key in vllm.block_keys(ids, 16, items=items)]
     return {"blocks": expected}, partial(means.post, "/blocks", json=body)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from mmhash import __version__
 from mmhash.bulk.pool import Pool
-from mmhash.bulk.results import Parts, open_parts
+from mmhash.bulk.shard_store import ShardStore, open_shard_store
 from mmhash.bulk.sources import Source
 from mmhash.bulk.work import Options, Shard
 from mmhash.framing import SPEC_VERSION
@@ -38,7 +38,7 @@ def about_of(options: Options) -> dict[str, str]:
 
 def hash_source(source: Source, out: Path, options: Options, pool: Pool, watch: Watch) -> None:
     """Write the keys of a source to `out`."""
-    with open_parts(out, source.names, options, about_of(options), watch.warn) as parts:
+    with open_shard_store(out, source.names, options, about_of(options), watch.warn) as parts:
         if parts.result is not None:
             parts.check_result([shard.identity for shard in source.shards])
             return
@@ -51,7 +51,7 @@ def hash_source(source: Source, out: Path, options: Options, pool: Pool, watch: 
 
 
 def _unfinished(
-    source: Source, parts: Parts, identities: list[str], watch: Watch
+    source: Source, parts: ShardStore, identities: list[str], watch: Watch
 ) -> Iterator[tuple[int, Shard]]:
     """The shards that are still to be hashed; of all of them the identities are noted."""
     for number, shard in enumerate(source.shards):

@@ -14,12 +14,10 @@ import pyarrow.parquet as pq
 from blake3 import blake3
 
 from mmhash.bulk.work import Options, Row, Shard, failed, hash_files, hash_values
-from mmhash.cli.content import open_file
-from mmhash.cli.options import STDIN
-from mmhash.cli.report import reason
-from mmhash.cli.sumline import shown
 from mmhash.errors import InputValueError
 from mmhash.framing import field
+from mmhash.io.files import open_file
+from mmhash.io.names import STDIN, printable, reason
 
 # A shard is what a kill may lose of each process's work: some 20 ms of it. A file that is larger is
 # a shard by itself.
@@ -59,7 +57,7 @@ def _unreadable(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputValueError(f"{shown(name)}: {reason(error)}") from error
+        raise InputValueError(f"{printable(name)}: {reason(error)}") from error
 
 
 def _walk(folder: str) -> Iterator[tuple[str, os.stat_result | None]]:

@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import mmhash
 from mmhash.bulk.files import File, open_files
-from mmhash.cli.pixels import open_image
 from mmhash.cpu import Hasher, hash_bytes
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
+from mmhash.io.images import open_image
 from mmhash.view import view_of
 
 # One thread reads and hashes 512 MiB from the page cache with 2.7 GB/s through a buffer that stays
@@ -97,7 +97,9 @@ def _rows(
         except (OSError, ValueError, MMHashError) as error:
             rows.append(failed(error, options))
         else:
-            spelled = (json.dumps(mmhash.engines.spell(key, engine)) for engine in options.engines)
+            spelled = (
+                json.dumps(mmhash.engines.request_fields(key, engine)) for engine in options.engines
+            )
             rows.append((kind, nbytes, digest.hex(), key.hex(), *spelled, None))
     return rows
 

@@ -22,7 +22,8 @@ def main() -> None:
         try:
             with extra("cli"):
                 from mmhash.cli.app import app  # noqa: PLC0415  (what it needs may be missing)
-            status = _run(app)
+
+                status = _run(app)
         finally:
             # What stdout refuses shows here, not after the last handler. Without one, None is fine.
             print(end="", flush=True)  # noqa: T201

@@ -10,13 +10,13 @@ from rich.progress import Progress, TextColumn
 
 import mmhash
 from mmhash.cli.extras import extra
-from mmhash.cli.options import STDIN, Quiet
+from mmhash.cli.options import Quiet
 from mmhash.cli.progress import bytes_progress, is_watched
 from mmhash.cli.report import complain, say
-from mmhash.cli.sumline import shown
 from mmhash.cpu import cpu_count
 from mmhash.digest import Algorithm
 from mmhash.errors import InputValueError
+from mmhash.io.names import STDIN, printable
 
 if TYPE_CHECKING:
     from mmhash.bulk.work import Shard
@@ -49,7 +49,7 @@ def key_bulk(
     quiet: Quiet = False,
 ) -> None:
     """Write the key of each item of SOURCE; the same command goes on with what was killed."""
-    engines = dict.fromkeys("@".join(mmhash.engines.spelling.parse(name)) for name in engine or ())
+    engines = dict.fromkeys("@".join(mmhash.engines.registry.parse(name)) for name in engine or ())
     if (
         source != STDIN
         and Path(source).is_dir()
@@ -61,14 +61,14 @@ def key_bulk(
 
     with Pool(processes or cpu_count()) as pool:
         with extra("bulk"):
-            from mmhash.bulk.results import count_results  # noqa: PLC0415  (need not be installed)
             from mmhash.bulk.run import hash_source  # noqa: PLC0415
+            from mmhash.bulk.shard_store import count_results  # noqa: PLC0415  (need not be installed)
             from mmhash.bulk.sources import read_source  # noqa: PLC0415
         found = read_source(source, column)
         with _bar(quiet=quiet) as watch:
             hash_source(found, out, Options(algorithm, of, tuple(engines)), pool, watch)
     items, errors = count_results(out)
-    say(f"{shown(str(out))}: {items} items")
+    say(f"{printable(str(out))}: {items} items")
     if errors:
         complain(f"WARNING: {errors} of them could not be hashed: the column error says why")
         raise typer.Exit(1)
@@ -95,7 +95,7 @@ class _Bar:
 
     def warn(self, line: str) -> None:
         """Name what is damaged and hashed again."""
-        complain(f"WARNING: {shown(line)}")
+        complain(f"WARNING: {printable(line)}")
 
 
 @contextmanager

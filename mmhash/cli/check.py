@@ -6,12 +6,14 @@ from enum import Enum
 
 import typer
 
-from mmhash.cli.content import hash_file, open_file
-from mmhash.cli.options import STDIN, Files, Quiet
-from mmhash.cli.report import complain, reason, say
-from mmhash.cli.sumline import parse_line, shown
+from mmhash.cli.content import hash_named_file
+from mmhash.cli.options import Files, Quiet
+from mmhash.cli.report import complain, say
+from mmhash.cli.sumline import parse_line
 from mmhash.digest import Digest
 from mmhash.errors import InputValueError, MMHashError
+from mmhash.io.files import open_file
+from mmhash.io.names import STDIN, printable, reason
 
 # A digest and a path of 4096 bytes, each of them escaped, and some room.
 MAX_LINE = 16 * 1024
@@ -34,7 +36,7 @@ def check_files(files: Files = None, *, quiet: Quiet = False) -> None:
         try:
             outcomes.update(_check_sums(name, quiet=quiet))
         except MMHashError as error:
-            complain(f"{shown(name)}: {error}")
+            complain(f"{printable(name)}: {error}")
             failed = True
     for outcome in _Outcome:
         count = outcomes[outcome]
@@ -51,7 +53,7 @@ def _check_sums(sum_file: str, *, quiet: bool) -> Iterator[_Outcome]:
         try:
             expected, name = parse_line(line)
         except InputValueError as error:
-            complain(f"{shown(sum_file)}: line {number}: {error}")
+            complain(f"{printable(sum_file)}: line {number}: {error}")
             yield _Outcome.MALFORMED
         else:
             found = True
@@ -62,15 +64,15 @@ def _check_sums(sum_file: str, *, quiet: bool) -> Iterator[_Outcome]:
 
 def _check_file(name: str, expected: Digest, *, quiet: bool) -> _Outcome:
     try:
-        digest, _ = hash_file(name, expected.algorithm, None, quiet=quiet, is_named=False)
+        digest, _ = hash_named_file(name, expected.algorithm, None, quiet=quiet, is_named=False)
     except (OSError, ValueError) as error:  # a ValueError: a name that no system takes
-        say(f"{shown(name)}: FAILED ({reason(error)})")
+        say(f"{printable(name)}: FAILED ({reason(error)})")
         return _Outcome.UNREADABLE
     if digest != expected:
-        say(f"{shown(name)}: FAILED")
+        say(f"{printable(name)}: FAILED")
         return _Outcome.MISMATCH
     if not quiet:
-        say(f"{shown(name)}: OK")
+        say(f"{printable(name)}: OK")
     return _Outcome.MATCH
 
 

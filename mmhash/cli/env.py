@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from mmhash import __version__
-from mmhash.cli.report import reason, say
+from mmhash.cli.report import say
 from mmhash.cpu import cpu_count
 from mmhash.cuda import why_unavailable
 from mmhash.framing import SPEC_VERSION
+from mmhash.io.names import reason
 from mmhash.transport.segments import sweep as remove_orphans
 
 PACKAGES = (

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 import mmhash
-from mmhash.cli.content import hash_file, open_file
-from mmhash.cli.options import STDIN
-from mmhash.cli.pixels import open_image
-from mmhash.cli.report import reason, say
-from mmhash.cli.sumline import shown
+from mmhash.cli.content import hash_named_file
+from mmhash.cli.report import say
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
+from mmhash.io.files import open_file
+from mmhash.io.images import open_image
+from mmhash.io.names import STDIN, printable, reason
 from mmhash.view import view_of
 
 
@@ -23,21 +23,21 @@ def explain_image(
     image: Annotated[str, typer.Argument(help="An image file.")],
 ) -> None:
     """Show how an image's key is made, and what an engine makes of it."""
-    name, version = mmhash.engines.spelling.parse(engine)
+    name, version = mmhash.engines.registry.parse(engine)
     if image == STDIN:
         raise InputValueError("explain reads its image twice: give a file")
     try:
         steps = list(_steps(image, f"{name}@{version}"))
     except (OSError, MMHashError) as error:
-        raise InputValueError(f"{shown(image)}: {reason(error)}") from error
-    say(f"{shown(image)} for {name} {version}")
+        raise InputValueError(f"{printable(image)}: {reason(error)}") from error
+    say(f"{printable(image)} for {name} {version}")
     width = max(len(what) for what, _ in steps)
     for what, value in steps:
         say(f"  {what:<{width}}  {value}")
 
 
 def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
-    encoded, nbytes = hash_file(path, "blake3", None, quiet=True)
+    encoded, nbytes = hash_named_file(path, "blake3", None, quiet=True)
     yield "file", f"{nbytes} bytes"
     yield "digest of the file, as b3sum", encoded.hex()
     with open_file(path) as file, open_image(file) as image:
@@ -51,4 +51,4 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
     yield "framed with kind, shape, modes and sizes", f"{kind} {packed} {extra[:33].hex()}"
     key = frame(kind, dtype, shape, content, extra)
     yield "key", key.hex()
-    yield from mmhash.engines.spelling.explain(key, engine)
+    yield from mmhash.engines.registry.explain(key, engine)

@@ -11,15 +11,16 @@ import numpy as np
 import typer
 
 import mmhash
-from mmhash.cli.content import hash_file, open_file
+from mmhash.cli.content import hash_named_file
 from mmhash.cli.options import Files, Threads
-from mmhash.cli.pixels import open_image
 from mmhash.cli.report import print_lines
-from mmhash.cli.tensors import read_tensors
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.framing import TENANT_SIZE, frame
 from mmhash.hashing import digest, key
+from mmhash.io.files import open_file
+from mmhash.io.images import open_image
+from mmhash.io.safetensors import read_tensors
 from mmhash.view import ITEM_SIZE
 
 PICKLES = {".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
@@ -93,13 +94,16 @@ def key_files(
             yield from _tensor_keys(name, hashing)
 
     def spelled(name: str) -> Iterator[tuple[str, str]]:
-        for shown, found in keys_of(name):
-            yield shown, found.hex()
+        for printable, found in keys_of(name):
+            yield printable, found.hex()
             for asked in engine or ():
-                yield shown, f"{asked} {json.dumps(mmhash.engines.spell(found, asked))}"
+                yield (
+                    printable,
+                    f"{asked} {json.dumps(mmhash.engines.request_fields(found, asked))}",
+                )
 
     for asked in engine or ():
-        mmhash.engines.spelling.parse(asked)  # a wrong one is told before anything is read
+        mmhash.engines.registry.parse(asked)  # a wrong one is told before anything is read
     print_lines(files, spelled)
 
 
@@ -126,7 +130,7 @@ def _read_tenant(path: Path) -> bytes:
 
 
 def _file_key(name: str, raw: _Raw | None, hashing: _Hashing) -> Digest:
-    content, nbytes = hash_file(name, hashing.algorithm, hashing.threads, quiet=True)
+    content, nbytes = hash_named_file(name, hashing.algorithm, hashing.threads, quiet=True)
     if raw is None:
         return frame("bytes", "", (), content, tenant=hashing.tenant)
     expected = prod(raw.shape) * ITEM_SIZE[raw.dtype]

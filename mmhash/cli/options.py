@@ -4,9 +4,6 @@ from typing import Annotated
 
 import typer
 
-# How a name says standard input.
-STDIN = "-"
-
 Files = Annotated[
     list[str] | None,
     typer.Argument(help="Files to read; - or none for standard input.", show_default=False),

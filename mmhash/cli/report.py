@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 
 import typer
 
-from mmhash.cli.options import STDIN
-from mmhash.cli.sumline import format_line, shown
+from mmhash.cli.sumline import format_line
 from mmhash.cli.terminal import visible
 from mmhash.errors import MMHashError
+from mmhash.io.names import STDIN, printable, reason
 
 
 def print_lines(
@@ -20,7 +20,7 @@ def print_lines(
         try:
             hashes = list(hashes_of(file))
         except (OSError, MMHashError) as error:
-            complain(f"{shown(file)}: {reason(error)}")
+            complain(f"{printable(file)}: {reason(error)}")
             failed = True
         else:
             for name, text in hashes:
@@ -37,9 +37,3 @@ def say(line: str) -> None:
 def complain(text: str) -> None:
     """Tell on stderr what went wrong."""
     typer.echo(visible(f"mmhash: {text}", sys.stderr), err=True)
-
-
-def reason(error: Exception) -> str:
-    """Why, on one line; without the file's name, which the line has already."""
-    text = getattr(error, "strerror", None) or str(error)
-    return next(iter(text.splitlines()), type(error).__name__)

@@ -41,7 +41,7 @@ def serve(
         from pydantic import ValidationError  # noqa: PLC0415  (need not be installed)
         from pydantic_settings import SettingsError  # noqa: PLC0415
 
-        from mmhash_service import server  # noqa: PLC0415
+        from mmhash_service.server import server  # noqa: PLC0415
         from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
 
     if config is not None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mmhash.cli.content import hash_file
+from mmhash.cli.content import hash_named_file
 from mmhash.cli.options import Files, Quiet, Threads
 from mmhash.cli.report import print_lines
 from mmhash.digest import Algorithm
@@ -21,6 +21,6 @@ def sum_files(
     """Print the digest of each file's bytes, which `check` reads back."""
 
     def digest_of(name: str) -> Iterator[tuple[str, str]]:
-        yield name, hash_file(name, algorithm, threads, quiet=quiet)[0].hex()
+        yield name, hash_named_file(name, algorithm, threads, quiet=quiet)[0].hex()
 
     print_lines(files, digest_of)

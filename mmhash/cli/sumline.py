@@ -9,9 +9,7 @@ import re
 
 from mmhash.digest import Digest
 from mmhash.errors import InputValueError
-
-_CHARACTERS = {r"\\": "\\", r"\n": "\n", r"\r": "\r"}
-_ESCAPES = str.maketrans({character: escape for escape, character in _CHARACTERS.items()})
+from mmhash.io.names import CHARACTERS, escape
 
 _LINE = re.compile(r"(?P<mark>\\?)(?P<hex>[0-9a-f]{64}|[0-9a-f]{32})  (?P<name>.+)", re.DOTALL)
 _ESCAPED_NAME = re.compile(r"(?:[^\\]|\\[\\nr])+")
@@ -20,13 +18,8 @@ _ALGORITHM_BY_HEX_LENGTH = {64: "blake3", 32: "xxh3"}
 
 def format_line(hash_: str, name: str) -> str:
     """The line of a sum file, without its newline."""
-    mark, text = _escape(name)
+    mark, text = escape(name)
     return f"{mark}{hash_}  {text}"
-
-
-def shown(name: str) -> str:
-    """A name as messages have it: on one line, whatever it holds."""
-    return "".join(_escape(name))
 
 
 def parse_line(line: str) -> tuple[Digest, str]:
@@ -38,15 +31,8 @@ def parse_line(line: str) -> tuple[Digest, str]:
     if match["mark"]:
         if _ESCAPED_NAME.fullmatch(name) is None:
             raise InputValueError(r"an escape in the name that is not \\, \n or \r")
-        name = re.sub(r"\\.", lambda escape: _CHARACTERS[escape[0]], name)
+        name = re.sub(r"\\.", lambda match: CHARACTERS[match[0]], name)
     if "\0" in name or "\ufffd" in name:
         raise InputValueError("a name that no file has: it holds U+0000 or U+FFFD")
     algorithm = _ALGORITHM_BY_HEX_LENGTH[len(match["hex"])]
     return Digest.parse(f"{algorithm}:{match['hex']}"), name
-
-
-def _escape(name: str) -> tuple[str, str]:
-    """The mark at the beginning, if the name needs one, and the name."""
-    name = name.encode(errors="surrogateescape").decode(errors="replace")
-    text = name.translate(_ESCAPES)
-    return "\\" if text != name else "", text

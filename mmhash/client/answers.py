@@ -61,8 +61,8 @@ class Answer:
         if response.status == _OK:
             encoding = headers.get(b"content-encoding", b"identity")
             if encoding.strip().lower() != b"identity":
-                shown = _shown(encoding.decode("latin-1"))
-                malformed(f"it has the Content-Encoding {shown}, and none was asked for")
+                printable = _shown(encoding.decode("latin-1"))
+                malformed(f"it has the Content-Encoding {printable}, and none was asked for")
             length = headers.get(b"content-length", b"")
             if length.isdigit() and int(length[:20]) > limit:
                 raise AnswerTooLongError
@@ -109,9 +109,9 @@ class Item:
     tag: str | None
 
     @classmethod
-    def parse(cls, told: Any, asked: Asked) -> Self:
+    def parse(cls, payload: Any, asked: Asked) -> Self:
         """The item as an answer has it, if it is what was asked."""
-        fields = _Fields(told)
+        fields = _Fields(payload)
         shape = fields.take("shape", list)
         if len(shape) > _MAX_DIMENSIONS or not all(map(_is_natural, shape)):
             malformed(f"an item has the shape {_shown(shape)}")
@@ -124,7 +124,7 @@ class Item:
         memo = fields.take_optional("memo")
         if memo is not None and memo not in _MEMO:
             malformed(f"an item has the memo {_shown(memo)}")
-        engines = told.get("engines", {})
+        engines = payload.get("engines", {})
         if not isinstance(engines, dict) or not engines.keys() <= asked.engines:
             names = ", ".join(sorted(asked.engines)) or "none"
             malformed(f"an item's 'engines' are others than those asked for: {names}")
@@ -136,12 +136,12 @@ class Item:
             malformed(f"an item has {nbytes} bytes, not {asked.nbytes}")
         return cls(
             fields.take_optional("name"),
-            told["kind"],
-            told["dtype"],
+            payload["kind"],
+            payload["dtype"],
             tuple(shape),
             nbytes,
-            _digest(asked.algorithm, "digest", told),
-            _digest("blake3", "key", told),
+            _digest(asked.algorithm, "digest", payload),
+            _digest("blake3", "key", payload),
             engines,
             _MEMO.get(memo),
             fields.take_optional("tag"),
@@ -155,28 +155,28 @@ class Annotated(NamedTuple):
     items: list[Item]
 
 
-def parse_items(told: Any, asked: list[Asked]) -> list[Item]:
+def parse_items(payload: Any, asked: list[Asked]) -> list[Item]:
     """The items of an answer to `POST /hash`, one for each that was asked."""
-    items = member(told, "items", list)
+    items = member(payload, "items", list)
     if len(items) != len(asked):
         malformed(f"it has {len(items)} items, not {len(asked)}")
     return [Item.parse(item, one) for item, one in zip(items, asked, strict=True)]
 
 
-def member(told: Any, name: str, kind: type) -> Any:
+def member(payload: Any, name: str, kind: type) -> Any:
     """The member of an answer, if it has one of that type."""
-    if not isinstance(told, dict):
+    if not isinstance(payload, dict):
         malformed("it is not an object")
-    return _Fields(told).take(name, kind)
+    return _Fields(payload).take(name, kind)
 
 
 class _Fields:
     """The members of an object, each of the type that it has to be."""
 
-    def __init__(self, told: Any) -> None:
-        if not isinstance(told, dict):
+    def __init__(self, payload: Any) -> None:
+        if not isinstance(payload, dict):
             malformed("an item is not an object")
-        self._told = told
+        self._told = payload
 
     def take(self, name: str, kind: type) -> Any:
         value = self._told.get(name)
@@ -201,8 +201,8 @@ def _is_natural(value: Any) -> bool:
     return type(value) is int and 0 <= value < _MAX_NUMBER
 
 
-def _digest(algorithm: Algorithm, name: str, told: Mapping[str, Any]) -> Digest:
-    text = told.get(name)
+def _digest(algorithm: Algorithm, name: str, payload: Mapping[str, Any]) -> Digest:
+    text = payload.get(name)
     size = 2 * DIGEST_SIZE[algorithm]
     if not (isinstance(text, str) and len(text) == size and _HEX.fullmatch(text)):
         malformed(f"an item has the {name} {_shown(text)}, not {size} hex digits")
@@ -224,10 +224,10 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in text[:_MAX_DETAIL])
 
 
-def refusal(answer: Answer) -> ServiceError:
+def error_from_response(answer: Answer) -> ServiceError:
     """The error that an answer tells."""
-    told = _problem(answer)
-    detail, problem = told.get("detail"), told.get("type")
+    payload = _problem(answer)
+    detail, problem = payload.get("detail"), payload.get("type")
     if not isinstance(detail, str):
         detail = f"{answer.status} {answer.reason}"
         if 300 <= answer.status < 400:
@@ -245,10 +245,10 @@ def _problem(answer: Answer) -> dict[str, Any]:
     if answer.headers.get(b"content-type") != _PROBLEM.encode():
         return {}
     try:
-        told = _parse(answer)
+        payload = _parse(answer)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return payload if isinstance(payload, dict) else {}
 
 
 def _seconds(retry_after: str) -> float | None:

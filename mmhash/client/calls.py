@@ -6,10 +6,10 @@ from operator import index
 from typing import Any, NamedTuple
 
 from mmhash.client.answers import Annotated, Asked, Item, document, malformed, member
-from mmhash.client.asking import ask, ask_json, ask_once
-from mmhash.client.parcels import Of
+from mmhash.client.effects import ANSWER_BASE, Effects, Request, RunInThread
+from mmhash.client.payload import Of
+from mmhash.client.retry import post_json, send_once, send_with_retry
 from mmhash.client.session import Session
-from mmhash.client.steps import ANSWER_BASE, Request, Steps, Work
 from mmhash.digest import Algorithm, Digest, check_algorithm
 from mmhash.errors import InputTypeError, InputValueError, ServiceError
 
@@ -30,7 +30,7 @@ class Span(NamedTuple):
     end: int
     key: Digest
 
-    def told(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """The span as the service takes it."""
         return {"start": self.start, "end": self.end, "key": self.key.hex()}
 
@@ -43,7 +43,7 @@ def annotate(
     algorithm: Algorithm = "blake3",
     of: Of = "bytes",
     sign: bool = False,
-) -> Steps[Annotated]:
+) -> Effects[Annotated]:
     """Put the hash of each image, video and audio into a request for `vllm` or `sglang@0.5.23`.
 
     With `sign` the service's tags are put in too, for its guard in front of the engine.
@@ -58,10 +58,10 @@ def annotate(
         "sign": str(int(bool(sign))),
     }
     # The request comes back, its text perhaps escaped, with a hash and an item for each medium.
-    told = yield from ask_json(session, "/annotate", request, query, limit=_MIB, per_byte=4)
+    payload = yield from post_json(session, "/annotate", request, query, limit=_MIB, per_byte=4)
     asked = Asked(check_algorithm(algorithm), frozenset({engine}))
-    items = [Item.parse(item, asked) for item in member(told, "items", list)]
-    return Annotated(member(told, "request", dict), items)
+    items = [Item.parse(item, asked) for item in member(payload, "items", list)]
+    return Annotated(member(payload, "request", dict), items)
 
 
 def pad(
@@ -71,14 +71,14 @@ def pad(
     *,
     engine: str = "sglang",
     version: str | None = None,
-) -> Steps[list[int]]:
+) -> Effects[list[int]]:
     """Fill each span of placeholders as the engine's prefix cache has it."""
     ids, told_spans = _ids(input_ids), _told(spans)
     body = {"engine": engine, "version": version, "input_ids": ids, "spans": told_spans}
     limit = ANSWER_BASE + _ID_BYTES * len(ids)
-    told = yield from ask_json(session, "/pad", body, limit=limit)
-    padded: list[int] = member(told, "input_ids", list)
-    yield Work(lambda: _check_padded(padded, ids, told_spans))
+    payload = yield from post_json(session, "/pad", body, limit=limit)
+    padded: list[int] = member(payload, "input_ids", list)
+    yield RunInThread(lambda: _check_padded(padded, ids, told_spans))
     return padded
 
 
@@ -92,7 +92,7 @@ def blocks(
     spans: Iterable[Span] = (),
     cache_salt: str | None = None,
     extra_key: str | None = None,
-) -> Steps[list[str]]:
+) -> Effects[list[str]]:
     """Name each block of a prompt as the engine's prefix cache does, in hex."""
     ids = _ids(input_ids)
     if isinstance(block_size, bool) or not isinstance(block_size, int):
@@ -112,7 +112,7 @@ def blocks(
     begun = -(-len(ids) // block_size)  # SGLang names the last page too, if it is not full
     limit = ANSWER_BASE + _BLOCK_BYTES * begun
     names: list[str] = member(
-        (yield from ask_json(session, "/blocks", body, limit=limit)), "blocks", list
+        (yield from post_json(session, "/blocks", body, limit=limit)), "blocks", list
     )
     if not whole <= len(names) <= begun:
         malformed(f"it names {len(names)} blocks, not {whole}")
@@ -121,32 +121,32 @@ def blocks(
     return names
 
 
-def info(session: Session) -> Steps[dict[str, Any]]:
+def info(session: Session) -> Effects[dict[str, Any]]:
     """What the service can do, and how far it goes."""
-    return parse_info(document((yield from ask(session, INFO))))
+    return parse_info(document((yield from send_with_retry(session, INFO))))
 
 
-def parse_info(told: Any) -> dict[str, Any]:
+def parse_info(payload: Any) -> dict[str, Any]:
     """The answer to `GET /info`."""
-    if not all(isinstance(name, str) for name in member(told, "in_place", list)):
+    if not all(isinstance(name, str) for name in member(payload, "in_place", list)):
         malformed("its 'in_place' is not a list of names")
-    found: dict[str, Any] = told
+    found: dict[str, Any] = payload
     return found
 
 
-def health(session: Session) -> Steps[bool]:
+def health(session: Session) -> Effects[bool]:
     """Whether the service answers at all; asked once."""
     return (yield from _answers(session, "/health"))
 
 
-def ready(session: Session) -> Steps[bool]:
+def ready(session: Session) -> Effects[bool]:
     """Whether calls may come; asked once."""
     return (yield from _answers(session, "/ready"))
 
 
-def _answers(session: Session, path: str) -> Steps[bool]:
+def _answers(session: Session, path: str) -> Effects[bool]:
     try:
-        yield from ask_once(session, Request("GET", path))
+        yield from send_once(session, Request("GET", path))
     except ServiceError:
         return False
     return True
@@ -173,7 +173,7 @@ def _told(spans: Any) -> list[dict[str, Any]]:
     for span in given:
         if not (isinstance(span, Span) and isinstance(span.key, Digest)):
             raise InputTypeError("spans is an iterable of Span, each with a Digest as its key")
-    return [span.told() for span in given]
+    return [span.payload() for span in given]
 
 
 def _check_padded(padded: list[Any], ids: list[int], spans: list[dict[str, Any]]) -> None:

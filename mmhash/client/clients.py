@@ -11,14 +11,14 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from mmhash.client import calls
 from mmhash.client.address import Address, check_retries, check_timeout, header_value
 from mmhash.client.connections import AsyncConnections, Connections, Service
+from mmhash.client.effects import Effects, OutOfTimeError, Pause, Request, RunInThread
 from mmhash.client.hashing import hash_items
 from mmhash.client.session import Session
-from mmhash.client.steps import OutOfTimeError, Pause, Request, Steps, Work
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Call = Callable[Concatenate[Session, P], Steps[T]]
+Call = Callable[Concatenate[Session, P], Effects[T]]
 
 DEFAULT_URL = "http://127.0.0.1:8780"
 
@@ -80,7 +80,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _do(self, steps: Steps[T]) -> T:
+    def _do(self, steps: Effects[T]) -> T:
         """Do the steps of a call: send it what each gives, and throw it what each raises."""
         deadline = time.monotonic() + self._session.timeout
         proceed: Callable[[Any], Any] = steps.send
@@ -96,11 +96,11 @@ class Client:
                 except Exception as error:  # noqa: BLE001  (the call's to judge)
                     proceed, outcome = steps.throw, error
 
-    def _take(self, step: Request | Pause | Work, deadline: float) -> Any:
+    def _take(self, step: Request | Pause | RunInThread, deadline: float) -> Any:
         match step:
             case Request():
                 return self._connections.send(step, deadline)
-            case Work():
+            case RunInThread():
                 return step.function()
             case Pause():
                 time.sleep(_in_time(step, deadline))
@@ -143,7 +143,7 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _do(self, steps: Steps[T]) -> T:
+    async def _do(self, steps: Effects[T]) -> T:
         """As `Client._do`."""
         deadline = time.monotonic() + self._session.timeout
         proceed: Callable[[Any], Any] = steps.send
@@ -159,11 +159,11 @@ class AsyncClient:
                 except Exception as error:  # noqa: BLE001  (the call's to judge)
                     proceed, outcome = steps.throw, error
 
-    async def _take(self, step: Request | Pause | Work, deadline: float) -> Any:
+    async def _take(self, step: Request | Pause | RunInThread, deadline: float) -> Any:
         match step:
             case Request():
                 return await self._connections.send(step, deadline)
-            case Work():
+            case RunInThread():
                 return await _in_thread(step.function)
             case Pause():
                 await asyncio.sleep(_in_time(step, deadline))

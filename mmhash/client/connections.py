@@ -23,7 +23,7 @@ import httpx
 import mmhash
 from mmhash.client.address import Address
 from mmhash.client.answers import MAX_REFUSAL, Answer, AnswerTooLongError, malformed
-from mmhash.client.steps import Request
+from mmhash.client.effects import Request
 from mmhash.errors import InputValueError, MMHashError
 
 # As many as httpx has by default; further calls wait for one of them, within their time.

@@ -46,7 +46,7 @@ class Session:
         return {"nonce": self._nonce.hex(), "shm": shm}
 
     @contextmanager
-    def laid_down(self, content: memoryview) -> Iterator[dict[str, Any]]:
+    def share(self, content: memoryview) -> Iterator[dict[str, Any]]:
         """Bytes copied to where the service can read them, by their handle, until it is done."""
         owner = os.getpid()
         handle = self._opened()[0].lease(content).handle()

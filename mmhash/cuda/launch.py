@@ -73,15 +73,15 @@ def hash_segments(
     than theirs is used, record them there. `device_out` is where on the device the results go as
     well, 32 bytes a segment.
     """
-    card = card_of(device)
+    device_state = device_of(device)
     if stream is None:
         stream = current_stream(device)
     pending = Pending([])  # if a later launch fails, it gives back the slots of the earlier ones
-    with card.context():
+    with device_state.context():
         for start, end in _batches(len(segments), frames):
             pending.add(
                 _launch(
-                    card,
+                    device_state,
                     segments[start:end],
                     algorithm,
                     stream=stream,
@@ -95,18 +95,18 @@ def hash_segments(
 class Pending:
     """Digests on their way from a device."""
 
-    def __init__(self, flights: list["_Flight"]) -> None:
+    def __init__(self, flights: list["_Launch"]) -> None:
         self._flights = flights
         self._lock = threading.Lock()
         self._results: list[bytes] = []
 
-    def add(self, flight: "_Flight") -> None:
+    def add(self, flight: "_Launch") -> None:
         """Take on one launch more."""
         self._flights.append(flight)
 
     def done(self) -> bool:
         """Whether wait() would return at once."""
-        return all(flight.landed() for flight in self._flights)
+        return all(flight.is_done() for flight in self._flights)
 
     def wait(self) -> list[bytes]:
         """The segments' digests, or the keys of those that had a frame, in their order."""
@@ -125,7 +125,7 @@ class Pending:
 def why_unavailable(device: int) -> str | None:
     """Why a device cannot hash, or None if it can; asked once, for the answer does not change."""
     try:
-        card_of(device)
+        device_of(device)
     except DeviceError as error:
         return str(error)
     return None
@@ -165,14 +165,14 @@ def _batches(count: int, frames: Frames | None) -> Iterator[tuple[int, int]]:
         yield start, count
 
 
-class Shape(NamedTuple):
+class Tiling(NamedTuple):
     """How segments are cut: tiles of 2^shift bytes, from tile `head` of a segment on small ones."""
 
     shift: int
     head: int
 
 
-def shape(lengths: Sequence[int], processors: int) -> Shape:
+def shape(lengths: Sequence[int], processors: int) -> Tiling:
     """The shape for BLAKE3.
 
     Small tiles, four threads a chunk, are sooner done as long as a processor has one at most (on an
@@ -184,41 +184,43 @@ def shape(lengths: Sequence[int], processors: int) -> Shape:
     """
     total = sum(lengths)
     if total <= processors << _SMALL_SHIFT:
-        return Shape(_SMALL_SHIFT, 0)
+        return Tiling(_SMALL_SHIFT, 0)
     head = processors & ~1  # a pair of nodes starts at an even one
     rest = total - (head << 17)
     if len(lengths) == 1 and 0 < rest <= processors << _SMALL_SHIFT:
-        return Shape(17, head)
+        return Tiling(17, head)
     if total <= 128 << 20:
-        return Shape(17, ALL)
+        return Tiling(17, ALL)
     if total <= 256 << 20:
-        return Shape(18, ALL)
-    return Shape(19 if total < 1 << 30 else 20, ALL)
+        return Tiling(18, ALL)
+    return Tiling(19 if total < 1 << 30 else 20, ALL)
 
 
 def _launch(
-    card: "Card",
+    device_state: "Device",
     segments: Sequence[Segment],
     algorithm: Algorithm,
     *,
     stream: int,
     frames: Frames | None,
     device_out: int,
-) -> "_Flight":
+) -> "_Launch":
     count = len(segments)
     addresses = [address for address, _ in segments]
     lengths = [nbytes for _, nbytes in segments]
     if min(lengths) < 0:
         raise InputValueError("a segment has a negative length")
     shift, head = (
-        shape(lengths, card.processors) if algorithm == "blake3" else Shape(LEAF_SHIFT, ALL)
+        shape(lengths, device_state.processors)
+        if algorithm == "blake3"
+        else Tiling(LEAF_SHIFT, ALL)
     )
     # An empty segment is a tile as well.
     firsts = list(accumulate([((n - 1) >> shift) + 1 or 1 for n in lengths], initial=0))
     tiles = firsts.pop()
     if 0 < head < tiles:  # a single segment
         tiles = head + ((lengths[0] - (head << shift) - 1) >> _SMALL_SHIFT) + 1
-    slot = card.slot(tiles * NODE[algorithm] + count * 32, stream)
+    slot = device_state.slot(tiles * NODE[algorithm] + count * 32, stream)
     started = False
     try:
         slot.ticket = ticket = slot.ticket % 0xFFFFFFFF + 1
@@ -237,8 +239,8 @@ def _launch(
             struct.pack_into(f"<{count}Q", parameters, at, *addresses)
             struct.pack_into(f"<{count}Q", parameters, at + 8 * capacity, *lengths)
             struct.pack_into(f"<{count}I", parameters, at + 16 * capacity, *firsts)
-        cuda = card.driver
-        kernel = card.kernels(_SOURCE[algorithm], _ENTRIES[algorithm])[which]
+        cuda = device_state.driver
+        kernel = device_state.kernels(_SOURCE[algorithm], _ENTRIES[algorithm])[which]
         started = True
         status = cuda.launch(
             kernel,
@@ -256,17 +258,19 @@ def _launch(
         cuda.check("cuLaunchKernel", status)
     except BaseException as error:
         if started and not isinstance(error, DeviceError):
-            card.strays.append((slot, slot.ticket))  # a signal's: the kernel may still write
+            device_state.abandoned_slots.append(
+                (slot, slot.ticket)
+            )  # a signal's: the kernel may still write
         else:
-            card.free.append(slot)
+            device_state.free.append(slot)
         if isinstance(error, struct.error):
             raise InputValueError(f"a segment is an address and a length: {error}") from error
         raise
     size = DIGEST_SIZE[algorithm]
     if frames is None:
-        return _Flight(card, stream, slot, ticket, [size] * count)
+        return _Launch(device_state, stream, slot, ticket, [size] * count)
     sizes = [size if item is None else _RESULT for item in frames.items]
-    return _Flight(card, stream, slot, ticket, sizes)
+    return _Launch(device_state, stream, slot, ticket, sizes)
 
 
 class _Slot:
@@ -310,22 +314,22 @@ class _Slot:
         return self.frames
 
 
-class _Flight:
+class _Launch:
     """One launch between its start and the reading of its results."""
 
     __slots__ = ("_card", "_results_read", "_sizes", "_slot", "_stream", "_ticket")
 
     def __init__(
-        self, card: "Card", stream: int, slot: _Slot, ticket: int, sizes: list[int]
+        self, device_state: "Device", stream: int, slot: _Slot, ticket: int, sizes: list[int]
     ) -> None:
-        self._card = card
+        self._card = device_state
         self._stream = stream
         self._slot = slot
         self._ticket = ticket
         self._sizes = sizes
         self._results_read = False
 
-    def landed(self) -> bool:
+    def is_done(self) -> bool:
         return self._slot.flag.value == self._ticket
 
     def collect(self) -> list[bytes]:
@@ -333,7 +337,7 @@ class _Flight:
         until = perf_counter() + _LOOK_FOR
         while flag.value != ticket:
             if perf_counter() > until:
-                self._sleep_until_landed()
+                self._sleep_until_done()
                 break
         results = ctypes.string_at(slot.pinned + _RESULTS_AT, len(self._sizes) * _RESULT)
         self._results_read = True
@@ -343,22 +347,22 @@ class _Flight:
             for index, size in enumerate(self._sizes)
         ]
 
-    def _sleep_until_landed(self) -> None:
+    def _sleep_until_done(self) -> None:
         nap = 0.0  # gives the GIL away and comes back at once
-        while not self.landed():
+        while not self.is_done():
             with self._card.context():
                 finished = self._card.driver.finished(self._stream)
-            if finished and not self.landed():
+            if finished and not self.is_done():
                 raise DeviceError("a kernel ended without its results")
             sleep(nap)
             nap = min(nap + 1e-6, _NAP)
 
     def abandon(self) -> None:
         if not self._results_read:  # else it is free: a signal came before the list was cut
-            self._card.strays.append((self._slot, self._ticket))
+            self._card.abandoned_slots.append((self._slot, self._ticket))
 
 
-class Card:
+class Device:
     """A device with its kernels, and the slots that are free for the next launch."""
 
     def __init__(self, device: int) -> None:
@@ -377,7 +381,7 @@ class Card:
         self._kernels: dict[str, list[int]] = {}
         self._loading = threading.Lock()
         self.free: list[_Slot] = []
-        self.strays: list[tuple[_Slot, int]] = []
+        self.abandoned_slots: list[tuple[_Slot, int]] = []
 
     @contextmanager
     def context(self) -> Iterator[None]:
@@ -402,13 +406,13 @@ class Card:
 
     def slot(self, scratch: int, stream: int) -> _Slot:
         """A free slot with so much scratch, or a new one."""
-        if not self.free and self.strays:
-            strays, self.strays = self.strays, []
-            for slot, ticket in strays:
+        if not self.free and self.abandoned_slots:
+            abandoned_slots, self.abandoned_slots = self.abandoned_slots, []
+            for slot, ticket in abandoned_slots:
                 if slot.flag.value == ticket:
                     self.free.append(slot)
                 else:
-                    self.strays.append((slot, ticket))
+                    self.abandoned_slots.append((slot, ticket))
         held: list[_Slot] = []
         try:
             while self.free:
@@ -424,6 +428,6 @@ class Card:
 
 
 @cache
-def card_of(device: int) -> Card:
+def device_of(device: int) -> Device:
     """A device; a DeviceError if it is none of ours."""
-    return Card(device)
+    return Device(device)

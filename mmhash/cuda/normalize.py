@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import torch
 
-from mmhash.cuda.launch import LEAF_SHIFT, NODE, THREADS, card_of, current_stream, hash_segments
+from mmhash.cuda.launch import LEAF_SHIFT, NODE, THREADS, current_stream, device_of, hash_segments
 from mmhash.digest import DIGEST_SIZE, Algorithm
 
 # What the kernels take: normalize.cuh's CHANNELS, images that its Divisor divides, words of pixels.
@@ -72,15 +72,15 @@ def normalize_digest(  # noqa: PLR0917  (the operator's own arguments, which tor
     work = pack_work((pixels, features, digests, scratch), steps, counters, tiles, shift)
     device = pixels.get_device()
     stream = current_stream(device)
-    card = card_of(device)
-    with card.context():
-        kernels = card.kernels(_SOURCE[algorithm], _ENTRIES[algorithm])
+    device_state = device_of(device)
+    with device_state.context():
+        kernels = device_state.kernels(_SOURCE[algorithm], _ENTRIES[algorithm])
         kernel = kernels[_ITEM_SIZES.index(out_dtype.itemsize)]
         if tiles > 1:
-            card.driver.call("cuMemsetD32Async", counters, 0, count, stream)
+            device_state.driver.call("cuMemsetD32Async", counters, 0, count, stream)
         shape = (count * tiles, 1, 1, THREADS[algorithm], 1, 1)
         arguments = (ctypes.c_char_p * 1)(work)
-        card.driver.call("cuLaunchKernel", kernel, *shape, 0, stream, arguments, None)
+        device_state.driver.call("cuLaunchKernel", kernel, *shape, 0, stream, arguments, None)
     return features, digests
 
 

@@ -1,16 +1,16 @@
 """Every engine's own spelling of a key: the only rooms that know an engine."""
 
 from mmhash.engines import dynamo, lmcache, lmdeploy, sglang, trtllm, vllm
-from mmhash.engines.spelling import Spelling, known, spell
+from mmhash.engines.registry import RequestFields, known, request_fields
 
 __all__ = [
-    "Spelling",
+    "RequestFields",
     "dynamo",
     "known",
     "lmcache",
     "lmdeploy",
     "sglang",
-    "spell",
+    "request_fields",
     "trtllm",
     "vllm",
 ]

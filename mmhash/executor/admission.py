@@ -17,24 +17,24 @@ class Sized(Protocol):
     nbytes: int
 
 
-Job = TypeVar("Job", bound=Sized)
+J = TypeVar("J", bound=Sized)
 
 
-class _Lane(Generic[Job]):
+class _Lane(Generic[J]):
     def __init__(self) -> None:
-        self.waiting: OrderedDict[Job, None] = OrderedDict()
+        self.waiting: OrderedDict[J, None] = OrderedDict()
         self.served = 0
 
 
-class Line(Generic[Job]):
+class AdmissionQueue(Generic[J]):
     """Jobs that wait and jobs that run; it starts none itself and is used by one thread."""
 
     def __init__(self, limit: int, threads: int) -> None:
         self._limit = limit
         self._threads = threads
-        self._small: _Lane[Job] = _Lane()
-        self._large: _Lane[Job] = _Lane()
-        self.running: set[Job] = set()
+        self._small: _Lane[J] = _Lane()
+        self._large: _Lane[J] = _Lane()
+        self.running: set[J] = set()
         self.running_bytes = 0
         self.waiting_bytes = 0
 
@@ -46,7 +46,7 @@ class Line(Generic[Job]):
         """The bytes of all that waits or runs."""
         return self.running_bytes + self.waiting_bytes
 
-    def join(self, job: Job) -> None:
+    def push(self, job: J) -> None:
         """Wait behind those who came before."""
         lane, other = self._lanes(job)
         if not lane.waiting:  # an idle lane saves up no turns
@@ -54,7 +54,7 @@ class Line(Generic[Job]):
         lane.waiting[job] = None
         self.waiting_bytes += job.nbytes
 
-    def leave(self, job: Job) -> bool:
+    def discard(self, job: J) -> bool:
         """Wait no longer; False if it did not wait."""
         lane, _ = self._lanes(job)
         if job not in lane.waiting:
@@ -63,7 +63,7 @@ class Line(Generic[Job]):
         self.waiting_bytes -= job.nbytes
         return True
 
-    def admit(self) -> Job | None:
+    def admit(self) -> J | None:
         """The next job that may run now, its share taken; None if there is none."""
         lanes = [lane for lane in (self._small, self._large) if lane.waiting]
         if not lanes or len(self.running) == self._threads:
@@ -72,25 +72,25 @@ class Line(Generic[Job]):
         job = next(iter(lane.waiting))
         if self.running and self.running_bytes + job.nbytes > self._limit:
             return None
-        self.leave(job)
+        self.discard(job)
         lane.served += job.nbytes
         self.running.add(job)
         self.running_bytes += job.nbytes
         return job
 
-    def release(self, job: Job) -> None:
+    def release(self, job: J) -> None:
         """Give back the share of a job that runs no more."""
         self.running.remove(job)
         self.running_bytes -= job.nbytes
 
-    def empty(self) -> list[Job]:
+    def drain(self) -> list[J]:
         """Send away all who wait, and name them."""
         waiting = [*self._small.waiting, *self._large.waiting]
         for job in waiting:
-            self.leave(job)
+            self.discard(job)
         return waiting
 
-    def _lanes(self, job: Job) -> tuple[_Lane[Job], _Lane[Job]]:
+    def _lanes(self, job: J) -> tuple[_Lane[J], _Lane[J]]:
         """The lane of a job, and the other one."""
         if job.nbytes <= SMALL:
             return self._small, self._large

@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple, Self, overload
 from mmhash.cpu import cpu_count
 from mmhash.digest import Algorithm, Digest, check_algorithm
 from mmhash.errors import InputError, InputTypeError, InputValueError, MMHashError
-from mmhash.executor.admission import Line
+from mmhash.executor.admission import AdmissionQueue
+from mmhash.executor.item_cost import ItemCost, cost_of, identity_of
 from mmhash.executor.lazy import LazyKey
-from mmhash.executor.load import Load, identity_of, load_of
-from mmhash.executor.placement import WIDE_FROM, Place, Placement, hash_at
+from mmhash.executor.placement import WIDE_FROM, Device, Placement, hash_on
 from mmhash.framing import tenant_key
 from mmhash.hashing import key
 
@@ -81,8 +81,8 @@ class AsyncHasher:
 
     def _start(self) -> None:
         """Have no jobs, no threads and no event loop: a forked child has none of its parent's."""
-        self._line: Line[_Flight] = Line(self._limit, self._threads)
-        self._flights: dict[Hashable, _Flight] = {}
+        self._line: AdmissionQueue[Job] = AdmissionQueue(self._limit, self._threads)
+        self._jobs: dict[Hashable, Job] = {}
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="mmhash-executor")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._slice_ends: float | None = None
@@ -145,8 +145,8 @@ class AsyncHasher:
             await asyncio.to_thread(self._pool.shutdown)
             return
         self._closed = True
-        for flight in self._line.empty():
-            self._land(flight, _closed_error())
+        for job in self._line.drain():
+            self._resolve(job, _closed_error())
         try:
             await _stopped(list(self._line.running), self._line)
         finally:
@@ -182,7 +182,7 @@ class AsyncHasher:
         if self._defers and self._is_too_much(items, options):
             self._deferred += len(items)
             return [LazyKey(partial(key, item, **options._asdict())) for item in items]
-        begun: list[Outcome | _Flight] = []
+        begun: list[Outcome | Job] = []
         try:
             async with self._turn:
                 for item in items:
@@ -191,16 +191,16 @@ class AsyncHasher:
                         await asyncio.sleep(0)
             return [
                 # Shielded, for others may wait for the same flight.
-                await asyncio.shield(one.landed) if isinstance(one, _Flight) else one
+                await asyncio.shield(one.landed) if isinstance(one, Job) else one
                 for one in begun
             ]
         except BaseException as error:
-            flights = [one for one in begun if isinstance(one, _Flight)]
-            for flight in flights:
-                self._withdraw(flight)
+            jobs = [one for one in begun if isinstance(one, Job)]
+            for job in jobs:
+                self._withdraw(job)
             self._admit()
             if isinstance(error, asyncio.CancelledError):
-                await _stopped(flights, self._line)
+                await _stopped(jobs, self._line)
             raise
 
     def _has_worked_long(self, loop: asyncio.AbstractEventLoop) -> bool:
@@ -237,7 +237,7 @@ class AsyncHasher:
         nbytes = 0
         for item in items:
             try:
-                load = load_of(item)
+                load = cost_of(item)
             except (KeyboardInterrupt, SystemExit):  # as in _begin
                 raise
             except BaseException:  # noqa: BLE001, S112  (hashing it says why)
@@ -246,71 +246,71 @@ class AsyncHasher:
                 nbytes += load.nbytes
         return nbytes > 0 and self._line.backlog + nbytes > self._limit
 
-    def _begin(self, item: Any, options: "_Options") -> "Outcome | _Flight":
-        """A key or an error if it is had at once, else the flight that brings one."""
+    def _begin(self, item: Any, options: "_Options") -> "Outcome | Job":
+        """A key or an error if it is had at once, else the job that brings one."""
         if self._closed:  # meanwhile, by another task
             return _closed_error()
         try:
-            load = load_of(item)
+            load = cost_of(item)
             if self._placement.is_inline(load, options.algorithm):
                 self._inline += 1
                 return key(item, algorithm=options.algorithm, tenant=options.tenant)
-            return self._fly(item, load, options)
+            return self._submit(item, load, options)
         except (KeyboardInterrupt, SystemExit):  # on the loop's thread they may be the user's
             raise
         except BaseException as error:  # noqa: BLE001  (handed to the caller)
             self._failed += 1
             return _failure(error)
 
-    def _fly(self, item: Any, load: Load, options: "_Options") -> "_Flight":
+    def _submit(self, item: Any, load: ItemCost, options: "_Options") -> "Job":
         """The flight that brings the item's key: one that is on its way already, or a new one."""
         identity = (identity_of(item), options)
-        flight = self._flights.get(identity)
-        if flight is None:
+        job = self._jobs.get(identity)
+        if job is None:
             place = self._placement.of(load, options.algorithm)
-            flight = self._flights[identity] = _Flight(item, load, place, identity, options)
-            self._line.join(flight)
+            job = self._jobs[identity] = Job(item, load, place, identity, options)
+            self._line.push(job)
             self._admit()
         else:
             self._joined += 1
-        flight.callers += 1
-        return flight
+        job.callers += 1
+        return job
 
     def _admit(self) -> None:
         loop = self._loop
-        while loop is not None and (flight := self._line.admit()) is not None:
+        while loop is not None and (job := self._line.admit()) is not None:
             alone = len(self._line.running) == 1 and not len(self._line)
-            threads = self._threads if alone and flight.nbytes >= WIDE_FROM else 1
+            threads = self._threads if alone and job.nbytes >= WIDE_FROM else 1
             claim = threading.Lock()
-            report = partial(_report, loop, self._end, flight)
+            report = partial(_report, loop, self._end, job)
             try:
-                self._pool.submit(_run, flight, threads, claim, report)
+                self._pool.submit(_run, job, threads, claim, report)
             except RuntimeError as error:  # no thread can be started, or the interpreter ends
                 # The job may be in the queue of the pool's other threads all the same.
                 if claim.acquire(blocking=False):
-                    self._line.release(flight)
-                    self._land(flight, MMHashError(f"no thread hashes the item: {error}"))
+                    self._line.release(job)
+                    self._resolve(job, MMHashError(f"no thread hashes the item: {error}"))
 
-    def _end(self, flight: "_Flight", outcome: Outcome | int) -> None:
-        self._line.release(flight)
-        if isinstance(outcome, int) and flight.callers and not self._closed:
-            flight.nbytes = outcome  # it waits again, with its true weight
-            self._line.join(flight)
+    def _end(self, job: "Job", outcome: Outcome | int) -> None:
+        self._line.release(job)
+        if isinstance(outcome, int) and job.callers and not self._closed:
+            job.nbytes = outcome  # it waits again, with its true weight
+            self._line.push(job)
         else:
             self._threaded += 1
-            self._land(flight, _closed_error() if isinstance(outcome, int) else outcome)
+            self._resolve(job, _closed_error() if isinstance(outcome, int) else outcome)
         self._admit()
 
-    def _land(self, flight: "_Flight", outcome: Outcome) -> None:
-        del self._flights[flight.identity]
+    def _resolve(self, job: "Job", outcome: Outcome) -> None:
+        del self._jobs[job.identity]
         self._failed += isinstance(outcome, Exception)
-        flight.landed.set_result(outcome)
+        job.landed.set_result(outcome)
 
-    def _withdraw(self, flight: "_Flight") -> None:
+    def _withdraw(self, job: "Job") -> None:
         """One caller less; of a flight that nobody wants and that has not begun, all is gone."""
-        flight.callers -= 1
-        if not flight.callers and self._line.leave(flight):
-            del self._flights[flight.identity]
+        job.callers -= 1
+        if not job.callers and self._line.discard(job):
+            del self._jobs[job.identity]
 
 
 class _Options(NamedTuple):
@@ -318,18 +318,18 @@ class _Options(NamedTuple):
     tenant: bytes | None
 
 
-class _Flight:
+class Job:
     """An item on its way. It holds the item, and so its memory, until nothing reads it."""
 
     def __init__(
-        self, item: Any, load: Load, place: Place, identity: Hashable, options: _Options
+        self, item: Any, load: ItemCost, place: Device, identity: Hashable, options: _Options
     ) -> None:
         self.nbytes = load.nbytes
         self.identity = identity
         self.callers = 0
         self.landed: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._item = item
-        self._guessed = load.guessed
+        self._guessed = load.is_estimate
         self._place = place
         self._options = options
 
@@ -338,35 +338,35 @@ class _Flight:
         try:
             if self._guessed:
                 self._guessed = False
-                nbytes = load_of(self._item, count_frames=True).nbytes
+                nbytes = cost_of(self._item, count_frames=True).nbytes
                 if nbytes > self.nbytes:
                     return nbytes
-            return hash_at(self._place, self._item, *self._options, threads)
+            return hash_on(self._place, self._item, *self._options, threads)
         except BaseException as error:  # noqa: BLE001  (handed to the caller)
             return _failure(error)
 
 
 def _run(
-    flight: _Flight, threads: int, claim: threading.Lock, report: Callable[[Outcome | int], None]
+    job: Job, threads: int, claim: threading.Lock, report: Callable[[Outcome | int], None]
 ) -> None:
     """In a thread: run the job if it is still wanted there, and report how it ended, always."""
     if not claim.acquire(blocking=False):
         return
     outcome: Outcome | int = MMHashError("the thread that hashed the item was ended")
     try:
-        outcome = flight.run(threads)
+        outcome = job.run(threads)
     finally:
         report(outcome)
 
 
 def _report(
     loop: asyncio.AbstractEventLoop,
-    end: Callable[[_Flight, Outcome | int], None],
-    flight: _Flight,
+    end: Callable[[Job, Outcome | int], None],
+    job: Job,
     outcome: Outcome | int,
 ) -> None:
     with suppress(RuntimeError):  # the loop was closed: nobody waits
-        loop.call_soon_threadsafe(end, flight, outcome)
+        loop.call_soon_threadsafe(end, job, outcome)
 
 
 def _failure(error: BaseException) -> Exception:
@@ -384,13 +384,13 @@ def _failure(error: BaseException) -> Exception:
     return named
 
 
-async def _stopped(flights: list[_Flight], line: Line[_Flight]) -> None:
+async def _stopped(jobs: list[Job], line: AdmissionQueue[Job]) -> None:
     """Wait until none of the flights is read any more, however often that is cancelled."""
     cancelled = None
-    for flight in flights:
-        while flight in line.running:
+    for job in jobs:
+        while job in line.running:
             try:
-                await asyncio.shield(flight.landed)
+                await asyncio.shield(job.landed)
             except asyncio.CancelledError as error:
                 cancelled = error
     if cancelled is not None:

@@ -9,7 +9,7 @@ from mmhash import cuda
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.executor.gpu import after, current_stream, digest_through, on_host
-from mmhash.executor.load import Load
+from mmhash.executor.item_cost import ItemCost
 from mmhash.executor.rates import ASSUMED, gpu_in_use, rates
 from mmhash.framing import frame
 from mmhash.hashing import key
@@ -25,7 +25,7 @@ WIDE_FROM = 4 << 20
 _DEVICE = re.compile(r"auto|cpu|cuda(:(?P<number>\d+))?")
 
 
-class Place(NamedTuple):
+class Device(NamedTuple):
     """Where one item goes."""
 
     inline: bool = False
@@ -54,7 +54,7 @@ class Placement:
         """Take the machine's own rates; until then it is assumed to be a slow one."""
         self._rates = rates(gpu_in_use())
 
-    def is_inline(self, load: Load, algorithm: Algorithm) -> bool:
+    def is_inline(self, load: ItemCost, algorithm: Algorithm) -> bool:
         """Whether to hash it here and now costs less than to ask somebody else."""
         if load.device is not None or not load.in_place:
             return False
@@ -62,17 +62,17 @@ class Placement:
         seconds = (load.parts - 1) * known.call + load.nbytes / known.cpu(algorithm)
         return seconds <= INLINE_SECONDS
 
-    def of(self, load: Load, algorithm: Algorithm) -> Place:
+    def of(self, load: ItemCost, algorithm: Algorithm) -> Device:
         """Where an item goes that is not hashed on the loop."""
         if load.device is not None:
-            return Place(to_host=self._pinned == "cpu", stream=current_stream(load.device))
+            return Device(to_host=self._pinned == "cpu", stream=current_stream(load.device))
         if load.parts > 1 or not load.in_place:
-            return Place()
+            return Device()
         if self._number is not None:
-            return Place(through=self._number)
+            return Device(through=self._number)
         if self._pinned == "auto" and self._gpu_is_faster(load.nbytes, algorithm):
-            return Place(through=gpu_in_use())
-        return Place()
+            return Device(through=gpu_in_use())
+        return Device()
 
     def _gpu_is_faster(self, nbytes: int, algorithm: Algorithm) -> bool:
         known = self._rates
@@ -82,8 +82,8 @@ class Placement:
         return by_gpu < nbytes / (known.cpu(algorithm) * self._threads)
 
 
-def hash_at(
-    place: Place, item: Any, algorithm: Algorithm, tenant: bytes | None, threads: int
+def hash_on(
+    place: Device, item: Any, algorithm: Algorithm, tenant: bytes | None, threads: int
 ) -> Digest:
     """The key of an item, taken where it was placed; it blocks."""
     with after(place.stream):

@@ -3,12 +3,12 @@
 Nothing here imports torch or touches a driver before bytes are asked for.
 """
 
-from mmhash.transport.ipc import IpcTensor
-from mmhash.transport.nested import materialize, pending
-from mmhash.transport.pool import FeaturePool
+from mmhash.transport.cuda_pool import FeaturePool
+from mmhash.transport.cuda_tensor import IpcTensor
+from mmhash.transport.nested import contains_handles, materialize
 from mmhash.transport.segments import sweep
-from mmhash.transport.shared import SharedTensor
-from mmhash.transport.shared_pool import SharedPool
+from mmhash.transport.shm_pool import SharedPool
+from mmhash.transport.shm_tensor import SharedTensor
 
 __all__ = [
     "FeaturePool",
@@ -16,6 +16,6 @@ __all__ = [
     "SharedPool",
     "SharedTensor",
     "materialize",
-    "pending",
+    "contains_handles",
     "sweep",
 ]

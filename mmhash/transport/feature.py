@@ -61,7 +61,7 @@ class Feature(ABC, Generic[M]):
         )
         return mine.document()
 
-    def carry(self, digest: Digest) -> None:
+    def attach_digest(self, digest: Digest) -> None:
         """Let the handle carry a digest of these bytes, so that nobody computes it again."""
         if len(self._memory.handle.digests) >= MAX_DIGESTS:
             raise InputValueError(f"a handle carries at most {MAX_DIGESTS} digests")

@@ -45,19 +45,19 @@ class Handle(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """The form that travels."""
-        told: dict[str, Any] = {"version": VERSION, "transport": self.transport, "host": host()}
+        payload: dict[str, Any] = {"version": VERSION, "transport": self.transport, "host": host()}
         if self.name:
-            told["name"] = self.name
-        told |= {"offset": self.offset, "nbytes": self.nbytes}
+            payload["name"] = self.name
+        payload |= {"offset": self.offset, "nbytes": self.nbytes}
         if self.dtype:
-            told |= {"dtype": self.dtype, "shape": list(self.shape)}
+            payload |= {"dtype": self.dtype, "shape": list(self.shape)}
         if self.lease is not None:
-            told["lease"] = self.lease._asdict()
+            payload["lease"] = self.lease._asdict()
         if self.digests:
-            told["digests"] = [
+            payload["digests"] = [
                 [start, nbytes, str(digest)] for (start, nbytes, _), digest in self.digests.items()
             ]
-        return told
+        return payload
 
 
 @cache
@@ -72,31 +72,31 @@ def host() -> str:
 def parse(document: object, transport: Transport) -> Handle:
     """Read a handle of one transport, or say what about it cannot be so."""
     where = {"name"} if transport == "shm" else {"lease", "dtype", "shape"}
-    told = _fields(
+    payload = _fields(
         document,
         "a handle",
         required={"offset", "nbytes", *where},
         optional={"version", "transport", "host", "dtype", "shape", "lease", "digests"},
     )
-    if "version" in told and _natural(told, "version") != VERSION:
-        raise TransportError(f"a handle of version {told['version']}: this is version {VERSION}")
-    if told.get("transport", transport) != transport:
+    if "version" in payload and _natural(payload, "version") != VERSION:
+        raise TransportError(f"a handle of version {payload['version']}: this is version {VERSION}")
+    if payload.get("transport", transport) != transport:
         raise TransportError(f"a handle of another transport than {transport}")
-    if told.get("host", host()) != host():
+    if payload.get("host", host()) != host():
         raise TransportError("a handle of another host, or of this one before it was booted")
-    offset, nbytes = _natural(told, "offset"), _natural(told, "nbytes")
+    offset, nbytes = _natural(payload, "offset"), _natural(payload, "nbytes")
     if offset + nbytes >= _LIMIT:
         raise TransportError("a handle's offset and nbytes are beyond all memory")
-    dtype, shape = _what(told, nbytes)
+    dtype, shape = _what(payload, nbytes)
     return Handle(
         transport,
-        _name(told) if transport == "shm" else "",
+        _name(payload) if transport == "shm" else "",
         offset,
         nbytes,
         dtype,
         shape,
-        _lease(told["lease"]) if "lease" in told else None,
-        _digests(told.get("digests", []), nbytes),
+        _lease(payload["lease"]) if "lease" in payload else None,
+        _digests(payload.get("digests", []), nbytes),
     )
 
 
@@ -113,8 +113,8 @@ def _fields(
     return document
 
 
-def _natural(told: Mapping[str, Any], name: str, limit: int = _LIMIT) -> int:
-    return _bounded(told[name], f"a handle's {name}", limit)
+def _natural(payload: Mapping[str, Any], name: str, limit: int = _LIMIT) -> int:
+    return _bounded(payload[name], f"a handle's {name}", limit)
 
 
 def _bounded(value: object, what: str, limit: int = _LIMIT) -> int:
@@ -123,17 +123,17 @@ def _bounded(value: object, what: str, limit: int = _LIMIT) -> int:
     return value
 
 
-def _name(told: Mapping[str, Any]) -> str:
-    name = told["name"]
+def _name(payload: Mapping[str, Any]) -> str:
+    name = payload["name"]
     if not isinstance(name, str) or len(name) > MAX_NAME or not NAME.fullmatch(name):
         raise TransportError("a handle's name is not that of a segment")
     return name
 
 
-def _what(told: Mapping[str, Any], nbytes: int) -> tuple[str, tuple[int, ...]]:
-    if "dtype" not in told and "shape" not in told:
+def _what(payload: Mapping[str, Any], nbytes: int) -> tuple[str, tuple[int, ...]]:
+    if "dtype" not in payload and "shape" not in payload:
         return "", ()
-    dtype, shape = told.get("dtype"), told.get("shape")
+    dtype, shape = payload.get("dtype"), payload.get("shape")
     if not isinstance(dtype, str) or dtype not in ITEM_SIZE:
         raise TransportError("a handle's dtype is not one that has a key")
     if not isinstance(shape, list) or len(shape) > MAX_AXES:
@@ -145,11 +145,11 @@ def _what(told: Mapping[str, Any], nbytes: int) -> tuple[str, tuple[int, ...]]:
 
 
 def _lease(value: object) -> Grant:
-    told = _fields(value, "a lease", required={"name", "slot", "generation"}, optional=set())
-    slot, generation = _natural(told, "slot", 1 << 32), _natural(told, "generation", 1 << 32)
+    payload = _fields(value, "a lease", required={"name", "slot", "generation"}, optional=set())
+    slot, generation = _natural(payload, "slot", 1 << 32), _natural(payload, "generation", 1 << 32)
     if generation == 0:
         raise TransportError("a lease's generation is at least 1")
-    return Grant(_name(told), slot, generation)
+    return Grant(_name(payload), slot, generation)
 
 
 def _digests(value: object, nbytes: int) -> Digests:

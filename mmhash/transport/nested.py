@@ -11,9 +11,9 @@ from mmhash.transport.feature import Feature
 MAX_DEPTH = 64
 
 
-def pending(held: Any) -> bool:
+def contains_handles(held: Any) -> bool:
     """Whether anything in lists, tuples, dicts and dataclasses still lies behind a handle."""
-    return _pending(held, 0)
+    return _contains_handles(held, 0)
 
 
 def materialize(held: Any, device: Any) -> Any:
@@ -21,17 +21,17 @@ def materialize(held: Any, device: Any) -> Any:
 
     `device` is where to, or a callable that is asked once, and only if there is a handle.
     """
-    if not pending(held):
+    if not contains_handles(held):
         return held
     return _materialize(held, device() if callable(device) else device)
 
 
-def _pending(held: Any, depth: int) -> bool:
+def _contains_handles(held: Any, depth: int) -> bool:
     if isinstance(held, Feature):
         return True
     if depth == MAX_DEPTH:
         raise InputValueError(f"what may hold handles is nested deeper than {MAX_DEPTH}")
-    return any(_pending(part, depth + 1) for part in _parts(held))
+    return any(_contains_handles(part, depth + 1) for part in _parts(held))
 
 
 def _parts(held: Any) -> Iterator[Any]:
@@ -47,7 +47,7 @@ def _parts(held: Any) -> Iterator[Any]:
 def _materialize(held: Any, device: Any) -> Any:
     if isinstance(held, Feature):
         return held.reconstruct(device)
-    if not pending(held):
+    if not contains_handles(held):
         return held
     replace: Callable[[Any], Any] = lambda part: _materialize(part, device)  # noqa: E731
     if isinstance(held, tuple):

@@ -14,7 +14,7 @@ from mmhash.transport.feature import Feature
 from mmhash.transport.handles import Handle, parse
 from mmhash.transport.ledger import Lease
 from mmhash.transport.segments import open_segment
-from mmhash.transport.shared import Acknowledgement
+from mmhash.transport.shm_tensor import Acknowledgement
 from mmhash.view import View
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mmhash_service.annotate.options import vllm_options
-from mmhash_service.annotate.places import Media, Place, image_of_sglang
-from mmhash_service.annotate.rawjson import Object, open_list, open_object, open_text
-from mmhash_service.problems import Problem
+from mmhash_service.annotate.raw_json import Object, open_list, open_object, open_text
+from mmhash_service.annotate.slots import HashSlot, Media, image_of_sglang
+from mmhash_service.api.problems import Problem
 
 # The fields by which vLLM takes media, and the types that their parts may have.
 _VLLM_TYPES = {
@@ -39,11 +39,11 @@ _MODALITIES = {
 }
 
 
-def find_in_vllm_chat(body: Object, release: str) -> list[Place]:
+def find_in_vllm_chat(body: Object, release: str) -> list[HashSlot]:
     """Take callers' hashes out of a chat for vLLM, and say where ours go."""
     options: dict[str, str] = {}
 
-    def find(part: Object) -> Place | None:
+    def find(part: Object) -> HashSlot | None:
         found = _find_in_vllm(part)
         if found is None:
             return None
@@ -55,12 +55,12 @@ def find_in_vllm_chat(body: Object, release: str) -> list[Place]:
     return list(_find_in_chat(body, find))
 
 
-def find_in_sglang_chat(body: Object) -> list[Place]:
+def find_in_sglang_chat(body: Object) -> list[HashSlot]:
     """The same for SGLang, which hashes all options with the hash of the bytes."""
     return list(_find_in_chat(body, _find_in_sglang))
 
 
-def _find_in_chat(body: Object, find: Callable[[Object], Place | None]) -> Iterator[Place]:
+def _find_in_chat(body: Object, find: Callable[[Object], HashSlot | None]) -> Iterator[HashSlot]:
     """Open the parts of all messages; of a batch, of all its chats."""
     messages = open_list(body["messages"])
     if messages is None:
@@ -77,8 +77,8 @@ def _find_in_chat(body: Object, find: Callable[[Object], Place | None]) -> Itera
 
 
 def _find_in_message(
-    messages: list[Any], number: int, find: Callable[[Object], Place | None]
-) -> Iterator[Place]:
+    messages: list[Any], number: int, find: Callable[[Object], HashSlot | None]
+) -> Iterator[HashSlot]:
     message = open_object(messages[number])
     if message is None:
         raise Problem("invalid-json")
@@ -96,7 +96,7 @@ def _find_in_message(
             yield place
 
 
-def _find_in_vllm(part: Object) -> tuple[str, Place] | None:
+def _find_in_vllm(part: Object) -> tuple[str, HashSlot] | None:
     part.pop("uuid", None)
     fields = part.keys() & _VLLM_FIELDS
     field = fields.pop() if len(fields) == 1 else ""
@@ -109,10 +109,10 @@ def _find_in_vllm(part: Object) -> tuple[str, Place] | None:
     else:
         url = open_text(part[field] if inner is None else inner.get("url"))
         media = Media(is_image=field == "image_url", url=url) if url else None
-    return None if media is None else (_MODALITIES[field], Place(media, part, "uuid"))
+    return None if media is None else (_MODALITIES[field], HashSlot(media, part, "uuid"))
 
 
-def _find_in_sglang(part: Object) -> Place | None:
+def _find_in_sglang(part: Object) -> HashSlot | None:
     for name in ("video_url", "audio_url"):
         media = open_object(part.get(name))
         if media is not None and media.pop("content_hash", None) is not None:
@@ -125,4 +125,4 @@ def _find_in_sglang(part: Object) -> Place | None:
     url = open_text(image.get("url"))
     if not url or open_text(part.get("type")) != "image_url":
         return None
-    return Place(image_of_sglang(url), image, "content_hash")
+    return HashSlot(image_of_sglang(url), image, "content_hash")

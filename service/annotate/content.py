@@ -9,23 +9,23 @@ from collections.abc import Awaitable
 from dataclasses import replace
 
 from mmhash.engines import sglang
-from mmhash_service.annotate.places import Media
-from mmhash_service.call import Call
+from mmhash_service.annotate.slots import Media
+from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
 from mmhash_service.fetch.data import is_data_url
-from mmhash_service.items import content_of, hash_items
-from mmhash_service.readers import PixelsReader, Reader, StreamReader
-from mmhash_service.schemas import Item, JsonItem
-from mmhash_service.urls import read_url
+from mmhash_service.items.json_items import content_of, hash_items
+from mmhash_service.items.urls import read_url
+from mmhash_service.runtime.context import RequestContext
 
 
 async def hash_with_content(
-    call: Call, items: dict[Media, JsonItem]
+    call: RequestContext, items: dict[Media, JsonItem]
 ) -> tuple[dict[Media, Item], dict[Media, str]]:
     """The item and the content hash of each of the media."""
     read: dict[str, str] = {}
 
-    async def elsewhere(call: Call, item: JsonItem, url: str) -> list[Item]:
-        with call.admission.part() as admission:
+    async def hash_remote(call: RequestContext, item: JsonItem, url: str) -> list[Item]:
+        with call.admission.reserve() as admission:
             call = replace(call, admission=admission)
             is_image = item.kind == "image"
             reader = _ContentHasher(
@@ -35,13 +35,13 @@ async def hash_with_content(
             read[url] = reader.content_hash()
             return await reader.finish()
 
-    found = await hash_items(call, list(items.values()), elsewhere)
-    hashes = await call.work.run(_hash_at_hand, items)
+    found = await hash_items(call, list(items.values()), hash_remote)
+    hashes = await call.work.run(hash_inline, items)
     hashes |= {media: read[media.url] for media in items if media.url in read}
     return dict(zip(items, (one[0] for one in found), strict=True)), hashes
 
 
-def _hash_at_hand(items: dict[Media, JsonItem]) -> dict[Media, str]:
+def hash_inline(items: dict[Media, JsonItem]) -> dict[Media, str]:
     return {
         media: sglang.content_hash(content_of(item))
         for media, item in items.items()

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 from mmhash_service.annotate.options import sglang_options
-from mmhash_service.annotate.places import Place, image_of_sglang
-from mmhash_service.annotate.rawjson import Object, close, open_list, open_object, open_text
-from mmhash_service.problems import Problem
+from mmhash_service.annotate.raw_json import Object, close, open_list, open_object, open_text
+from mmhash_service.annotate.slots import HashSlot, image_of_sglang
+from mmhash_service.api.problems import Problem
 from mmhash_service.request_fields import FEATURE_IDENTITIES, MEDIA
 
 # What an object among the media may say of its hash.
@@ -28,7 +28,7 @@ _BATCH = {
 _NOTHING = re.compile(rb"null|\[\s*\]")
 
 
-def find_in_generate(body: Object) -> list[Place]:
+def find_in_generate(body: Object) -> list[HashSlot]:
     """Lay `mm_hashes` out as the engine wants it beside this `image_data`, and say what goes where.
 
     The engine takes a hash for each image or none at all. So none goes in beside videos or audio,
@@ -46,16 +46,16 @@ def find_in_generate(body: Object) -> list[Place]:
         hashes: list[Any] = [None] * _count_prompts(body)
         body["mm_hashes"] = hashes
         image = image_of_sglang(text)
-        return [Place(image, hashes, at, options) for at in range(len(hashes))]
+        return [HashSlot(image, hashes, at, options) for at in range(len(hashes))]
     entries = open_list(body["image_data"]) or []
     lists = [found for entry in entries if (found := open_list(entry)) is not None]
-    hashes, holders = (lists, lists) if len(lists) == len(entries) else (entries, [entries])
+    hashes, containers = (lists, lists) if len(lists) == len(entries) else (entries, [entries])
     places = []
-    for holder in holders:
-        for at, entry in enumerate(holder):
+    for container in containers:
+        for at, entry in enumerate(container):
             if (text := open_text(entry)) is None:
                 return []
-            places.append(Place(image_of_sglang(text), holder, at, options))
+            places.append(HashSlot(image_of_sglang(text), container, at, options))
     if places:
         body["mm_hashes"] = hashes
     return places

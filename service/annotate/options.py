@@ -14,8 +14,8 @@ from msgspec import Raw
 from mmhash import Digest
 from mmhash.engines.vllm.releases import RELEASES
 from mmhash.framing import field
-from mmhash_service.annotate.rawjson import Object, open_object
-from mmhash_service.problems import Problem
+from mmhash_service.annotate.raw_json import Object, open_object
+from mmhash_service.api.problems import Problem
 
 OPTIONS_CONTEXT = "mmhash 2026-11-22 options v1"
 

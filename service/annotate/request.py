@@ -3,33 +3,33 @@
 from typing import Any, NamedTuple
 
 from mmhash import Digest
-from mmhash.engines import sglang, spell
+from mmhash.engines import request_fields, sglang
 from mmhash_service.annotate.chat import find_in_sglang_chat, find_in_vllm_chat
 from mmhash_service.annotate.content import hash_with_content
 from mmhash_service.annotate.generate import find_in_generate
 from mmhash_service.annotate.options import with_options
-from mmhash_service.annotate.places import Media, Place
-from mmhash_service.annotate.rawjson import Object, open_body, write
-from mmhash_service.call import Call
-from mmhash_service.caller_hashes import TAGS
-from mmhash_service.engines import release_of
-from mmhash_service.items import hash_items
-from mmhash_service.problems import Problem
+from mmhash_service.annotate.raw_json import Object, open_body, write
+from mmhash_service.annotate.slots import HashSlot, Media
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.engines import resolve_release
+from mmhash_service.guard.caller_hashes import TAGS
+from mmhash_service.items.json_items import hash_items
 from mmhash_service.request_fields import CALLER_HASHES
-from mmhash_service.schemas import Item, JsonItem
+from mmhash_service.runtime.context import RequestContext
 
 
 class _Opened(NamedTuple):
     """A request that waits for its hashes."""
 
     body: Object
-    places: list[Place]
+    places: list[HashSlot]
     items: dict[Media, JsonItem]
     # What of an engine's spelling of a key goes in; what SGLang's chat requests carry is none.
     spelled: str | None
 
 
-async def annotate(call: Call, text: bytes) -> tuple[bytes, list[Item]]:
+async def annotate(call: RequestContext, text: bytes) -> tuple[bytes, list[Item]]:
     """The request with a hash at each of its media that take one, and the item of each."""
     call.admission.hold(2 * len(text))  # what is written, and the answer around it
     opened = await call.work.run(_open, call, text)
@@ -56,18 +56,20 @@ async def annotate(call: Call, text: bytes) -> tuple[bytes, list[Item]]:
     return await call.work.run(_fill, opened, hashes), items
 
 
-def _name_options(call: Call, item: Item, options: str) -> Item:
+def _name_options(call: RequestContext, item: Item, options: str) -> Item:
     """The item as the engine has to know it under these options."""
     if not options:
         return item
     key = with_options(Digest("blake3", bytes.fromhex(item.key)), options)
-    update: dict[str, Any] = {"engines": {engine: spell(key, engine) for engine in call.engines}}
+    update: dict[str, Any] = {
+        "engines": {engine: request_fields(key, engine) for engine in call.engines}
+    }
     if call.signer is not None:
         update["tag"] = call.signer.tag(key)
     return item.model_copy(update=update)
 
 
-def _open(call: Call, text: bytes) -> _Opened:
+def _open(call: RequestContext, text: bytes) -> _Opened:
     body = open_body(text)
     (engine,) = call.engines
     for name in (TAGS, *CALLER_HASHES[engine.partition("@")[0]]):
@@ -78,7 +80,7 @@ def _open(call: Call, text: bytes) -> _Opened:
         places = find_in_sglang_chat(body) if is_chat else find_in_generate(body)
     elif is_chat:
         spelled = "uuid"
-        places = find_in_vllm_chat(body, release_of(engine))
+        places = find_in_vllm_chat(body, resolve_release(engine))
     else:
         raise Problem("invalid-json")
     if len(places) > call.settings.max_items:
@@ -88,7 +90,7 @@ def _open(call: Call, text: bytes) -> _Opened:
 
 
 def _sglang_field(engine: str, *, is_chat: bool) -> str | None:
-    recipe = sglang.RELEASES.recipe(release_of(engine))
+    recipe = sglang.RELEASES.recipe(resolve_release(engine))
     # Content hashes came with the release that namespaces came with.
     if not (recipe.namespaces if is_chat else recipe.mm_hashes):
         raise Problem("no-field")
@@ -97,5 +99,5 @@ def _sglang_field(engine: str, *, is_chat: bool) -> str | None:
 
 def _fill(opened: _Opened, hashes: list[str]) -> bytes:
     for place, hash_ in zip(opened.places, hashes, strict=True):
-        place.holder[place.name] = hash_
+        place.container[place.name] = hash_
     return write(opened.body)

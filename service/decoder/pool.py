@@ -26,6 +26,7 @@ import msgspec
 from mmhash import Digest
 from mmhash.cpu import cpu_count
 from mmhash.digest import DIGEST_SIZE, Algorithm
+from mmhash_service.api.problems import Problem
 from mmhash_service.decoder import costs
 from mmhash_service.decoder.messages import (
     LENGTH_SIZE,
@@ -38,7 +39,6 @@ from mmhash_service.decoder.messages import (
     Refused,
 )
 from mmhash_service.memo.entries import Pixels
-from mmhash_service.problems import Problem
 from mmhash_service.settings import Settings
 
 T = TypeVar("T")

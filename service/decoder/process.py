@@ -35,7 +35,7 @@ from mmhash_service.decoder.messages import (
     Hello,
     Job,
 )
-from mmhash_service.heap import keep_blocks
+from mmhash_service.server.malloc import tune_malloc
 
 # Pillow would import these when it meets the first of their files, and then it may open none.
 _PLUGINS = (
@@ -53,7 +53,7 @@ _PLUGINS = (
 def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None:
     """Answer the jobs that come by the connection with that descriptor."""
     sandbox.end_with(parent)
-    keep_blocks()
+    tune_malloc()
     pin_pillow()
     _warm_up()
     connection = socket.socket(fileno=descriptor)

@@ -2,8 +2,8 @@
 
 from urllib.parse import unquote_to_bytes
 
-from mmhash_service.parsing import parse_base64
-from mmhash_service.problems import Problem
+from mmhash_service.api.problems import Problem
+from mmhash_service.bodies.parsing import parse_base64
 
 # Each takes 0.25 µs to undo; base64 needs a few, if any: its plus, slash and equals signs.
 MAX_ESCAPES = 100_000

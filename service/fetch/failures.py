@@ -11,7 +11,7 @@ class Failed(Exception):  # noqa: N818  (as above)
     """What it leads to is not what it should be."""
 
 
-class Unfetched(Exception):  # noqa: N818  (it is the cause of a problem, not an error of its own)
+class FetchFailure(Exception):  # noqa: N818  (it is the cause of a problem, not an error of its own)
     """What the public is not told: a host, an address, a status, what a package said."""
 
     # A host chooses some of these words.

@@ -11,13 +11,13 @@ import httpcore
 import httpx
 
 import mmhash
-from mmhash_service import metrics
+from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.dialing import CheckedBackend, Resolve, resolve
-from mmhash_service.fetch.failures import PROBLEMS, Failed, Refused, Unfetched, problem_name
-from mmhash_service.fetch.hosts import Hosts
+from mmhash_service.fetch.failures import PROBLEMS, Failed, FetchFailure, Refused, problem_name
+from mmhash_service.fetch.hosts import HostAllowlist
 from mmhash_service.fetch.remote import Remote
 from mmhash_service.fetch.validators import Validator
-from mmhash_service.problems import Problem
+from mmhash_service.runtime import metrics
 from mmhash_service.settings import Settings
 
 # One call asks for eight at once; the calls beyond four wait, within their time.
@@ -48,7 +48,7 @@ class Fetcher:
         resolve: Resolve = resolve,
         trust: ssl.SSLContext | None = None,
     ) -> None:
-        self._hosts = Hosts(settings.url_hosts)
+        self._hosts = HostAllowlist(settings.url_hosts)
         self._max_bytes = settings.url_max_bytes
         self._timeout_s = settings.url_timeout_s
         # httpcore itself follows nothing, knows no proxy, decodes nothing and keeps no cookie.
@@ -76,7 +76,7 @@ class Fetcher:
             raise
         except tuple(PROBLEMS) as error:
             result = problem_name(error)
-            raise Problem(result) from Unfetched(url.host, error)
+            raise Problem(result) from FetchFailure(url.host, error)
         finally:
             metrics.FETCHES.labels(result).inc()
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import httpx
 import idna
 
-from mmhash_service.problems import Problem
+from mmhash_service.api.problems import Problem
 
 # In UTF-8. Longer ones are no addresses of media; one of this length takes 0.4 ms to read, or 3 ms
 # if all of it must be escaped.
@@ -54,7 +54,7 @@ class _Rule(NamedTuple):
         return named and (host.endswith("." + self.name) if self.below else host == self.name)
 
 
-class Hosts:
+class HostAllowlist:
     """The entries of `url_hosts`: `example.org`, `*.example.org`, each maybe with a port."""
 
     def __init__(self, entries: Iterable[str]) -> None:

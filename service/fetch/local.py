@@ -7,9 +7,9 @@ from io import FileIO
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote_to_bytes
 
-from mmhash_service.fetch.failures import Failed, Unfetched
+from mmhash_service.api.problems import Problem
+from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.hosts import MAX_URL
-from mmhash_service.problems import Problem
 
 _URL = re.compile(
     r"file:(?://(?:localhost)?)?(?P<path>/(?!/)[^?#\\\x00-\x20\x7f\ud800-\udfff]*)", re.IGNORECASE
@@ -38,7 +38,7 @@ def open_file(url: str, root: Path | None, max_bytes: int) -> tuple[FileIO, int]
     try:
         descriptor = _open_below(root, path.relative_to(root.absolute()).parts)
     except (OSError, ValueError) as error:  # a ValueError: a NUL in a name
-        raise Problem("url-failed") from Unfetched("file", error)
+        raise Problem("url-failed") from FetchFailure("file", error)
     status = os.fstat(descriptor)
     is_regular = stat.S_ISREG(status.st_mode)
     if is_regular and status.st_size <= max_bytes:
@@ -46,7 +46,7 @@ def open_file(url: str, root: Path | None, max_bytes: int) -> tuple[FileIO, int]
     os.close(descriptor)
     if is_regular:
         raise Problem("url-too-large")
-    raise Problem("url-failed") from Unfetched("file", Failed("not a regular one"))
+    raise Problem("url-failed") from FetchFailure("file", Failed("not a regular one"))
 
 
 def _open_below(root: Path, names: tuple[str, ...]) -> int:

@@ -7,11 +7,11 @@ from typing import Any
 import httpcore
 import httpx
 
-from mmhash_service import metrics
+from mmhash_service.api.problems import Problem
+from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.fetch.failures import Failed
 from mmhash_service.fetch.validators import Validator, validator_of
-from mmhash_service.parsing import parse_natural
-from mmhash_service.problems import Problem
+from mmhash_service.runtime import metrics
 
 # A host may send a byte at a time, 10000 of them in what is read at once: 67 ms of the event loop,
 # and 0.6 ms so.

@@ -86,7 +86,7 @@ class Fetched(NamedTuple):
         return cls(etag_text, modified_text, nbytes, digest)
 
 
-class Place:
+class SealedEntry:
     """Where an entry lies, and what opens it."""
 
     def __init__(self, *of: bytes) -> None:
@@ -114,19 +114,21 @@ class Place:
         return (int.from_bytes(text) ^ int.from_bytes(stream)).to_bytes(len(text))
 
 
-def place_of_pixels(space: bytes, algorithm: Algorithm, max_pixels: int, encoded: Digest) -> Place:
+def place_of_pixels(
+    space: bytes, algorithm: Algorithm, max_pixels: int, encoded: Digest
+) -> SealedEntry:
     """Where the pixels of the image with that encoded digest are.
 
     Under another limit of pixels the image might be refused: that is another place.
     """
     limit = b"%d" % max_pixels
     versions = (b"%d" % SPEC_VERSION, decoders())
-    return Place(b"pixels", algorithm.encode(), *versions, limit, space, encoded.bytes)
+    return SealedEntry(b"pixels", algorithm.encode(), *versions, limit, space, encoded.bytes)
 
 
-def place_of_url(space: bytes, algorithm: Algorithm, url: str) -> Place:
+def place_of_url(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
     """Where the digest of what the URL gave is."""
-    return Place(b"url", algorithm.encode(), b"%d" % SPEC_VERSION, space, url.encode())
+    return SealedEntry(b"url", algorithm.encode(), b"%d" % SPEC_VERSION, space, url.encode())
 
 
 @cache

@@ -11,7 +11,6 @@ from prometheus_client import Counter
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
-from mmhash_service import metrics
 from mmhash_service.memo.address import SqliteAddress, parse_memo_url
 from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.entries import (
@@ -19,15 +18,16 @@ from mmhash_service.memo.entries import (
     MAX_VALUE,
     Fetched,
     Pixels,
-    Place,
+    SealedEntry,
     place_of_pixels,
     place_of_url,
 )
 from mmhash_service.memo.memory import Memory
 from mmhash_service.memo.sqlite import Sqlite
+from mmhash_service.runtime import metrics
 from mmhash_service.settings import Settings
 
-Told = Literal["hit", "miss"]
+CacheStatus = Literal["hit", "miss"]
 
 # Where an answer came from: `shared` is a call that was at it already.
 Source = Literal["memory", "store", "shared", "miss"]
@@ -84,7 +84,7 @@ class Memo:
         algorithm: Algorithm,
         encoded: Digest,
         decode: Callable[[], Awaitable[Pixels]],
-    ) -> tuple[Pixels, Told]:
+    ) -> tuple[Pixels, CacheStatus]:
         """The pixels of the image with that encoded digest, decoded if they are not known.
 
         Calls for one image at the same time decode it once. Its decoding is a task of its own: a
@@ -127,7 +127,7 @@ class Memo:
             self._keep(place, fetched.pack())
 
     async def _make(
-        self, place: Place, algorithm: Algorithm, decode: Callable[[], Awaitable[Pixels]]
+        self, place: SealedEntry, algorithm: Algorithm, decode: Callable[[], Awaitable[Pixels]]
     ) -> tuple[Pixels, Source]:
         value = await self._in_store(place)
         if value is not None and (known := Pixels.unpack(value, algorithm)) is not None:
@@ -141,7 +141,7 @@ class Memo:
         if not made.cancelled():
             made.exception()  # looked at, for maybe nobody waited
 
-    async def _look_up(self, kind: str, place: Place) -> bytes | None:
+    async def _look_up(self, kind: str, place: SealedEntry) -> bytes | None:
         source: Source = "memory"
         if (value := self._in_memory(place)) is None:
             value = await self._in_store(place)
@@ -149,11 +149,11 @@ class Memo:
         _lookups(kind, source).inc()
         return value
 
-    def _in_memory(self, place: Place) -> bytes | None:
+    def _in_memory(self, place: SealedEntry) -> bytes | None:
         sealed = self._memory.get(place.name)
         return None if sealed is None else place.open(sealed)
 
-    async def _in_store(self, place: Place) -> bytes | None:
+    async def _in_store(self, place: SealedEntry) -> bytes | None:
         def open_sealed(sealed: bytes) -> bytes | None:
             value = place.open(sealed)
             if value is not None:
@@ -162,7 +162,7 @@ class Memo:
 
         return None if self._store is None else await self._store.get(place.name, open_sealed)
 
-    def _keep(self, place: Place, value: bytes) -> None:
+    def _keep(self, place: SealedEntry, value: bytes) -> None:
         if len(value) > MAX_VALUE:
             return
         sealed = place.seal(value)

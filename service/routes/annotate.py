@@ -5,13 +5,13 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter
 
-from mmhash_service import metrics
 from mmhash_service.annotate.request import annotate
-from mmhash_service.call import call_of
-from mmhash_service.jsonbody import read_json
-from mmhash_service.openapi import query_parameters
-from mmhash_service.parsing import parse_quality, parse_query
-from mmhash_service.schemas import AnnotateAnswer, AnnotateQuery, Item
+from mmhash_service.api.openapi import query_parameters
+from mmhash_service.api.schemas import AnnotateAnswer, AnnotateQuery, Item
+from mmhash_service.bodies.json_body import read_json
+from mmhash_service.bodies.parsing import parse_quality, parse_query
+from mmhash_service.runtime import metrics
+from mmhash_service.runtime.context import build_context
 from mmhash_service.tenants import HEADER
 
 router = APIRouter()
@@ -41,7 +41,7 @@ async def annotate_request(request: Request) -> Response:
     query = parse_query(request.query_params, AnnotateQuery)
     state = request.app.state
     with state.limits.admit() as admission:
-        call = call_of(request, query.of_items(), admission)
+        call = build_context(request, query.of_items(), admission)
         text = await read_json(request, state.settings, admission)
         annotated, items = await annotate(call, text)
         for item in items:

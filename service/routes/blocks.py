@@ -4,12 +4,12 @@ from fastapi import APIRouter, Request, Response
 
 from mmhash.engines import dynamo, sglang, vllm
 from mmhash.errors import InputError
-from mmhash_service.engines import key_of, mm_hash_of, release_of
-from mmhash_service.jsonbody import parse_json, read_json
-from mmhash_service.openapi import json_body
-from mmhash_service.problems import Problem
+from mmhash_service.api.openapi import json_body
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import BlocksAnswer, BlocksBody, Span
+from mmhash_service.bodies.json_body import parse_json, read_json
+from mmhash_service.engines import key_of, mm_hash_of, resolve_release
 from mmhash_service.routes.pad import padded
-from mmhash_service.schemas import BlocksAnswer, BlocksBody, Span
 
 router = APIRouter()
 
@@ -25,7 +25,7 @@ async def blocks(request: Request) -> Response:
 
 def _blocks(text: bytes) -> str:
     body = parse_json(text, BlocksBody)
-    version = release_of(body.engine, body.version)
+    version = resolve_release(body.engine, body.version)
     keys_of = {"sglang": _sglang, "vllm": _vllm, "dynamo": _dynamo}[body.engine]
     try:
         return BlocksAnswer(blocks=keys_of(body, version)).model_dump_json()

@@ -6,18 +6,18 @@ from time import perf_counter
 from fastapi import APIRouter, Request, Response
 
 from mmhash.view import ITEM_SIZE
-from mmhash_service import metrics
-from mmhash_service.call import Call, call_of
-from mmhash_service.items import JsonReader
-from mmhash_service.limits import declared_length, read_body
-from mmhash_service.multipart import MultipartReader
-from mmhash_service.openapi import json_body, query_parameters
-from mmhash_service.parsing import parse_dtype, parse_media_type, parse_query, parse_shape
-from mmhash_service.problems import Problem
-from mmhash_service.readers import PixelsReader, Reader, StreamReader
-from mmhash_service.safetensors import SafetensorsReader
-from mmhash_service.schemas import HashAnswer, HashBody, HashQuery
-from mmhash_service.stream import BESIDE_HELD
+from mmhash_service.api.openapi import json_body, query_parameters
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import HashAnswer, HashBody, HashQuery
+from mmhash_service.bodies.multipart import MultipartReader
+from mmhash_service.bodies.parsing import parse_dtype, parse_media_type, parse_query, parse_shape
+from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
+from mmhash_service.bodies.safetensors import SafetensorsReader
+from mmhash_service.bodies.stream import BACKGROUND_BYTES
+from mmhash_service.items.json_items import JsonReader
+from mmhash_service.runtime import metrics
+from mmhash_service.runtime.context import RequestContext, build_context
+from mmhash_service.runtime.limits import declared_length, read_body
 from mmhash_service.tenants import HEADER
 
 router = APIRouter()
@@ -67,7 +67,7 @@ async def hash_body(request: Request) -> Response:
 
     state = request.app.state
     with state.limits.admit() as admission:
-        call = call_of(request, query, admission)
+        call = build_context(request, query, admission)
         reader: Reader
         if media_type == MULTIPART:
             _refuse_tensor(query)
@@ -80,8 +80,12 @@ async def hash_body(request: Request) -> Response:
         else:
             reader = _reader(call, content_type, None)
         is_long = (declared_length(request) or 0) >= _LONG
-        if is_long and isinstance(reader, StreamReader) and state.limits.are_few(BESIDE_HELD):
-            reader.hash_beside()
+        if (
+            is_long
+            and isinstance(reader, StreamReader)
+            and state.limits.has_spare_capacity(BACKGROUND_BYTES)
+        ):
+            reader.hash_in_background()
         settings = state.settings
         await read_body(request, settings.max_body_bytes, reader.take, settings.stall_timeout_s)
         items = await reader.finish()
@@ -98,7 +102,7 @@ def _parse_query(request: Request) -> HashQuery:
     return parse_query(request.query_params, HashQuery)
 
 
-def _reader(call: Call, content_type: str, name: str | None) -> Reader:
+def _reader(call: RequestContext, content_type: str, name: str | None) -> Reader:
     """What reads a body, or a part, of that type."""
     media_type = main, _ = parse_media_type(content_type)
     if media_type == SAFETENSORS:
@@ -113,7 +117,7 @@ def _reader(call: Call, content_type: str, name: str | None) -> Reader:
 
 
 def _tensor_reader(
-    request: Request, call: Call, query: HashQuery, media_type: tuple[str, str]
+    request: Request, call: RequestContext, query: HashQuery, media_type: tuple[str, str]
 ) -> Reader:
     if media_type != RAW:
         if media_type != SAFETENSORS and media_type[0] not in MEDIA:

@@ -4,11 +4,11 @@ from fastapi import APIRouter, Request, Response
 
 from mmhash.engines import sglang
 from mmhash.errors import InputError
-from mmhash_service.engines import mm_hash_of, release_of
-from mmhash_service.jsonbody import parse_json, read_json
-from mmhash_service.openapi import json_body
-from mmhash_service.problems import Problem
-from mmhash_service.schemas import PadAnswer, PadBody, Span
+from mmhash_service.api.openapi import json_body
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import PadAnswer, PadBody, Span
+from mmhash_service.bodies.json_body import parse_json, read_json
+from mmhash_service.engines import mm_hash_of, resolve_release
 
 router = APIRouter()
 
@@ -24,7 +24,7 @@ async def pad(request: Request) -> Response:
 
 def _pad(text: bytes) -> str:
     body = parse_json(text, PadBody)
-    version = release_of(body.engine, body.version)
+    version = resolve_release(body.engine, body.version)
     return PadAnswer(input_ids=padded(body.input_ids, body.spans, version)).model_dump_json()
 
 

@@ -8,10 +8,10 @@ import mmhash
 from mmhash.digest import ALGORITHMS
 from mmhash.engines import known
 from mmhash.framing import SPEC_VERSION
-from mmhash_service import backends
-from mmhash_service.metrics import exposition
-from mmhash_service.problems import Problem
-from mmhash_service.schemas import Health, Info, Version
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import Health, Info, Version
+from mmhash_service.runtime import self_test as backends
+from mmhash_service.runtime.metrics import exposition
 
 router = APIRouter()
 
@@ -41,7 +41,7 @@ async def ready(request: Request) -> Health:
         raise Problem("draining")
     if not await state.decoders.is_ready():
         raise Problem("not-ready")
-    if not await state.work.run(backends.all_answer_right, state.settings):
+    if not await state.work.run(backends.self_test, state.settings):
         raise Problem("not-ready")
     return Health(status="ok")
 

@@ -19,8 +19,8 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from mmhash.bulk.pool import Pool  # noqa: E402
-from mmhash.bulk.results import open_parts  # noqa: E402
 from mmhash.bulk.run import about_of, hash_source  # noqa: E402
+from mmhash.bulk.shard_store import open_shard_store  # noqa: E402
 from mmhash.bulk.sources import read_source  # noqa: E402
 from mmhash.bulk.work import Options  # noqa: E402
 
@@ -65,7 +65,7 @@ def out(tmp_path: Path, source: str) -> Path:
 
 def finish(source: str, out: Path, options: Options) -> None:
     found = read_source(source, "data")
-    with open_parts(out, found.names, options, about_of(options)) as parts:
+    with open_shard_store(out, found.names, options, about_of(options)) as parts:
         for number, shard in enumerate(found.shards):
             parts.keep(number, shard, shard.hash(options, 1))
 
@@ -237,7 +237,7 @@ def test_a_part_that_is_damaged_while_it_is_joined_is_named(source: str, out: Pa
         damage(path)
         with (
             pytest.raises(mmhash.MMHashError, match=f"{path} was good and is now {why}"),
-            open_parts(out, found.names, OPTIONS, about_of(OPTIONS)) as parts,
+            open_shard_store(out, found.names, OPTIONS, about_of(OPTIONS)) as parts,
         ):
             parts.join(identities)
         assert not out.exists()

@@ -57,8 +57,8 @@ HIDDEN = {
 @pytest.mark.parametrize("case", HIDDEN)
 @pytest.mark.parametrize("escaped", [False, True])
 def test_no_hash_goes_through(name: str, case: str, escaped: bool) -> None:
-    shown = "".join(f"\\u{ord(letter):04x}" for letter in name) if escaped else name
-    filled = HIDDEN[case].replace("NAME", shown).replace("HASH", FORGED)
+    printable = "".join(f"\\u{ord(letter):04x}" for letter in name) if escaped else name
+    filled = HIDDEN[case].replace("NAME", printable).replace("HASH", FORGED)
     status, body = through(filled.encode())
     assert status == 200
     found = json.dumps(json.loads(body))

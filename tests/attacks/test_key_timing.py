@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
-from mmhash_service import auth
+from mmhash_service.middleware import api_keys as auth
 
 KEYS = ["a" * 32, "b" * 32, "c" * 32]
 
@@ -60,7 +60,7 @@ def test_every_key_is_compared_whole_whichever_is_asked(monkeypatch: pytest.Monk
         return hmac.compare_digest(one, other)
 
     monkeypatch.setattr(auth, "compare_digest", count)
-    checker = auth.Auth(lambda *_: None, digests)  # type: ignore[arg-type,return-value]
+    checker = auth.ApiKeyMiddleware(lambda *_: None, digests)  # type: ignore[arg-type,return-value]
     seen = set()
     for key in (*KEYS, "", "a", "a" * 31, KEYS[0] + "a", "\xff" * 1000):
         compared.clear()
@@ -71,13 +71,13 @@ def test_every_key_is_compared_whole_whichever_is_asked(monkeypatch: pytest.Monk
 
 def test_other_secrets_are_compared_in_constant_time_too() -> None:
     from mmhash import tags
-    from mmhash_service import inplace
+    from mmhash_service.items import shared_memory as inplace
 
-    for function in (auth.Auth._knows, tags.open_tag, inplace.check_proof):
+    for function in (auth.ApiKeyMiddleware._knows, tags.open_tag, inplace.check_proof):
         text = textwrap.dedent(inspect.getsource(function))
         names = {
             ast.unparse(node.func)
             for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.Call)
+            if isinstance(node, ast.RequestContext)
         }
         assert "compare_digest" in names

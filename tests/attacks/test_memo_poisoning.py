@@ -145,6 +145,6 @@ def test_the_store_shows_neither_contents_nor_names(replica: Any, redis: Redis) 
     body, key = picture(7)
     found = hash_pixels(replica, body)
     (name,) = entries(redis, 1)
-    shown = name + redis.get(name)
+    printable = name + redis.get(name)
     told = [key, found["digest"], mmhash.digest(body).hex()]
-    assert not any(bytes.fromhex(text) in shown for text in told)
+    assert not any(bytes.fromhex(text) in printable for text in told)

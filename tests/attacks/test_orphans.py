@@ -183,7 +183,7 @@ def test_a_worker_that_is_stopped_meanwhile_exits_when_it_goes_on(
 
 HANGING = """
 import sys, time
-import mmhash_service.server as server
+import mmhash_service.server.server as server
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
 

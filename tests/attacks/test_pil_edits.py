@@ -75,10 +75,10 @@ def test_an_edited_frame_is_refused(kind: str, number: int, edit: Callable[[Any]
     image.seek(number)
     image.load()
     edit(image)
-    shown = image.tobytes()
+    printable = image.tobytes()
     with pytest.raises(InputValueError, match=r"several frames.*copy\(\)"):
         mmhash.key(image)
-    assert image.tobytes() == shown
+    assert image.tobytes() == printable
     assert image.tell() == number
     assert mmhash.key(image.copy()) == mmhash.key(Image.Image.copy(image))
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import mmhash
+from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.fetcher import Fetcher
-from mmhash_service.problems import Problem
 from mmhash_service.settings import Settings
 
 SPELLINGS = [

@@ -57,7 +57,7 @@ def on_terminal(*arguments: str, cwd: Path) -> tuple[int, str]:
         env=environment,
     ) as process:
         os.close(slave)
-        shown, until = b"", time.monotonic() + 60
+        printable, until = b"", time.monotonic() + 60
         while time.monotonic() < until:
             if not select.select([master], [], [], 1)[0]:
                 continue
@@ -67,14 +67,14 @@ def on_terminal(*arguments: str, cwd: Path) -> tuple[int, str]:
                 break
             if not piece:
                 break
-            shown += piece
+            printable += piece
         os.close(master)
-    return process.returncode, shown.decode()  # UTF-8 throughout
+    return process.returncode, printable.decode()  # UTF-8 throughout
 
 
-def assert_harmless(shown: str) -> None:
-    raw = {character for character in shown if not character.isprintable()} - ALLOWED
-    assert not raw, ascii(shown)
+def assert_harmless(printable: str) -> None:
+    raw = {character for character in printable if not character.isprintable()} - ALLOWED
+    assert not raw, ascii(printable)
 
 
 def touch(folder: Path, name: str) -> None:
@@ -84,10 +84,10 @@ def touch(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_sum_and_check_show_no_name_raw(name: str, tmp_path: Path) -> None:
     touch(tmp_path, name)
-    code, shown = on_terminal("sum", "--", name, cwd=tmp_path)
+    code, printable = on_terminal("sum", "--", name, cwd=tmp_path)
     assert code == 0
-    assert_harmless(shown)
-    assert len(shown.splitlines()) == 1
+    assert_harmless(printable)
+    assert len(printable.splitlines()) == 1
     with (tmp_path / "sums").open("wb") as sums:
         command = [sys.executable, "-m", "mmhash", "sum", "--", name]
         subprocess.run(
@@ -95,12 +95,12 @@ def test_sum_and_check_show_no_name_raw(name: str, tmp_path: Path) -> None:
         )
     if name.isprintable() or "\udc9b" not in name:  # a name that is not UTF-8 cannot be checked
         assert name.translate({10: "\\n", 13: "\\r"}) in (tmp_path / "sums").read_bytes().decode()
-    code, shown = on_terminal("check", "sums", cwd=tmp_path)
-    assert_harmless(shown)
+    code, printable = on_terminal("check", "sums", cwd=tmp_path)
+    assert_harmless(printable)
     # As a sum file its name is in the errors.
-    _, shown = on_terminal("check", "--", name, cwd=tmp_path)
-    assert_harmless(shown)
-    assert len(shown.splitlines()) <= 3
+    _, printable = on_terminal("check", "--", name, cwd=tmp_path)
+    assert_harmless(printable)
+    assert len(printable.splitlines()) <= 3
 
 
 NAME = NAMES["a title"] + NAMES["a right-to-left override"] + NAMES["8-bit CSI"]
@@ -137,16 +137,16 @@ COMMANDS = {
 def test_no_command_shows_a_name_raw(arguments: tuple[str, ...], tmp_path: Path) -> None:
     for suffix in ("", ".npy", ".safetensors", ".pt"):
         touch(tmp_path, NAME + suffix)
-    _, shown = on_terminal(*arguments, cwd=tmp_path)
-    assert_harmless(shown)
-    assert "Traceback" not in shown
-    assert shown.strip()
+    _, printable = on_terminal(*arguments, cwd=tmp_path)
+    assert_harmless(printable)
+    assert "Traceback" not in printable
+    assert printable.strip()
 
 
 def test_a_sum_file_with_a_malformed_line_shows_it_harmlessly(tmp_path: Path) -> None:
     (tmp_path / "sums").write_text("\x1b]0;owned\x07\n" + "a" * 64 + "  \x1b[2J\n")
-    _, shown = on_terminal("check", "sums", cwd=tmp_path)
-    assert_harmless(shown)
+    _, printable = on_terminal("check", "sums", cwd=tmp_path)
+    assert_harmless(printable)
 
 
 def test_a_pipe_gets_the_bytes_as_b3sum_writes_them(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 import mmhash
-from mmhash.engines import known, spell
+from mmhash.engines import known, request_fields
 
 Serving = Callable[..., AbstractContextManager[str]]
 
@@ -109,7 +109,7 @@ def test_a_chosen_image_shows_its_digests_its_key_and_each_engine_s_spelling(
         "key": key.hex(),
     }
     for engine in known():
-        for field, value in spell(key, engine).items():
+        for field, value in request_fields(key, engine).items():
             expected[f"{engine} {field}"] = value if isinstance(value, str) else json.dumps(value)
     assert values(card) == expected
     expect(card.get_by_role("img")).to_have_js_property("naturalWidth", 48)

@@ -68,7 +68,7 @@ def test_there_is_an_example_of_each_call() -> None:
 
 
 def test_every_metric_is_in_the_table() -> None:
-    from mmhash_service.metrics import REGISTRY
+    from mmhash_service.runtime.metrics import REGISTRY
 
     for family in REGISTRY.collect():
         assert re.search(rf"^\| {family.name}(_total)? \| [a-z, ]*\| ", PAGE, re.MULTILINE)

@@ -32,21 +32,11 @@ from mmhash.errors import MMHashError
 from mmhash.tags import open_tag, sign_tag
 from mmhash.transport import handles
 from mmhash.view import ITEM_SIZE
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import Item
 from mmhash_service.app import create_app
-from mmhash_service.call import Call
-from mmhash_service.caller_hashes import TAGS, RefusedError, strip_unverified
-from mmhash_service.decoder.images import decode_image
-from mmhash_service.decoder.messages import Refused
-from mmhash_service.decoder.pool import pixels_of
-from mmhash_service.engines import parse_engines
-from mmhash_service.fetch.data import read_data_url
-from mmhash_service.fetch.hosts import Hosts
-from mmhash_service.fetch.local import open_file
-from mmhash_service.fetch.validators import validator_of
-from mmhash_service.limits import Limits
-from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, Place
-from mmhash_service.multipart import MultipartReader
-from mmhash_service.parsing import (
+from mmhash_service.bodies.multipart import MultipartReader
+from mmhash_service.bodies.parsing import (
     parse_base64,
     parse_dtype,
     parse_media_type,
@@ -54,11 +44,21 @@ from mmhash_service.parsing import (
     parse_quality,
     parse_shape,
 )
-from mmhash_service.problems import Problem
-from mmhash_service.readers import Reader, StreamReader
+from mmhash_service.bodies.readers import Reader, StreamReader
+from mmhash_service.bodies.safetensors import SafetensorsReader
+from mmhash_service.decoder.images import decode_image
+from mmhash_service.decoder.messages import Refused
+from mmhash_service.decoder.pool import pixels_of
+from mmhash_service.engines import parse_engines
+from mmhash_service.fetch.data import read_data_url
+from mmhash_service.fetch.hosts import HostAllowlist
+from mmhash_service.fetch.local import open_file
+from mmhash_service.fetch.validators import validator_of
+from mmhash_service.guard.caller_hashes import TAGS, RefusedError, strip_unverified_hashes
+from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, SealedEntry
 from mmhash_service.request_fields import KINDS
-from mmhash_service.safetensors import SafetensorsReader
-from mmhash_service.schemas import Item
+from mmhash_service.runtime.context import RequestContext
+from mmhash_service.runtime.limits import Limits
 from mmhash_service.settings import Settings
 
 # Now, and not at the first image: what is imported later is not instrumented.
@@ -107,10 +107,10 @@ _LOOP = asyncio.new_event_loop()
 atexit.register(_LOOP.close)
 
 
-def _call() -> Call:
+def _call() -> RequestContext:
     with Limits(_SETTINGS).admit() as admission:
         state = _APP.state
-        return Call(
+        return RequestContext(
             algorithm="blake3",
             pixels=False,
             engines=(),
@@ -274,7 +274,7 @@ _VOUCHED = {"vouched"}
 
 @target
 def guard(data: bytes) -> None:
-    written = strip_unverified(data, lambda _: _VOUCHED, refuse=False)
+    written = strip_unverified_hashes(data, lambda _: _VOUCHED, refuse=False)
     body = data if written is None else b"".join(written)
     try:
         # As an engine may read it, all members of an object, also those of one name.
@@ -303,7 +303,7 @@ def guard_rewriting(data: bytes) -> None:
     """What goes on is what came, without hashes: numbers as spelled, and nothing else gone."""
     body = b'{"mmhash_tags":[],"a":' + data + b"}"
     try:
-        written = strip_unverified(body, lambda _: _VOUCHED, refuse=False)
+        written = strip_unverified_hashes(body, lambda _: _VOUCHED, refuse=False)
     except RefusedError:
         return
     assert written is not None
@@ -312,7 +312,7 @@ def guard_rewriting(data: bytes) -> None:
         for text in (body, b"".join(written))
     )
     assert before == after
-    again = strip_unverified(b"".join(written), lambda _: _VOUCHED, refuse=True)
+    again = strip_unverified_hashes(b"".join(written), lambda _: _VOUCHED, refuse=True)
     assert again is None or again == [b"".join(written)]
 
 
@@ -362,7 +362,9 @@ def data_url(data: bytes) -> None:
     assert read_data_url(f"data:;base64,{base64.b64encode(content).decode()}") == content
 
 
-_HOSTS = Hosts(("example.org", "*.example.net:8443", "93.184.216.34", "[2606:2800:220:1::1]"))
+_HOSTS = HostAllowlist(
+    ("example.org", "*.example.net:8443", "93.184.216.34", "[2606:2800:220:1::1]")
+)
 
 
 @target
@@ -504,7 +506,7 @@ def split(data: bytes) -> None:
 
 @target
 def memo_entry(data: bytes) -> None:
-    place = Place(b"somewhere")
+    place = SealedEntry(b"somewhere")
     value = place.open(data)
     assert value is None or place.seal(value) == data
     assert len(data) > MAX_VALUE or place.open(place.seal(data)) == data

@@ -83,7 +83,7 @@ def test_random_lists(content: Content, algorithm: Algorithm) -> None:
 
 @pytest.mark.parametrize("shift", [15, 17, 18, 19, 20])
 def test_every_tile_size(content: Content, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    shape = launch.Shape(shift, 0 if shift == 15 else launch.ALL)
+    shape = launch.Tiling(shift, 0 if shift == 15 else launch.ALL)
     monkeypatch.setattr(launch, "shape", lambda *_: shape)
     for nbytes in (0, 1, 1 << shift, (1 << shift) + 1, 5 << shift, 66 * MIB - 300):
         for offset in (0, 16, 37):
@@ -92,7 +92,7 @@ def test_every_tile_size(content: Content, shift: int, monkeypatch: pytest.Monke
 
 
 def test_large_and_small_tiles_in_one_segment(content: Content) -> None:
-    processors = launch.card_of(0).processors
+    processors = launch.device_of(0).processors
     large, small = (processors & ~1) << 17, 1 << 15
     for rest in (0, 1, 1000, 1024, small, small + 1, 5 * small + 1024, processors * small):
         for offset in (0, 16, 37):
@@ -208,13 +208,13 @@ def test_keys_are_framed_as_on_the_host(
 def test_a_handle_that_nobody_waits_for_gives_back_what_it_holds(content: Content) -> None:
     import torch
 
-    card = launch.card_of(0)
+    card = launch.device_of(0)
     held = []
     for _ in range(5):
         for _ in range(50):
             hash_segments(0, [(content.address, MIB)], "blake3")
         torch.cuda.synchronize()
-        held.append(len(card.free) + len(card.strays))
+        held.append(len(card.free) + len(card.abandoned_slots))
     assert held[1:] == [max(held[0], 50)] * 4
     content.check([(0, 100)], "blake3")
 
@@ -224,10 +224,10 @@ def test_a_launch_that_fails_gives_its_slot_back(
     content: Content, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Fail where the driver does (a stream that is none), and before it, for another reason."""
-    card = launch.card_of(0)
+    card = launch.device_of(0)
     segments = [(content.address + index, 100) for index in range(count)]
     hash_segments(0, segments, "blake3").wait()
-    before = len(card.free) + len(card.strays)
+    before = len(card.free) + len(card.abandoned_slots)
 
     def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
@@ -241,7 +241,7 @@ def test_a_launch_that_fails_gives_its_slot_back(
             patch.setattr(card, "kernels", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 hash_segments(0, segments, "blake3")
-    assert len(card.free) + len(card.strays) == before
+    assert len(card.free) + len(card.abandoned_slots) == before
     content.check([(0, 100)], "blake3")
 
 
@@ -250,10 +250,10 @@ def test_a_later_launch_that_fails_gives_back_the_slots_of_all(
 ) -> None:
     import torch
 
-    card = launch.card_of(0)
+    card = launch.device_of(0)
     segments = [(content.address, 100)] * (2 * launch.MAX_SEGMENTS)
     hash_segments(0, segments, "blake3").wait()
-    before = len(card.free) + len(card.strays)
+    before = len(card.free) + len(card.abandoned_slots)
     launched = card.kernels
 
     for _ in range(3):
@@ -270,7 +270,7 @@ def test_a_later_launch_that_fails_gives_back_the_slots_of_all(
             with pytest.raises(DeviceError, match="the second"):
                 hash_segments(0, segments, "blake3")
         torch.cuda.synchronize()
-    assert len(card.free) + len(card.strays) == before
+    assert len(card.free) + len(card.abandoned_slots) == before
     content.check([(0, 100)], "blake3")
 
 

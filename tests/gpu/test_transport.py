@@ -29,7 +29,8 @@ MIB = 1 << 20
 CONSUMER = """
 import json, sys
 import torch, mmhash
-from mmhash.transport import IpcTensor, SharedTensor, ipc
+from mmhash.transport import IpcTensor, SharedTensor
+from mmhash.transport import cuda_tensor as ipc
 torch.cuda.set_device(int(sys.argv[1]))
 kept = []
 
@@ -196,7 +197,7 @@ def test_a_carried_digest_opens_nothing(make_pool: Any) -> None:
     values = NOISE[:MIB].cuda()
     pool = make_pool()
     leased = pool.lease(values)
-    leased.carry(mmhash.digest(values))
+    leased.attach_digest(mmhash.digest(values))
     handle = leased.handle()
     pool.close()
     assert mmhash.key(IpcTensor.open(handle)) == mmhash.key(values)

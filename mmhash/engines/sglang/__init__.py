@@ -17,8 +17,8 @@ from mmhash.engines.sglang.pads import (
     pad_input_ids,
     pad_values,
     padding,
+    pads_by_release,
     parse_mm_hash,
-    side_by_side,
     translate_pads,
 )
 from mmhash.engines.sglang.pages import (
@@ -56,7 +56,7 @@ __all__ = [
     "parse_content_hash",
     "parse_mm_hash",
     "precompute",
-    "side_by_side",
+    "pads_by_release",
     "split_bundle",
     "translate_pads",
 ]

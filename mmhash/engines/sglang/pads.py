@@ -85,7 +85,7 @@ def pad_input_ids(
     return padded
 
 
-def side_by_side(hash_or_identity: Hash) -> dict[str, list[int]]:
+def pads_by_release(hash_or_identity: Hash) -> dict[str, list[int]]:
     """An item's pad values by ranges of releases: an older router's beside a newer engine's."""
     found: dict[str, tuple[str, str, list[int]]] = {}
     for first, last, recipe in RELEASES:

@@ -8,7 +8,7 @@ import pytest
 
 import mmhash
 from mmhash import engines
-from mmhash_service.problems import PROBLEMS
+from mmhash_service.api.problems import PROBLEMS
 
 Items = Callable[[httpx.Response], list[dict[str, Any]]]
 Problem = Callable[[httpx.Response], tuple[int, str]]
@@ -24,7 +24,7 @@ def test_each_engine_that_is_asked_for_is_in_each_item(
     names = ["sglang@0.5.23", "sglang@0.4.3", "vllm", "trtllm", "dynamo@1.6.0"]
     params = {"engines": ",".join(names)}
     (item,) = items_of(client.post("/hash", content=b"abc", headers=RAW, params=params))
-    assert item["engines"] == {name: engines.spell(KEY, name) for name in names}
+    assert item["engines"] == {name: engines.request_fields(KEY, name) for name in names}
 
 
 @pytest.mark.parametrize("names", ["x", "sglang@9", "@", ",", "vllm,", "sglang@0.5.23 "])

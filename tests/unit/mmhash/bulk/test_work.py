@@ -12,7 +12,7 @@ from PIL import Image
 import mmhash
 from mmhash.bulk import work
 from mmhash.bulk.work import Options, Row, hash_files, hash_values
-from mmhash.engines.spelling import spell
+from mmhash.engines.registry import request_fields
 
 
 def row_of(content: object, algorithm: str = "blake3") -> Row:
@@ -89,5 +89,5 @@ def test_engines_have_a_column_each(tmp_path: Path) -> None:
     said = dict(zip(options.columns, row, strict=True))
     key = mmhash.key(b"foo")
     for engine in options.engines:
-        assert json.loads(said[engine]) == spell(key, engine)
+        assert json.loads(said[engine]) == request_fields(key, engine)
     assert (said["key"], said["error"]) == (key.hex(), None)

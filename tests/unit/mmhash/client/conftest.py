@@ -86,7 +86,7 @@ def connect(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-class Told:
+class CacheStatus:
     """A server that gives the answers that it is told, the last of them again and again."""
 
     def __init__(self, *answers: tuple[int, dict[str, str], bytes] | None) -> None:
@@ -135,5 +135,5 @@ class Told:
 
 
 @pytest.fixture(scope="session")
-def told() -> type[Told]:
-    return Told
+def told() -> type[CacheStatus]:
+    return CacheStatus

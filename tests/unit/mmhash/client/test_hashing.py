@@ -16,12 +16,12 @@ from PIL import Image
 
 import mmhash
 from mmhash.client import AsyncClient, Client, session
-from mmhash.client.hashing import LONG, SHORT, TOGETHER, batches
+from mmhash.client.hashing import BATCH_ITEM_MAX, BATCH_MAX_ITEMS, SHM_MIN_BYTES, batches
 from mmhash.transport import SharedTensor
 from mmhash.transport.segments import DIRECTORY
 
-NOISE = np.random.default_rng(5).integers(0, 256, 3 * LONG, dtype=np.uint8)
-MIDDLE = NOISE[: SHORT + 1].tobytes()
+NOISE = np.random.default_rng(5).integers(0, 256, 3 * SHM_MIN_BYTES, dtype=np.uint8)
+MIDDLE = NOISE[: BATCH_ITEM_MAX + 1].tobytes()
 IMAGE = Image.fromarray(NOISE[: 48 * 64 * 3].reshape(48, 64, 3))
 ITEMS = [
     b"",
@@ -89,8 +89,8 @@ def test_what_an_item_is_is_told(connect: Any, url: str) -> None:
 
 
 def test_many_short_items_stay_in_order(connect: Any, url: str) -> None:
-    items = [str(number).encode() for number in range(2 * TOGETHER + 50)]
-    items[TOGETHER] = MIDDLE
+    items = [str(number).encode() for number in range(2 * BATCH_MAX_ITEMS + 50)]
+    items[BATCH_MAX_ITEMS] = MIDDLE
     with connect(url) as client:
         found = client.hash(items)
     assert [item.key for item in found] == mmhash.keys(items)
@@ -151,8 +151,8 @@ def test_what_is_long_is_not_sent_where_it_is_read_in_place(connect: Any, url: s
         for _ in range(3):
             client.hash([NOISE, NOISE.tobytes()])
         assert received(url) - before < 10_000
-        client.hash(NOISE[: LONG - 1])
-        assert received(url) - before >= LONG - 1
+        client.hash(NOISE[: SHM_MIN_BYTES - 1])
+        assert received(url) - before >= SHM_MIN_BYTES - 1
 
 
 def test_it_is_sent_where_shared_memory_is_off(connect: Any, url_without_shm: str) -> None:
@@ -190,7 +190,7 @@ def _problem_is_counted(url: str) -> None:
 def test_what_is_gone_when_it_is_looked_for_is_sent(
     connect: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lay_down = session.Session.laid_down
+    lay_down = session.Session.share
 
     @contextmanager
     def too_early(self: session.Session, content: memoryview) -> Iterator[dict[str, Any]]:

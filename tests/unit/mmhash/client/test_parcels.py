@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import mmhash
-from mmhash.client.parcels import parcel_of
+from mmhash.client.payload import payload_of
 
 MODES = ["1", "L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "I", "F", "I;16"]
 
@@ -18,7 +18,7 @@ def noise(mode: str, size: tuple[int, int] = (33, 21)) -> Image.Image:
 
 
 def reopened(image: Image.Image) -> Image.Image:
-    return Image.open(BytesIO(parcel_of(image, "bytes").content))
+    return Image.open(BytesIO(payload_of(image, "bytes").content))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -42,18 +42,18 @@ def test_what_a_file_cannot_hold_is_refused() -> None:
     clear.info["transparency"] = (0, 0, 0)
     for image in (noise("P"), noise("PA"), noise("HSV"), clear):
         with pytest.raises(mmhash.InputTypeError, match="of='pixels'"):
-            parcel_of(image, "pixels")
+            payload_of(image, "pixels")
 
 
 def test_an_animation_is_refused() -> None:
     file = BytesIO()
     noise("RGB").save(file, "WEBP", save_all=True, append_images=[noise("RGB", (33, 21)).rotate(9)])
     with pytest.raises(mmhash.InputTypeError, match="animation"):
-        parcel_of(Image.open(file), "pixels")
+        payload_of(Image.open(file), "pixels")
 
 
 def test_an_array_s_bytes_are_not_copied() -> None:
     array = np.arange(12, dtype=np.uint8)
-    parcel = parcel_of(array, "bytes")
+    payload = payload_of(array, "bytes")
     array[0] = 99
-    assert parcel.content[0] == 99
+    assert payload.content[0] == 99

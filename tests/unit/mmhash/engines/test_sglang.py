@@ -166,13 +166,13 @@ def test_what_came_later() -> None:
 
 
 def test_the_bridge_shows_each_width() -> None:
-    bridge = sglang.side_by_side(KEY)
+    bridge = sglang.pads_by_release(KEY)
     assert bridge == {
         "0.4.3 to 0.5.8.post1": sglang.pad_values(KEY, version="0.5.8"),
         "0.5.9 to 0.5.22": sglang.pad_values(KEY, version="0.5.22"),
         "0.5.23": sglang.pad_values(KEY),
     }
-    assert sglang.side_by_side(KEY.bytes) == {"0.5.23": sglang.pad_values(KEY.bytes)}
+    assert sglang.pads_by_release(KEY.bytes) == {"0.5.23": sglang.pad_values(KEY.bytes)}
 
 
 @given(

@@ -91,7 +91,7 @@ FORGED: list[dict[str, Any]] = [
 @pytest.fixture
 def good() -> Any:
     with SharedTensor.create(VALUES) as shared:
-        shared.carry(mmhash.digest(VALUES))
+        shared.attach_digest(mmhash.digest(VALUES))
         yield shared.handle()
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mmhash import InputValueError
-from mmhash.transport import SharedTensor, materialize, pending
+from mmhash.transport import SharedTensor, contains_handles, materialize
 
 VALUES = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -46,12 +46,12 @@ NESTED = [
 @pytest.mark.parametrize("nest", NESTED)
 def test_a_handle_is_found_and_replaced(nest: Any, shared: Any) -> None:
     held = nest(shared[1:])
-    assert pending(held)
+    assert contains_handles(held)
     asked = []
     made = materialize([held, nest(shared)], lambda: asked.append(1) or "cpu")
     assert asked == [1]
-    assert not pending(made)
-    assert pending(held)  # what was given stays as it was
+    assert not contains_handles(made)
+    assert contains_handles(held)  # what was given stays as it was
     assert repr(made) == repr([nest(torch.from_numpy(VALUES)[1:]), nest(torch.from_numpy(VALUES))])
     assert type(made[0]) is (
         torch.Tensor if held is not made and isinstance(held, SharedTensor) else type(held)
@@ -61,7 +61,7 @@ def test_a_handle_is_found_and_replaced(nest: Any, shared: Any) -> None:
 @pytest.mark.parametrize("nest", NESTED)
 def test_without_one_nothing_is_asked_or_copied(nest: Any) -> None:
     held = nest(VALUES)
-    assert not pending(held)
+    assert not contains_handles(held)
     assert materialize(held, lambda: pytest.fail("asked")) is held
 
 
@@ -74,7 +74,7 @@ def test_too_deep_is_refused() -> None:
     held: Any = []
     held.append(held)
     with pytest.raises(InputValueError, match="deeper"):
-        pending(held)
+        contains_handles(held)
 
 
 def test_a_classic_named_tuple(shared: Any) -> None:

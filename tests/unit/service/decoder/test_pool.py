@@ -19,11 +19,11 @@ from PIL import Image
 
 import mmhash
 from mmhash.image import FORMATS
+from mmhash_service.api.problems import Problem
 from mmhash_service.decoder import costs, pool, sandbox
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import Decoded, Deferred, Hello, Refused
 from mmhash_service.decoder.pool import DecoderPool, decoder_count, pixels_of
-from mmhash_service.problems import Problem
 from mmhash_service.settings import Settings
 
 CORPUS = Path(__file__).parents[3] / "fuzz" / "corpus" / "image"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mmhash_service.fetch.hosts import MAX_URL, Hosts
-from mmhash_service.problems import PROBLEMS, Problem
+from mmhash_service.api.problems import PROBLEMS, Problem
+from mmhash_service.fetch.hosts import MAX_URL, HostAllowlist
 
-HOSTS = Hosts(
+HOSTS = HostAllowlist(
     (
         "good.example",
         "*.below.example",
@@ -19,7 +19,7 @@ HOSTS = Hosts(
 )
 
 
-def refusal(url: str, hosts: Hosts = HOSTS) -> str:
+def refusal(url: str, hosts: HostAllowlist = HOSTS) -> str:
     with pytest.raises(Problem) as refused:
         hosts.allowed(url)
     return refused.value.name
@@ -232,11 +232,11 @@ def test_a_url_that_is_not_plainly_spelled_is_invalid(url: str) -> None:
 )
 def test_an_entry_has_one_spelling_too(text: str) -> None:
     with pytest.raises(ValueError, match="names no host"):
-        Hosts((text,))
+        HostAllowlist((text,))
 
 
 def test_without_hosts_every_url_is_off() -> None:
-    assert refusal("http://good.example/", Hosts(())) == "url-off"
+    assert refusal("http://good.example/", HostAllowlist(())) == "url-off"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_without_hosts_every_url_is_off() -> None:
 )
 def test_an_entry_that_names_no_host_stops_the_start(entry: str) -> None:
     with pytest.raises(ValueError, match="names no host"):
-        Hosts((entry,))
+        HostAllowlist((entry,))
 
 
 def test_the_texts_have_the_limits_as_they_are() -> None:

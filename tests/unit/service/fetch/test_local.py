@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.local import is_file_url, open_file
-from mmhash_service.problems import Problem
 
 LIMIT = 100
 

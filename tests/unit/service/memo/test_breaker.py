@@ -50,7 +50,7 @@ class Store:
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PATIENCE_S", "REST_S", "PROBE_S"):
+    for name in ("TIMEOUT_S", "RETRY_S", "PROBE_S"):
         monkeypatch.setattr(breaker, name, 0.02)
 
 

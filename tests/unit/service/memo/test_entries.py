@@ -14,7 +14,7 @@ from mmhash_service.memo.entries import (
     MAX_VALUE,
     Fetched,
     Pixels,
-    Place,
+    SealedEntry,
     decoders,
     place_of_pixels,
     place_of_url,
@@ -116,19 +116,25 @@ def test_what_is_kept_tells_nothing_of_what_it_is() -> None:
 
 
 def test_damage_is_seen() -> None:
-    place = Place(b"here")
+    place = SealedEntry(b"here")
     sealed = place.seal(b"value")
     for bit in range(8 * len(sealed)):
         damaged = bytearray(sealed)
         damaged[bit // 8] ^= 1 << bit % 8
         assert place.open(bytes(damaged)) is None
-    for other in (b"", sealed[:-1], sealed[:16], sealed + b"\0", Place(b"there").seal(b"value")):
+    for other in (
+        b"",
+        sealed[:-1],
+        sealed[:16],
+        sealed + b"\0",
+        SealedEntry(b"there").seal(b"value"),
+    ):
         assert place.open(other) is None
     assert place.open(sealed) == b"value"
 
 
 def test_what_is_too_long_is_not_even_looked_at() -> None:
-    place = Place(b"here")
+    place = SealedEntry(b"here")
     assert place.open(place.seal(bytes(MAX_VALUE))) == bytes(MAX_VALUE)
     assert place.open(place.seal(bytes(MAX_VALUE + 1))) is None
 

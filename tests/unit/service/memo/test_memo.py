@@ -14,10 +14,10 @@ from PIL import Image
 import mmhash
 from mmhash import Digest
 from mmhash.digest import ALGORITHMS
+from mmhash_service.api.problems import Problem
 from mmhash_service.app import create_app
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels
 from mmhash_service.memo.memo import Memo
-from mmhash_service.problems import Problem
 from mmhash_service.settings import Settings
 
 Running = Callable[[FastAPI], AbstractContextManager[Any]]

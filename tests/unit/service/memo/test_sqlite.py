@@ -170,7 +170,7 @@ def test_a_file_that_is_damaged_under_way_costs_misses_and_one_in_its_place_is_u
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(breaker, "REST_S", 0.02)
+    monkeypatch.setattr(breaker, "RETRY_S", 0.02)
     path = tmp_path / "memo"
     with running(app_without_memory(path)) as server:
         for image in images[:100]:

@@ -1,0 +1,1 @@
+"""Files, images and safetensors, read for hashing."""

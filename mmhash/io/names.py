@@ -1,0 +1,26 @@
+"""File names in messages and sum files, and the reason of a failure without the name."""
+
+# How a name means standard input.
+STDIN = "-"
+
+# b3sum's escapes, in both directions.
+CHARACTERS = {r"\\": "\\", r"\n": "\n", r"\r": "\r"}
+_ESCAPES = str.maketrans({character: escape for escape, character in CHARACTERS.items()})
+
+
+def escape(name: str) -> tuple[str, str]:
+    """Return the mark that begins an escaped name's line, or nothing, and the name."""
+    name = name.encode(errors="surrogateescape").decode(errors="replace")
+    text = name.translate(_ESCAPES)
+    return "\\" if text != name else "", text
+
+
+def printable(name: str) -> str:
+    """Return a name as messages show it: on one line."""
+    return "".join(escape(name))
+
+
+def reason(error: Exception) -> str:
+    """Return why something failed, on one line and without the file's name."""
+    text = getattr(error, "strerror", None) or str(error)
+    return next(iter(text.splitlines()), type(error).__name__)

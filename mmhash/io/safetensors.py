@@ -1,0 +1,82 @@
+"""The tensors of a safetensors file, each where it lies in the file."""
+
+from collections.abc import Iterator
+from math import prod
+from typing import NamedTuple
+
+from safetensors import SafetensorError, safe_open
+
+from mmhash.errors import InputTypeError, InputValueError
+from mmhash.io.files import map_file, open_file
+from mmhash.view import ITEM_SIZE
+
+# Our names of the dtypes that the format knows and the spec of keys has.
+DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F4": "float4_e2m1fn_x2",
+}
+HEADER_LENGTH_SIZE = 8
+
+
+class Tensor(NamedTuple):
+    """A tensor of the file, not yet read."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview
+
+
+def read_tensors(path: str) -> Iterator[Tensor]:
+    """The tensors in the order in which they lie in the file; good once the last was given."""
+    with open_file(path) as file:
+        data = map_file(file)
+    if data is None:
+        raise InputValueError("a safetensors file is read in place, and this cannot be")
+    try:
+        with safe_open(path, framework="np") as header:
+            names = header.offset_keys()
+            slices = [header.get_slice(name) for name in names]
+            dtypes = [part.get_dtype() for part in slices]
+            shapes = [tuple(part.get_shape()) for part in slices]
+    except SafetensorError as error:
+        raise InputValueError(f"not a safetensors file: {error}") from error
+
+    # The package has seen to it that the tensors lie one after another, without a hole.
+    at = HEADER_LENGTH_SIZE + int.from_bytes(data[:HEADER_LENGTH_SIZE], "little")
+    for name, stored_dtype, stored_shape in zip(names, dtypes, shapes, strict=True):
+        dtype, shape = _as_torch(name, stored_dtype, stored_shape)
+        end = at + prod(shape) * ITEM_SIZE[dtype]
+        yield Tensor(name, dtype, shape, data[at:end])
+        at = end
+    if at != len(data):
+        raise InputValueError("the file changed while it was read")
+
+
+def _as_torch(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """The dtype and shape that the tensor has once it is loaded."""
+    if dtype not in DTYPES:
+        raise InputTypeError(f"tensor {name!r}: dtype {dtype} has no key")
+    if dtype == "F4":  # the file counts halves of a byte, torch counts bytes
+        if not shape or shape[-1] % 2:
+            raise InputValueError(f"tensor {name!r}: an odd row of F4 does not fill its bytes")
+        shape = (*shape[:-1], shape[-1] // 2)
+    return DTYPES[dtype], shape

@@ -1,0 +1,5 @@
+"""ASGI middleware for engines: a caller's hash reaches the engine only with a valid tag."""
+
+from mmhash_service.guard.middleware import Guard
+
+__all__ = ["Guard"]

@@ -1,0 +1,88 @@
+"""What an operator of a guard may choose: by argument or environment (docs/guard.md).
+
+Nothing of the service's settings is used: they bring half of the service into the engine.
+"""
+
+import os
+import re
+from typing import Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from mmhash.engines.registry import parse
+
+PREFIX = "MMHASH_GUARD_"
+
+_HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+
+
+class GuardSettings(BaseSettings):
+    """The settings of a guard."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True
+    )
+
+    engine: str = Field(description="The engine behind it, such as vllm or sglang@0.5.23.")
+    secrets: tuple[SecretStr, ...] = Field(
+        min_length=1,
+        description="The secrets of the tags, each 64 hex digits, the newest first.",
+    )
+    tenant: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The tenant whose tags are good; without, tags of no tenant are.",
+    )
+    tenant_header: bool = Field(
+        default=False,
+        description="Whether X-Mmhash-Tenant names the tenant instead: only where a gateway sets "
+        "it on every request, or takes it out.",
+    )
+    on_untagged: Literal["strip", "refuse"] = Field(
+        default="strip",
+        description="What becomes of a hash without a good tag: it is taken out, or its request "
+        "refused.",
+    )
+    allow_peers: bool = Field(
+        default=False,
+        description="Whether requests may name peers to load caches from: only behind a gateway "
+        "that sets these fields itself, and takes out clients'.",
+    )
+    max_body_bytes: int = Field(
+        default=32 << 20, ge=1, description="The longest body that goes through, in bytes."
+    )
+
+    @field_validator("engine")
+    @classmethod
+    def _check_engine(cls, engine: str) -> str:
+        return parse(engine)[0]
+
+    @field_validator("secrets")
+    @classmethod
+    def _check_secrets(cls, secrets: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        if not all(_HEX_32_BYTES.fullmatch(secret.get_secret_value()) for secret in secrets):
+            raise ValueError("a secret is 64 hex digits")
+        return secrets
+
+    @model_validator(mode="after")
+    def _check_tenant(self) -> Self:
+        if self.tenant is not None and self.tenant_header:
+            raise ValueError("the tenant is fixed, or the header names it: not both")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  (pydantic names it)
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """An argument goes before the environment."""
+        known = {PREFIX + name.upper() for name in cls.model_fields}
+        for name in os.environ:
+            if name.startswith(PREFIX) and name not in known:
+                raise ValueError(f"{name} is not known: known are {', '.join(sorted(known))}")
+        return init_settings, env_settings

@@ -1,0 +1,1 @@
+"""The items of a request, from a JSON body, a URL or shared memory."""

@@ -1,0 +1,1 @@
+"""ASGI middleware of the service: access log, API keys, duplicate headers."""

@@ -1,0 +1,1 @@
+"""State of a running service: request context, limits, worker threads, metrics, self-test."""

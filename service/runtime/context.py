@@ -1,0 +1,95 @@
+"""One call of `POST /hash`: what it asks, for whom, and with what room."""
+
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from mmhash import Digest
+from mmhash.digest import Algorithm
+from mmhash.engines import request_fields
+from mmhash.framing import frame
+from mmhash.view import Kind
+from mmhash_service.api.schemas import HashQuery, Item
+from mmhash_service.decoder.pool import DecoderPool
+from mmhash_service.engines import parse_engines
+from mmhash_service.fetch.fetcher import Fetcher
+from mmhash_service.items.mapped_hasher import MappedHasher
+from mmhash_service.memo.memo import Memo
+from mmhash_service.runtime.limits import Admission
+from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.settings import Settings
+from mmhash_service.signing import Signer, build_signer
+from mmhash_service.tenants import Tenant, resolve_tenant
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """What all readers of a body need to know."""
+
+    algorithm: Algorithm
+    pixels: bool
+    engines: tuple[str, ...]
+    tenant: Tenant | None
+    signer: Signer | None
+    settings: Settings
+    admission: Admission
+    work: WorkerPool
+    decoders: DecoderPool
+    memo: Memo
+    fetcher: Fetcher
+    mapped: MappedHasher
+    # Whose entries of the memo the call sees: all of one space are one to it.
+    space: bytes
+
+    def item(  # noqa: PLR0917  (in the order of an answer)
+        self,
+        name: str | None,
+        kind: Kind,
+        dtype: str,
+        shape: tuple[int, ...],
+        nbytes: int,
+        digest: Digest,
+        *,
+        extra: bytes = b"",
+    ) -> Item:
+        """The answer for content of that digest."""
+        secret = self.tenant.secret if self.tenant else None
+        key = frame(kind, dtype, shape, digest, extra, tenant=secret)
+        item = Item(
+            name=name,
+            kind=kind,
+            dtype=dtype,
+            shape=shape,
+            nbytes=nbytes,
+            algorithm=digest.algorithm,
+            digest=digest.hex(),
+            key=key.hex(),
+        )
+        if self.engines:
+            item.engines = {engine: request_fields(key, engine) for engine in self.engines}
+        if self.signer is not None:
+            item.tag = self.signer.tag(key)
+        return item
+
+
+def build_context(request: Request, query: HashQuery, admission: Admission) -> RequestContext:
+    """What the request asks, with the means of the application that answers it."""
+    state = request.app.state
+    tenant = resolve_tenant(request, state.settings)
+    is_private = tenant is not None and tenant.name in state.settings.private_tenants
+    engines = parse_engines(query.engines)
+    return RequestContext(
+        algorithm=query.algorithm,
+        pixels=query.of == "pixels",
+        engines=engines,
+        tenant=tenant,
+        signer=build_signer(state.settings, engines, tenant) if query.sign else None,
+        settings=state.settings,
+        admission=admission,
+        work=state.work,
+        decoders=state.decoders,
+        memo=state.memo,
+        fetcher=state.fetcher,
+        mapped=state.mapped,
+        space=tenant.secret if tenant is not None and is_private else b"",
+    )

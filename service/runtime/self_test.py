@@ -1,0 +1,61 @@
+"""What can hash here, and whether it hashes right."""
+
+import ctypes
+from collections.abc import Iterator
+from functools import cache
+
+import mmhash
+from mmhash.cuda import hash_segments, why_unavailable
+from mmhash.cuda.driver import driver
+from mmhash.cuda.launch import device_of
+from mmhash.digest import Algorithm
+from mmhash.errors import DeviceError
+from mmhash_service.settings import Settings
+
+# Three chunks and a bit, of the bytes that BLAKE3's own vectors are made of.
+_CONTENT = bytes(i % 251 for i in range(3 * 1024 + 1))
+_ANSWERS: dict[Algorithm, str] = {
+    "blake3": "7124b49501012f81cc7f11ca069ec9226cecb8a2c850cfe644e327d22d3e1cd3",
+    "xxh3": "596dd5c3d14286bcc2b44e0659c8d2e1",
+}
+
+
+def devices(settings: Settings) -> list[str]:
+    """Where content may lie; a GPU is not touched unless items may lie on it."""
+    return ["cpu", *(f"cuda:{index}" for index in _gpus(settings))]
+
+
+def self_test(settings: Settings) -> bool:
+    """Whether each backend gives the digest that is known."""
+    return all(
+        digest == answer
+        for algorithm, answer in _ANSWERS.items()
+        for digest in _digests(settings, algorithm)
+    )
+
+
+def _digests(settings: Settings, algorithm: Algorithm) -> Iterator[str]:
+    yield mmhash.digest(_CONTENT, algorithm=algorithm).hex()
+    for index in _gpus(settings):
+        segment = (_where_a_gpu_sees_it(index), len(_CONTENT))
+        yield hash_segments(index, [segment], algorithm).wait()[0].hex()
+
+
+def _gpus(settings: Settings) -> list[int]:
+    if not settings.cuda_ipc:
+        return []
+    try:
+        count = driver().count()
+    except DeviceError:
+        return []
+    return [index for index in range(count) if why_unavailable(index) is None]
+
+
+@cache
+def _where_a_gpu_sees_it(index: int) -> int:
+    """The content's address for a GPU, in pinned memory: no torch is needed to get it there."""
+    device_state = device_of(index)
+    with device_state.context():
+        here, there = device_state.driver.allocate_pinned(len(_CONTENT))
+    ctypes.memmove(here, _CONTENT, len(_CONTENT))
+    return there

@@ -1,0 +1,1 @@
+"""Server processes: sockets, workers, the HTTP protocol, logs."""

@@ -1,0 +1,49 @@
+"""The log: JSON where machines read it, lines where people do. No payload and no key is in it."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from mmhash_service.middleware.access_log import request_id
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if identifier := request_id.get():
+            entry["request_id"] = identifier
+        entry |= getattr(record, "fields", {})
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
+
+
+class _Lines(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
+        fields = getattr(record, "fields", {}) | {"request": request_id.get()}
+        told = " ".join(f"{name}={value}" for name, value in fields.items() if value != "")
+        return f"{super().formatMessage(record)}  {told}".rstrip()
+
+
+def configure() -> None:
+    """Send our log, and of the server's what is amiss, to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines() if sys.stderr.isatty() else _Json())
+    for name, level in (
+        ("mmhash_service", logging.INFO),
+        ("uvicorn", logging.WARNING),
+    ):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level)
+        logger.propagate = False

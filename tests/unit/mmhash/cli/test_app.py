@@ -1,0 +1,152 @@
+"""The command as a process: how it starts, how it ends, and what it leaves on stderr."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from blake3 import blake3
+from typer.testing import CliRunner
+
+import mmhash
+from mmhash.cli.app import app
+
+COMMAND = [sys.executable, "-m", "mmhash"]
+
+
+def start(*arguments: str, **options: object) -> subprocess.Popen[bytes]:
+    """The process with all its pipes, and with stdout buffered as users have it."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {"env": os.environ | {"PYTHONUNBUFFERED": ""}}
+    return subprocess.Popen([*COMMAND, *arguments], **(pipes | environment | options))
+
+
+def test_standard_input_is_read_where_no_file_is_named(tmp_path: Path) -> None:
+    # More than a piece, so that it is hashed in several.
+    content = os.urandom(3_000_000)
+    stdin = tmp_path / "stdin"
+    stdin.write_bytes(content)
+    line = f"{blake3(content).hexdigest()}  -\n"
+
+    piped = subprocess.run([*COMMAND, "sum"], input=content, capture_output=True, check=False)
+    assert (piped.returncode, piped.stdout.decode(), piped.stderr) == (0, line, b"")
+
+    with stdin.open("rb") as file:
+        file.seek(len(content) - 10)
+        rest = subprocess.run([*COMMAND, "sum", "-"], stdin=file, capture_output=True, check=False)
+    assert rest.stdout.decode() == f"{blake3(content[-10:]).hexdigest()}  -\n"
+
+
+def test_script_is_installed() -> None:
+    script = Path(sys.executable).with_name("mmhash")
+    printed = subprocess.run([script, "--version"], capture_output=True, check=True).stdout
+    assert printed.decode() == f"mmhash {mmhash.__version__}\n"
+
+
+def test_core_needs_no_extra() -> None:
+    blocked = ("typer", "rich", "safetensors", "PIL", "torch", "pydantic")
+    code = f"""
+import sys
+sys.modules |= dict.fromkeys({blocked})
+import mmhash
+mmhash.key(b"")
+from mmhash.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == b""
+    assert done.stderr.decode() == "mmhash: typer is not installed: pip install 'mmhash[cli]'\n"
+
+
+@pytest.mark.timeout(60)  # a line that is kept back is waited for
+def test_interrupt_ends_without_a_trace(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"foo")
+    with start("sum", str(file), "-") as process:
+        process.stdout.readline()  # now it waits for standard input
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+        assert process.stderr.read() == b""
+
+
+def test_interrupt_while_it_starts() -> None:
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from mmhash.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.timeout(60)  # a line that is kept back is waited for
+def test_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"foo")
+    with start("sum", str(file), "-") as process:
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.close()
+        assert process.wait() == 1
+        assert process.stderr.read() == b""
+
+
+def test_reader_that_never_came_is_no_error() -> None:
+    """What is printed so late that only the end of the process writes it."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with start("--version", stdout=write_end) as process:
+        os.close(write_end)
+        assert process.wait() == 1
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no /dev/full")
+def test_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full, start("--version", stdout=full) as process:
+        assert process.wait() == 1
+        assert process.stderr.read().decode() == "mmhash: [Errno 28] No space left on device\n"
+
+
+def test_errors_of_ours_are_one_line(tmp_path: Path) -> None:
+    secret = tmp_path / "tenant"
+    secret.write_bytes(b"short")
+    with start("key", "--tenant-file", str(secret)) as process:
+        assert process.wait() == 1
+        assert process.stderr.read().decode() == (
+            f"mmhash: {secret}: a tenant's secret is 32 bytes or 64 hex digits\n"
+        )
+
+
+def test_output_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
+    (tmp_path / "dž").write_bytes(b"")
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    with start("sum", "dž", cwd=tmp_path, env=environment) as process:
+        assert process.stdout.read().decode() == f"{blake3(b'').hexdigest()}  dž\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nothing"],
+        ["sum", "--algorithm", "md5"],
+        ["sum", "--threads", "0"],
+        ["serve", "--port", "65536"],
+    ],
+)
+def test_wrong_usage_exits_2(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+def test_help_names_the_commands() -> None:
+    printable = CliRunner().invoke(app, ["--help"]).stdout
+    assert all(command in printable for command in ("sum", "check", "key", "serve", "env"))

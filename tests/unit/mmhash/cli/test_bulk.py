@@ -1,0 +1,192 @@
+"""`mmhash bulk`: whatever becomes of a run, in the end each item has one row, and the right one."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+import mmhash
+from mmhash.cli.app import app
+from mmhash.engines.registry import parse
+
+pty = pytest.importorskip("pty")
+
+FILES, KILLS = 5000, 10
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["bulk", *map(str, arguments)])
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "mmhash", "bulk", *map(str, arguments)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for number in range(20):
+        (folder / f"{number:02}").write_bytes(b"%d" % number * 1000)
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "keys.parquet"
+
+
+def test_a_folder(folder: Path, out: Path) -> None:
+    done = run(folder, "--out", out, "--engine", "vllm", "--engine", "sglang@0.5.23")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, f"{out}: 20 items\n", "")
+    table = pq.read_table(out)
+    assert table.column_names == [
+        "path", "kind", "nbytes", "digest", "key", "@".join(parse("vllm")), "sglang@0.5.23", "error",
+    ]  # fmt: skip
+    for row in table.to_pylist():
+        content = Path(row["path"]).read_bytes()
+        assert row["digest"] == mmhash.digest(content).hex()
+        assert row["key"] == mmhash.key(content).hex()
+        assert row["nbytes"] == len(content)
+
+
+def test_a_list_from_standard_input_with_a_file_that_is_missing(folder: Path, out: Path) -> None:
+    lines = f"{folder}/03\n{folder}/none\n{folder}/01\n"
+    done = subprocess.run(
+        command("-", "--out", out, "--algorithm", "xxh3", "--processes", 1),
+        input=lines, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, f"{out}: 3 items\n")
+    assert done.stderr == (
+        "mmhash: WARNING: 1 of them could not be hashed: the column error says why\n"
+    )
+    table = pq.read_table(out)
+    assert table["path"].to_pylist() == lines.split()
+    assert table["key"].to_pylist() == [
+        mmhash.key(b"3" * 1000, algorithm="xxh3").hex(),
+        None,
+        mmhash.key(b"1" * 1000, algorithm="xxh3").hex(),
+    ]
+    assert table["error"][1].as_py() == "FileNotFoundError: No such file or directory"
+
+
+def test_run_again_it_has_nothing_to_do(folder: Path, out: Path) -> None:
+    run(folder, "--out", out)
+    content, changed = out.read_bytes(), out.stat().st_mtime_ns
+    again = run(folder, "--out", out)
+    assert (again.exit_code, again.stdout) == (0, f"{out}: 20 items\n")
+    assert (out.read_bytes(), out.stat().st_mtime_ns) == (content, changed)
+    other = run(folder, "--out", out, "--algorithm", "xxh3")
+    assert isinstance(other.exception, mmhash.InputError)  # main() makes a line of it
+    assert "another algorithm" in str(other.exception)
+
+
+def test_what_cannot_begin_says_why(folder: Path, out: Path) -> None:
+    for arguments, why in (
+        ([folder, "--out", folder / "keys.parquet"], "in the folder that is read"),
+        ([folder / "none", "--out", out], "none: No such file or directory"),
+        ([folder, "--out", out, "--engine", "hal"], "no engine 'hal'"),
+        ([folder, "--out", out, "--column", "x"], "do not give --column"),
+    ):
+        done = run(*arguments)
+        assert isinstance(done.exception, mmhash.InputError)
+        assert why in str(done.exception)
+        assert not out.exists()
+    assert run(folder, "--out", out, "--processes", 0).exit_code == 2
+    assert run(folder).exit_code == 2
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """As many files as make five shards."""
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(FILES):
+        (folder / str(number)).write_bytes(b"%d" % number)
+    return folder
+
+
+def test_killed_at_random_it_still_has_each_item_once(many: Path, out: Path) -> None:
+    whole = out.with_name("whole.parquet")
+    start = time.monotonic()
+    subprocess.run(command(many, "--out", whole), check=True, stdout=subprocess.DEVNULL)
+    alone = time.monotonic() - start
+    parts = out.with_name("keys.parquet.parts")
+    finished: list[int] = []
+    for _ in range(KILLS):
+        with subprocess.Popen(command(many, "--out", out), stdout=subprocess.DEVNULL) as process:
+            time.sleep(alone * random.uniform(0.2, 0.9))
+            process.kill()
+        finished.append(FILES if out.exists() else len(list(parts.glob("*.arrow"))))
+    assert finished == sorted(finished)  # what was finished is not lost
+    subprocess.run(command(many, "--out", out), check=True, stdout=subprocess.DEVNULL)
+    assert out.read_bytes() == whole.read_bytes()
+    assert not parts.exists()
+    assert pq.read_table(out).num_rows == FILES
+
+
+def test_of_a_source_that_changed_the_rest_is_gone_on_with(many: Path, out: Path) -> None:
+    _interrupted(many, out)
+    first = min(path.name for path in many.iterdir())
+    (many / first).write_bytes(b"another")
+    subprocess.run(command(many, "--out", out), check=True, stdout=subprocess.DEVNULL)
+    table = pq.read_table(out)
+    assert table.num_rows == FILES + 1
+    assert table["path"][0].as_py() == f"{many}/{first}"
+    assert table["key"][0].as_py() == mmhash.key(b"another").hex()
+    (many / first).write_bytes(b"once more")
+    done = subprocess.run(command(many, "--out", out), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"mmhash: {out} is of another run, with another source: ")
+
+
+def test_ctrl_c_ends_it_and_what_is_finished_stays(many: Path, out: Path) -> None:
+    parts = _interrupted(many, out)
+    assert list(parts.glob("*.arrow"))
+    subprocess.run(command(many, "--out", out), check=True, stdout=subprocess.DEVNULL)
+    assert pq.read_table(out).num_rows == FILES + 1
+
+
+def _interrupted(many: Path, out: Path) -> Path:
+    """A run's parts, which Ctrl-C ended once there were some."""
+    parts = out.with_name("keys.parquet.parts")
+    with (many / "long").open("wb") as sparse:  # one process is at it when the other has a shard
+        sparse.truncate(1 << 30)
+    with subprocess.Popen(
+        command(many, "--out", out, "--processes", 2),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    ) as process:  # fmt: skip
+        while not list(parts.glob("*.arrow")):
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.wait() == 130
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+    return parts
+
+
+def test_the_bar_counts_items_and_bytes_for_who_waits(folder: Path, out: Path) -> None:
+    read_end, write_end = pty.openpty()
+    with subprocess.Popen(
+        command(folder, "--out", out),
+        stdout=subprocess.DEVNULL, stderr=write_end, env=os.environ | {"TERM": "xterm"},
+    ) as process:  # fmt: skip
+        os.close(write_end)
+        said = b""
+        with contextlib.suppress(OSError):  # a terminal whose other side is closed
+            while some := os.read(read_end, 4096):
+                said += some
+        os.close(read_end)
+        assert process.wait() == 0
+    assert b"20/20 items" in said
+    assert b"KiB" in said
+    quiet = run(folder, "--out", out, "--quiet")
+    assert quiet.stderr == ""

@@ -1,0 +1,88 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import mmhash
+from mmhash.cli.app import app
+from mmhash.engines import known, request_fields, sglang
+
+RUN = CliRunner()
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "red.png"
+    Image.new("RGB", (4, 3), "red").save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        f"{name}@{last}"
+        for name, ranges in known().items()
+        for last in [ranges[-1].split(" to ")[-1]]
+    ],
+)
+def test_explain_ends_with_the_engines_spelling(engine: str, picture: Path) -> None:
+    done = RUN.invoke(app, ["explain", engine, str(picture)], catch_exceptions=False)
+    with Image.open(picture) as image:
+        key = mmhash.key(image)
+    assert re.search(rf"^  key +{key.hex()}$", done.stdout, re.MULTILINE)
+    for value in request_fields(key, engine).values():
+        for part in value if isinstance(value, list) else [value]:
+            assert str(part) in done.stdout
+
+
+def test_every_range_can_be_explained(picture: Path) -> None:
+    for name, ranges in known().items():
+        for known_range in ranges:
+            first = known_range.split(" to ")[0]
+            done = RUN.invoke(
+                app, ["explain", f"{name}@{first}", str(picture)], catch_exceptions=False
+            )
+            assert f"for {name} {first}" in done.stdout
+
+
+def test_key_prints_each_engine(picture: Path) -> None:
+    arguments = [
+        "key",
+        "--of",
+        "pixels",
+        "--engine",
+        "sglang@0.5.23",
+        "--engine",
+        "vllm",
+        str(picture),
+    ]
+    done = RUN.invoke(app, arguments, catch_exceptions=False)
+    key, of_sglang, of_vllm = done.stdout.splitlines()
+    with Image.open(picture) as image:
+        expected = mmhash.key(image)
+    assert key == f"{expected.hex()}  {picture}"
+    spelling = json.loads(of_sglang.removeprefix("sglang@0.5.23 ").removesuffix(f"  {picture}"))
+    assert spelling == {
+        "mm_hash": sglang.mm_hash(expected),
+        "pad_values": sglang.pad_values(expected),
+    }
+    assert of_vllm == f'vllm {{"uuid": "{expected.hex()}"}}  {picture}'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["key", "--engine", "sglang@0.9"], "known are 0.4.3"), (["key", "--engine", "lmcache"], "known are sglang"),
+     (["explain", "sglang", "-"], "give a file"), (["explain", "sglang", "/nowhere"], "No such file")],
+)  # fmt: skip
+def test_what_is_not_known(arguments: list[str], words: str) -> None:
+    done = RUN.invoke(app, arguments)
+    assert words in str(done.exception)
+
+
+def test_a_text_file_is_no_image(tmp_path: Path) -> None:
+    path = tmp_path / "text.png"
+    path.write_text("no image")
+    assert "not an image" in str(RUN.invoke(app, ["explain", "vllm", str(path)]).exception)

@@ -1,0 +1,49 @@
+"""`mmhash serve`: options go before the environment, and what is wrong is one line."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import mmhash_service.server.server
+from mmhash.cli.app import app
+from mmhash_service.settings import Settings
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings that each server was started with; none listens."""
+    settings: list[Settings] = []
+    monkeypatch.setattr(mmhash_service.server.server, "serve", settings.append)
+    return settings
+
+
+def test_options_go_before_the_environment(
+    served: list[Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MMHASH_HOST", "127.0.0.3")
+    monkeypatch.setenv("MMHASH_PORT", "1234")
+    for arguments in ([], ["--host", "::1"], ["--port", "0"]):
+        assert CliRunner().invoke(app, ["serve", *arguments]).exit_code == 0
+    assert [(settings.host, settings.port) for settings in served] == [
+        ("127.0.0.3", 1234),
+        ("::1", 1234),
+        ("127.0.0.3", 0),
+    ]
+
+
+def test_what_is_missing_or_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMHASH_PORT", "secret")
+    code = "import sys; sys.argv[1:] = ['serve']\n{}\nfrom mmhash.cli import main; main()"
+    missing, wrong = (
+        subprocess.run([sys.executable, "-c", code.format(line)], capture_output=True, check=False)
+        for line in ("sys.modules['fastapi'] = None", "")
+    )
+    assert missing.returncode == wrong.returncode == 1
+    assert missing.stderr.decode() == (
+        "mmhash: fastapi is not installed: pip install 'mmhash[service]'\n"
+    )
+    assert wrong.stderr.decode().startswith("mmhash: settings: port: ")
+    assert wrong.stderr.count(b"\n") == 1
+    assert b"secret" not in wrong.stderr

@@ -1,0 +1,32 @@
+"""The examples run, and say what they are there to show."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash.engines import vllm
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("sglang_tokenizer.py", "4 hashes of 16 items"),
+        ("vllm_uuids.py", vllm.uuid(mmhash.key(Image.new("RGB", (640, 480), "orange")))),
+    ],
+)
+def test_example(name: str, printable: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / name],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert printable in done.stdout

@@ -1,0 +1,567 @@
+"""AsyncHasher: the answers of a plain loop, in order, bounded, with nothing left behind."""
+
+import asyncio
+import gc
+import io
+import pickle
+import threading
+import time
+import weakref
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import mmhash
+from mmhash import Digest, InputTypeError, InputValueError, MMHashError
+from mmhash.executor import AsyncHasher, LazyKey, hasher
+from mmhash.executor.placement import hash_on
+
+T = TypeVar("T")
+MIB = 1 << 20
+
+
+def run(task: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(task)
+
+
+def noise(nbytes: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, nbytes, dtype=np.uint8)
+
+
+class Gate:
+    """Holds every reader until it is opened, and notes which items were read, and how."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened = threading.Event()
+        self.read: list[Any] = []
+        self.threads: list[int] = []
+        self.now = self.most = 0
+
+        def slow(place, item, algorithm, tenant, threads):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+            self.read.append(item)
+            self.threads.append(threads)
+            self.now += 1
+            self.most = max(self.most, self.now)
+            self.opened.wait(30)
+            try:
+                return hash_on(place, item, algorithm, tenant, threads)
+            finally:
+                self.now -= 1
+
+        monkeypatch.setattr(hasher, "hash_at", slow)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+def idle(one: AsyncHasher) -> bool:
+    return one.stats()[:4] == (0, 0, 0, 0)
+
+
+async def let_go(held: list[weakref.ref[Any]]) -> bool:
+    """Whether all are gone: the pool's thread lets go of its last call when it has its turn."""
+    for _ in range(100):
+        gc.collect()
+        if all(each() is None for each in held):
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+def animation() -> Image.Image:
+    frames = [Image.new("P", (64, 64), 1), Image.new("P", (64, 64), 2)]
+    frames[0].putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0])
+    frames[1].putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0])
+    file = io.BytesIO()
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+    file.seek(0)
+    return Image.open(file)
+
+
+def test_answers_are_those_of_a_plain_loop() -> None:
+    large = noise(3 * MIB)
+    items = [
+        b"", b"small", bytearray(200_000), memoryview(bytes(200_000)), large, large[::2], large[10:],
+        torch.ones(600, 600), torch.ones(600, 600).T, torch.ones(4).to(torch.bfloat16),
+        [large, b"x", [torch.ones(3)]], [], Image.new("RGB", (300, 200)), animation(),
+    ]  # fmt: skip
+
+    async def main() -> None:
+        async with AsyncHasher(threads=2) as one:
+            for algorithm in ("blake3", "xxh3"):
+                for tenant in (None, bytes(range(32))):
+                    options = {"algorithm": algorithm, "tenant": tenant}
+                    assert await one.keys(items, **options) == mmhash.keys(items, **options)
+                    assert await one.key(large, **options) == mmhash.key(large, **options)
+            assert await one.keys(iter([large])) == mmhash.keys([large])
+            assert await one.keys([]) == []
+            assert idle(one)
+
+    run(main())
+
+
+def test_small_items_need_no_thread() -> None:
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            await one.keys([b"x"] * 10)
+            assert one.stats().inline == 10
+            await one.key(noise(2 * MIB))
+            assert one.stats().threaded == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("in_one_call", [True, False])
+def test_many_small_items_let_others_have_their_turn(in_one_call: bool) -> None:
+    async def main() -> None:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        items = [b"x" * 4096] * 20_000
+        async with AsyncHasher() as one:
+            ticking = asyncio.create_task(others())
+            if in_one_call:
+                await one.keys(items)
+            else:
+                calls = [asyncio.ensure_future(one.key(item)) for item in items]
+                await asyncio.sleep(0)
+                turns = 0
+                await asyncio.gather(*calls)
+            ticking.cancel()
+        assert turns > 10
+
+    run(main())
+
+
+# Errors
+
+
+def test_an_error_stands_in_its_items_place() -> None:
+    items = [
+        b"a",
+        None,
+        noise(2 * MIB),
+        "text",
+        torch.ones(300, 300).to_sparse(),
+        Image.new("L", (9, 9)),
+    ]
+
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            found = await one.keys(items, return_errors=True)
+            assert [type(each) for each in found] == [
+                Digest, InputTypeError, Digest, InputTypeError, InputTypeError, Digest,
+            ]  # fmt: skip
+            assert "item 3: a str" in str(found[3])
+            assert found[2] == mmhash.key(items[2])
+            with pytest.raises(InputTypeError, match="item 1: None"):
+                await one.keys(items)
+            with pytest.raises(InputTypeError, match=r"^None has"):
+                await one.key(None)
+            assert one.stats().failed == 7
+            assert idle(one)
+
+    run(main())
+
+
+def test_an_error_that_is_not_ours_has_a_note() -> None:
+    class Handle:
+        def __mmhash_view__(self) -> Any:
+            raise RuntimeError("released")
+
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            with pytest.raises(RuntimeError, match="released") as caught:
+                await one.keys([b"", Handle()])
+            assert caught.value.__notes__ == ["item 1"]
+
+    run(main())
+
+
+def test_a_call_that_is_wrong_itself_is_refused() -> None:
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            with pytest.raises(InputTypeError, match="list of items"):
+                await one.keys(noise(9))
+            with pytest.raises(InputValueError, match="'md5'"):
+                await one.keys([b""], algorithm="md5")
+            with pytest.raises(InputValueError, match="32 secret bytes"):
+                await one.keys([b""], tenant=b"short", return_errors=True)
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", ["max_inflight_bytes", "threads"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_limit_of_nothing_is_refused(name: str, value: int) -> None:
+    with pytest.raises(InputValueError, match=f"{name} is at least 1"):
+        AsyncHasher(**{name: value})
+
+
+@pytest.mark.parametrize("value", [True, 1.5, "2"])
+def test_a_limit_is_a_whole_number(value: object) -> None:
+    with pytest.raises(InputTypeError, match="max_inflight_bytes is an int"):
+        AsyncHasher(max_inflight_bytes=value)  # type: ignore[arg-type]
+
+
+def test_pressure_is_one_of_two() -> None:
+    with pytest.raises(InputValueError, match="wait or defer"):
+        AsyncHasher(on_pressure="drop")  # type: ignore[arg-type]
+
+
+# Closing
+
+
+def test_after_close_there_is_a_clear_error() -> None:
+    async def main() -> None:
+        one = AsyncHasher()
+        await one.close()
+        await one.close()
+        for call in (one.keys([b"x"]), one.key(b"x")):
+            with pytest.raises(MMHashError, match="this AsyncHasher is closed"):
+                await call
+
+    run(main())
+
+
+def test_close_lets_readers_end_and_fails_those_that_wait(gate: Gate) -> None:
+    first, second = noise(2 * MIB, 1), noise(2 * MIB, 2)
+
+    async def main() -> None:
+        one = AsyncHasher(threads=1)
+        calls = [asyncio.create_task(one.key(item)) for item in (first, second)]
+        await asyncio.sleep(0.01)
+        closing = asyncio.create_task(one.close())
+        await asyncio.sleep(0.01)
+        assert not closing.done()
+        gate.opened.set()
+        await closing
+        assert await calls[0] == mmhash.key(first)
+        with pytest.raises(MMHashError, match="closed"):
+            await calls[1]
+        assert idle(one)
+
+    run(main())
+
+
+def test_one_hasher_for_one_loop() -> None:
+    one = AsyncHasher()
+    run(one.key(b"x"))
+    with pytest.raises(MMHashError, match="another event loop"):
+        run(one.key(b"x"))
+    run(one.close())
+
+
+# Admission
+
+
+def test_never_more_bytes_than_the_limit(gate: Gate) -> None:
+    async def main() -> None:
+        async with AsyncHasher(max_inflight_bytes=5 * MIB, threads=4) as one:
+            calls = asyncio.gather(*(one.key(noise(2 * MIB, seed)) for seed in range(6)))
+            await asyncio.sleep(0.05)
+            assert one.stats().running == 2
+            assert one.stats().waiting == 4
+            gate.opened.set()
+            await calls
+            assert gate.most == 2
+
+    run(main())
+
+
+def test_an_item_larger_than_the_limit_is_alone(gate: Gate) -> None:
+    small, large = [noise(2 * MIB, seed) for seed in range(3)], noise(9 * MIB)
+
+    async def main() -> None:
+        async with AsyncHasher(max_inflight_bytes=5 * MIB, threads=4) as one:
+            items = [small[0], large, *small[1:]]
+            calls = asyncio.gather(*map(one.key, items))
+            await asyncio.sleep(0.02)
+            assert one.stats().running == 1  # nobody passes by the large one
+            gate.opened.set()
+            assert await calls == mmhash.keys(items)
+            assert [len(item) for item in gate.read[:2]] == [2 * MIB, 9 * MIB]
+
+    run(main())
+
+
+def test_an_animation_is_admitted_by_all_its_frames(gate: Gate) -> None:
+    image, small = animation(), [noise(200_000, seed) for seed in range(2)]
+
+    async def main() -> None:
+        async with AsyncHasher(max_inflight_bytes=205_000, threads=2) as one:
+            calls = asyncio.gather(*map(one.key, [image, *small]))
+            await asyncio.sleep(0.05)
+            # Its first frame would fit beside another item; all of it, found in a thread, does not.
+            assert one.stats()[:2] in {(1, 2 * 64 * 64), (1, 200_000)}
+            gate.opened.set()
+            assert await calls == mmhash.keys([image, *small])
+            assert gate.most == 1
+            assert idle(one)
+
+    run(main())
+
+
+def test_several_threads_for_a_large_item_alone(gate: Gate) -> None:
+    gate.opened.set()
+    items = [noise(9 * MIB, seed) for seed in range(3)]
+
+    async def main() -> None:
+        async with AsyncHasher(threads=2) as one:
+            await one.key(items[0])
+            assert gate.threads == [2]
+            await one.keys(items)
+            assert sorted(gate.threads[1:])[:2] == [1, 1]
+
+    run(main())
+
+
+# The same at once
+
+
+def test_the_same_buffer_at_once_is_read_once(gate: Gate) -> None:
+    data = noise(2 * MIB)
+    tensor = torch.from_numpy(data)
+    items = [data, data[:], data.view(), tensor, tensor.view(-1)]
+
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            calls = asyncio.gather(one.keys(items), one.key(data))
+            await asyncio.sleep(0.01)
+            gate.opened.set()
+            found, again = await calls
+            assert set(found) == {again} == {mmhash.key(data)}
+            assert len(gate.read) == 2
+            assert one.stats().joined == 4
+            await one.key(data)  # later it is read again: it may have changed
+            assert len(gate.read) == 3
+
+    run(main())
+
+
+def test_what_shares_a_buffer_and_is_not_the_same(gate: Gate) -> None:
+    data = noise(2 * MIB)
+    complex_values = torch.from_numpy(data).view(torch.complex64)
+    items = [data, data.view(np.uint16), data.reshape(2, -1), data[1:], data[::-1], data.reshape(2, -1).T,
+             np.ma.masked_array(data), complex_values, complex_values.conj(), memoryview(data)]  # fmt: skip
+    gate.opened.set()
+
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            found = await one.keys(items, return_errors=True)
+            assert isinstance(found.pop(6), InputTypeError)
+            assert found == mmhash.keys(items[:6] + items[7:])
+            assert one.stats().joined == 0
+
+    run(main())
+
+
+def test_tenants_and_algorithms_are_not_the_same(gate: Gate) -> None:
+    data = noise(2 * MIB)
+    gate.opened.set()
+
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            found = await asyncio.gather(
+                one.key(data), one.key(data, tenant=bytes(32)), one.key(data, algorithm="xxh3")
+            )
+            assert len(set(found)) == 3
+
+    run(main())
+
+
+# Cancellation
+
+
+def test_a_cancelled_call_comes_back_when_its_reader_has_stopped(gate: Gate) -> None:
+    data = noise(2 * MIB)
+
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            call = asyncio.create_task(one.key(data))
+            await asyncio.sleep(0.01)
+            for _ in range(5):
+                call.cancel()
+                await asyncio.sleep(0.002)
+                assert not call.done()
+                assert one.stats().running_bytes == len(data)
+            gate.opened.set()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert idle(one)
+            assert await one.key(data) == mmhash.key(data)
+
+    run(main())
+
+
+def test_a_cancelled_call_that_waits_leaves_at_once(gate: Gate) -> None:
+    async def main() -> None:
+        async with AsyncHasher(threads=1) as one:
+            first = asyncio.create_task(one.key(noise(2 * MIB, 1)))
+            second = asyncio.create_task(one.key(noise(2 * MIB, 2)))
+            await asyncio.sleep(0.01)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            assert one.stats().waiting_bytes == 0
+            gate.opened.set()
+            await first
+            assert len(gate.read) == 1
+
+    run(main())
+
+
+def test_whoever_joined_is_not_cancelled_with_the_first(gate: Gate) -> None:
+    data = noise(2 * MIB)
+
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            first, second = (asyncio.create_task(one.key(data)) for _ in range(2))
+            await asyncio.sleep(0.01)
+            first.cancel()
+            gate.opened.set()
+            assert await second == mmhash.key(data)
+            with pytest.raises(asyncio.CancelledError):
+                await first
+
+    run(main())
+
+
+def test_a_timeout_is_a_timeout(gate: Gate) -> None:
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            asyncio.get_running_loop().call_later(0.05, gate.opened.set)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await one.key(noise(2 * MIB))
+            assert idle(one)
+
+    run(main())
+
+
+def test_buffers_are_let_go() -> None:
+    held = []
+
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            for seed in range(4):
+                data = noise(2 * MIB, seed)
+                held.append(weakref.ref(data))
+                call = asyncio.create_task(one.keys([data, data[::2], None], return_errors=True))
+                del data
+                if seed % 2:
+                    await asyncio.sleep(0.001)
+                    call.cancel()
+                await asyncio.wait([call])
+                del call
+            assert await let_go(held)
+
+    run(main())
+
+
+def test_an_error_does_not_hold_its_item() -> None:
+    async def main() -> None:
+        async with AsyncHasher() as one:
+            data = np.ma.masked_array(noise(2 * MIB))
+            held = weakref.ref(data)
+            (error,) = await one.keys([data], return_errors=True)
+            del data
+            assert isinstance(error, InputTypeError)
+            assert await let_go([held])
+
+    run(main())
+
+
+# Pressure
+
+
+def test_under_pressure_keys_are_lazy(gate: Gate) -> None:
+    first, second = noise(2 * MIB, 1), noise(2 * MIB, 2)
+
+    async def main() -> None:
+        async with AsyncHasher(max_inflight_bytes=3 * MIB, on_pressure="defer") as one:
+            call = asyncio.create_task(one.key(first))
+            await asyncio.sleep(0.01)
+            lazy = await one.key(second)
+            assert isinstance(lazy, LazyKey)
+            assert isinstance(await one.key(b"small"), Digest)
+            assert one.stats().deferred == 1
+            gate.opened.set()
+            assert not isinstance(await call, LazyKey)
+            assert lazy == mmhash.key(second)
+            assert type(await one.key(second)) is Digest
+        assert lazy.hex() == mmhash.key(second).hex()
+
+    run(main())
+
+
+def test_an_idle_hasher_takes_what_is_larger_than_its_limit() -> None:
+    async def main() -> None:
+        async with AsyncHasher(max_inflight_bytes=1, on_pressure="defer") as one:
+            assert type(await one.key(noise(2 * MIB))) is Digest
+
+    run(main())
+
+
+def test_a_lazy_key_is_computed_once_whoever_asks() -> None:
+    key = mmhash.key(b"x")
+    calls = []
+
+    def compute() -> Digest:
+        calls.append(1)
+        time.sleep(0.01)
+        return key
+
+    lazy = LazyKey(compute)
+    assert "not computed" in repr(lazy)
+    assert not calls
+    found: list[bytes] = []
+    threads = [threading.Thread(target=lambda: found.append(lazy.bytes)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert calls == [1]
+    assert set(found) == {key.bytes}
+    assert lazy.bytes is lazy.bytes
+
+
+def test_a_lazy_key_is_a_digest() -> None:
+    key = mmhash.key(b"x")
+
+    def lazy() -> LazyKey:
+        return LazyKey(lambda: key)
+
+    assert lazy() == key == lazy()
+    assert lazy() != mmhash.key(b"y")
+    assert lazy() != "text"
+    assert hash(lazy()) == hash(key)
+    assert {key: 1}[lazy()] == 1
+    assert (str(lazy()), bytes(lazy()), lazy().hex(), lazy().u64) == (
+        str(key), bytes(key), key.hex(), key.u64,
+    )  # fmt: skip
+    assert type(lazy().get()) is Digest
+    unpickled = pickle.loads(pickle.dumps(lazy()))
+    assert type(unpickled) is Digest
+    assert unpickled == key
+
+
+def test_a_lazy_key_of_what_has_none() -> None:
+    def compute() -> Digest:
+        raise InputTypeError("no content")
+
+    lazy = LazyKey(compute)
+    for _ in range(2):
+        with pytest.raises(InputTypeError, match="no content"):
+            lazy.hex()

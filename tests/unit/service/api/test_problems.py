@@ -1,0 +1,112 @@
+"""Failures of no call in particular, and that the page on problems is true."""
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from mmhash_service.api.problems import PROBLEMS, Problem
+from mmhash_service.app import create_app
+from mmhash_service.bodies.parsing import MAX_DIMS
+from mmhash_service.decoder.messages import MAX_FRAMES
+
+PAGE = Path(__file__).parents[3] / "docs" / "http.md"
+
+
+def check(answer: httpx.Response, name: str) -> None:
+    status, title, detail = PROBLEMS[name]
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json() == {
+        "type": f"urn:mmhash:problem:{name}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+    }
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_page_has_each_problem_as_it_is(name: str) -> None:
+    status, _title, detail = PROBLEMS[name]
+    assert f"| `{name}` | {status} | {detail} |" in PAGE.read_text().splitlines()
+
+
+def test_the_page_has_no_other_problem() -> None:
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(PROBLEMS)
+
+
+def test_the_texts_have_the_limits_as_they_are() -> None:
+    assert f"more than {MAX_FRAMES} frames" in PROBLEMS["image-too-large"].detail
+    assert f"at most {MAX_DIMS} " in PROBLEMS["invalid-shape"].detail
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/hash/", "/health/", "/%00", "/../etc/passwd"])
+def test_an_unknown_path_is_not_found(client: httpx.Client, path: str) -> None:
+    check(client.get(path), "not-found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", "/hash", "POST"), ("PUT", "/hash", "POST"), ("POST", "/health", "GET")],
+)
+def test_another_method_is_told_which_are_allowed(
+    client: httpx.Client, method: str, path: str, allowed: str
+) -> None:
+    answer = client.request(method, path)
+    check(answer, "method-not-allowed")
+    assert answer.headers["allow"] == allowed
+
+
+def test_an_unforeseen_failure_tells_the_log_and_not_the_client(
+    running: Callable[[FastAPI], AbstractContextManager], caplog: pytest.LogCaptureFixture
+) -> None:
+    app = create_app()
+
+    @app.get("/broken")
+    async def broken() -> None:
+        raise ZeroDivisionError("a secret")
+
+    with running(app) as server:
+        check(server.client.get("/broken"), "internal-error")
+        server.wait_until_idle()
+    assert "a secret" in caplog.text
+
+
+def test_a_status_without_a_problem_of_its_own_is_an_internal_error(
+    running: Callable[[FastAPI], AbstractContextManager],
+) -> None:
+    app = create_app()
+
+    @app.get("/teapot")
+    async def teapot() -> None:
+        from fastapi import HTTPException
+
+        raise HTTPException(418, "a secret")
+
+    with running(app) as server:
+        check(server.client.get("/teapot"), "internal-error")
+
+
+def test_the_cause_of_a_problem_goes_to_the_log_in_one_line(
+    running: Callable[[FastAPI], AbstractContextManager], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mmhash_service")
+    app = create_app()
+
+    @app.get("/damaged")
+    async def damaged() -> None:
+        raise Problem("damaged-image") from ValueError("two\nlines")
+
+    with running(app) as server:
+        check(server.client.get("/damaged"), "damaged-image")
+    lines = [
+        entry.getMessage()
+        for entry in caplog.records
+        if entry.name == "mmhash_service.api.problems"
+    ]
+    assert lines == [r"damaged-image: ValueError('two\nlines')"]

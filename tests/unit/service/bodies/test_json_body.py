@@ -1,0 +1,171 @@
+"""JSON items of `POST /hash`: base64 and data: URLs, bundles, and what is refused."""
+
+import base64
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash_service.api.problems import PROBLEMS
+from mmhash_service.bodies.json_body import MAX_VALUES
+
+Items = Callable[[httpx.Response], list[dict[str, Any]]]
+Problem = Callable[[httpx.Response], tuple[int, str]]
+
+BUNDLE = np.arange(48, dtype=np.float16).reshape(4, 12)
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def tensor(**changes: Any) -> dict[str, Any]:
+    item = {"kind": "tensor", "dtype": "float16", "shape": [4, 12], "data": b64(BUNDLE.tobytes())}
+    return {name: value for name, value in (item | changes).items() if value is not None}
+
+
+def post(client: httpx.Client, *items: Any, **query: str) -> httpx.Response:
+    return client.post("/hash", json={"items": items}, params=query)
+
+
+def test_bytes_tensors_and_images_have_the_library_s_keys(
+    client: httpx.Client, items_of: Items, encode: Callable[..., bytes]
+) -> None:
+    image = encode("PNG")
+    found = items_of(
+        post(
+            client,
+            {"kind": "bytes", "data": b64(b"abc"), "name": "first"},
+            {"kind": "bytes", "url": "data:text/plain;charset=x;base64," + b64(b"abc")},
+            {"kind": "image", "url": "data:image/png;base64," + b64(image)},
+            tensor(),
+        )
+    )
+    wanted = [b"abc", b"abc", Image.open(BytesIO(image)), BUNDLE]
+    assert [item["key"] for item in found] == [mmhash.key(item).hex() for item in wanted]
+    assert [item["name"] for item in found] == ["first", None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("how", "parts"),
+    [
+        ({"counts": [1, 3]}, [1, 3]),
+        ({"counts": [0, 4, 0]}, [0, 4, 0]),
+        ({"counts": 4}, [1, 1, 1, 1]),
+        ({"grids": [[1, 1, 1], [1, 3, 1]]}, [1, 3]),
+        ({"grids": [[2, 1], [1, 2]]}, [2, 2]),
+    ],
+)
+def test_a_bundle_answers_an_item_each(
+    client: httpx.Client, items_of: Items, how: dict[str, Any], parts: list[int]
+) -> None:
+    found = items_of(post(client, tensor(name="b", **how)))
+    views = mmhash.split(BUNDLE, counts=parts)
+    assert [item["key"] for item in found] == [mmhash.key(view).hex() for view in views]
+    assert [item["shape"] for item in found] == [list(view.shape) for view in views]
+    assert [item["name"] for item in found] == [f"b[{at}]" for at in range(len(parts))]
+
+
+@pytest.mark.parametrize("nbytes", [786_432, 786_433, 786_434, 1_600_000])
+def test_long_base64_is_decoded_in_steps(
+    client: httpx.Client, items_of: Items, nbytes: int
+) -> None:
+    data = bytes(at % 251 for at in range(nbytes))
+    (item,) = items_of(post(client, {"kind": "bytes", "data": b64(data)}))
+    assert item["key"] == mmhash.key(data).hex()
+
+
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [
+        (tensor(dtype=None), "incomplete-tensor"),
+        (tensor(shape=None), "incomplete-tensor"),
+        (tensor(kind="bytes"), "incomplete-tensor"),
+        (tensor(dtype="f16"), "unknown-dtype"),
+        (tensor(shape=[4, 13]), "wrong-length"),
+        (tensor(shape=[2**62] * 32), "wrong-length"),
+        (tensor(counts=[1, 2]), "invalid-bundle"),
+        (tensor(counts=3), "invalid-bundle"),
+        (tensor(counts=[4], grids=[[2, 2]]), "invalid-bundle"),
+        (tensor(grids=[[2, 1], [1, 1, 2]]), "invalid-bundle"),
+        (tensor(shape=[], data=b64(bytes(2)), counts=[1]), "invalid-bundle"),
+        ({"kind": "bytes", "data": "", "counts": [1]}, "invalid-bundle"),
+        ({"kind": "bytes"}, "no-content"),
+        ({"kind": "bytes", "data": "", "url": "data:;base64,"}, "no-content"),
+        ({"kind": "bytes", "data": "A"}, "invalid-base64"),
+        ({"kind": "bytes", "data": "AA=A"}, "invalid-base64"),
+        ({"kind": "bytes", "data": "AB\nCD"}, "invalid-base64"),
+        ({"kind": "bytes", "data": "\u00e9AAA"}, "invalid-base64"),
+        ({"kind": "bytes", "data": "AA==" * (1 << 19)}, "invalid-base64"),
+        ({"kind": "bytes", "url": "http://127.0.0.1/"}, "url-off"),
+        ({"kind": "bytes", "url": "file:///etc/passwd"}, "url-off"),
+        ({"kind": "bytes", "url": "data:;base64"}, "invalid-url"),
+        ({"kind": "image", "data": b64(b"no image")}, "unsupported-image"),
+        ({"kind": "list", "data": ""}, "invalid-json"),
+        ({"kind": "bytes", "dat": ""}, "invalid-json"),
+        ({"kind": "bytes", "data": 1}, "invalid-json"),
+        (tensor(shape=["4", 12]), "invalid-json"),
+        (tensor(shape=[-4, 12]), "invalid-json"),
+        (tensor(shape=[2**63]), "invalid-json"),
+        (tensor(shape=[1] * 33), "invalid-json"),
+        ({"kind": "bytes", "data": "", "name": "x" * 1025}, "invalid-json"),
+        (None, "invalid-json"),
+        ([], "invalid-json"),
+    ],
+)
+def test_an_item_that_is_amiss_is_refused(
+    client: httpx.Client, problem_of: Problem, item: Any, problem: str
+) -> None:
+    assert problem_of(post(client, item)) == (PROBLEMS[problem].status, problem)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"items":[]}',
+        b'{"items":[],"more":1}',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"items":' + b'{"a":' * 5_000,
+    ],
+)
+def test_a_body_that_is_not_of_the_form_is_refused(
+    client: httpx.Client, problem_of: Problem, text: bytes
+) -> None:
+    answer = client.post("/hash", content=text, headers={"content-type": "application/json"})
+    assert problem_of(answer) == (422, "invalid-json")
+
+
+def test_json_of_too_many_values_is_not_parsed(client: httpx.Client, problem_of: Problem) -> None:
+    assert f" {MAX_VALUES} " in PROBLEMS["json-too-large"].detail
+    answer = client.post("/hash", json={"items": [0] * (MAX_VALUES + 1)})
+    assert problem_of(answer) == (413, "json-too-large")
+
+
+@pytest.mark.parametrize("counts", [51, 2**62])
+def test_a_bundle_of_too_many_items_is_refused(
+    client: httpx.Client, problem_of: Problem, counts: int
+) -> None:
+    item = tensor(dtype="uint8", shape=[counts, 0], data="", counts=counts)
+    assert problem_of(post(client, item)) == (413, "too-many-items")
+
+
+def test_too_many_items_are_refused(client: httpx.Client, problem_of: Problem) -> None:
+    one = {"kind": "bytes", "data": ""}
+    assert post(client, *[one] * 50).status_code == 200
+    assert problem_of(post(client, *[one] * 51)) == (413, "too-many-items")
+    assert problem_of(post(client, *[tensor(counts=4)] * 13)) == (413, "too-many-items")
+
+
+def test_a_body_of_json_is_no_tensor(client: httpx.Client, problem_of: Problem) -> None:
+    assert problem_of(post(client, tensor(), dtype="uint8", shape="1")) == (422, "tensor-not-raw")

@@ -1,0 +1,174 @@
+"""application/x-safetensors: what the package writes is read, what it refuses is refused."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from safetensors import SafetensorError, deserialize, safe_open
+from safetensors.numpy import save
+
+import mmhash
+from mmhash_service.api.problems import Problem as ProblemError
+from mmhash_service.bodies.safetensors import MAX_HEADER, parse_header
+
+Items = Callable[[httpx.Response], list[dict[str, Any]]]
+Problem = Callable[[httpx.Response], tuple[int, str]]
+
+KIND = {"content-type": "application/x-safetensors"}
+U8 = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}
+
+
+def file(header: Any, data: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def u8(start: int, end: int) -> dict[str, Any]:
+    return {"dtype": "U8", "shape": [end - start], "data_offsets": [start, end]}
+
+
+@pytest.fixture
+def tensors() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "features": rng.standard_normal((37, 1176)).astype(np.float16),
+        "grid": np.array([[1, 2, 3]], np.int64),
+        "nothing": np.zeros((0, 4), np.float32),
+        "scalar": np.array(1.5, np.float64),
+        "long": rng.integers(0, 256, 300_001, dtype=np.uint8),
+    }
+
+
+@pytest.mark.parametrize("step", [1, 8, 4096, 1 << 20])
+def test_tensors_are_items_in_the_order_of_the_file(
+    client: httpx.Client, items_of: Items, tensors: dict[str, Any], tmp_path: Path, step: int
+) -> None:
+    if step == 1:
+        del tensors["features"], tensors["long"]
+    body = save(tensors, {"format": "pt"})
+
+    def pieces() -> Iterator[bytes]:
+        for at in range(0, len(body), step):
+            yield body[at : at + step]
+
+    found = items_of(client.post("/hash", content=pieces(), headers=KIND))
+    (tmp_path / "file").write_bytes(body)
+    with safe_open(tmp_path / "file", "np") as opened:
+        names = opened.offset_keys()
+    assert sorted(item["name"] for item in found) == sorted(names)
+    with_bytes = [name for name in names if tensors[name].nbytes]
+    assert [item["name"] for item in found if item["nbytes"]] == with_bytes
+    for item in found:
+        array = tensors[item["name"]]
+        assert (item["dtype"], tuple(item["shape"])) == (array.dtype.name, array.shape)
+        assert item["key"] == mmhash.key(array).hex()
+
+
+def test_a_part_of_a_form_may_be_such_a_file(
+    client: httpx.Client, items_of: Items, tensors: dict[str, Any]
+) -> None:
+    files = [("a", ("a.bin", b"abc")), ("f", ("f", save(tensors), KIND["content-type"]))]
+    found = items_of(client.post("/hash", files=files))
+    assert [item["kind"] for item in found] == ["bytes"] + ["tensor"] * 5
+
+
+def test_a_file_of_no_tensors_has_no_items(client: httpx.Client, items_of: Items) -> None:
+    assert items_of(client.post("/hash", content=file({}), headers=KIND)) == []
+
+
+BAD_HEADERS = {
+    "overlap": {"a": u8(0, 2), "b": u8(1, 3)},
+    "hole": {"a": u8(0, 2), "b": u8(3, 5)},
+    "late start": {"a": u8(1, 3)},
+    "backwards": {"a": U8 | {"data_offsets": [2, 0]}},
+    "too short for its shape": {"a": U8 | {"shape": [3]}},
+    "overflow": {"a": U8 | {"shape": [2**62, 2**62], "data_offsets": [0, 2]}},
+    "overflow to zero": {"a": U8 | {"shape": [2**32, 2**32], "data_offsets": [0, 0]}},
+    "negative": {"a": U8 | {"shape": [-2]}},
+    "no number": {"a": U8 | {"shape": [2.0]}},
+    "a truth": {"a": U8 | {"shape": [True, 2]}},
+    "one offset": {"a": U8 | {"data_offsets": [0]}},
+    "no offsets": {"a": {"dtype": "U8", "shape": [2]}},
+    "another field": {"a": U8 | {"x": 1}},
+    "no tensor": {"a": 1},
+    "metadata that is no text": {"__metadata__": {"a": 1}, "a": U8},
+    "no object": b"[]",
+    "blank first": b' {"a":1}',
+    "no JSON": b"{not json}",
+    "no UTF-8": b'{"\xff": 1}',
+    "twice": b'{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},'
+    b'"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}',
+    "deep": b'{"a":' + b"[" * 100_000,
+    "many commas": b'{"a":[' + b"1," * 50_000 + b"1]}",
+}
+
+
+@pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS)
+def test_a_bad_header_is_refused_before_its_data(
+    client: httpx.Client, problem_of: Problem, header: Any
+) -> None:
+    answer = client.post("/hash", content=file(header, bytes(5)), headers=KIND)
+    assert problem_of(answer) == (422, "invalid-safetensors-header")
+
+
+@pytest.mark.parametrize("length", [0, 1, MAX_HEADER + 1, 2**63, 2**64 - 1])
+def test_a_header_of_such_a_length_is_not_read(
+    client: httpx.Client, problem_of: Problem, length: int
+) -> None:
+    body = length.to_bytes(8, "little") + b"{}"
+    answer = client.post("/hash", content=body, headers=KIND)
+    assert problem_of(answer) == (422, "invalid-safetensors-header")
+
+
+@pytest.mark.parametrize("body", [b"", b"\2", file({})[:-1], file({"a": U8}, b"x")])
+def test_a_file_that_ends_early_is_refused(
+    client: httpx.Client, problem_of: Problem, body: bytes
+) -> None:
+    answer = client.post("/hash", content=body, headers=KIND)
+    assert problem_of(answer) == (422, "damaged-safetensors")
+
+
+def test_a_file_that_goes_on_is_refused(client: httpx.Client, problem_of: Problem) -> None:
+    answer = client.post("/hash", content=file({"a": U8}, b"abc"), headers=KIND)
+    assert problem_of(answer) == (422, "damaged-safetensors")
+
+
+def test_a_dtype_without_a_key_is_refused(client: httpx.Client, problem_of: Problem) -> None:
+    body = file({"a": U8 | {"dtype": "F6_E2M3"}}, b"ab")
+    assert problem_of(client.post("/hash", content=body, headers=KIND)) == (422, "unknown-dtype")
+
+
+def test_a_shape_of_too_many_axes_is_refused(client: httpx.Client, problem_of: Problem) -> None:
+    body = file({"a": U8 | {"shape": [1] * 33, "data_offsets": [0, 1]}}, b"a")
+    assert problem_of(client.post("/hash", content=body, headers=KIND)) == (422, "invalid-shape")
+
+
+def test_too_many_tensors_are_refused(client: httpx.Client, problem_of: Problem) -> None:
+    body = file({str(at): u8(at, at + 1) for at in range(51)}, bytes(51))
+    assert problem_of(client.post("/hash", content=body, headers=KIND)) == (413, "too-many-items")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_taken_the_package_takes_too(seed: int) -> None:
+    rng = random.Random(seed)
+    whole = save({"a": np.zeros((2, 3), np.float32), "b": np.ones(4, np.int16)}, {"x": "y"})
+    length = int.from_bytes(whole[:8], "little")
+    for _ in range(300):
+        header = bytearray(whole[8 : 8 + length])
+        for _ in range(rng.randrange(1, 3)):
+            header[rng.randrange(length)] = rng.choice(b'0123456789{}[],:"ab \xff')
+        tensors = None
+        with suppress(ProblemError):
+            tensors = parse_header(bytes(header), 10)
+        if tensors is not None:
+            data = bytes(sum(tensor.nbytes for tensor in tensors))
+            try:
+                deserialize(file(bytes(header), data))
+            except SafetensorError as error:
+                raise AssertionError(f"seed {seed}: {bytes(header)!r}") from error

@@ -1,0 +1,99 @@
+"""The body that goes on: its numbers and long texts as they came, and one reading of it."""
+
+import json
+
+import pytest
+
+from mmhash_service.guard.caller_hashes import RefusedError, strip_unverified_hashes
+
+
+def rewritten(body: bytes) -> bytes:
+    pieces = strip_unverified_hashes(body, lambda _tags: (), refuse=False)
+    assert pieces is not None
+    return b"".join(pieces)
+
+
+NUMBERS = [
+    *("0", "-0", "-0.0", "0.0", "1.0", "1.10", "1e5", "1E5", "1e+5", "-1e-05", "1e400", "-1e400"),
+    *("1e-400", "0.1000000000000000055511151231257827", "3.141592653589793238462643383279"),
+    *(
+        "9007199254740993",
+        "18446744073709551616",
+        "-9223372036854775809",
+        "1" * 4000,
+        "0e0",
+        "-0e0",
+    ),
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_number_keeps_its_spelling(number: str) -> None:
+    text = '{"a":%s,"b":[%s,{"c":%s}],"d":" -0, [-0] %s "}'.replace("%s", number)
+    body = text[:-1] + ',"uuid":"x"}'
+    assert rewritten(body.encode()).decode() == text
+    spaced = '{ "a" :\t%s\n, "uuid" : "x", "b":[ %s ] }'.replace("%s", number)
+    assert rewritten(spaced.encode()).decode() == '{"a":%s,"b":[%s]}'.replace("%s", number)
+
+
+@pytest.mark.parametrize("length", [0, 1, 8, 70_000, 131_072, 400_000])
+@pytest.mark.parametrize(
+    "unit",
+    ["A", "-0", "0", "x" * 32, "\\n", "\\u0041", "\\\\", "e-0 ", "\u00e9", "A" * 65_536 + " "],
+)
+def test_a_long_text_goes_on_as_it_is(length: int, unit: str) -> None:
+    for shift in range(9):
+        text = "A" * shift + unit * (length // len(unit))
+        body = b'{"a":"%b","uuid":"x","b":[-0,"%b"]}' % (text.encode(), text.encode())
+        read = json.loads(body)
+        written = rewritten(body)
+        del read["uuid"]
+        assert json.loads(written) == read
+        assert b"[-0," in written
+
+
+@pytest.mark.parametrize("digits", [b"1" * 70_000, b"1" * 70_000 + b"e5", b"A" * 140_000])
+def test_what_is_no_text_is_not_taken_for_one(digits: bytes) -> None:
+    with pytest.raises(RefusedError, match="unreadable-json"):
+        rewritten(b'{"uuid":"x","a":' + digits + b"x}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"tools":[{"properties":{"uuid":{"type":"string"}}}],"n":1.0}',
+        b'{ "uuid" : null, "a" : "\\u00e9 \\"quoted\\" \\/", "n": 1e400 }\n',
+        b'{"uuid":null,"a":"' + b"A" * 200_000 + b'","n":-0}',
+        b'[{"hash":"of a password"},{"mm_hashes":[]}]',
+    ],
+)
+def test_a_body_from_which_nothing_goes_stays_as_it_is(body: bytes) -> None:
+    assert strip_unverified_hashes(body, lambda _tags: (), refuse=True) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"uuid":"x","uuid":null}',
+        b'{"a":1,"a":2,"uuid":null}',
+        b'{"uuid":null,"a":1,"a":2,"b":"\\u0022\\u0022"}',
+        b'{"uuid":"x","\\u0075uid":null,"b":"\\""}',
+        b'{"a":{"mm_hashes":["x"]},"a":{}}',
+        b'{"a":"' + b"A" * 200_000 + b'","uuid":"x","uuid":null}',
+    ],
+)
+def test_of_two_members_of_one_name_one_goes_on(body: bytes) -> None:
+    found: list[tuple[str, object]] = []
+    json.loads(rewritten(body), object_pairs_hook=found.extend)
+    assert len(found) == len(dict(found))
+    assert "x" not in dict(found).values()
+
+
+@pytest.mark.parametrize(
+    "name", [b'"uuid"', b'"u\\u0075id"', b'"multi_modal_uuids"', b'"mmhash_tags"']
+)
+def test_a_name_is_found_wherever_the_steps_of_the_search_part_it(name: bytes) -> None:
+    start, end = b'{"a":"', b'",' + name + b':"x"}'
+    for at in range((64 << 10) - len(end), 64 << 10):
+        body = start + b"A" * (at - len(start)) + end
+        assert strip_unverified_hashes(body, lambda _tags: (), refuse=False) is not None

@@ -1,0 +1,641 @@
+"""The guard: no caller's hash reaches the engine without a good tag, and all else does."""
+
+import asyncio
+import codecs
+import gzip
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from fastapi import FastAPI, Request, Response
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.types import Message, Receive, Scope, Send
+
+import mmhash
+from mmhash import Digest, sign_tag
+from mmhash.engines import known, request_fields, sglang, vllm
+from mmhash_service.guard.caller_hashes import MAX_TAGS, MAX_VALUES
+from mmhash_service.guard.middleware import _PROBLEMS, INLINE_MAX_BYTES, Guard
+
+PAGE = Path(__file__).parents[3] / "docs" / "guard.md"
+OLD, NEW = bytes(range(32)), bytes(range(32, 64))
+SOON = int(time.time()) + 3600
+KEYS = [mmhash.key(bytes([number])) for number in range(3)]
+URL = "https://pictures.example/1.png"
+
+
+def tag_of(key: Digest, **change: Any) -> str:
+    given: dict[str, Any] = {"engine": "vllm", "tenant": None, "expires": SOON, "secrets": [NEW]}
+    return sign_tag(key, **given | change)
+
+
+def part(uuid: str, url: str = URL) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url, "detail": "low"}, "uuid": uuid}
+
+
+def chat(*parts: Any, **more: Any) -> dict[str, Any]:
+    content = [{"type": "text", "text": "what is this?"}, *parts]
+    return {"model": "m", "messages": [{"role": "user", "content": content}], **more}
+
+
+class Seen(NamedTuple):
+    """What the engine saw of a call, and what the client got."""
+
+    body: bytes | None
+    headers: dict[str, str]
+    status: int
+    answer: bytes
+
+    @property
+    def request(self) -> Any:
+        assert self.body is not None, self.answer
+        return json.loads(self.body)
+
+    @property
+    def problem(self) -> str:
+        assert self.body is None, "it reached the engine"
+        problem = json.loads(self.answer)
+        assert problem["status"] == self.status
+        return str(problem["type"]).removeprefix("urn:mmhash:problem:")
+
+
+def call(
+    body: bytes | list[bytes],
+    headers: list[tuple[bytes, bytes]] | None = None,
+    *,
+    method: str = "POST",
+    **settings: Any,
+) -> Seen:
+    """A call of an engine behind a guard, without a network between them."""
+    pieces = body if isinstance(body, list) else [body]
+    seen: dict[str, Any] = {"body": None, "headers": {}}
+    answers: list[Message] = []
+
+    async def engine(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        seen["body"] = await request.body()
+        seen["headers"] = dict(request.headers)
+        await Response(b"served")(scope, receive, send)
+
+    async def send(message: Message) -> None:
+        answers.append(message)
+
+    async def run() -> None:
+        waiting = [
+            {"type": "http.request", "body": piece, "more_body": index < len(pieces) - 1}
+            for index, piece in enumerate(pieces)
+        ]
+
+        async def receive() -> Message:
+            return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+
+        scope = {"type": "http", "method": method, "path": "/", "headers": headers or []}
+        guard = Guard(engine, **{"engine": "vllm", "secrets": [NEW.hex(), OLD.hex()], **settings})
+        await guard(scope, receive, send)
+
+    asyncio.run(run())
+    answer = b"".join(message.get("body", b"") for message in answers)
+    return Seen(seen["body"], seen["headers"], answers[0]["status"], answer)
+
+
+def ask(request: Any, *headers: tuple[bytes, bytes], **settings: Any) -> Seen:
+    return call(json.dumps(request).encode(), list(headers), **settings)
+
+
+# What is good passes.
+
+
+@pytest.mark.parametrize("secret", [NEW, OLD])
+def test_a_hash_with_a_good_tag_passes_and_the_tags_do_not(secret: bytes) -> None:
+    request = chat(*(part(vllm.uuid(key)) for key in KEYS), temperature=0.5)
+    tags = [tag_of(key, secrets=[secret]) for key in KEYS]
+    for mode in ("strip", "refuse"):
+        seen = ask(request | {"mmhash_tags": tags}, on_untagged=mode)
+        assert seen.request == request
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        (f"{engine}@{release}", text)
+        for engine, ranges in known().items()
+        for release in {text.split(" to ")[-1] for text in ranges}
+        for text in request_fields(KEYS[0], f"{engine}@{release}").values()
+        if isinstance(text, str)
+    ],
+)
+def test_every_engine_s_spelling_of_a_tagged_key_passes(engine: str, text: str) -> None:
+    tags = [tag_of(KEYS[0], engine=engine)]
+    request = {"mm_hashes": [text], "extra_args": {"mm_hashes": [text, None]}, "n": 1}
+    seen = ask(request | {"mmhash_tags": tags}, engine=engine, on_untagged="refuse")
+    assert seen.request == request
+
+
+def test_of_sglang_a_content_hash_of_the_tagged_bytes_passes() -> None:
+    text = sglang.content_hash(b"the bytes of a picture")
+    request = chat({"type": "image_url", "image_url": {"url": URL, "content_hash": text}})
+    native = {"text": "a", "image_data": [URL], "mm_content_hashes": [text]}
+    signed = Digest("blake3", bytes.fromhex(text.removeprefix("sha256:")))
+    tags = [tag_of(signed, engine="sglang")]
+    for whole in (request, native):
+        assert ask(whole | {"mmhash_tags": tags}, engine="sglang").request == whole
+        assert text not in str(ask(whole, engine="sglang").request)
+
+
+def test_of_several_hashes_those_without_a_tag_go() -> None:
+    request = chat(*(part(vllm.uuid(key)) for key in KEYS))
+    seen = ask(request | {"mmhash_tags": [tag_of(KEYS[2]), tag_of(KEYS[0])]})
+    del request["messages"][0]["content"][2]["uuid"]
+    assert seen.request == request
+
+
+# What is not good does not.
+
+BAD_TAGS = {
+    "forged": tag_of(KEYS[0], secrets=[bytes(32)]),
+    "of another key": tag_of(KEYS[1]),
+    "expired": tag_of(KEYS[0], expires=int(time.time()) - 1),
+    "of a tenant": tag_of(KEYS[0], tenant="acme"),
+    "of another engine": tag_of(KEYS[0], engine="sglang"),
+    "truncated": tag_of(KEYS[0])[:-4],
+    "too long": tag_of(KEYS[0]) + "AAAA",
+    "no text": 7,
+    "null": None,
+    "a list": [tag_of(KEYS[0])],
+}
+
+
+@pytest.mark.parametrize("tag", BAD_TAGS.values(), ids=BAD_TAGS)
+def test_a_bad_tag_is_no_tag(tag: Any) -> None:
+    request = chat(part(vllm.uuid(KEYS[0])), mmhash_tags=[tag])
+    seen = ask(request)
+    assert "uuid" not in seen.request["messages"][0]["content"][1]
+    assert seen.request.keys() == {"model", "messages"}
+    refused = ask(request, on_untagged="refuse")
+    assert (refused.status, refused.problem) == (403, "untagged-hash")
+
+
+@pytest.mark.parametrize("tags", [tag_of(KEYS[0]), {tag_of(KEYS[0]): 1}, 7, None])
+def test_tags_that_are_no_list_are_none(tags: Any) -> None:
+    seen = ask(chat(part(vllm.uuid(KEYS[0])), mmhash_tags=tags))
+    assert "uuid" not in str(seen.request)
+    assert "mmhash_tags" not in seen.request
+
+
+def test_after_a_rotation_an_old_tag_is_no_tag() -> None:
+    request = chat(part(vllm.uuid(KEYS[0])), mmhash_tags=[tag_of(KEYS[0], secrets=[OLD])])
+    assert "uuid" in str(ask(request).request)
+    assert "uuid" not in str(ask(request, secrets=[NEW.hex()]).request)
+
+
+def test_tags_are_good_for_the_guard_s_tenant() -> None:
+    request = chat(part(vllm.uuid(KEYS[0])), mmhash_tags=[tag_of(KEYS[0], tenant="acme")])
+    header = (b"x-mmhash-tenant", b"acme")
+    assert "uuid" in str(ask(request, tenant="acme").request)
+    assert "uuid" not in str(ask(request, tenant="umbrella").request)
+    assert "uuid" not in str(ask(request, header).request)
+    assert "uuid" not in str(ask(request, header, tenant="umbrella").request)
+
+
+def test_a_gateway_s_header_names_the_tenant_once_where_it_is_switched_on() -> None:
+    request = chat(part(vllm.uuid(KEYS[0])), mmhash_tags=[tag_of(KEYS[0], tenant="acme")])
+    acme, umbrella = ((b"x-mmhash-tenant", name) for name in (b"acme", b"umbrella"))
+    assert "uuid" in str(ask(request, acme, tenant_header=True).request)
+    for headers in ([], [umbrella]):
+        assert "uuid" not in str(ask(request, *headers, tenant_header=True).request)
+    for headers in ([acme, umbrella], [umbrella, acme], [acme, acme]):
+        assert ask(request, *headers, tenant_header=True).problem == "duplicate-header"
+
+
+UNTAGGED = {
+    "SGLang's list": {"text": "<image>", "image_data": [URL], "mm_hashes": ["00" * 8]},
+    "SGLang's batch": {"text": ["a", "b"], "mm_hashes": [["00" * 8], [None, "11" * 8]]},
+    "SGLang's content hashes": {"text": "a", "mm_content_hashes": ["sha256:" + "0" * 64]},
+    "one hash for all": {"text": "a", "mm_hashes": "00" * 8},
+    "a number": {"text": "a", "mm_hashes": [0]},
+    "SGLang's OpenAI route": chat({"image_url": {"url": URL, "content_hash": "sha256:" + "0" * 64}}),
+    "a video's": chat({"video_url": {"url": URL, "content_hash": "sha256:" + "0" * 64}}),
+    "vLLM's part": chat(part("picture-1")),
+    "a part that has only that": chat({"type": "image_url", "uuid": "picture-1"}),
+    "a number as uuid": chat({"type": "image_url", "uuid": 1}),
+    "a list as uuid": chat({"type": "image_url", "uuid": ["picture-1"]}),
+    "a part in a part": chat({"type": "tool_result", "content": [part("picture-1")]}),
+    "vLLM's tokens in": {"token_ids": [1], "features": {"mm_hashes": {"image": ["picture-1"]}}},
+    "by modality": {"prompt": "a", "multi_modal_uuids": {"image": ["picture-1"], "audio": [None]}},
+    "by modality, one": {"prompt": "a", "multi_modal_uuids": {"image": "picture-1"}},
+    "Dynamo's": {"extra_args": {"mm_hashes": ["00" * 8], "other": 1}},
+    "Dynamo's by modality": {"extra_args": {"mm_hashes_by_modality": {"image": ["00" * 8]}}},
+    "a list on top": [chat(part("picture-1"))],
+    "several prompts": {"messages": [chat(part("picture-1"))["messages"]] * 2},
+}  # fmt: skip
+FIELDS = (
+    "uuid",
+    "content_hash",
+    "mm_hashes",
+    "mm_content_hashes",
+    "mm_hashes_by_modality",
+    "multi_modal_uuids",
+)
+
+
+def without_fields(value: Any) -> Any:
+    if isinstance(value, list):
+        return [without_fields(one) for one in value]
+    if isinstance(value, dict):
+        return {name: without_fields(one) for name, one in value.items() if name not in FIELDS}
+    return value
+
+
+@pytest.mark.parametrize("request_", UNTAGGED.values(), ids=UNTAGGED)
+def test_wherever_an_engine_takes_a_hash_it_needs_a_tag(request_: Any) -> None:
+    seen = ask(request_)
+    assert seen.request == without_fields(request_)
+    assert seen.headers["content-length"] == str(len(seen.body or b""))
+    assert ask(request_, on_untagged="refuse").problem == "untagged-hash"
+
+
+def test_of_a_list_all_hashes_stay_or_none() -> None:
+    spelled = [sglang.mm_hash(key) for key in KEYS[:2]]
+    both = [tag_of(key, engine="sglang") for key in KEYS[:2]]
+    for hashes in (spelled, [[spelled[0]], [None, spelled[1]]]):
+        request = {"text": "a", "mm_hashes": hashes}
+        assert ask(request | {"mmhash_tags": both}, engine="sglang").request == request
+        assert ask(request | {"mmhash_tags": both[:1]}, engine="sglang").request == {"text": "a"}
+
+
+@pytest.mark.parametrize("variant", ["0x%s", " %s", "-%s", "%s%s"])
+def test_another_spelling_of_the_same_hash_is_another(variant: str) -> None:
+    text = variant.replace("%s", sglang.mm_hash(KEYS[0]))
+    tags = [tag_of(KEYS[0], engine="sglang")]
+    seen = ask({"mm_hashes": [text], "mmhash_tags": tags}, engine="sglang")
+    assert seen.request == {}
+
+
+# Nothing hides it.
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'{"messages":[{"content":[{"\u0075uid":"x"}]}]}',
+        rb'{"messages":[{"content":[{"u\u0075\u0069d":"x"}]}]}',
+        rb'{"messages":[{"content":[{"u\u0075i\u0064":"x","a":"\\u0075"}]}]}',
+        rb'{"mm\u005fhashes":["x"]}',
+        b' \r\n\t{"messages":[{"content":[{"uuid":"x"}]}]}\n',
+        b'{"messages":[{"content":[{"uuid":"x","uuid":null}]}]}',
+        b'{"messages":[{"content":[{"uuid":"x"}]}],"messages":[]}',
+        b'{"messages":[],"messages":[{"content":[{"uuid":"x"}]}]}',
+        b'{"mm_hashes":["x"],"mm_hashes":[]}',
+        b'{"a":' + b"[" * 190 + b'{"uuid":"x"}' + b"]" * 190 + b"}",
+        b'{"a":[1e400,-1e400],"uuid":"x"}',
+    ],
+)
+def test_no_spelling_of_json_hides_a_hash(body: bytes) -> None:
+    found: list[tuple[str, Any]] = []
+    json.loads(call(body).body or b"", object_pairs_hook=found.extend)
+    assert [value for name, value in found if name in FIELDS and value] == []
+    assert len(found) == len({name for name, _ in found})
+
+
+@st.composite
+def json_texts(draw: st.DrawFn, depth: int = 3) -> str:
+    """JSON as nobody writes it: names escaped here and there, members twice, blanks anywhere."""
+    kind = draw(st.sampled_from(["text", "null", "list", "object"] if depth else ["text", "null"]))
+    blank = draw(st.sampled_from(["", "", " ", "\r\n\t"]))
+    if kind == "null":
+        return f"{blank}null"
+    if kind == "text":
+        return blank + draw(st.sampled_from(['"x"', r'"\u0078"', r'"\\uuid"', '"uuid"']))
+    inner = draw(st.lists(json_texts(depth - 1), max_size=3))
+    if kind == "list":
+        return f"{blank}[{','.join(inner)}{blank}]"
+    names = [draw(st.sampled_from([*FIELDS, "content"])) for _ in inner]
+    spelled = [
+        "".join(draw(st.sampled_from([letter] * 3 + [f"\\u{ord(letter):04x}"])) for letter in name)
+        for name in names
+    ]
+    members = [f'"{name}"{blank}:{value}' for name, value in zip(spelled, inner, strict=True)]
+    return f"{blank}{{{','.join(members)}}}"
+
+
+@given(
+    text=json_texts(),
+    encoding=st.sampled_from(["utf-8"] * 4 + ["utf-8-sig", "utf-16", "utf-16-be", "utf-32-le"]),
+)
+def test_no_parser_finds_a_hash_in_what_goes_on(text: str, encoding: str) -> None:
+    seen = call(text.encode(encoding))
+    if seen.body is not None:
+        for pairs_hook in (dict, lambda pairs: dict(reversed(pairs))):
+            request = json.loads(seen.body, object_pairs_hook=pairs_hook)
+            assert all(hash_ is None for hash_ in hashes_in(request)), seen.body
+
+
+BODY = json.dumps(chat(part("x"))).encode()
+
+
+@pytest.mark.parametrize(
+    "content_type", [None, b"text/plain", b"application/octet-stream", b"multipart/form-data"]
+)
+@pytest.mark.parametrize("method", ["POST", "PUT", "GET"])
+def test_neither_content_type_nor_method_hides_a_hash(
+    content_type: bytes | None, method: str
+) -> None:
+    headers = [(b"content-type", content_type)] if content_type else []
+    assert b"uuid" not in (call(BODY, headers, method=method).body or b"uuid")
+
+
+def test_chunks_do_not_hide_a_hash() -> None:
+    seen = call([bytes([byte]) for byte in BODY], [(b"transfer-encoding", b"chunked")])
+    assert seen.request == without_fields(json.loads(BODY))
+    assert "transfer-encoding" not in seen.headers
+    assert seen.headers["content-length"] == str(len(seen.body or b""))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            BODY.decode().encode(encoding)
+            for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32")
+        ),
+        codecs.BOM_UTF16_LE + f"\n  {BODY.decode()}".encode("utf-16-le"),
+        b'{"uuid":"x","a":' + b"[" * 1000 + b"]" * 1000 + b"}",
+        rb'{"uuid":"x","a":"\ud800"}',
+        b'{"uuid":"x","a":"\xed\xa0\x80"}',
+        b'{"uuid":"x"',
+        b'{"uuid":"x"}{}',
+        b'{"uuid":"x","a":NaN}',
+        b'{"uuid":"x","a":-Infinity}',
+        b'{"uuid":"x","a":1.}',
+        b'{"uuid":"x","a":"\n"}',
+        b'{"uuid":"x","a":%b}' % (b"1" * 5000),
+    ],
+)
+def test_json_that_another_parser_might_read_is_refused(body: bytes) -> None:
+    seen = call(body)
+    assert (seen.status, seen.problem) == (422, "unreadable-json")
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"identity, gzip", b"br"])
+def test_a_compressed_body_is_refused(coding: bytes) -> None:
+    seen = call(gzip.compress(BODY), [(b"content-encoding", coding)])
+    assert (seen.status, seen.problem) == (415, "unsupported-encoding")
+
+
+# What has none passes.
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"null",
+        b'"uuid"',
+        json.dumps(chat({"type": "image_url", "image_url": {"url": URL}}), indent=1).encode(),
+        json.dumps({"text": 'say "uuid": "x", or na\u00efve'}).encode(),
+        b'{"a":1,"a":2}',
+        b'{"a":',
+        b"{" * 5000,
+        b'--b\r\nContent-Disposition: form-data; name="uuid"\r\n\r\nx\r\n--b--\r\n',
+        b'\0\0\0\x18ftypmp42 "uuid"',
+        bytes(range(256)) * 300,
+        b'RIFF"uuid"',
+    ],
+    ids=lambda body: repr(body[:12]),
+)
+def test_a_body_without_hashes_goes_on_byte_for_byte(body: bytes) -> None:
+    headers = [(b"content-length", str(len(body)).encode()), (b"x-other", b"kept")]
+    for pieces in ([body], [body[:5], body[5:], b""]):
+        seen = call(pieces, headers, on_untagged="refuse")
+        assert seen.body == body
+        assert seen.headers == {"content-length": str(len(body)), "x-other": "kept"}
+
+
+def test_a_tool_s_schema_may_name_a_parameter_so() -> None:
+    schema = {"type": "object", "properties": {"uuid": {"type": "string"}}, "required": ["uuid"]}
+    request = chat(tools=[{"type": "function", "function": {"name": "f", "parameters": schema}}])
+    assert ask(request, on_untagged="refuse").request == request
+
+
+def test_null_is_no_hash() -> None:
+    request = chat(part(None), mm_hashes=[None], multi_modal_uuids={"image": [None]})  # type: ignore[arg-type]
+    assert ask(request, on_untagged="refuse").request == request
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from([*FIELDS, "content"]) | st.text(st.characters(codec="utf-8")),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=25,
+)
+
+
+@given(request=st.dictionaries(st.text(max_size=4), VALUES, max_size=4), ascii_=st.booleans())
+def test_all_else_of_any_request_goes_on(request: Any, ascii_: bool) -> None:
+    """A member that holds no hash, only null or an object, may stay."""
+    seen = call(json.dumps(request, ensure_ascii=ascii_).encode()).request
+    assert without_fields(seen) == without_fields(request)
+    assert all(hash_ is None for hash_ in hashes_in(seen))
+
+
+def hashes_in(value: Any) -> Iterator[Any]:
+    """What an engine could take for a hash."""
+    children = value.values() if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        for name in FIELDS[:2]:
+            if not isinstance(value.get(name), dict):
+                yield value.get(name)
+        for name in FIELDS[2:]:
+            yield from leaves_of(value.get(name))
+    if isinstance(value, (dict, list)):
+        for child in children:
+            yield from hashes_in(child)
+
+
+def leaves_of(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from (leaf for one in value.values() if one != {} for leaf in leaves_of(one))
+    elif isinstance(value, list):
+        yield from (leaf for one in value for leaf in leaves_of(one))
+    else:
+        yield value
+
+
+# It takes long bodies, and bounds them.
+
+
+def with_data(length: int, character: str = "A") -> dict[str, Any]:
+    return chat(part(vllm.uuid(KEYS[0]), "data:image/png;base64," + character * length))
+
+
+@pytest.mark.parametrize("character", ["A", "\u00e9", '"', "\\", "\n", "\U0001f600"])
+@pytest.mark.parametrize("length", [INLINE_MAX_BYTES, 70_000, 200_000, 2 << 20])
+def test_a_long_body_is_rewritten_too(length: int, character: str) -> None:
+    request = with_data(length, character)
+    tagged = request | {"mmhash_tags": [tag_of(KEYS[0])]}
+    assert ask(tagged).request == request
+    assert ask(request).request == without_fields(request)
+
+
+def test_what_is_too_long_is_refused() -> None:
+    limit = len(BODY)
+    assert call(BODY, max_body_bytes=limit).body is not None
+    for body in ([b" " + BODY], [BODY, b" "], [b"x" * (limit + 1)]):
+        seen = call(body, max_body_bytes=limit)
+        assert (seen.status, seen.problem) == (413, "body-too-large")
+
+
+def test_too_many_values_or_tags_are_refused() -> None:
+    ids = [1] * (MAX_VALUES - 10)
+    assert ask({"input_ids": ids, "uuid": "x"}).request == {"input_ids": ids}
+    assert ask({"input_ids": [1] * (MAX_VALUES + 1), "uuid": "x"}).problem == "body-too-large"
+    assert ask({"input_ids": [1] * (MAX_VALUES + 1)}).body is not None
+    assert ask({"mmhash_tags": ["x"] * MAX_TAGS}).request == {}
+    assert ask({"mmhash_tags": ["x"] * (MAX_TAGS + 1)}).problem == "body-too-large"
+
+
+# It stands where an engine is.
+
+
+@pytest.fixture
+def behind_guard(
+    monkeypatch: pytest.MonkeyPatch, running: Callable[[FastAPI], AbstractContextManager[Any]]
+) -> Iterator[Any]:
+    """A server with the guard put in front as an engine does: the class alone, no arguments."""
+    monkeypatch.setenv("MMHASH_GUARD_ENGINE", "vllm@0.33.0")
+    monkeypatch.setenv("MMHASH_GUARD_SECRETS", json.dumps([NEW.hex(), OLD.hex()]))
+    monkeypatch.setenv("MMHASH_GUARD_MAX_BODY_BYTES", str(8 << 20))
+    app = FastAPI()
+    app.add_middleware(Guard)
+
+    @app.post("/v1/chat/completions")
+    async def complete(request: Request) -> Any:
+        return await request.json()
+
+    @app.get("/health")
+    async def health() -> str:
+        return "well"
+
+    with running(app) as server:
+        yield server
+
+
+def test_before_a_real_server(behind_guard: Any) -> None:
+    client = behind_guard.client
+    path = "/v1/chat/completions"
+    request = chat(*(part(vllm.uuid(key)) for key in KEYS))
+    tags = [tag_of(key) for key in KEYS]
+    assert client.post(path, json=request | {"mmhash_tags": tags}).json() == request
+    assert client.post(path, json=request).json() == without_fields(request)
+    for tag in BAD_TAGS.values():
+        seen = client.post(path, json=chat(part(vllm.uuid(KEYS[0])), mmhash_tags=[tag])).json()
+        assert seen == without_fields(chat(part("")))
+    body = json.dumps(request).encode()
+    chunked = client.post(path, content=iter([body[:50], body[50:]]))
+    assert chunked.json() == without_fields(request)
+    long = with_data(5 << 20)
+    assert client.post(path, json=long | {"mmhash_tags": tags}).json() == long
+    assert client.get("/health").json() == "well"
+    refused = client.post(path, content=bytes(9 << 20))
+    assert refused.status_code == 413
+    assert refused.headers["content-type"] == "application/problem+json"
+
+
+def test_no_two_readings_of_one_request_over_a_socket(behind_guard: Any) -> None:
+    path = b"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nConnection: close\r\n"
+    body = b'{"uuid":"x","a":1}'
+    answer = behind_guard.send_raw(
+        path + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    )
+    assert answer.endswith(b'{"a":1}')
+
+
+def test_what_comes_after_the_body_is_passed_on() -> None:
+    heard: list[str] = []
+
+    async def engine(scope: Scope, receive: Receive, send: Send) -> None:
+        while (message := await receive())["type"] != "http.disconnect":
+            heard.append(message["type"])
+        heard.append(message["type"])
+
+    async def run() -> None:
+        waiting = [{"type": "http.request", "body": BODY}, {"type": "http.disconnect"}]
+
+        async def receive() -> Message:
+            return waiting.pop(0)
+
+        async def send(message: Message) -> None:
+            raise AssertionError(message)
+
+        scope = {"type": "http", "headers": []}
+        await Guard(engine, engine="vllm", secrets=[NEW.hex()])(scope, receive, send)
+
+    asyncio.run(run())
+    assert heard == ["http.request", "http.disconnect"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reaches"), [("websocket", True), ("lifespan", True), ("http", False)]
+)
+def test_websockets_and_the_start_pass_and_a_client_that_has_gone_does_not(
+    kind: str, reaches: bool
+) -> None:
+    reached: list[str] = []
+
+    async def engine(scope: Scope, receive: Receive, send: Send) -> None:
+        reached.append(scope["type"])
+
+    async def run() -> None:
+        waiting = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+        async def receive() -> Message:
+            return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            raise AssertionError(message)
+
+        guard = Guard(engine, engine="vllm", secrets=[NEW.hex()])
+        await guard({"type": kind, "headers": []}, receive, send)
+
+    asyncio.run(run())
+    assert reached == [kind] * reaches
+
+
+@pytest.mark.parametrize("name", _PROBLEMS)
+def test_the_page_has_each_problem_as_it_is(name: str) -> None:
+    status, _, detail = _PROBLEMS[name]
+    assert f"| `{name}` | {status} | {detail} |" in PAGE.read_text().splitlines()
+
+
+def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
+    program = "import sys, mmhash_service.guard.middleware; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    modules = done.stdout.split()
+    assert "prometheus_client" not in modules
+    assert {name for name in modules if name.startswith("mmhash_service.")} == {
+        "mmhash_service.guard.caller_hashes",
+        "mmhash_service.guard.middleware",
+        "mmhash_service.guard.settings",
+        "mmhash_service.api.headers",
+        "mmhash_service.request_fields",
+    }

@@ -1,0 +1,78 @@
+"""The guard's settings: their sources, their bounds, and that the page on them is true."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from mmhash_service.guard import Guard
+from mmhash_service.guard.settings import GuardSettings
+from mmhash_service.settings import LIBRARY_VARIABLES, Settings
+
+PAGE = Path(__file__).parents[3] / "docs" / "guard.md"
+SECRET = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"engine": "vlm"},
+        {"engine": "vllm@0.1"},
+        {"secrets": []},
+        {"secrets": ["ab" * 31]},
+        {"secrets": ["ab" * 33]},
+        {"secrets": [" " + "ab" * 32]},
+        {"tenant": ""},
+        {"tenant": "acme", "tenant_header": True},
+        {"on_untagged": "pass"},
+        {"max_body_bytes": 0},
+        {"nothing": 1},
+    ],
+)
+def test_a_value_that_is_not_allowed_stops_the_start(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Guard(Response(), **{"engine": "vllm", "secrets": [SECRET], **wrong})
+    assert "ab" * 31 not in str(refused.value)
+
+
+def test_without_secrets_there_is_no_guard() -> None:
+    with pytest.raises(ValidationError, match="secrets"):
+        Guard(Response(), engine="vllm")
+
+
+def test_a_misspelt_variable_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMHASH_GUARD_TENENT", "acme")
+    with pytest.raises(
+        ValueError, match=r"MMHASH_GUARD_TENENT is not known: .* MMHASH_GUARD_TENANT,"
+    ):
+        Guard(Response(), engine="vllm", secrets=[SECRET])
+
+
+def test_the_service_takes_the_guard_s_variables_for_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {f"MMHASH_GUARD_{name.upper()}" for name in GuardSettings.model_fields}
+    assert variables == {name for name in LIBRARY_VARIABLES if "GUARD" in name}
+    for name in variables:
+        monkeypatch.setenv(name, "1")
+    Settings()
+
+
+def test_no_secret_is_shown() -> None:
+    settings = GuardSettings(engine="vllm", secrets=[SECRET])
+    assert SECRET not in f"{settings!r} {settings.model_dump_json()}"
+
+
+@pytest.mark.parametrize("name", GuardSettings.model_fields)
+def test_the_page_has_each_setting_as_it_is(name: str) -> None:
+    field = GuardSettings.model_fields[name]
+    default = "" if field.is_required() else f"`{field.default}`"
+    row = f"| `{name}` | `MMHASH_GUARD_{name.upper()}` | {default} | {field.description} |"
+    assert row in PAGE.read_text().splitlines()
+
+
+def test_an_argument_is_stronger_than_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMHASH_GUARD_ENGINE", "sglang")
+    monkeypatch.setenv("MMHASH_GUARD_TENANT", "acme")
+    settings = GuardSettings(engine="vllm@0.33.0", secrets=[SECRET])
+    assert (settings.engine, settings.tenant) == ("vllm", "acme")

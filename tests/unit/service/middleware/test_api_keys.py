@@ -1,0 +1,76 @@
+"""API keys: with any set, every call but the probes needs one."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import httpx
+import pytest
+from blake3 import blake3
+from fastapi import FastAPI
+
+from mmhash_service.app import create_app
+from mmhash_service.middleware.api_keys import OPEN_PATHS
+from mmhash_service.routes.page import FILES
+from mmhash_service.settings import Settings
+
+Problem = Callable[[httpx.Response], tuple[int, str]]
+
+KEYS = ("first key", "zweiter Schl\u00fcssel")
+
+
+@pytest.fixture(scope="module")
+def guarded(running: Callable[[FastAPI], AbstractContextManager[Any]]) -> Iterator[Any]:
+    digests = tuple(blake3(key.encode()).hexdigest().upper() for key in KEYS)
+    with running(create_app(Settings(api_key_digests=digests))) as server:
+        yield server
+
+
+def with_key(key: str) -> dict[str, bytes]:
+    return {"authorization": f"Bearer {key}".encode()}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_each_key_opens_every_call(guarded: Any, key: str) -> None:
+    headers = with_key(key)
+    for path in ("/version", "/info", "/metrics", "/openapi.json", "/docs"):
+        assert guarded.client.get(path, headers=headers).status_code == 200
+    headers["content-type"] = b"application/octet-stream"
+    assert guarded.client.post("/hash", content=b"abc", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        with_key("first"),
+        with_key(blake3(b"first key").hexdigest()),
+        {"authorization": "first key"},
+        {"authorization": "Basic first key"},
+        {"authorization": b"Bearer \xff\xfe"},
+    ],
+)
+def test_without_a_good_key_no_call_is_answered(
+    guarded: Any, problem_of: Problem, headers: dict[str, Any]
+) -> None:
+    page = guarded.uvicorn.config.app.openapi()
+    paths = page["paths"].keys() | {"/docs", "/openapi.json", "/nothing"}
+    for path in sorted(paths - OPEN_PATHS):
+        for method in ("GET", "POST"):
+            answer = guarded.client.request(method, path, headers=headers)
+            assert problem_of(answer) == (401, "unauthorized")
+            assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_the_probes_and_the_page_are_open(guarded: Any) -> None:
+    assert OPEN_PATHS - FILES.keys() == {"/health", "/live", "/ready"}
+    for path in OPEN_PATHS:
+        assert guarded.client.get(path).status_code == 200
+
+
+def test_a_body_without_a_key_is_not_read(guarded: Any) -> None:
+    answer = guarded.send_raw(
+        b"POST /hash HTTP/1.1\r\nHost: test\r\nConnection: close\r\n"
+        b"Content-Length: 1000000\r\nExpect: 100-continue\r\n\r\n"
+    )
+    assert answer.startswith(b"HTTP/1.1 401 ")

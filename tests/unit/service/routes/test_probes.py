@@ -1,0 +1,80 @@
+"""The probes: whether the server lives and is ready, what it is and can do."""
+
+import platform
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+import mmhash
+from mmhash import engines
+from mmhash.digest import ALGORITHMS
+from mmhash.framing import SPEC_VERSION
+from mmhash_service.app import create_app
+from mmhash_service.runtime import self_test as backends
+from mmhash_service.settings import Settings
+
+Running = Callable[[FastAPI], AbstractContextManager[Any]]
+Problem = Callable[[httpx.Response], tuple[int, str]]
+
+
+@pytest.mark.parametrize("path", ["/live", "/ready", "/health"])
+def test_a_server_that_is_well_says_so(client: httpx.Client, path: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+def test_a_backend_that_is_wrong_is_not_ready(
+    client: httpx.Client, problem_of: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for algorithm in ALGORITHMS:
+        with monkeypatch.context() as changed:
+            changed.setitem(backends._ANSWERS, algorithm, "00")
+            assert problem_of(client.get("/ready")) == (503, "not-ready")
+            assert client.get("/live").status_code == 200
+    assert client.get("/ready").status_code == 200
+
+
+def test_a_server_that_drains_is_not_ready_and_takes_no_calls(
+    running: Running, problem_of: Problem
+) -> None:
+    app = create_app(Settings())
+    with running(app) as server:
+        app.state.limits.draining = True
+        for answer in (
+            server.client.get("/ready"),
+            server.client.post("/hash", headers={"content-type": "image/png"}),
+            server.client.post("/pad", json={}),
+        ):
+            assert problem_of(answer) == (503, "draining")
+            assert answer.headers["connection"] == "close"
+        assert server.client.get("/live").status_code == 200
+
+
+def test_version(client: httpx.Client) -> None:
+    answer = client.get("/version")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "mmhash": mmhash.__version__,
+        "spec": SPEC_VERSION,
+        "python": platform.python_version(),
+    }
+
+
+def test_info(client: httpx.Client, server: Any) -> None:
+    answer = client.get("/info").json()
+    settings = server.uvicorn.config.app.state.settings
+    limits = answer.pop("limits")
+    assert limits.items() >= {"max_pixels": settings.max_pixels, "max_items": 50}.items()
+    assert all(getattr(settings, name) == value for name, value in limits.items())
+    assert answer == {
+        "algorithms": list(ALGORITHMS),
+        "spec": SPEC_VERSION,
+        "devices": ["cpu"],
+        "engines": engines.known(),
+        "in_place": ["shm"],
+        "memo": "memory",
+    }

@@ -1,0 +1,274 @@
+"""Bodies that are too long, too slow or too many: each is refused, and costs nothing after."""
+
+import socket
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from fastapi import FastAPI
+
+import mmhash
+from mmhash_service.api.problems import PROBLEMS
+from mmhash_service.app import create_app
+from mmhash_service.runtime.limits import INLINE_MAX_BYTES, MIN_PROGRESS, STREAM_BYTES
+from mmhash_service.settings import Settings
+
+RAW = {"content-type": "application/octet-stream"}
+HEAD = (
+    b"POST /hash HTTP/1.1\r\nHost: test\r\nConnection: close\r\n"
+    b"Content-Type: application/octet-stream\r\n"
+)
+
+
+def pieces(total: int) -> Iterator[bytes]:
+    """A body of no declared length: httpx sends it chunked."""
+    for start in range(0, total, 65536):
+        yield bytes(min(65536, total - start))
+
+
+@pytest.fixture
+def limit(server: Any) -> int:
+    return server.uvicorn.config.app.state.settings.max_body_bytes
+
+
+def test_a_body_of_the_limit_is_read(client: httpx.Client, limit: int) -> None:
+    assert client.post("/hash", content=bytes(limit), headers=RAW).status_code == 200
+    assert client.post("/hash", content=pieces(limit), headers=RAW).status_code == 200
+
+
+def test_a_declared_length_over_the_limit_is_refused(client: httpx.Client, limit: int) -> None:
+    answer = client.post("/hash", content=bytes(limit + 1), headers=RAW)
+    assert answer.status_code == 413
+    assert answer.json()["type"] == "urn:mmhash:problem:body-too-large"
+
+
+def test_a_declared_length_over_the_limit_is_refused_before_the_body_comes(server: Any) -> None:
+    answer = server.send_raw(HEAD + b"Content-Length: 9223372036854775807\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_client_that_waits_for_leave_is_refused_without_it(server: Any) -> None:
+    answer = server.send_raw(
+        HEAD + b"Expect: 100-continue\r\nContent-Length: 9223372036854775807\r\n\r\n"
+    )
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_chunked_body_over_the_limit_is_refused(client: httpx.Client, limit: int) -> None:
+    answer = client.post("/hash", content=pieces(limit + 1), headers=RAW)
+    assert answer.status_code == 413
+    assert answer.json()["type"] == "urn:mmhash:problem:body-too-large"
+
+
+def test_the_connection_still_serves_after_a_refusal(client: httpx.Client, limit: int) -> None:
+    for _ in range(3):
+        assert client.post("/hash", content=bytes(limit + 1), headers=RAW).status_code == 413
+        assert client.post("/hash", content=b"abc", headers=RAW).status_code == 200
+
+
+def test_an_image_over_the_limit_is_refused(client: httpx.Client, limit: int) -> None:
+    answer = client.post(
+        "/hash?of=pixels", content=pieces(limit + 1), headers={"content-type": "image/png"}
+    )
+    assert answer.status_code == 413
+
+
+def test_what_follows_the_declared_length_is_not_hashed(server: Any) -> None:
+    answer = server.send_raw(HEAD + b"Content-Length: 3\r\n\r\nabcdef")
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert mmhash.digest(b"abc").hex().encode() in answer
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        b"Content-Length: -1\r\n",
+        b"Content-Length: 3x\r\n",
+        b"Content-Length: 99999999999999999999999999\r\n",
+        b"Content-Length: 3\r\nContent-Length: 4\r\n",
+        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+def test_a_length_that_makes_no_sense_is_refused(server: Any, lengths: bytes) -> None:
+    assert server.send_raw(HEAD + lengths + b"\r\nabc").startswith(b"HTTP/1.1 400 ")
+    assert server.client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("query", [b"", b"?of=pixels", b"?dtype=uint8&shape=1000"])
+@pytest.mark.parametrize("abruptly", [False, True])
+def test_a_client_that_leaves_half_way_is_no_failure(
+    server: Any, caplog: pytest.LogCaptureFixture, query: bytes, abruptly: bool
+) -> None:
+    kind = b"image/png" if b"pixels" in query else b"application/octet-stream"
+    with socket.create_connection(server.address, timeout=60) as connection:
+        connection.sendall(
+            b"POST /hash%b HTTP/1.1\r\nHost: test\r\nContent-Type: %b\r\n" % (query, kind)
+            + b"Content-Length: 1000\r\n\r\nhalf"
+        )
+        if abruptly:  # a reset instead of an end
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert server.client.get("/health").status_code == 200
+    server.wait_until_idle()
+    assert not caplog.records
+
+
+def test_a_piece_longer_than_uvicorn_gives_is_taken_too() -> None:
+    """Straight into the app: only a server other than ours gives it such a piece."""
+    body = bytes(i % 251 for i in range(INLINE_MAX_BYTES + 1))
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(create_app(Settings(max_body_bytes=len(body))))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.post("/hash", content=body, headers=RAW)
+
+    answer = anyio.run(ask)
+    assert answer.json()["items"][0]["key"] == mmhash.key(body).hex()
+
+
+Running = Callable[[FastAPI], AbstractContextManager[Any]]
+Problem = Callable[[httpx.Response], tuple[int, str]]
+
+
+def begin(server: Any, stack: ExitStack, body: bytes = b"half") -> socket.socket:
+    """A call of which only the head and a bit of the body have come."""
+    connection = stack.enter_context(socket.create_connection(server.address, timeout=60))
+    connection.sendall(HEAD + b"Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n")
+    assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")  # it has been admitted
+    connection.sendall(body)
+    return connection
+
+
+def test_the_texts_have_the_limits_as_they_are() -> None:
+    assert f"fewer than {MIN_PROGRESS} bytes" in PROBLEMS["stalled-body"].detail
+    assert f"fewer than {MIN_PROGRESS} bytes" in str(
+        Settings.model_fields["stall_timeout_s"].description
+    )
+    assert f"{STREAM_BYTES >> 10} KiB" in str(Settings.model_fields["max_held_bytes"].description)
+
+
+def test_a_body_that_stalls_is_refused(running: Running) -> None:
+    app = create_app(Settings(stall_timeout_s=0.2))
+    with running(app) as server, ExitStack() as stack:
+        connection = begin(server, stack)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"urn:mmhash:problem:stalled-body" in answer
+        server.wait_until_idle()
+        assert (app.state.limits.calls, app.state.limits.held) == (0, 0)
+
+
+def test_a_body_that_comes_by_the_byte_is_refused(running: Running) -> None:
+    with running(create_app(Settings(stall_timeout_s=0.3))) as server, ExitStack() as stack:
+        connection = begin(server, stack)
+        connection.settimeout(0.01)
+        answer = b""
+        while not answer:
+            connection.sendall(b"x")
+            try:
+                answer = connection.recv(65536)
+            except TimeoutError:
+                continue
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_body_that_comes_in_time_is_read_however_long_it_takes(running: Running) -> None:
+    with running(create_app(Settings(stall_timeout_s=0.3))) as server:
+
+        def pieces() -> Iterator[bytes]:
+            for _ in range(15):
+                yield bytes(4096)
+                time.sleep(0.06)
+
+        answer = server.client.post("/hash", content=pieces(), headers=RAW)
+    assert answer.json()["items"][0]["nbytes"] == 15 * 4096
+
+
+def test_128_streamed_bodies_are_admitted_at_once(running: Running) -> None:
+    app = create_app(Settings())
+    with running(app) as server, ExitStack() as stack:
+        connections = [begin(server, stack) for _ in range(128)]
+        assert app.state.limits.calls == 128
+        for connection in connections:
+            connection.sendall(bytes(996))
+        for connection in connections:
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        server.wait_until_idle()
+        assert (app.state.limits.calls, app.state.limits.held) == (0, 0)
+
+
+@pytest.mark.parametrize("limit", [{"max_calls": 2}, {"max_held_bytes": 1 << 20}])
+def test_beyond_the_limits_calls_are_refused_until_there_is_room(
+    running: Running, problem_of: Problem, limit: dict[str, int]
+) -> None:
+    app = create_app(Settings(**limit))
+    with running(app) as server, ExitStack() as stack:
+        connections = [begin(server, stack) for _ in range(2 if "max_calls" in limit else 4)]
+        answer = server.client.post("/hash", content=b"abc", headers=RAW)
+        assert problem_of(answer) == (429, "busy")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert server.client.get("/health").status_code == 200
+        for connection in connections:
+            connection.close()
+        server.wait_until_idle()
+        assert (app.state.limits.calls, app.state.limits.held) == (0, 0)
+        assert server.client.post("/hash", content=b"abc", headers=RAW).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["image/png", "application/json"])
+def test_what_is_held_whole_counts_as_it_comes(
+    running: Running, problem_of: Problem, kind: str
+) -> None:
+    app = create_app(Settings(max_held_bytes=1 << 20))
+    query = "?of=pixels" if kind == "image/png" else ""
+    with running(app) as server:
+        answer = server.client.post(
+            "/hash" + query, content=pieces(1 << 20), headers={"content-type": kind}
+        )
+        assert problem_of(answer) == (429, "busy")
+        server.wait_until_idle()
+        assert app.state.limits.held == 0
+
+
+def test_json_over_its_limit_is_refused(running: Running, problem_of: Problem) -> None:
+    with running(create_app(Settings(max_json_bytes=1000))) as server:
+        for path in ("/hash", "/pad", "/blocks"):
+            for content in (bytes(1001), pieces(1001)):
+                headers = {"content-type": "application/json"}
+                answer = server.client.post(path, content=content, headers=headers)
+                assert answer.status_code == 413
+
+
+def test_an_image_that_takes_too_long_is_given_up(
+    running: Running, problem_of: Problem, encode: Callable[..., bytes]
+) -> None:
+    app = create_app(Settings(work_timeout_s=0.001))
+    body = encode("PNG", size=(3000, 3000))
+    with running(app) as server:
+        answer = server.client.post(
+            "/hash?of=pixels", content=body, headers={"content-type": "image/png"}
+        )
+    assert problem_of(answer) == (503, "too-slow")
+    assert "retry-after" in answer.headers
+
+
+def test_a_picture_of_50000_by_50000_is_refused_by_its_head(
+    client: httpx.Client, problem_of: Problem
+) -> None:
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
+
+    head = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
+    data = zlib.compress(bytes(1000))
+    body = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    answer = client.post("/hash?of=pixels", content=body, headers={"content-type": "image/png"})
+    assert problem_of(answer) == (413, "image-too-large")
+    answer = client.post("/hash?of=pixels", files=[("a", ("a", body, "image/png"))])
+    assert problem_of(answer) == (413, "image-too-large")

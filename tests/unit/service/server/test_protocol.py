@@ -1,0 +1,14 @@
+"""What the protocol bounds, a plain client never meets; tests/attacks/ has those who do."""
+
+import resource
+import sys
+
+import pytest
+
+from mmhash_service.server import protocol
+
+
+def test_connections_leave_descriptors_to_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, expected in ((1024, 896), (64, 1), (resource.RLIM_INFINITY, sys.maxsize)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        assert protocol.max_connections() == expected
