@@ -186,8 +186,9 @@ def _may_have_digest(kind: type) -> bool:
 
 
 def precomputed_digest(handle: Any, algorithm: Algorithm) -> Digest | None:
-    carried: Digest | None = handle.__mmhash_digest__(algorithm)
-    return carried
+    """Return the digest that the producer attached to a handle, if there is one."""
+    attached: Digest | None = handle.__mmhash_digest__(algorithm)
+    return attached
 
 
 def _assemble(plan: _Plan, leaf_keys: list[Digest], options: _Options) -> Digest:

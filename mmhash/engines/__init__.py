@@ -9,8 +9,8 @@ __all__ = [
     "known",
     "lmcache",
     "lmdeploy",
-    "sglang",
     "request_fields",
+    "sglang",
     "trtllm",
     "vllm",
 ]

@@ -15,7 +15,7 @@ __all__ = [
     "IpcTensor",
     "SharedPool",
     "SharedTensor",
-    "materialize",
     "contains_handles",
+    "materialize",
     "sweep",
 ]

@@ -42,6 +42,7 @@ async def hash_with_content(
 
 
 def hash_inline(items: dict[Media, JsonItem]) -> dict[Media, str]:
+    """Return the content hash of each of the media whose bytes are in the request."""
     return {
         media: sglang.content_hash(content_of(item))
         for media, item in items.items()

@@ -158,6 +158,7 @@ class StallTimer:
         return self
 
     def on_timer(self) -> None:
+        """Cancel the task if its body has made no progress since the last call."""
         if self.length - self._seen < MIN_PROGRESS and self._task is not None:
             self._stalled = True
             self._task.cancel()

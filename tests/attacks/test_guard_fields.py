@@ -175,7 +175,7 @@ def test_no_name_of_a_hash_hides_in_the_names_of_members() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HEADERS))
-@pytest.mark.parametrize("spell", [str, str.upper, str.title])
+@pytest.mark.parametrize("request_fields", [str, str.upper, str.title])
 def test_no_header_names_a_peer(name: str, request_fields: Any) -> None:
     given = {request_fields(name): "10.0.0.9", "x-override-rid": "r"}
     for body in (b'{"a":1}', b""):

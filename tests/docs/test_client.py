@@ -11,7 +11,7 @@ from PIL import Image
 
 import mmhash
 from mmhash.client import AsyncClient, Item
-from mmhash.client.hashing import LONG, SHORT
+from mmhash.client.hashing import SHM_MIN_BYTES, BATCH_ITEM_MAX
 
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -47,5 +47,5 @@ def test_the_table_has_every_call_with_its_parameters() -> None:
 
 
 def test_the_sizes_are_those_of_the_code() -> None:
-    assert f"**From {LONG >> 20} MiB on**" in PAGE
-    assert f"up to {SHORT >> 10} KiB share" in PAGE
+    assert f"**From {SHM_MIN_BYTES >> 20} MiB on**" in PAGE
+    assert f"up to {BATCH_ITEM_MAX >> 10} KiB share" in PAGE

@@ -17,7 +17,7 @@ import torch
 import mmhash
 from mmhash import TransportError
 from mmhash.engines import sglang
-from mmhash.transport import FeaturePool, IpcTensor, SharedTensor, materialize, pending, sweep
+from mmhash.transport import FeaturePool, IpcTensor, SharedTensor, contains_handles, materialize, sweep
 from tests.replay import test_prefix_replay as replayed
 
 pytestmark = pytest.mark.gpu
@@ -214,9 +214,9 @@ def test_reconstruct_borrow_and_materialize(consumer: Consumer, make_pool: Any) 
         assert seen.shape == values.shape
         assert torch.equal(seen.view(torch.int16), values.view(torch.int16))
     held = {"images": [whole[:1], values]}
-    assert pending(held)
+    assert contains_handles(held)
     made = materialize(held, lambda: "cuda:0")
-    assert not pending(made)
+    assert not contains_handles(made)
     assert torch.equal(made["images"][0].view(torch.int16), values[:1].view(torch.int16))
     assert torch.equal(
         whole[2:].reconstruct("cpu").view(torch.int16), values[2:].cpu().view(torch.int16)

@@ -52,11 +52,11 @@ __all__ = [
     "pad_input_ids",
     "pad_values",
     "padding",
+    "pads_by_release",
     "page_keys",
     "parse_content_hash",
     "parse_mm_hash",
     "precompute",
-    "pads_by_release",
     "split_bundle",
     "translate_pads",
 ]

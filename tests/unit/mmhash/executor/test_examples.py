@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ("vllm_uuids.py", vllm.uuid(mmhash.key(Image.new("RGB", (640, 480), "orange")))),
     ],
 )
-def test_example(name: str, printable: str) -> None:
+def test_example(name: str, shown: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / name],
         capture_output=True,
@@ -29,4 +29,4 @@ def test_example(name: str, printable: str) -> None:
     )
     assert done.stderr == ""
     assert done.returncode == 0
-    assert printable in done.stdout
+    assert shown in done.stdout
