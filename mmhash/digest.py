@@ -17,10 +17,13 @@ _TEXT = re.compile(r"(?P<algorithm>[a-z0-9]+):(?P<hex>[0-9a-fA-F]*)")
 
 def check_algorithm(name: str) -> Algorithm:
     """Return `name` if it is an algorithm of ours; else say which are."""
+    if not issubclass(type(name), str):
+        raise InputTypeError(f"an algorithm is a str, not {type(name).__name__}")
+    name = str.__str__(name)
     for algorithm in ALGORITHMS:
         if name == algorithm:
             return algorithm
-    raise InputValueError(f"unknown algorithm {name!r}: choose one of {', '.join(ALGORITHMS)}")
+    raise InputValueError(f"unknown algorithm {name[:40]!r}: choose one of {', '.join(ALGORITHMS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,10 @@ class Digest:
     bytes: builtins.bytes
 
     def __post_init__(self) -> None:
-        size = DIGEST_SIZE.get(self.algorithm)
+        # A plain text of a known name, the common case, is not checked further.
+        size = DIGEST_SIZE.get(self.algorithm) if type(self.algorithm) is str else None
         if size is None:
-            check_algorithm(self.algorithm)
+            size = DIGEST_SIZE[check_algorithm(self.algorithm)]
         if type(self.bytes) is not bytes or len(self.bytes) != size:
             raise InputValueError(f"a {self.algorithm} digest is {size} bytes")
 

@@ -1,10 +1,16 @@
 """A bundle cut into its items, each a view: an image has one key alone and beside others."""
 
+import operator
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from mmhash.errors import InputTypeError, InputValueError
+
+# No bundle has more; an array that only looks long would make as many views.
+MAX_ITEMS = 1 << 20
 
 
 def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) -> list[Any]:
@@ -18,28 +24,40 @@ def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) 
         raise InputTypeError(f"split() cuts an array or tensor, not a {type(feature).__name__}")
     if (grids is None) == (counts is None):
         raise InputTypeError("split() takes either grids or counts")
-    axes = len(feature.shape)
+    try:
+        axes = len(feature.shape)
+        sizes = [operator.index(size) for size in feature.shape]
+    except (TypeError, ValueError):
+        raise InputTypeError(f"split() cuts no {type(feature).__name__} of such a shape") from None
+    dim = _whole("dim", dim)
     if not -axes <= dim < axes:
         raise InputValueError(f"dim {dim} is not one of the feature's {axes}")
     dim %= axes
     return [
         feature[(slice(None),) * dim + (slice(start, stop),)]
-        for start, stop in pairwise(_bounds(int(feature.shape[dim]), grids, counts))
+        for start, stop in pairwise(_bounds(sizes[dim], grids, counts))
     ]
 
 
 def _bounds(length: int, grids: Any, counts: Any) -> list[int]:
     """Where each item starts, and where the last one ends: `length`, or the input is wrong."""
-    if isinstance(counts, int) and not isinstance(counts, bool):
+    if isinstance(counts, (int, np.integer)) and not isinstance(counts, bool):
+        counts = _whole("counts", counts)
+        if length > MAX_ITEMS:
+            raise InputValueError(f"a bundle has at most {MAX_ITEMS} items, not {length}")
         if counts != length:
-            raise InputValueError(f"counts says {counts} items, but there are {length} rows")
+            raise InputValueError(
+                f"counts says {_short(counts)} items, but there are {length} rows"
+            )
         return list(range(length + 1))
     if counts is not None:
         name, lengths = "counts", _naturals("counts", _as_list("counts", counts))
     else:
         name, lengths = "grids", [prod(row) for row in _rows(grids)]
     if sum(lengths) != length:
-        raise InputValueError(f"{name} add up to {sum(lengths)}, but there are {length} rows")
+        raise InputValueError(
+            f"{name} add up to {_short(sum(lengths))}, but there are {length} rows"
+        )
     return list(accumulate(lengths, initial=0))
 
 
@@ -54,14 +72,28 @@ def _as_list(name: str, values: Any) -> list[Any]:
     """What an array, a tensor, a list or a tuple holds, as a list."""
     values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, (list, tuple)):
-        raise InputTypeError(f"{name} is a list, an array or a tensor, not {values!r}")
-    return list(values)
+        raise InputTypeError(f"{name} is a list, an array or a tensor, not {type(values).__name__}")
+    return values[: MAX_ITEMS + 1] if type(values) is list else list(values[: MAX_ITEMS + 1])
 
 
 def _naturals(name: str, values: list[Any]) -> list[int]:
-    for value in values:
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise InputTypeError(f"{name} holds whole numbers, not {value!r}")
-        if value < 0:
-            raise InputValueError(f"{name} holds no negative numbers, but {value}")
-    return [int(value) for value in values]
+    if len(values) > MAX_ITEMS:
+        raise InputValueError(f"{name} holds more than {MAX_ITEMS} numbers")
+    numbers = [_whole(name, value) for value in values]
+    for number in numbers:
+        if number < 0:
+            raise InputValueError(f"{name} holds no negative numbers, but {_short(number)}")
+    return numbers
+
+
+def _whole(name: str, value: Any) -> int:
+    """A plain int, without asking what a subclass says of itself."""
+    if type(value) is int:
+        return value
+    if type(value) is bool or not issubclass(type(value), (int, np.integer)):
+        raise InputTypeError(f"{name} holds whole numbers, not {type(value).__name__}")
+    return int.__index__(value) if issubclass(type(value), int) else int(value)
+
+
+def _short(number: int) -> str:
+    return str(number) if abs(number) < 1 << 128 else "a number of more than 128 bits"

@@ -43,10 +43,7 @@ def sign_tag(
     """
     newest = _derive(secrets)[0]
     _check_key(key)
-    if not isinstance(expires, int):
-        raise InputTypeError(f"expires is an int of seconds, not {type(expires).__name__}")
-    if not 0 <= expires <= _MAX_EXPIRES:
-        raise InputValueError(f"expires is seconds since 1970, not {expires}")
+    expires = _check_expires(expires)
     head = _VERSION + newest.id + expires.to_bytes(8, "little") + key.bytes
     return urlsafe_b64encode(head + _mac(newest, head, _audience(engine, tenant))).decode()
 
@@ -77,8 +74,10 @@ def open_tag(
     """The key that the tag vouches for; any of the secrets may have signed it."""
     derived = _derive(secrets)
     audience = _audience(engine, tenant)
-    if not isinstance(tag, str):
+    if not issubclass(type(tag), str):
         raise InputTypeError(f"a tag is a str, not {type(tag).__name__}")
+    tag = str.__str__(tag)
+    now = time.time() if now is None else _check_now(now)
     if _TEXT.fullmatch(tag) is None:
         raise TagError("a tag is 80 characters of A-Z, a-z, 0-9, - and _")
     raw = urlsafe_b64decode(tag)
@@ -91,16 +90,20 @@ def open_tag(
         raise TagError("the tag is signed with a secret that is not, or no longer, among these")
     if not any(compare_digest(_mac(secret, head, audience), mac) for secret in signers):
         raise TagError("the tag is forged, or made for another engine or tenant")
-    if (time.time() if now is None else now) >= expires:
+    if now >= expires:
         raise TagError(f"the tag has expired, at {expires} seconds since 1970")
     return Digest("blake3", head[-_KEY_SIZE:])
 
 
 def _derive(secrets: Sequence[bytes]) -> list[_Secret]:
+    if not isinstance(secrets, (list, tuple)):
+        raise InputTypeError(
+            f"secrets is a list, and a secret is bytes: not {type(secrets).__name__}"
+        )
     if not secrets:
         raise InputValueError("give a secret at least: without one no tag is good")
     for secret in secrets:
-        if not isinstance(secret, bytes):
+        if type(secret) is not bytes:
             raise InputTypeError(f"a secret is bytes, not {type(secret).__name__}")
         if len(secret) != SECRET_SIZE:
             raise InputValueError(f"a secret is {SECRET_SIZE} bytes, not {len(secret)}")
@@ -114,10 +117,40 @@ def _derive_one(secret: bytes) -> _Secret:
 
 
 def _check_key(key: Digest) -> None:
-    if not isinstance(key, Digest):
+    if not issubclass(type(key), Digest):
         raise InputTypeError(f"a tag vouches for a key, not for a {type(key).__name__}")
     if len(key.bytes) != _KEY_SIZE:
         raise InputValueError(f"a key is {_KEY_SIZE} bytes: this is a digest of {len(key.bytes)}")
+
+
+def _check_expires(expires: int) -> int:
+    if type(expires) is bool or not issubclass(type(expires), int):
+        raise InputTypeError(f"expires is an int of seconds, not {type(expires).__name__}")
+    expires = int.__index__(expires)
+    if not 0 <= expires <= _MAX_EXPIRES:
+        raise InputValueError("expires is seconds since 1970, of 64 bits")
+    return expires
+
+
+def _check_now(now: float) -> float:
+    if type(now) is bool or not issubclass(type(now), (int, float)):
+        raise InputTypeError(f"now is a number of seconds, not {type(now).__name__}")
+    plain = int.__index__(now) if isinstance(now, int) else float.__float__(now)
+    # NaN is before and after nothing: no tag would ever expire.
+    if not -_MAX_EXPIRES <= plain <= _MAX_EXPIRES:
+        raise InputValueError("now is seconds since 1970, and finite")
+    return plain
+
+
+def _text(name: str, value: str) -> str:
+    if not issubclass(type(value), str):
+        raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
+    plain = str.__str__(value)
+    try:
+        plain.encode()
+    except UnicodeEncodeError:
+        raise InputValueError(f"{name} has a lone surrogate: UTF-8 cannot spell it") from None
+    return plain
 
 
 def _audience(engine: str, tenant: str | None) -> bytes:
@@ -126,6 +159,7 @@ def _audience(engine: str, tenant: str | None) -> bytes:
     An engine's name alone: all its releases that take a caller's hash take it in one spelling, and
     an upgrade behind a gateway should not end every tag.
     """
+    engine, tenant = _text("engine", engine), None if tenant is None else _text("tenant", tenant)
     name = engine.partition("@")[0]
     if not name:
         raise InputValueError("engine is a name such as vllm or sglang@0.5.23")

@@ -6,15 +6,16 @@ A 64-bit hash is spelled as 16 hex digits, as Dynamo sends it to its workers.
 import re
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 
 from mmhash.cpu import Hasher, hash_bytes
+from mmhash.engines import checks
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.view import bytes_of, is_image, view_of
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 RELEASES: Releases[None] = Releases("dynamo", Range("1.6.0", "1.6.1", None))
 LATEST = RELEASES.latest
 
-Item = TypeVar("Item")
 Tokens = Iterable[int] | npt.NDArray[np.integer[Any]]
 
 _SEED = 1337
@@ -49,6 +49,7 @@ class Span(NamedTuple):
     is_embed: Any = None
 
 
+@checks.readable("decoded")
 def mm_hash(decoded: Any, *, version: str = LATEST) -> str:
     """The hash of decoded pixels: a uint8 array or tensor of any shape, or a PIL image.
 
@@ -73,9 +74,10 @@ def mm_hash(decoded: Any, *, version: str = LATEST) -> str:
 def url_hash(url: str, *, version: str = LATEST) -> str:
     """The hash of an item that the frontend does not decode: that of its URL."""
     RELEASES.recipe(version)
-    return xxh3_64_hexdigest(_utf8("url", url))
+    return xxh3_64_hexdigest(checks.text("url", url).encode())
 
 
+@checks.readable("data")
 def bytes_hash(data: Any, *, version: str = LATEST) -> str:
     """The 64 hex digits by which a TensorRT-LLM worker of Dynamo caches an encoded item."""
     RELEASES.recipe(version)
@@ -85,6 +87,7 @@ def bytes_hash(data: Any, *, version: str = LATEST) -> str:
     return hash_bytes(view.on_host(), "blake3").hex()
 
 
+@checks.readable("image")
 def image_uuid(image: Any, *, version: str = LATEST) -> str:
     """The 64 hex digits by which a vLLM worker of Dynamo names an image that it decoded itself.
 
@@ -110,7 +113,7 @@ def image_uuid(image: Any, *, version: str = LATEST) -> str:
 def uuid(mm_hash: str, *, version: str = LATEST) -> str:
     """A hash as Dynamo gives it to vLLM: of the digits the first 16, then 48 zeros."""
     RELEASES.recipe(version)
-    _check_str("mm_hash", mm_hash)
+    mm_hash = checks.text("mm_hash", mm_hash)
     if _HEX_16.match(mm_hash) is None:
         raise InputValueError(f"mm_hash starts with 16 hex digits, not {mm_hash[:16]!r}")
     return mm_hash[:16] + "0" * 48
@@ -136,7 +139,7 @@ def routing_tokens(
     RELEASES.recipe(version)
     routed: list[int] = _u32s(tokens).tolist()
     replaced = False
-    for span in _check_list("spans", spans):
+    for span in _spans(spans):
         if span.mm_hash is None:
             continue
         pad = _pad(_leading_u64(span.mm_hash))
@@ -162,9 +165,12 @@ def block_keys(
     early. With `eagle` a block also covers the first token of the next.
     """
     RELEASES.recipe(version)
-    _check_natural("block_size", block_size)
+    block_size = _natural("block_size", block_size)
     if not 0 < block_size < 1 << 32:
-        raise InputValueError(f"block_size is a number from 1 to 2**32 - 1, not {block_size}")
+        raise InputValueError(
+            f"block_size is a number from 1 to 2**32 - 1, not {checks.shown(block_size)}"
+        )
+    eagle = checks.flag("eagle", eagle)
     data = _u32s(tokens).tobytes()
     seed = _seed(lora, cache_salt)
     window = 4 * (block_size + eagle)
@@ -179,7 +185,7 @@ def block_keys(
 def sequence_keys(block_keys: Sequence[str], *, version: str = LATEST) -> list[str]:
     """The hash of all up to the end of each block: the first block's own, then chained."""
     RELEASES.recipe(version)
-    blocks = [_u64("block_keys", key) for key in _check_list("block_keys", block_keys)]
+    blocks = [_u64("block_keys", key) for key in checks.listed("block_keys", block_keys)]
     sequences = blocks[:1]
     for block in blocks[1:]:
         sequences.append(xxh3_64_intdigest(struct.pack("<QQ", sequences[-1], block), _SEED))
@@ -189,7 +195,7 @@ def sequence_keys(block_keys: Sequence[str], *, version: str = LATEST) -> list[s
 def _pixels(image: "Image.Image", modes: tuple[str, ...]) -> bytes:
     try:
         pixels = image.tobytes()
-    except (OSError, SyntaxError) as error:
+    except Exception as error:  # as many kinds as Pillow has parsers
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
     if image.mode not in modes:
         raise InputValueError(
@@ -203,21 +209,44 @@ def _pad(mm_hash: int) -> int:
 
 
 def _leading_u64(mm_hash: str) -> int:
-    _check_str("mm_hash", mm_hash)
+    mm_hash = checks.text("mm_hash", mm_hash)
     try:
         return int(mm_hash[:16], 16)
     except ValueError:
         raise InputValueError(f"mm_hash starts with hex digits, not {mm_hash[:16]!r}") from None
 
 
+def _natural(name: str, number: Any) -> int:
+    number = checks.whole(name, number, None)
+    if number < 0:
+        raise InputValueError(f"{name} is not negative, as {checks.shown(number)} is")
+    return number
+
+
+def _spans(spans: Any) -> list[Span]:
+    if isinstance(spans, Span):
+        raise InputTypeError("spans is a list, not Span")
+    found = checks.listed("spans", spans)
+    for index, span in enumerate(found):
+        if not issubclass(type(span), Span):
+            raise InputTypeError(f"spans holds Spans, not {type(span).__name__}")
+        mm_hash, offset, length, is_embed = checks.listed("a span", span)
+        found[index] = Span(
+            mm_hash, _natural("offset", offset), _natural("length", length), is_embed
+        )
+    return found
+
+
 def _places(span: Span, count: int) -> Sequence[int]:
     """The places of a span's placeholders among `count` tokens."""
-    _check_natural("offset", span.offset)
-    _check_natural("length", span.length)
     stop = min(span.offset + span.length, count)
     if span.is_embed is None:
         return range(span.offset, stop)
-    places = [span.offset + at for at, yes in enumerate(span.is_embed[: stop - span.offset]) if yes]
+    mask = span.is_embed.tolist() if hasattr(span.is_embed, "tolist") else span.is_embed
+    mask = checks.listed("is_embed", mask)[: stop - span.offset]
+    if any(type(yes) not in {bool, int} for yes in mask):
+        raise InputTypeError("is_embed holds True or False")
+    places = [span.offset + at for at, yes in enumerate(mask) if yes]
     # Dynamo cuts the mask of a span that begins past the tokens from its end, then fails.
     if places and places[-1] >= count:
         raise InputValueError(f"offset {span.offset} is past the {count} tokens")
@@ -226,67 +255,42 @@ def _places(span: Span, count: int) -> Sequence[int]:
 
 def _seed(lora: str | None, cache_salt: str | None) -> int:
     seed = _SEED
-    for name, text, inner_seed in (("lora", lora, 0), ("cache_salt", cache_salt, 1)):
-        if text is not None and text != "":  # to Dynamo an empty name is none
-            seed += xxh3_64_intdigest(_utf8(name, text), inner_seed)
+    for name, value, inner_seed in (("lora", lora, 0), ("cache_salt", cache_salt, 1)):
+        text = "" if value is None else checks.text(name, value)
+        if text:  # to Dynamo an empty name is none
+            seed += xxh3_64_intdigest(text.encode(), inner_seed)
     return seed % (1 << 64)
 
 
 def _tails(items: Sequence[Sequence[str] | None] | None) -> list[bytes]:
     """What each block's items add to its tokens."""
-    blocks = [] if items is None else _check_list("items", items)
+    blocks = [] if items is None else checks.listed("items", items)
     return [
         struct.pack(f"<{len(hashes)}Q", *sorted(_u64("items", text) for text in hashes))
-        for hashes in (_check_list("a block of items", block or []) for block in blocks)
+        for hashes in (
+            checks.listed("a block of items", [] if block is None else block) for block in blocks
+        )
     ]
 
 
 def _u32s(tokens: Any) -> npt.NDArray[np.uint32]:
-    if isinstance(tokens, np.ndarray):
-        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-            raise InputTypeError(f"tokens is a row of ints, not {tokens.dtype} of {tokens.shape}")
-        if tokens.size and not 0 <= tokens.min() <= tokens.max() < 1 << 32:
+    if isinstance(tokens, Iterator):
+        tokens = checks.iterated("tokens", tokens)
+    found = checks.tokens("tokens", tokens)
+    if isinstance(found, np.ndarray):
+        if found.ndim != 1:
+            raise InputTypeError(f"tokens is a row of ints, not {found.dtype} of {found.shape}")
+        if found.size and not 0 <= found.min() <= found.max() < 1 << 32:
             raise InputValueError("tokens holds a number that is not from 0 to 2**32 - 1")
-        return tokens.astype("<u4")
-    if isinstance(tokens, (str, bytes, bytearray)):
-        raise InputTypeError(f"tokens is a list of ints, not {type(tokens).__name__}")
+        return found.astype("<u4")
     try:
-        numbers = array("I", tokens)
-    except TypeError:
-        raise InputTypeError("tokens is a list of ints") from None
+        return np.array(array("I", found), "<u4")
     except OverflowError:
         raise InputValueError("tokens holds a number that is not from 0 to 2**32 - 1") from None
-    return np.array(numbers, "<u4")
 
 
 def _u64(name: str, mm_hash: str) -> int:
-    _check_str(name, mm_hash)
+    mm_hash = checks.text(name, mm_hash)
     if _HEX_16.fullmatch(mm_hash) is None:
         raise InputValueError(f"{name}: a hash is 16 hex digits, not {mm_hash!r}")
     return int(mm_hash, 16)
-
-
-def _utf8(name: str, text: str) -> bytes:
-    _check_str(name, text)
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InputValueError(f"{name} has a lone surrogate, so it is not UTF-8") from None
-
-
-def _check_str(name: str, text: str) -> None:
-    if not isinstance(text, str):
-        raise InputTypeError(f"{name} is a str, not {type(text).__name__}")
-
-
-def _check_list(name: str, values: Sequence[Item]) -> Sequence[Item]:
-    if not isinstance(values, (list, tuple)) or isinstance(values, Span):
-        raise InputTypeError(f"{name} is a list, not {type(values).__name__}")
-    return values
-
-
-def _check_natural(name: str, number: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise InputTypeError(f"{name} is an int, not {type(number).__name__}")
-    if number < 0:
-        raise InputValueError(f"{name} is not negative, as {number} is")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from mmhash.digest import Digest
-from mmhash.engines import dynamo, sglang, trtllm, vllm
+from mmhash.engines import checks, dynamo, sglang, trtllm, vllm
 from mmhash.engines.releases import Releases
 from mmhash.errors import InputValueError
 
@@ -39,9 +39,9 @@ def known() -> dict[str, list[str]]:
 
 def parse(text: str) -> tuple[str, str]:
     """The engine and the release that `sglang@0.5.23` names; `sglang` is its newest known."""
-    name, _, version = text.partition("@")
+    name, _, version = checks.text("an engine", text).partition("@")
     if name not in _ENGINES:
-        raise InputValueError(f"no engine {name!r}: known are {', '.join(_ENGINES)}")
+        raise InputValueError(f"no engine {name[:40]!r}: known are {', '.join(_ENGINES)}")
     releases = _ENGINES[name].releases
     version = version or releases.latest
     releases.recipe(version)
@@ -51,12 +51,13 @@ def parse(text: str) -> tuple[str, str]:
 def request_fields(key: Digest, engine: str) -> RequestFields:
     """The key as that engine, `sglang@0.5.23`, wants it."""
     name, version = parse(engine)
-    return _ENGINES[name].request_fields(key, version)
+    return _ENGINES[name].request_fields(checks.key("request_fields", key), version)
 
 
 def explain(key: Digest, engine: str) -> Iterator[tuple[str, str]]:
     """Each step from the key to what the engine's cache knows it by: what it is, and its value."""
     name, version = parse(engine)
+    key = checks.key("spell", key)
     match name:
         case "sglang":
             yield "of the key SGLang keeps 64 bits", f"{key.u64:016x}"

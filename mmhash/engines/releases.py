@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.engines.checks import text
+from mmhash.errors import InputValueError
 
 Recipe = TypeVar("Recipe")
 
@@ -42,6 +43,8 @@ class Releases(Generic[Recipe]):
 
     def recipe(self, version: str) -> Recipe:
         """What that release does; a release that is not known is an error that lists the known."""
+        if type(version) is not str:
+            version = text("version", version)
         wanted = _parse(version)
         for known in self._ranges:
             if _parse(known.first) <= wanted <= _parse(known.last):
@@ -53,11 +56,9 @@ class Releases(Generic[Recipe]):
 
 def _parse(version: str) -> tuple[list[int], int, int]:
     """A version as what sorts: its numbers, and whether it comes before or after their release."""
-    if not isinstance(version, str):
-        raise InputTypeError(f"version is a str such as '0.5.23', not {type(version).__name__}")
     match = _VERSION.fullmatch(version)
     if match is None:
-        raise InputValueError(f"{version!r} is not a release: give one such as 0.5.23")
+        raise InputValueError(f"{version[:40]!r} is not a release: give one such as 0.5.23")
     release = [int(number) for number in match["release"].split(".")]
     while release[-1:] == [0]:  # 0.31 is 0.31.0
         release.pop()

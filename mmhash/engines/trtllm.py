@@ -10,6 +10,7 @@ import numpy as np
 from blake3 import blake3
 
 from mmhash.digest import Digest
+from mmhash.engines import checks
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputError, InputTypeError, InputValueError
 from mmhash.view import is_image, is_tensor
@@ -46,16 +47,14 @@ class Audio:
             raise InputTypeError(
                 f"samples is a numpy array or a torch tensor, not {type(self.samples).__name__}"
             )
-        if isinstance(self.sample_rate, int):
-            return
+        rate = checks.plain("sample_rate", self.sample_rate)
+        if isinstance(rate, bool) or not isinstance(rate, (int, float, str, np.number)):
+            raise InputTypeError(f"sample_rate is a number, not {type(rate).__name__}")
         try:
-            object.__setattr__(self, "sample_rate", int(self.sample_rate))
-        except TypeError:
-            raise InputTypeError(
-                f"sample_rate is a number, not {type(self.sample_rate).__name__}"
-            ) from None
-        except (ValueError, OverflowError):
-            raise InputValueError(f"sample_rate is a number, not {self.sample_rate!r}") from None
+            rate = int(rate)
+        except (TypeError, ValueError, OverflowError):
+            raise InputValueError(f"sample_rate is a number, not {repr(rate)[:100]}") from None
+        object.__setattr__(self, "sample_rate", rate)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,12 +79,10 @@ class Video:
             raise InputTypeError(f"metadata is a dict, not {type(self.metadata).__name__}")
         if self.audio is not None and not isinstance(self.audio, Audio):
             raise InputTypeError(f"audio is an Audio or None, not {type(self.audio).__name__}")
-        if self.raw_bytes_hash is not None and not isinstance(self.raw_bytes_hash, str):
-            raise InputTypeError(
-                f"raw_bytes_hash is a str or None, not {type(self.raw_bytes_hash).__name__}"
-            )
+        checks.optional_text("raw_bytes_hash", self.raw_bytes_hash)
 
 
+@checks.readable("the item")
 def mm_hash(item: Any, *, uuid: str | None = None, version: str = LATEST) -> str:
     """The engine's hash of one item, 64 hex digits.
 
@@ -93,12 +90,18 @@ def mm_hash(item: Any, *, uuid: str | None = None, version: str = LATEST) -> str
     tuple or dict of those. A `uuid` does not replace the content: the hash covers both.
     """
     tag = RELEASES.recipe(version)
+    uuid = checks.optional_text("uuid", uuid)
+    item = checks.plain("the item", item)
     state = blake3()
     try:
         for piece in _content(item, tag) if uuid is None else _marked(uuid, _content(item, tag)):
             state.update(piece)
     except RecursionError:
         raise InputValueError("the item is nested too deep") from None
+    except InputError:
+        raise
+    except (ValueError, BufferError) as error:
+        raise InputValueError(f"the item holds what cannot be read: {error}") from None
     return state.hexdigest()
 
 
@@ -127,11 +130,12 @@ def int32s(digest: str | bytes | Digest) -> list[int]:
     """A 256-bit hash as the engine's KV cache takes it: 8 signed numbers, each big-endian."""
     match digest:
         case str():
+            digest = checks.text("digest", digest)
             if _HEX.fullmatch(digest) is None:
                 raise InputValueError(f"digest is 64 hex digits, not {digest!r}")
             raw = bytes.fromhex(digest)
         case bytes():
-            raw = digest
+            raw = checks.content("digest", digest)
         case Digest():
             raw = digest.bytes
         case _:
@@ -143,17 +147,13 @@ def int32s(digest: str | bytes | Digest) -> list[int]:
 
 def uuid(key: Digest) -> str:
     """A key of ours as an entry of `multi_modal_uuids`."""
-    if not isinstance(key, Digest):
-        raise InputTypeError(f"key is a Digest, not {type(key).__name__}")
-    return key.hex()
+    return checks.key("uuid", key).hex()
 
 
 _Pieces = Iterator[bytes | memoryview]
 
 
 def _marked(uuid: str, content: _Pieces) -> _Pieces:
-    if not isinstance(uuid, str):
-        raise InputTypeError(f"uuid is a str or None, not {type(uuid).__name__}")
     yield b"<uuid>" + _utf8(uuid) + b"</uuid><content>"
     yield from content
     yield b"</content>"
@@ -177,11 +177,12 @@ def _audio(audio: Audio) -> _Pieces:
 
 def _video(video: Video) -> _Pieces:
     yield b"<video>"
-    yield from _value({name: video.metadata[name] for name in _SAMPLING if name in video.metadata})
+    sampling = {name: video.metadata[name] for name in _SAMPLING if name in video.metadata}
+    yield from _value(checks.plain("metadata", sampling))
     if video.raw_bytes_hash is not None:
         yield b"<raw_bytes>" + _utf8(video.raw_bytes_hash)
     else:
-        for frame in video.frames:
+        for frame in checks.plain("frames", video.frames):
             yield b"<frame>"
             yield from _value(frame)
     if video.audio is not None:

@@ -11,7 +11,7 @@ from PIL import Image
 
 import mmhash
 from mmhash.client import AsyncClient, Item
-from mmhash.client.hashing import SHM_MIN_BYTES, BATCH_ITEM_MAX
+from mmhash.client.hashing import BATCH_ITEM_MAX, SHM_MIN_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -17,7 +17,14 @@ import torch
 import mmhash
 from mmhash import TransportError
 from mmhash.engines import sglang
-from mmhash.transport import FeaturePool, IpcTensor, SharedTensor, contains_handles, materialize, sweep
+from mmhash.transport import (
+    FeaturePool,
+    IpcTensor,
+    SharedTensor,
+    contains_handles,
+    materialize,
+    sweep,
+)
 from tests.replay import test_prefix_replay as replayed
 
 pytestmark = pytest.mark.gpu

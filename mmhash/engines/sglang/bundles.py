@@ -2,13 +2,14 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from mmhash.engines import checks
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.view import is_tensor
 
@@ -31,6 +32,8 @@ class Item:
     hash: int | None = None
 
 
+_FIELDS = tuple(member.name for member in fields(Item) if member.name != "hash")
+
 AnyItem = TypeVar("AnyItem")
 
 
@@ -43,17 +46,22 @@ class _Cut(NamedTuple):
     last_offset: int
 
 
+@checks.readable("the item")
 def split_bundle(item: AnyItem) -> list[AnyItem]:
     """The items that SGLang makes of one: a single item, or what it cannot split, stays as it is.
 
     Of a split item the hash is gone, for it was the bundle's.
     """
     bundle: Any = item
-    count = len(bundle.offsets or ())
+    missing = [name for name in _FIELDS if not hasattr(bundle, name)]
+    if missing:
+        raise InputTypeError(f"an item has {', '.join(_FIELDS)}: this has no {missing[0]}")
+    offsets = [] if bundle.offsets is None else checks.listed("offsets", bundle.offsets)
+    count = len(offsets)
     if count <= 1:
         return [item]
     modality = str(getattr(bundle.modality, "name", bundle.modality)).upper()
-    data = bundle.model_specific_data
+    data = checks.named("model_specific_data", bundle.model_specific_data)
     if modality == "IMAGE":
         grid = next((data[name] for name in _IMAGE_GRIDS if data.get(name) is not None), None)
         if _length(grid) == count and _has_rows(grid):
@@ -70,9 +78,9 @@ def combine_hashes(hashes: Iterable[int]) -> int | None:
     It is signed, has 64 bits, and is the same in every process of 64-bit CPython, for the hash of
     an int is not salted.
     """
-    combined = tuple(hashes)
-    if not all(isinstance(number, int) for number in combined):
-        raise InputTypeError("hashes are whole numbers")
+    combined = tuple(
+        checks.whole("a hash", number, None) for number in checks.iterated("hashes", hashes)
+    )
     return hash(combined) if combined else None
 
 
@@ -151,14 +159,17 @@ def _numbers(grid: Any) -> list[list[int]]:
     rows = grid.tolist() if hasattr(grid, "tolist") else grid
     try:
         return [[int(number) for number in row] for row in rows]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputValueError("a grid has a row of whole numbers for each item") from None
 
 
 def _patch_bounds(counts: Any, items: int) -> list[int] | None:
     if _length(counts) != items:
         return None
-    numbers = [
-        int(number) for number in (counts.reshape(-1) if hasattr(counts, "reshape") else counts)
-    ]
+    try:
+        numbers = [
+            int(number) for number in (counts.reshape(-1) if hasattr(counts, "reshape") else counts)
+        ]
+    except (TypeError, ValueError, OverflowError):
+        raise InputValueError("num_patches has a whole number for each item") from None
     return list(accumulate(numbers, initial=0)) if min(numbers) >= 0 else None

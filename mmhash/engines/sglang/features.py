@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from mmhash.engines import checks
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
-from mmhash.errors import InputTypeError
+from mmhash.errors import InputTypeError, InputValueError
 from mmhash.view import bytes_of, is_tensor
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _U32 = npt.NDArray[np.uint32]
 
 
+@checks.readable("the feature")
 def hash_feature(x: Any, *, version: str = LATEST) -> int:
     """The hash that SGLang gives a feature, by where it lies: shape and dtype do not count.
 
@@ -40,7 +42,10 @@ def _tensors(x: Any) -> list["torch.Tensor"]:
         return []
     if not x or not is_tensor(x[0]):
         raise InputTypeError("sglang hashes a list only if it begins with a tensor")
-    flat = list(_flatten(x))
+    try:
+        flat = list(_flatten(x))
+    except RecursionError:
+        raise InputValueError("the list is nested too deep") from None
     if not all(map(is_tensor, flat)):
         raise InputTypeError("sglang hashes a list of tensors only if it holds nothing else")
     return flat
@@ -84,6 +89,7 @@ def _sha256(parts: list[Any]) -> int:
     return int.from_bytes(hasher.digest()[:8], "big")
 
 
+@checks.readable("data")
 def gpu_hash(data: Any) -> int:
     """The value of SGLang's GPU kernel, computed here: of anything that has bytes.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mmhash.engines import checks
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.view import bytes_of, is_image, is_tensor
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 _PREFIX = "sha256:"
 
+# Python spells no longer numbers (sys.set_int_max_str_digits).
+_MAX = 10**4300 - 1
 
+
+@checks.readable("media")
 def content_hash(media: Any) -> str:
     """The text to send as `image_url.content_hash`: `sha256:` and the hash of the media.
 
@@ -35,11 +40,12 @@ def content_hash(media: Any) -> str:
             raise InputTypeError("sglang takes no 0-d tensor of more than one byte")
         return _hash_fields(b"torch", str(media.dtype).encode(), shape, bytes_of(media))
     if isinstance(media, np.ndarray):
+        _check_array(media)
         media = np.ascontiguousarray(media)  # gives a 0-d array a dimension, as in the engine
         shape = json.dumps(list(media.shape)).encode()
         return _hash_fields(b"numpy", media.dtype.str.encode(), shape, media.tobytes())
     if isinstance(media, (bytes, bytearray, memoryview)):
-        return _PREFIX + hashlib.sha256(media).hexdigest()
+        return _PREFIX + hashlib.sha256(bytes_of(media)).hexdigest()
     raise InputTypeError(f"sglang has no content hash of a {type(media).__name__}")
 
 
@@ -47,7 +53,9 @@ def parse_content_hash(text: str | None) -> str | None:
     """A `content_hash` as the engine keeps it: in lower case, or None where none is given."""
     if text is None:
         return None
-    if not isinstance(text, str) or not text.startswith(_PREFIX):
+    if type(text) is not str:
+        text = checks.text("content_hash", text)
+    if not text.startswith(_PREFIX):
         raise InputValueError("content_hash is spelled sha256:<64 hex digits>")
     _parse_digest(text)
     return _PREFIX + text.removeprefix(_PREFIX).lower()
@@ -67,9 +75,8 @@ def namespaced_hash(item_hash: int, namespace: str | None, *, version: str = LAT
     """An item's hash, bound to the identity of what made its features; unbound without one."""
     require(RELEASES.recipe(version).namespaces, "namespaced hashes", "0.5.20", version)
     if namespace is None:
-        return item_hash
-    if isinstance(item_hash, bool) or not isinstance(item_hash, int) or item_hash < 0:
-        raise InputValueError("an item's hash is a whole number that is not negative")
+        return checks.whole("an item's hash", item_hash)
+    item_hash = checks.whole("an item's hash", item_hash, 0, 2**256 - 1)
     if parse_content_hash(namespace) is None:
         raise InputValueError("namespace is spelled sha256:<64 hex digits>")
     number = item_hash.to_bytes(max(1, (item_hash.bit_length() + 7) // 8), "big")
@@ -77,6 +84,7 @@ def namespaced_hash(item_hash: int, namespace: str | None, *, version: str = LAT
     return int(bound.removeprefix(_PREFIX)[:16], 16)
 
 
+@checks.readable("preprocess_kwargs")
 def artifact_key(
     content_digest: str,
     *,
@@ -85,13 +93,47 @@ def artifact_key(
     preprocess_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
     """The key of what a processor made of media: by content, processor and its arguments."""
+    if preprocess_kwargs is not None and not isinstance(preprocess_kwargs, Mapping):
+        raise InputTypeError(
+            f"preprocess_kwargs is a dict or None, not {type(preprocess_kwargs).__name__}"
+        )
     identity = {
         "content_digest": parse_content_hash(content_digest),
-        "modality": modality,
-        "processor_fingerprint": processor_fingerprint,
-        "preprocess_kwargs": preprocess_kwargs or {},
+        "modality": checks.text("modality", modality),
+        "processor_fingerprint": checks.text("processor_fingerprint", processor_fingerprint),
+        "preprocess_kwargs": {} if preprocess_kwargs is None else preprocess_kwargs,
     }
+    _check_size(identity)
     return _PREFIX + hashlib.sha256(_as_json(_canonical(identity)).encode()).hexdigest()
+
+
+def _check_size(value: Any) -> None:
+    """Refuse what holds itself, or so much that it would be hashed forever."""
+    level, left = [value], checks.MAX_VALUES
+    for _ in range(checks.MAX_DEPTH):
+        found: list[Any] = []
+        for part in level:
+            if isinstance(part, Mapping):
+                found += part.keys()
+                found += part.values()
+            elif isinstance(part, (list, tuple, set, frozenset)):
+                found += part
+            elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+                found += [getattr(part, field.name) for field in dataclasses.fields(part)]
+            elif isinstance(part, Enum):
+                found.append(part.value)
+            left -= 1
+            if left < len(found):
+                raise InputValueError(f"preprocess_kwargs hold over {checks.MAX_VALUES} values")
+        if not found:
+            return
+        level = found
+    raise InputValueError(f"preprocess_kwargs are nested deeper than {checks.MAX_DEPTH} levels")
+
+
+def _check_array(array: np.ndarray[Any, Any]) -> None:
+    if array.dtype.hasobject:
+        raise InputTypeError("an object array holds pointers, not content: convert its elements")
 
 
 def _hash_fields(*fields: bytes | memoryview) -> str:
@@ -141,8 +183,9 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
         case bool():
             return {"type": "bool", "value": value}
         case int():
-            return {"type": "int", "value": str(value)}
+            return {"type": "int", "value": str(checks.whole("a number", value, -_MAX, _MAX))}
         case np.generic():
+            _check_array(np.asarray(value))
             return {
                 "type": "numpy_scalar",
                 "dtype": value.dtype.str,
@@ -165,6 +208,7 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
             pairs = [[_canonical(key), _canonical(item)] for key, item in value.items()]
             return {"type": "mapping", "items": sorted(pairs, key=lambda pair: _as_json(pair[0]))}
         case np.ndarray():
+            _check_array(value)
             array = np.ascontiguousarray(value)
             return _tensor_identity("numpy_array", array.dtype.str, array.shape, array.tobytes())
     if is_tensor(value):

@@ -3,9 +3,10 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mmhash.digest import Digest
+from mmhash.engines import checks
 from mmhash.engines.sglang.releases import LATEST, RELEASES, Recipe, require
 from mmhash.errors import InputTypeError, InputValueError
 
@@ -28,9 +29,7 @@ class Span(NamedTuple):
 
 def mm_hash(key: Digest) -> str:
     """The text to send in a request's `mm_hashes`: exactly 16 hex digits."""
-    if not isinstance(key, Digest):
-        raise InputTypeError(f"mm_hash() takes a key, not {type(key).__name__}")
-    return f"{key.u64:016x}"
+    return f"{checks.key('mm_hash', key).u64:016x}"
 
 
 def parse_mm_hash(text: str, *, version: str = LATEST) -> int:
@@ -40,10 +39,8 @@ def parse_mm_hash(text: str, *, version: str = LATEST) -> int:
     it would fall back to a hash of its own, this is an error.
     """
     require(RELEASES.recipe(version).mm_hashes, "mm_hashes", "0.5.13", version)
-    if not isinstance(text, str):
-        raise InputTypeError(f"an mm_hash is a str of hex digits, not {type(text).__name__}")
     try:
-        return int(text, 16) & _MASK_64
+        return int(checks.text("an mm_hash", text), 16) & _MASK_64
     except ValueError:
         raise InputValueError("an mm_hash is hex digits: SGLang would ignore this one") from None
 
@@ -55,8 +52,7 @@ def pad_values(hash_or_identity: Hash, *, version: str = LATEST) -> list[int]:
 
 def padding(hash_or_identity: Hash, length: int, *, version: str = LATEST) -> list[int]:
     """The ids that fill a span of that length."""
-    if length < 0:
-        raise InputValueError(f"length is not negative, but {length}")
+    length = checks.whole("length", length, 0, checks.MAX_TOKENS)
     return _cycle(pad_values(hash_or_identity, version=version), length)
 
 
@@ -68,8 +64,8 @@ def pad_input_ids(
     A span is `(start, end, hash_or_identity)`, half-open; spans do not overlap.
     """
     recipe = RELEASES.recipe(version)
-    padded = list(input_ids)
-    ordered = sorted((Span(*span) for span in spans), key=lambda span: (span.start, span.end))
+    padded = _ids(input_ids)
+    ordered = sorted(map(_span, checks.iterated("spans", spans)), key=lambda span: span[:2])
     for span in ordered:
         if not 0 <= span.start <= span.end <= len(padded):
             raise InputValueError(
@@ -89,7 +85,7 @@ def pads_by_release(hash_or_identity: Hash) -> dict[str, list[int]]:
     """An item's pad values by ranges of releases: an older router's beside a newer engine's."""
     found: dict[str, tuple[str, str, list[int]]] = {}
     for first, last, recipe in RELEASES:
-        if recipe.pads != "wide" and isinstance(hash_or_identity, bytes):
+        if recipe.pads != "wide" and issubclass(type(hash_or_identity), bytes):
             continue
         since = found[recipe.pads][0] if recipe.pads in found else first
         found[recipe.pads] = (since, last, _pads(hash_or_identity, recipe, last))
@@ -109,11 +105,11 @@ def translate_pads(
     """
     old, new = RELEASES.recipe(of), RELEASES.recipe(to)
     starts: dict[int, tuple[list[int], list[int]]] = {}
-    for item in hashes:
+    for item in checks.iterated("hashes", hashes):
         values, replacement = _pads(item, old, of), _pads(item, new, to)
         if starts.setdefault(values[0], (values, replacement)) != (values, replacement):
             raise InputValueError(f"two items share the pad value {values[0]} of sglang {of}")
-    translated = list(input_ids)
+    translated = _ids(input_ids)
     at = 0
     while at < len(translated):
         if translated[at] not in starts:
@@ -128,18 +124,35 @@ def translate_pads(
     return translated
 
 
+def _ids(input_ids: Any) -> list[int]:
+    found = checks.tokens("input_ids", input_ids)
+    if isinstance(found, list):
+        return found
+    if found.ndim != 1:
+        raise InputTypeError("input_ids is a row of ints")
+    return found.tolist()  # type: ignore[no-any-return]
+
+
+def _span(span: Any) -> Span:
+    parts = checks.listed("a span", span)
+    if len(parts) != 3:
+        raise InputTypeError("a span is (start, end, hash)")
+    start, end = (checks.whole("an end of a span", number, None) for number in parts[:2])
+    return Span(start, end, parts[2])
+
+
 def _pads(item: Hash, recipe: Recipe, version: str) -> list[int]:
-    if isinstance(item, bytes):
+    if issubclass(type(item), bytes):
+        item = checks.content("an identity", item)
         require(recipe.pads == "wide", "32-byte identities", "0.5.23", version)
         if len(item) != IDENTITY_SIZE:
             raise InputValueError(f"an identity is {IDENTITY_SIZE} bytes, not {len(item)}")
         return _wide_pads(item)
-    number = item.u64 if isinstance(item, Digest) else item
-    if isinstance(number, bool) or not isinstance(number, int):
+    if issubclass(type(item), str):
         raise InputTypeError(
-            f"a hash is an int, 32 bytes or a key, not {type(item).__name__}: parse_mm_hash()"
-            " reads hex"
+            "a hash is an int, 32 bytes or a key, not a str: parse_mm_hash() reads hex"
         )
+    number = checks.whole("a hash", item.u64 if isinstance(item, Digest) else item, None)
     if number < 0:
         raise InputValueError("a hash is not negative")
     match recipe.pads:

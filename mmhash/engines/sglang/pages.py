@@ -1,20 +1,24 @@
 """Page keys: the names of KV pages in SGLang's storage, and in the events that it publishes."""
 
 import hashlib
+import re
 from array import array
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from mmhash.engines import checks
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError, InputValueError
 
 Tokens = Sequence[int] | Sequence[Sequence[int]] | np.ndarray[Any, Any]
 """Token ids, padded ones included, or pairs of them (bigrams, which speculative decoding keeps)."""
 
+_HEX_64 = re.compile(r"[0-9a-fA-F]{64}")
 _MAX_NARROW = 2**32 - 1
 _MAX_TOKEN = 2**63 - 1
+_MAX_PAGE = 2**31 - 1
 
 
 def page_keys(
@@ -32,7 +36,7 @@ def page_keys(
     `cache_salt`. `page_size=None` takes all tokens as one page.
     """
     seed = namespace_seed(extra_key, cache_salt, version=version)
-    return _chain(tokens, page_size, prior or seed, version)
+    return _chain(tokens, page_size, checks.optional_text("prior", prior) or seed, version)
 
 
 def event_keys(
@@ -47,7 +51,7 @@ def event_keys(
     require_namespaces(extra_key, cache_salt, version)
     seed = None
     if cache_salt is not None:
-        seed = hashlib.sha256(b"sglang-cache-salt-v1\0" + cache_salt.encode()).hexdigest()
+        seed = hashlib.sha256(b"sglang-cache-salt-v1\0" + str.encode(cache_salt)).hexdigest()
     return _chain(tokens, page_size, seed, version)
 
 
@@ -69,7 +73,9 @@ def event_seed(
 
 
 def require_namespaces(extra_key: str | None, cache_salt: str | None, version: str) -> None:
-    """Refuse a namespace in a release that has none."""
+    """Refuse a namespace that is no text, or in a release that has none."""
+    checks.optional_text("extra_key", extra_key)
+    checks.optional_text("cache_salt", cache_salt)
     namespaces = RELEASES.recipe(version).namespaces
     require(namespaces or extra_key is cache_salt is None, "cache namespaces", "0.5.20", version)
 
@@ -81,10 +87,10 @@ def event_id(page_key: str) -> int:
 
 def namespaced_event_id(identifier: int, seed: bytes | None) -> int:
     """The id of a page in the events that are published by namespace."""
-    if not -(2**63) <= identifier < 2**63:
-        raise InputValueError("an event id has 64 bits, signed")
+    identifier = checks.whole("identifier", identifier, -(2**63), 2**63 - 1)
     if seed is None:
         return identifier
+    seed = checks.content("seed", seed)
     digest = hashlib.sha256(seed + identifier.to_bytes(8, "big", signed=True)).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
@@ -97,26 +103,22 @@ def _seed(tag: bytes, *parts: str | None) -> bytes | None:
         if part is None:
             hasher.update(b"\0")
         else:
-            encoded = part.encode()
+            encoded = str.encode(part)
             hasher.update(b"\1" + len(encoded).to_bytes(8, "little") + encoded)
     return hasher.digest()
 
 
 def _digest(text: str, name: str) -> bytes:
     """The 32 bytes that a key spells."""
-    try:
-        digest = bytes.fromhex(text)
-    except (TypeError, ValueError):
-        digest = b""
-    if len(digest) != 32:
+    if not issubclass(type(text), str) or not _HEX_64.fullmatch(text := str.__str__(text)):
         raise InputValueError(f"{name} is 64 hex digits")
-    return digest
+    return bytes.fromhex(text)
 
 
 def _chain(tokens: Tokens, page_size: int | None, seed: str | None, version: str) -> list[str]:
+    if page_size is not None:
+        page_size = checks.whole("page_size", page_size, 1, _MAX_PAGE)
     ids, width = _ids(tokens)
-    if page_size is not None and page_size < 1:
-        raise InputValueError(f"page_size is at least 1, not {page_size}")
     step = max(1, len(ids)) if page_size is None else page_size * width
     narrow = ids.astype("<u4").tobytes()
     pages = [narrow[at : at + 4 * step] for at in range(0, len(narrow), 4 * step)]
@@ -139,25 +141,22 @@ def _chain(tokens: Tokens, page_size: int | None, seed: str | None, version: str
     return [digest.hex() for digest in digests]
 
 
-def _ids(tokens: Tokens) -> tuple[np.ndarray[Any, Any], int]:
+def _ids(tokens: Any) -> tuple[np.ndarray[Any, Any], int]:
     """The ids one after another, and how many make a token: 1, or 2 of a pair."""
-    values: np.ndarray[Any, Any]
     try:
-        if isinstance(tokens, np.ndarray):
-            values = tokens
-        elif len(tokens) and isinstance(tokens[0], Sequence):
-            values = np.array(tokens)
+        if isinstance(tokens, (list, tuple)) and tokens and isinstance(tokens[0], (list, tuple)):
+            values, width = _packed(checks.pairs("tokens", tokens)), 2
         else:
-            values = _packed(cast("Sequence[int]", tokens))
-    except OverflowError:
-        raise InputValueError(f"a token is at most {_MAX_TOKEN}") from None
-    except (TypeError, ValueError):
-        raise InputTypeError("tokens are whole numbers, or pairs of them") from None
-    if values.dtype.kind not in "iu" or values.ndim not in {1, 2}:
-        raise InputTypeError("tokens are whole numbers, or pairs of them")
+            found = checks.tokens("tokens", tokens)
+            values = _packed(found) if isinstance(found, list) else found
+            width = values.shape[1] if values.ndim == 2 else 1
+    except InputTypeError as error:
+        raise InputTypeError(f"tokens are whole numbers, or pairs of them: {error}") from None
+    if values.ndim == 2 and width != 2:
+        raise InputTypeError(f"tokens are whole numbers, or pairs of them, not of {width}")
     if values.size and (values.min() < 0 or values.max() > _MAX_TOKEN):
-        raise InputValueError(f"a token is 0 to {_MAX_TOKEN}")
-    return values.reshape(-1), values.shape[1] if values.ndim == 2 else 1
+        raise InputValueError(f"a token is 0 to {_MAX_TOKEN}: at most 63 bits")
+    return values.reshape(-1), width
 
 
 def _packed(tokens: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -165,4 +164,8 @@ def _packed(tokens: Sequence[int]) -> np.ndarray[Any, Any]:
     try:
         return np.frombuffer(array("I", tokens), np.uint32)
     except OverflowError:
+        pass
+    try:
         return np.frombuffer(array("q", tokens), np.int64)
+    except OverflowError:
+        raise InputValueError(f"a token is at most {_MAX_TOKEN}, and not negative") from None

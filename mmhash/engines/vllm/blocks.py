@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
 
-from mmhash.engines import cbor
+from mmhash.engines import cbor, checks
 from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe, require
 from mmhash.errors import InputTypeError, InputValueError
 
@@ -100,15 +100,9 @@ def block_keys(
     hash_ = _algorithm(algorithm)
     parent = none_hash(version=version, seed=seed, algorithm=algorithm)
     tokens = _check_tokens(tokens)
-    extras = extra_keys(
-        tokens,
-        block_size,
-        version=version,
-        items=items,
-        cache_salt=cache_salt,
-        lora=lora,
-        lookahead=lookahead,
-        hashed_after=hashed_after,
+    block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
+    extras = _extra_keys(
+        tokens, block_size, version, items, cache_salt, lora, lookahead, hashed_after
     )
     keys = []
     for array, extra in zip(hash_.arrays(tokens, block_size), extras, strict=False):
@@ -127,10 +121,10 @@ def block_key(
     seed: str | None = None,
 ) -> bytes:
     """The key of one block behind `parent`; a parent of no bytes is the root."""
-    if not isinstance(parent, bytes):
-        raise InputTypeError(f"parent is bytes, not {type(parent).__name__}")
-    if extra is not None and not isinstance(extra, tuple):
+    parent = checks.content("parent", parent)
+    if extra is not None and not issubclass(type(extra), tuple):
         raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
+    extra = checks.plain("extra", extra)
     cbor.dumps(extra)  # refuses what is not plain, for a pickle would take all
     parent = parent or none_hash(version=version, seed=seed, algorithm=algorithm)
     return _algorithm(algorithm)((parent, tuple(_check_tokens(tokens)), extra))
@@ -149,7 +143,7 @@ def none_hash(
                 " each process: set it there, and give it here as seed"
             )
         seed = _DEFAULT_SEED
-    return hash_(_check_text("seed", seed))
+    return hash_(_copied("seed", seed))
 
 
 def extra_keys(
@@ -164,10 +158,31 @@ def extra_keys(
     hashed_after: Sequence[int] = (),
 ) -> list[ExtraKeys]:
     """What the key of each whole block binds beside its tokens; see `block_keys`."""
+    return _extra_keys(
+        _check_tokens(tokens),
+        block_size,
+        version,
+        items,
+        cache_salt,
+        lora,
+        lookahead,
+        hashed_after,
+    )
+
+
+def _extra_keys(  # noqa: PLR0917  (the public functions name them)
+    tokens: list[int],
+    block_size: int,
+    version: str,
+    items: Sequence[Span],
+    cache_salt: str | None,
+    lora: Lora | None,
+    lookahead: int,
+    hashed_after: Sequence[int],
+) -> list[ExtraKeys]:
     recipe = RELEASES.recipe(version)
-    tokens = _check_tokens(tokens)
-    _check_number("block_size", block_size, 1)
-    _check_number("lookahead", lookahead, 0)
+    block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
+    lookahead = checks.whole("lookahead", lookahead, 0, checks.MAX_TOKENS)
     require(recipe.lookahead or not lookahead, "lookahead", "0.33.0", version)
     resumed = _resumed_blocks(hashed_after, len(tokens), block_size, lookahead)
     found = _items_of_blocks(_check_items(items), recipe, block_size, lookahead, resumed)
@@ -188,13 +203,21 @@ def extra_keys(
 
 def event_id(key: bytes) -> int:
     """The low 64 bits, by which KV events name a block (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES)."""
-    return int.from_bytes(key, "big") & _MASK_64
+    return int.from_bytes(checks.content("key", key), "big") & _MASK_64
 
 
 def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:
     """A block's extra keys as KV events publish them: without the tags; not for `lookahead`."""
-    if extra is None or RELEASES.recipe(version).extra_keys != "tagged":
+    is_tagged = RELEASES.recipe(version).extra_keys == "tagged"
+    if extra is None:
+        return None
+    if not issubclass(type(extra), tuple):
+        raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
+    extra = checks.plain("extra", extra)
+    if not is_tagged:
         return extra
+    if not all(isinstance(key, tuple) and len(key) > 1 for key in extra):
+        raise InputTypeError("extra holds tuples, as extra_keys() gives them")
     return tuple(key[1:] if key[0] == "mm" else key[1] for key in extra)
 
 
@@ -242,8 +265,10 @@ def _resumed_blocks(
     hashed_after: Sequence[int], count: int, block_size: int, lookahead: int
 ) -> set[int]:
     """Where the blocks start with which the engine took up hashing again."""
-    for number in hashed_after:
-        _check_number("hashed_after", number, 0)
+    hashed_after = [
+        checks.whole("hashed_after", number)
+        for number in checks.listed("hashed_after", hashed_after)
+    ]
     if any(later < earlier for earlier, later in pairwise([*hashed_after, count])):
         raise InputValueError(f"hashed_after rises, to no more than the {count} tokens")
     hashed = [max(0, number - lookahead) // block_size for number in hashed_after]
@@ -265,60 +290,50 @@ def _item_key(item: Span, start: int, recipe: Recipe) -> Any:
 
 
 def _salt_keys(cache_salt: str | None, recipe: Recipe) -> tuple[Any, ...]:
-    if not cache_salt:
+    salt = "" if cache_salt is None else _copied("cache_salt", cache_salt)
+    if not salt:
         return ()
-    salt = _check_text("cache_salt", cache_salt)
     return (("cache_salt", salt),) if recipe.extra_keys == "tagged" else (salt,)
 
 
 def _algorithm(name: str) -> _Algorithm:
+    name = checks.text("algorithm", name)
     if name not in _ALGORITHMS:
-        raise InputValueError(f"unknown algorithm {name!r}: choose one of {', '.join(_ALGORITHMS)}")
+        raise InputValueError(
+            f"unknown algorithm {name[:40]!r}: choose one of {', '.join(_ALGORITHMS)}"
+        )
     return _ALGORITHMS[name]
 
 
-def _check_tokens(tokens: Any) -> Sequence[int]:
-    tokens = tokens.tolist() if hasattr(tokens, "tolist") else tokens
-    if not isinstance(tokens, (list, tuple)):
-        raise InputTypeError(f"tokens is a list of ints, not {type(tokens).__name__}")
-    if other := set(map(type, tokens)) - {int}:
-        raise InputTypeError(f"tokens holds ints, not {other.pop().__name__}")
-    if tokens and not 0 <= min(tokens) <= max(tokens) <= _MASK_64:
-        raise InputValueError("tokens holds a number that is not from 0 to 2**64 - 1")
-    return tokens
+def _check_tokens(tokens: Any) -> list[int]:
+    return checks.token_list("tokens", tokens)
 
 
-def _check_items(items: Sequence[Span]) -> list[Span]:
+def _check_items(items: Any) -> list[Span]:
     checked = []
-    for item in items:
-        if not isinstance(item, Span):
+    for item in checks.listed("items", items):
+        if not issubclass(type(item), Span):
             raise InputTypeError(f"items holds Spans, not {type(item).__name__}")
-        _check_number("an item's offset", item.offset, 0)
-        _check_number("an item's length", item.length, 1)
-        checked.append(item._replace(identifier=_check_text("identifier", item.identifier)))
+        identifier, offset, length = checks.listed("an item", item)
+        checked.append(
+            Span(
+                _copied("identifier", identifier),
+                checks.whole("an item's offset", offset, 0, checks.MAX_TOKENS),
+                checks.whole("an item's length", length, 1, checks.MAX_TOKENS),
+            )
+        )
     if any(later.offset < earlier.offset for earlier, later in pairwise(checked)):
         raise InputValueError("items are in the order of their offsets, as vLLM sorts them")
     return checked
 
 
-def _check_lora(lora: Lora) -> Lora:
-    if not isinstance(lora, Lora):
+def _check_lora(lora: Any) -> Lora:
+    if not issubclass(type(lora), Lora):
         raise InputTypeError(f"lora is a Lora or None, not {type(lora).__name__}")
-    return Lora(_check_text("lora's name", lora.name), _check_text("lora's path", lora.path))
+    name, path = checks.listed("lora", lora)
+    return Lora(_copied("lora's name", name), _copied("lora's path", path))
 
 
-def _check_text(name: str, text: str) -> str:
+def _copied(name: str, text: Any) -> str:
     """A copy of `text`: a pickle shows which of its texts are one object, and in vLLM none are."""
-    if not isinstance(text, str):
-        raise InputTypeError(f"{name} is a str, not {type(text).__name__}")
-    try:
-        return text.encode().decode()
-    except UnicodeEncodeError:
-        raise InputValueError(f"{name} is not text that UTF-8 can spell") from None
-
-
-def _check_number(name: str, number: int, least: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise InputTypeError(f"{name} is an int, not {type(number).__name__}")
-    if number < least:
-        raise InputValueError(f"{name} is at least {least}, not {number}")
+    return checks.text(name, text).encode().decode()

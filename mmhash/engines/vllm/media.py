@@ -13,8 +13,9 @@ import numpy as np
 from blake3 import blake3
 
 from mmhash.digest import Digest
+from mmhash.engines import checks
 from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputError, InputTypeError, InputValueError
 from mmhash.view import is_image, is_tensor
 
 if TYPE_CHECKING:
@@ -56,9 +57,7 @@ class EncodedMedia:
 
 def uuid(key: Digest) -> str:
     """The text to send as an item's `uuid`, which vLLM takes as it is."""
-    if not isinstance(key, Digest):
-        raise InputTypeError(f"uuid() takes a key, not {type(key).__name__}")
-    return key.hex()
+    return checks.key("uuid", key).hex()
 
 
 def mm_hash(*, version: str = LATEST, algorithm: str = "blake3", **kwargs: Any) -> str:
@@ -88,20 +87,26 @@ def identifiers(
     `media_io_kwargs` counts since 0.30.
     """
     recipe = RELEASES.recipe(version)
-    if not isinstance(items, (list, tuple)):
-        raise InputTypeError(f"items is a list, not {type(items).__name__}")
+    modality, model_id = checks.text("modality", modality), checks.text("model_id", model_id)
+    items = checks.listed("items", items)
     if uuids is None and recipe.decoded_without_uuids:
         items = [item.media if isinstance(item, EncodedMedia) else item for item in items]
-    uuids = [None] * len(items) if uuids is None else uuids
+    uuids = [None] * len(items) if uuids is None else checks.listed("uuids", uuids)
     if len(uuids) != len(items):
         raise InputValueError(f"uuids has an entry an item: {len(items)}, not {len(uuids)}")
-    options = _options(modality, processor_kwargs or {}, media_io_kwargs or {}, recipe)
+    options = _options(
+        modality,
+        {} if processor_kwargs is None else checks.named("processor_kwargs", processor_kwargs),
+        {} if media_io_kwargs is None else checks.named("media_io_kwargs", media_io_kwargs),
+        recipe,
+    )
     if modality == "model_id" or options.keys() & {modality, "model_id"}:
         raise InputValueError("modality, 'model_id' and the names in processor_kwargs must differ")
 
     def identifier(item: Any, given: str | None) -> str:
-        if given is not None and not isinstance(given, str):
+        if given is not None and not issubclass(type(given), str):
             raise InputTypeError(f"uuids holds str or None, not {type(given).__name__}")
+        given = checks.optional_text("an entry of uuids", given)
         if given is not None and not options:
             return given
         content = item if given is None else given
@@ -124,13 +129,16 @@ def _options(
     return {name: values for name, values in options.items() if values}
 
 
+@checks.readable("a value")
 def _hash(factors: Mapping[str, Any], recipe: Recipe, algorithm: str) -> str:
+    algorithm = checks.text("algorithm", algorithm)
     if algorithm not in _ALGORITHMS:
         raise InputValueError(
-            f"unknown algorithm {algorithm!r}: choose one of {', '.join(_ALGORITHMS)}"
+            f"unknown algorithm {algorithm[:40]!r}: choose one of {', '.join(_ALGORITHMS)}"
         )
-    if not all(isinstance(name, str) for name in factors):
+    if not all(issubclass(type(name), str) for name in factors):
         raise InputTypeError("the names of processor_kwargs are text")
+    factors = checks.plain("a value", factors)
     hasher = _ALGORITHMS[algorithm]()
     chunks = _framed if recipe.framed else _unframed
     try:
@@ -141,6 +149,10 @@ def _hash(factors: Mapping[str, Any], recipe: Recipe, algorithm: str) -> str:
         raise InputValueError("the values are nested too deep") from None
     except BufferError:
         raise InputTypeError("a memoryview is of plain bytes in one piece") from None
+    except InputError:
+        raise
+    except ValueError as error:  # of a memoryview that was released
+        raise InputValueError(str(error)) from None
     return hasher.hexdigest()
 
 
@@ -152,7 +164,7 @@ def _unframed(name: str, value: Any, recipe: Recipe) -> Iterator[Chunk]:
                 yield from _unframed(f"{name}.{index}", item, recipe)
         case dict():
             for key, item in value.items():
-                yield from _unframed(f"{name}.{key}", item, recipe)
+                yield from _unframed(f"{name}.{_name(key)}", item, recipe)
         case _:
             yield _utf8(name)
             if value is not None:
@@ -177,11 +189,20 @@ def _framed_value(value: Any, recipe: Recipe) -> Iterator[Chunk]:
         case dict():
             yield _MAPPING + _length(len(value))
             for key, item in value.items():
-                yield from _framed(str(key), item, recipe)
+                yield from _framed(_name(key), item, recipe)
         case _:
             yield _LEAF
             plain = _plain(value, recipe)
             yield from _framed(*plain, recipe) if isinstance(plain, tuple) else _field(plain)
+
+
+def _name(key: Any) -> str:
+    if type(key) not in {str, int, float, bool, type(None)}:
+        raise InputTypeError(f"a dict's names are texts or numbers, not {type(key).__name__}")
+    try:
+        return str(key)
+    except ValueError:
+        raise InputValueError("a dict has a number of too many digits as a name") from None
 
 
 def _field(chunk: Chunk) -> Iterator[Chunk]:
@@ -267,7 +288,7 @@ def _tensor(tensor: "torch.Tensor") -> Any:
 def _image(image: "Image.Image") -> dict[str, Any]:
     try:
         content: dict[str, Any] = {"mode": image.mode, "data": np.asarray(image)}
-    except (OSError, EOFError, SyntaxError) as error:
+    except Exception as error:  # as many kinds as Pillow has parsers
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
     # Read only now: decoding is what settles the palette.
     if image.palette is not None:
@@ -296,7 +317,8 @@ def _encoded(encoded: EncodedMedia, recipe: Recipe) -> bytes | tuple[str, Any]:
         if image_id := _image_id(media, recipe):
             return image_id
         if recipe.encoded_video and encoded.io_config:
-            return "image", {"io_config": dict(encoded.io_config), "data": original}
+            io_config = checks.named("io_config", encoded.io_config)
+            return "image", {"io_config": checks.plain("io_config", io_config), "data": original}
         return "image", original
     is_frames = isinstance(media, np.ndarray) or (recipe.tensor_video and is_tensor(media))
     if recipe.encoded_video and is_frames:
