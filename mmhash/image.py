@@ -37,8 +37,8 @@ def read_image(
 ) -> tuple[int, bytes | bytearray, bytes]:
     """The number of frames, the pixels of all, and a description of each as the spec has it.
 
-    The image is the caller's own: it is sought, which drops edits, and left at the frame where it
-    was. Limits are looked at before pixels are read.
+    Call seek() on the image, which drops edits, and leave it at the frame where it was: an image
+    of somebody else's goes through `read_pil_image`. Limits are checked before pixels are read.
     """
     here = image.tell()
     try:
