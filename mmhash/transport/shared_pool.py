@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mmhash.errors import InputValueError
+from mmhash.transport.arguments import check_pool
 from mmhash.transport.handles import Handle
 from mmhash.transport.ledger import Ledger
 from mmhash.transport.segments import Segment, map_shared
@@ -25,8 +25,7 @@ class SharedPool:
     """
 
     def __init__(self, nbytes: int, *, consumers: int = 1, timeout: float = 60.0) -> None:
-        if nbytes < 1:
-            raise InputValueError(f"a pool has at least 1 byte, not {nbytes}")
+        check_pool(nbytes, consumers, timeout)
         self.nbytes = nbytes
         segment = Segment(nbytes)
         self._name = segment.name
