@@ -20,23 +20,29 @@ def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) 
     (the `image_grid_thw` of a processor). `counts` has those lengths themselves, or is one number
     n: then the bundle holds n items of length 1.
     """
-    if not hasattr(feature, "shape") or not hasattr(feature, "__getitem__"):
+    if isinstance(feature, type) or not hasattr(type(feature), "__getitem__"):
         raise InputTypeError(f"split() cuts an array or tensor, not a {type(feature).__name__}")
     if (grids is None) == (counts is None):
         raise InputTypeError("split() takes either grids or counts")
     try:
-        axes = len(feature.shape)
         sizes = [operator.index(size) for size in feature.shape]
-    except (TypeError, ValueError):
-        raise InputTypeError(f"split() cuts no {type(feature).__name__} of such a shape") from None
+    except (AttributeError, TypeError, ValueError):
+        kind = type(feature).__name__
+        raise InputTypeError(f"split() cuts an array or tensor, not a {kind}") from None
+    axes = len(sizes)
     dim = _whole("dim", dim)
     if not -axes <= dim < axes:
-        raise InputValueError(f"dim {dim} is not one of the feature's {axes}")
+        raise InputValueError(f"dim {_short(dim)} is not one of the feature's {axes}")
     dim %= axes
-    return [
-        feature[(slice(None),) * dim + (slice(start, stop),)]
-        for start, stop in pairwise(_bounds(sizes[dim], grids, counts))
-    ]
+    bounds = _bounds(sizes[dim], grids, counts)
+    try:
+        return [
+            feature[(slice(None),) * dim + (slice(start, stop),)]
+            for start, stop in pairwise(bounds)
+        ]
+    except (TypeError, ValueError, LookupError, RuntimeError) as error:
+        kind = type(feature).__name__
+        raise InputTypeError(f"split() cannot cut this {kind}: {str(error)[:200]}") from error
 
 
 def _bounds(length: int, grids: Any, counts: Any) -> list[int]:
@@ -70,7 +76,11 @@ def _rows(grids: Any) -> list[list[int]]:
 
 def _as_list(name: str, values: Any) -> list[Any]:
     """What an array, a tensor, a list or a tuple holds, as a list."""
-    values = values.tolist() if hasattr(values, "tolist") else values
+    if hasattr(type(values), "tolist"):
+        try:
+            values = values.tolist()
+        except (MemoryError, NotImplementedError, RuntimeError, ValueError) as error:
+            raise InputTypeError(f"{name} cannot be read: {str(error)[:200]}") from error
     if not isinstance(values, (list, tuple)):
         raise InputTypeError(f"{name} is a list, an array or a tensor, not {type(values).__name__}")
     return values[: MAX_ITEMS + 1] if type(values) is list else list(values[: MAX_ITEMS + 1])

@@ -36,7 +36,7 @@ def readable(what: str) -> Iterator[None]:
         raise LimitError(f"{what} takes more memory than there is") from None
     except RecursionError:
         raise InputValueError(f"{what} is nested too deep") from None
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except (BufferError, RuntimeError, TypeError, ValueError, np.ma.MAError) as error:
         raise InputTypeError(f"{what} cannot be read: {str(error)[:200]}") from error
 
 
@@ -113,7 +113,7 @@ def iterated(name: str, values: Any) -> list[Any]:
         return listed(name, values)
     found = None
     if not issubclass(type(values), (str, bytes, bytearray, memoryview, dict)):
-        with suppress(TypeError):
+        with readable(name), suppress(TypeError):
             found = list(islice(iter(values), MAX_ITERATED + 1))
     if found is None:
         raise InputTypeError(f"{name} is a list, not {type(values).__name__}")
@@ -135,7 +135,9 @@ def _array_of(name: str, values: Any) -> Any:
         try:
             return values.detach().cpu().numpy()
         except (RuntimeError, TypeError) as error:
-            raise InputTypeError(f"{name} is a tensor that cannot be read: {error}") from error
+            raise InputTypeError(
+                f"{name} is a tensor that cannot be read: {str(error)[:200]}"
+            ) from error
     if type(values) is array and values.typecode in "bBhHiIlLqQ":
         return np.array(values)
     if type(values) is range:

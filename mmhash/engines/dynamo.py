@@ -217,10 +217,10 @@ def _leading_u64(mm_hash: str) -> int:
 
 
 def _natural(name: str, number: Any) -> int:
-    number = checks.whole(name, number, None)
-    if number < 0:
-        raise InputValueError(f"{name} is not negative, as {checks.shown(number)} is")
-    return number
+    found = checks.whole(name, number, None)
+    if found < 0:
+        raise InputValueError(f"{name} is not negative, as {checks.shown(found)} is")
+    return found
 
 
 def _spans(spans: Any) -> list[Span]:
@@ -242,7 +242,9 @@ def _places(span: Span, count: int) -> Sequence[int]:
     stop = min(span.offset + span.length, count)
     if span.is_embed is None:
         return range(span.offset, stop)
-    mask = span.is_embed.tolist() if hasattr(span.is_embed, "tolist") else span.is_embed
+    with checks.readable("is_embed"):
+        mask = span.is_embed
+        mask = mask.tolist() if hasattr(type(mask), "tolist") else mask
     mask = checks.listed("is_embed", mask)[: stop - span.offset]
     if any(type(yes) not in {bool, int} for yes in mask):
         raise InputTypeError("is_embed holds True or False")
@@ -292,5 +294,5 @@ def _u32s(tokens: Any) -> npt.NDArray[np.uint32]:
 def _u64(name: str, mm_hash: str) -> int:
     mm_hash = checks.text(name, mm_hash)
     if _HEX_16.fullmatch(mm_hash) is None:
-        raise InputValueError(f"{name}: a hash is 16 hex digits, not {mm_hash!r}")
+        raise InputValueError(f"{name}: a hash is 16 hex digits, not {mm_hash[:40]!r}")
     return int(mm_hash, 16)

@@ -132,7 +132,7 @@ def int32s(digest: str | bytes | Digest) -> list[int]:
         case str():
             digest = checks.text("digest", digest)
             if _HEX.fullmatch(digest) is None:
-                raise InputValueError(f"digest is 64 hex digits, not {digest!r}")
+                raise InputValueError(f"digest is 64 hex digits, not {digest[:80]!r}")
             raw = bytes.fromhex(digest)
         case bytes():
             raw = checks.content("digest", digest)

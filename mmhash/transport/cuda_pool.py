@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.transport import device as gpu
+from mmhash.transport.arguments import MAX_WORKERS, check_pool, check_whole
 from mmhash.transport.cuda_tensor import IpcTensor, mappings, of_producer
 from mmhash.transport.fork import Process, current_process
 from mmhash.transport.handles import Grant, Handle
@@ -37,6 +38,9 @@ def budget(workers: int | None = None) -> int:
     """The bytes of one worker's pool: MMHASH_POOL_MB for all of MMHASH_POOL_WORKERS together."""
     total = _setting("MMHASH_POOL_MB", 1024, _MOST_MIB) * MIB
     workers = _setting("MMHASH_POOL_WORKERS", 1, 1 << 16) if workers is None else workers
+    check_whole("workers", workers)
+    if workers > MAX_WORKERS:
+        raise InputValueError(f"a pool is divided among at most {MAX_WORKERS} workers")
     if workers < 1:
         raise InputValueError(f"a pool is divided among at least 1 worker, not {workers}")
     share = total // workers // PAGE * PAGE
@@ -70,6 +74,9 @@ class FeaturePool:
         timeout: float = 60.0,
     ) -> None:
         self.nbytes = budget(workers)
+        check_pool(self.nbytes, consumers, timeout)
+        if device is not None:
+            check_whole("device", device)
         self.device = gpu.current_device() if device is None else device
         self._owner = current_process()
         self._base, memory = gpu.allocate(self.device, self.nbytes)

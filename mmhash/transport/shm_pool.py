@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mmhash.errors import InputTypeError, InputValueError, TransportError
+from mmhash.errors import InputTypeError, TransportError
+from mmhash.transport.arguments import check_pool
 from mmhash.transport.fork import Process, current_process, watch_forks
 from mmhash.transport.handles import Handle
 from mmhash.transport.ledger import Claim, Ledger
@@ -27,8 +28,7 @@ class SharedPool:
     """
 
     def __init__(self, nbytes: int, *, consumers: int = 1, timeout: float = 60.0) -> None:
-        if nbytes < 1:
-            raise InputValueError(f"a pool has at least 1 byte, not {nbytes}")
+        check_pool(nbytes, consumers, timeout)
         self.nbytes = nbytes
         self._consumers = consumers
         self._timeout = timeout

@@ -156,20 +156,25 @@ def _has_rows(grid: Any) -> bool:
 
 
 def _numbers(grid: Any) -> list[list[int]]:
-    rows = grid.tolist() if hasattr(grid, "tolist") else grid
     try:
-        return [[int(number) for number in row] for row in rows]
-    except (TypeError, ValueError, OverflowError):
+        return [
+            [checks.whole("a grid", number, None) for number in _listed(row)]
+            for row in _listed(grid)
+        ]
+    except InputTypeError:
         raise InputValueError("a grid has a row of whole numbers for each item") from None
+
+
+def _listed(values: Any) -> list[Any]:
+    return checks.listed("a grid", values.tolist() if hasattr(values, "tolist") else values)
 
 
 def _patch_bounds(counts: Any, items: int) -> list[int] | None:
     if _length(counts) != items:
         return None
     try:
-        numbers = [
-            int(number) for number in (counts.reshape(-1) if hasattr(counts, "reshape") else counts)
-        ]
-    except (TypeError, ValueError, OverflowError):
+        flat = counts.reshape(-1) if hasattr(counts, "reshape") else counts
+        numbers = [checks.whole("num_patches", number, None) for number in _listed(flat)]
+    except InputTypeError:
         raise InputValueError("num_patches has a whole number for each item") from None
     return list(accumulate(numbers, initial=0)) if min(numbers) >= 0 else None

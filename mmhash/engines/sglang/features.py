@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from mmhash.engines import checks
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputTypeError
 from mmhash.view import bytes_of, is_tensor
 
 if TYPE_CHECKING:
@@ -42,10 +42,7 @@ def _tensors(x: Any) -> list["torch.Tensor"]:
         return []
     if not x or not is_tensor(x[0]):
         raise InputTypeError("sglang hashes a list only if it begins with a tensor")
-    try:
-        flat = list(_flatten(x))
-    except RecursionError:
-        raise InputValueError("the list is nested too deep") from None
+    flat = list(_flatten(checks.plain("the feature", x)))
     if not all(map(is_tensor, flat)):
         raise InputTypeError("sglang hashes a list of tensors only if it holds nothing else")
     return flat

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 _PREFIX = "sha256:"
 
-# Python spells no longer numbers (sys.set_int_max_str_digits).
-_MAX = 10**4300 - 1
-
 
 @checks.readable("media")
 def content_hash(media: Any) -> str:
@@ -183,7 +180,7 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
         case bool():
             return {"type": "bool", "value": value}
         case int():
-            return {"type": "int", "value": str(checks.whole("a number", value, -_MAX, _MAX))}
+            return {"type": "int", "value": _digits(value)}
         case np.generic():
             _check_array(np.asarray(value))
             return {
@@ -219,6 +216,13 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
         fields = [[name, _canonical(part)] for name, part in zip(names, values, strict=True)]
         return {"type": "dataclass", "class": _class_name(value), "fields": fields}
     raise InputTypeError(f"sglang takes no {_class_name(value)} into an artifact's key")
+
+
+def _digits(number: int) -> str:
+    try:
+        return str(int.__index__(number))
+    except ValueError:  # Python spells no longer ones (sys.set_int_max_str_digits)
+        raise InputValueError("a number has over 4300 digits") from None
 
 
 def _tensor_identity(kind: str, dtype: str, shape: Any, data: bytes | memoryview) -> dict[str, Any]:

@@ -68,9 +68,8 @@ def pad_input_ids(
     ordered = sorted(map(_span, checks.iterated("spans", spans)), key=lambda span: span[:2])
     for span in ordered:
         if not 0 <= span.start <= span.end <= len(padded):
-            raise InputValueError(
-                f"span {span.start} to {span.end} does not lie within {len(padded)} ids"
-            )
+            ends = f"{checks.shown(span.start)} to {checks.shown(span.end)}"
+            raise InputValueError(f"span {ends} does not lie within {len(padded)} ids")
     for before, after in pairwise(ordered):
         if before.end > after.start:
             raise InputValueError(

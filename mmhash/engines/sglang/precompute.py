@@ -5,13 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mmhash.engines import checks
 from mmhash.engines.sglang.pads import pad_values
-from mmhash.engines.sglang.releases import LATEST
-from mmhash.errors import InputError
+from mmhash.engines.sglang.releases import LATEST, RELEASES
+from mmhash.errors import InputError, InputTypeError
 from mmhash.view import is_tensor
 
 if TYPE_CHECKING:
     from mmhash.executor import AsyncHasher
+
+
+_FIELDS = ("hash", "feature", "precomputed_embeddings")
 
 
 async def precompute(
@@ -29,6 +33,12 @@ async def precompute(
     """
     from mmhash.executor import LazyKey  # noqa: PLC0415  (with asyncio; whoever has a hasher has it)
 
+    RELEASES.recipe(version)
+    for item in checks.listed("items", items):
+        if not all(hasattr(item, name) for name in _FIELDS):
+            raise InputTypeError(f"an item of SGLang has {', '.join(_FIELDS)}")
+    if not hasattr(type(hasher), "keys"):
+        raise InputTypeError(f"hasher is an AsyncHasher, not {type(hasher).__name__}")
     missing = [item for item in items if getattr(item, "pad_value", None) is None]
     for item in missing:
         if item.hash is not None:

@@ -47,3 +47,30 @@ def test_what_is_missing_or_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch) -
     assert wrong.stderr.decode().startswith("mmhash: settings: port: ")
     assert wrong.stderr.count(b"\n") == 1
     assert b"secret" not in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("MMHASH_MEMO_URL", "redis://:hunter2@cache:99999"),
+        ("MMHASH_MEMO_URL", "redis://:hunter2@cache?foo=bar"),
+        ("MMHASH_MEMO_URL", "redis://:hunter2@cache?socket_timeout=abc"),
+        ("MMHASH_TENANTS", '{"a": "hunter2"'),
+        ("MMHASH_TAG_SECRETS", "[" * 200_000),
+        ("MMHASH_STALL_TIMEOUT_S", "nan"),
+        ("MMHASH_UDS", "/tmp/" + "x" * 200),
+        ("MMHASH_CONFIG", "/dev/null"),
+    ],
+)
+def test_a_wrong_variable_is_one_line_that_names_it_and_shows_no_secret(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("mmhash: settings: ")
+    assert done.stderr.count("\n") == 1
+    assert "hunter2" not in done.stderr
+    if "[" not in value:
+        assert variable.removeprefix("MMHASH_").lower() in done.stderr.lower()

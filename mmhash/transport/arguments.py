@@ -1,0 +1,34 @@
+"""Arguments of pools: whole numbers and times within bounds, or a named error."""
+
+import math
+from typing import Any
+
+from mmhash.errors import InputTypeError, InputValueError
+
+# More than any host has, and few enough for all offsets.
+MAX_POOL_BYTES = 1 << 46
+MAX_WORKERS = 1 << 16
+_MAX_TIMEOUT_S = 10.0 * 365 * 24 * 3600
+
+
+def check_pool(nbytes: int, consumers: int, timeout: float) -> None:
+    """Refuse what is no size, number of consumers or time of a pool."""
+    check_whole("nbytes", nbytes)
+    check_whole("consumers", consumers)
+    if nbytes < 1:
+        raise InputValueError(f"a pool has at least 1 byte, not {max(nbytes, -(1 << 64))}")
+    if nbytes > MAX_POOL_BYTES:
+        raise InputValueError(f"a pool has at most {MAX_POOL_BYTES} bytes")
+    if not 0 < consumers < 1 << 16:
+        raise InputValueError("a pool has at least 1 consumer, and few")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise InputTypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
+    # A lease that is never taken back would fill the pool: NaN is later than nothing.
+    if not 0 <= timeout <= _MAX_TIMEOUT_S or math.isnan(timeout):
+        raise InputValueError("timeout is 0 seconds to 10 years")
+
+
+def check_whole(name: str, value: Any) -> None:
+    """Refuse what is no int."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputTypeError(f"{name} is an int, not {type(value).__name__}")
