@@ -1,0 +1,18 @@
+"""Matplotlib as the benchmarks use it: SVG files that change only with their figures."""
+
+from typing import Any
+
+import matplotlib as mpl
+
+from bench.support.measure import RESULTS
+
+mpl.use("svg")
+from matplotlib import pyplot as plt
+
+__all__ = ["plt", "save"]
+
+
+def save(figure: Any, name: str) -> None:
+    """Write a figure to bench/results/<name>.svg, without the date of the run."""
+    figure.tight_layout()
+    figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
