@@ -1,4 +1,4 @@
-"""Where a server hashes its images: in the scheduler, on the tokenizer's loop, or off the loop.
+"""Places to hash images in a server: the scheduler, the tokenizer's loop, other threads.
 
 Three processes, as in SGLang: clients connect to a tokenizer, an asyncio server whose features are
 in shared memory; a scheduler maps them and runs a loop of steps. In one mode a fourth process, the
