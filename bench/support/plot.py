@@ -3,13 +3,14 @@
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib import pyplot as plt
 
 from bench.support.measure import RESULTS
 
-mpl.use("svg")
-from matplotlib import pyplot as plt
-
 __all__ = ["plt", "save"]
+
+mpl.use("svg")
+mpl.rcParams["svg.hashsalt"] = "mmhash"  # the ids in a file are random otherwise
 
 
 def save(figure: Any, name: str) -> None:
