@@ -1,1 +1,1 @@
-"""What mmhash costs, beside its peers and in the same run."""
+"""Benchmarks against other implementations, measured in the same run."""

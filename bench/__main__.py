@@ -1,7 +1,7 @@
-"""All questions, one after another: `make bench`."""
+"""The benchmarks that need only a CPU and no server: `make bench`."""
 
 from bench import cpu, engines
-from bench.measure import report
+from bench.support.measure import report
 
 report("cpu", cpu.rows())
 report("engines", engines.rows())

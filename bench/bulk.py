@@ -1,7 +1,7 @@
-"""Does `mmhash bulk` keep up with what it waits for: the disk, or the blake3 package?
+"""`mmhash bulk` against bare reads of the same files and against the blake3 package.
 
-Whole commands, from start to end. Beside ours stand scripts of a few lines, in as many processes,
-that list the same folder and read its files, or hash them with the package as b3sum would.
+Whole commands are measured, from start to end. The peers are scripts of a few lines, in the same
+number of processes: they list the folder and read its files, or hash them as b3sum does.
 """
 
 import os
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.measure import Row, report
+from bench.support.measure import Row, report
 from mmhash.cpu import cpu_count
 
 SMALL, SMALL_SIZE = 100_000, 16 << 10
@@ -25,7 +25,7 @@ SCRIPT = """
 import os, sys
 from blake3 import blake3
 folder, share, processes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-files = sorted(os.path.join(at, name) for at, _, names in os.walk(folder) for name in names)
+files = sorted(os.path.join(root, name) for root, _, names in os.walk(folder) for name in names)
 for path in files[share::processes]:
     {}
 """
@@ -37,7 +37,7 @@ HASH = SCRIPT.format("blake3(max_threads=blake3.AUTO).update_mmap(path).digest()
 
 
 def rows(scratch: Path) -> list[Row]:
-    """Small files, large ones and all of them, cached and not; and a run that is killed."""
+    """Measure small files, large files and both, cached and not, and a run that is killed."""
     everything = scratch / "all"
     small, large = everything / "small", everything / "large"
     for number in range(SMALL):
@@ -57,43 +57,42 @@ def rows(scratch: Path) -> list[Row]:
 
 
 def compared(what: str, folder: Path, nbytes: int, scratch: Path) -> list[Row]:
-    """A row a peer, with the page cache and without."""
-    found = []
+    """Return a row for each peer, with the page cache and without it."""
+    figures = []
     for cold in (False, True):
         calls = {
             "bulk": lambda: together([bulk(folder, scratch / "keys.parquet")]),
             "read": lambda: together(script(READ, folder)),
             "blake3 AUTO, mapped": lambda: together(script(HASH, folder)),
         }
-        rates = {
-            name: nbytes / 2**20 / taken for name, taken in turns(calls, folder, cold=cold).items()
-        }
+        seconds = medians(calls, folder, cold=cold)
+        rates = {name: nbytes / 2**20 / taken for name, taken in seconds.items()}
         ours = rates.pop("bulk")
         slower = min(rates, key=rates.__getitem__)
         where = "disk" if cold else "page cache"
-        found += [
+        figures += [
             Row(f"{what}, {where}", ours, "MiB/s", name, rate, ours / rate,
                 ">= 0.8" if name == slower else "")
             for name, rate in rates.items()
         ]  # fmt: skip
-    return found
+    return figures
 
 
-def turns(calls: dict[str, Callable[[], float]], folder: Path, *, cold: bool) -> dict[str, float]:
-    """The median seconds of each call, which take turns."""
+def medians(calls: dict[str, Callable[[], float]], folder: Path, *, cold: bool) -> dict[str, float]:
+    """Return the median seconds of each call; the calls take turns in random order."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(ROUNDS + 1):
         for name in random.sample(list(calls), len(calls)):
             if cold:
                 evict(folder)
             seconds = calls[name]()
-            if turn:  # the first warms
+            if turn:  # the first round warms up
                 taken[name].append(seconds)
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
 def evict(folder: Path) -> None:
-    """Let the page cache forget the files."""
+    """Drop the files from the page cache."""
     for path in folder.rglob("*.bin"):
         file = os.open(path, os.O_RDONLY)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -101,20 +100,22 @@ def evict(folder: Path) -> None:
 
 
 def bulk(folder: Path, out: Path) -> list[str]:
-    """Our command; of an earlier turn nothing is left."""
+    """Return our command, after deleting the result of an earlier round."""
     out.unlink(missing_ok=True)
     return [sys.executable, "-m", "mmhash", "bulk", str(folder), "--out", str(out), "--quiet"]
 
 
 def script(program: str, folder: Path) -> list[list[str]]:
-    """A peer's commands, one a process."""
+    """Return a peer's commands, one for each process."""
     count = cpu_count()
     shares = range(count)
-    return [[sys.executable, "-c", program, str(folder), str(at), str(count)] for at in shares]
+    return [
+        [sys.executable, "-c", program, str(folder), str(share), str(count)] for share in shares
+    ]
 
 
 def together(commands: Sequence[Sequence[str]]) -> float:
-    """How many seconds the commands take, all at once."""
+    """Run the commands at once; return the seconds until all have ended."""
     start = time.perf_counter()
     running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
     if any(process.wait() for process in running):
@@ -123,19 +124,19 @@ def together(commands: Sequence[Sequence[str]]) -> float:
 
 
 def killed(folder: Path, scratch: Path) -> Row:
-    """The small files once more: killed at random, gone on with, and equal in the end."""
+    """Kill runs on the small files at random; check that the resumed run has the same result."""
     whole, out = scratch / "whole.parquet", scratch / "keys.parquet"
-    alone = together([bulk(folder, whole)])
+    seconds = together([bulk(folder, whole)])
     command = bulk(folder, out)
     for _ in range(KILLS):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        time.sleep(random.uniform(0, alone / 3))
+        time.sleep(random.uniform(0, seconds / 3))
         process.kill()
         process.wait()
     together([command])
     if out.read_bytes() != whole.read_bytes():
         raise RuntimeError("the killed run has other keys")
-    return Row("equal after kills at random", KILLS, "", asked="10")
+    return Row("equal after kills at random", KILLS, "", target="10")
 
 
 if __name__ == "__main__":

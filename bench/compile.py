@@ -1,6 +1,6 @@
-"""What does fusing the hash into the features' own pass save, and what does looking for it cost?
+"""Time that fusing the hash into the code of the features saves, and the cost of the passes.
 
-`python -m bench.compile [--device cpu|cuda]`; without, on all that is here.
+`python -m bench.compile [--device cpu|cuda]`; by default on every device of this machine.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from bench.measure import Row, compare, medians, report
+from bench.support.measure import Row, compare, medians, report
 from mmhash import ops
 from mmhash.compile import Backend
 
@@ -27,7 +27,7 @@ Call = Callable[[], object]
 
 
 class Normalize(nn.Module):
-    """What a processor does with pixels, and the digest of each image of it."""
+    """The steps of an image processor, and the digest of each image."""
 
     def __init__(self, algorithm: str) -> None:
         super().__init__()
@@ -38,33 +38,33 @@ class Normalize(nn.Module):
         self.register_buffer("std", torch.tensor(STD)[:, None, None])
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Features, and their digests."""
+        """Return the features and their digests."""
         features = (pixels.to(torch.float32) * (1 / 255) - self.mean) / self.std
         features = features.to(torch.bfloat16)
         return features, ops.digest(features, algorithm=self.algorithm, dim=0)
 
 
 def contenders(algorithm: str, pixels: Tensor) -> dict[str, Call]:
-    """The same model through Inductor, with the passes and without; both give the same."""
+    """Return the model compiled by Inductor with the passes and without; check their results."""
     model = Normalize(algorithm).to(pixels.device)
     backend = Backend()
     fused = torch.compile(model, backend=backend)
     plain = torch.compile(model)
-    for found, expected in zip(fused(pixels), model(pixels), strict=True):
-        if not torch.equal(found, expected):
-            raise AssertionError("the fused call gives something else")
+    for actual, expected in zip(fused(pixels), model(pixels), strict=True):
+        if not torch.equal(actual, expected):
+            raise AssertionError("the fused call returns something else")
     print(backend.manager.last_report())
     return {"fused": lambda: fused(pixels), "plain": lambda: plain(pixels)}
 
 
 def noise(mib: int, device: str) -> Tensor:
-    """A batch of images of so many MiB, or a little more."""
+    """Return a batch of images of at least this size."""
     count = -(-mib * MIB // torch.Size(IMAGE).numel())
     return torch.randint(0, 256, (count, *IMAGE), dtype=torch.uint8, device=device)
 
 
 def on_cpu() -> list[Row]:
-    """64 MiB of pixels, and the price of a graph without a match."""
+    """Measure 64 MiB of pixels, and the cost of the passes for a graph without a match."""
     pixels = noise(64, "cpu")
     rows = []
     for algorithm in ("blake3", "xxh3"):
@@ -79,7 +79,7 @@ def on_cpu() -> list[Row]:
 
 
 def overhead(then: str) -> Row:
-    """Compiling a small transformer, in which there is nothing to match."""
+    """Measure the compilation of a small transformer, in which no pass matches."""
     layers = [nn.TransformerEncoderLayer(64, 4, 128, batch_first=True) for _ in range(3)]
     model = nn.Sequential(*layers).eval()
     x = torch.rand(2, 16, 64)
@@ -99,27 +99,27 @@ def overhead(then: str) -> Row:
 
 
 def on_cuda() -> list[Row]:
-    """256 MiB of pixels on the device, what bounds that, and the kernels."""
+    """Measure 256 MiB of pixels on the device, with the roofline; print the kernels."""
     pixels = noise(256, "cuda")
     bandwidth = _bandwidth()
-    # Fused: pixels are read and features written. Apart: the features are read once more.
+    # Fused code reads the pixels and writes the features; separate code reads the features again.
     floor = 3 * pixels.numel() / bandwidth
     rows = [Row("copy, 1 GiB, read and written", bandwidth / 1e9, "GB/s")]
     for algorithm in ("blake3", "xxh3"):
         calls = contenders(algorithm, pixels)
         features, _ = ops.normalize_digest(pixels, None, MEAN, STD, torch.bfloat16)
-        alone: Call = partial(ops.digest, features, algorithm=algorithm, dim=0)
-        own, peer, digest = (_device_seconds(call) for call in (*calls.values(), alone))
+        hash_only: Call = partial(ops.digest, features, algorithm=algorithm, dim=0)
+        own, peer, digest = (_device_seconds(call) for call in (*calls.values(), hash_only))
         what = f"{algorithm}, 256 MiB of pixels to bfloat16"
-        apart = "compiled steps, then digest"
+        separate = "compiled steps, then digest"
         rows += [
-            Row(what, own * 1e3, "ms", apart, peer * 1e3, peer / own, ">= 1.3"),
+            Row(what, own * 1e3, "ms", separate, peer * 1e3, peer / own, ">= 1.3"),
             Row(f"{what}, roofline", floor * 1e3, "ms", "fused", own * 1e3, own / floor),
             Row(f"{algorithm} of features", digest * 1e3, "ms", "fused", own * 1e3, own / digest),
             *compare(
-                f"{what}, until it is there",
-                _until_there(calls["fused"]),
-                {apart: (_until_there(calls["plain"]), "")},
+                f"{what}, until it is ready",
+                _until_ready(calls["fused"]),
+                {separate: (_until_ready(calls["plain"]), "")},
             ),
         ]  # fmt: skip
         for name, call in calls.items():
@@ -129,13 +129,13 @@ def on_cuda() -> list[Row]:
 
 
 def _bandwidth() -> float:
-    """Bytes a second that a copy reads and writes."""
+    """Return the bytes a second that a copy reads and writes."""
     source, target = (torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
     return 2 * source.numel() / _device_seconds(lambda: target.copy_(source))
 
 
 def _device_seconds(call: Call, loops: int = 5) -> float:
-    """The median of calls one behind another; writes go before that last until all are queued."""
+    """Return the median of queued calls; writes before them last until all calls are queued."""
     event: Any = torch.cuda.Event  # torch has no types for it
     before = torch.empty(2048 * MIB, dtype=torch.uint8, device="cuda")
     times: list[float] = []
@@ -152,34 +152,34 @@ def _device_seconds(call: Call, loops: int = 5) -> float:
     return median(times[3:])
 
 
-def _until_there(call: Call) -> Call:
+def _until_ready(call: Call) -> Call:
     def wait() -> object:
-        found = call()
+        result = call()
         torch.cuda.synchronize()
-        return found
+        return result
 
     return wait
 
 
 def _print_kernels(call: Call) -> None:
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as taken:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         call()
         torch.cuda.synchronize()
-    for entry in taken.key_averages():
+    for entry in profiler.key_averages():
         if entry.device_type.name == "CUDA":
             print(f"  {entry.count:>3} x {entry.device_time_total:>9.1f} us  {entry.key[:90]}")
 
 
 def main() -> None:
-    """Measure on one device or on all, print and keep."""
+    """Measure on one device or on all; print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"))
-    asked = parser.parse_args().device
-    torch.compiler.config.force_disable_caches = True  # of which torch warns again and again
+    device = parser.parse_args().device
+    torch.compiler.config.force_disable_caches = True  # torch warns of it at each compilation
     warnings.filterwarnings("ignore", ".*force disabled.*")
-    if asked != "cuda":
+    if device != "cuda":
         report("compile", on_cpu())
-    if asked == "cuda" or (asked is None and torch.cuda.is_available()):
+    if device == "cuda" or (device is None and torch.cuda.is_available()):
         print(torch.cuda.get_device_name())
         report("compile_gpu", on_cuda())
 

@@ -1,4 +1,4 @@
-"""Does the library keep the speed of the packages beneath it, and how far is it from sha256?"""
+"""The library on the CPU, against the packages that it uses and against sha256."""
 
 import hashlib
 import resource
@@ -12,7 +12,7 @@ from blake3 import blake3
 from xxhash import xxh3_128_digest
 
 import mmhash
-from bench.measure import Row, compare, medians, report
+from bench.support.measure import Row, compare, medians, report
 from mmhash.cpu import cpu_count
 
 MIB = 1 << 20
@@ -20,7 +20,7 @@ NOISE = np.random.default_rng(0).integers(0, 256, 512 * MIB, dtype=np.uint8)
 
 
 def rows() -> list[Row]:
-    """Every figure that the docs quote of the CPU."""
+    """Measure every figure that the docs quote of the CPU."""
     return [
         *throughput(20, rounds=31, loops=5),
         *throughput(512, rounds=5, loops=1),
@@ -31,7 +31,7 @@ def rows() -> list[Row]:
 
 
 def throughput(mib: int, *, rounds: int, loops: int) -> list[Row]:
-    """A large buffer beside the package on the same threads, and beside sha256 as SGLang has it."""
+    """A large buffer, compared with the package on the same threads and with SGLang's sha256."""
     data = NOISE[: mib * MIB].data
     sha256 = lambda: hashlib.sha256(data).digest()  # noqa: E731
     xxh3 = lambda: xxh3_128_digest(data)  # noqa: E731
@@ -77,7 +77,7 @@ def throughput(mib: int, *, rounds: int, loops: int) -> list[Row]:
 
 
 def overhead() -> list[Row]:
-    """What 1 KiB costs, where the calls weigh more than the bytes."""
+    """The cost of 1 KiB, of which most is the cost of the call."""
     data = NOISE[:1024].tobytes()
     array, tensor = NOISE[:1024].view(np.float32), torch.zeros(16, 32, dtype=torch.bfloat16)
     package, digest, of_array, of_tensor = (
@@ -92,24 +92,24 @@ def overhead() -> list[Row]:
         )
     )
     return [
-        Row("digest of 1 KiB, on top of blake3", digest - package, "us", asked="<= 3"),
-        Row("key of a 1 KiB array, in all", of_array, "us", asked="<= 12"),
-        Row("key of a 1 KiB tensor, in all", of_tensor, "us", asked="<= 12"),
+        Row("digest of 1 KiB, on top of blake3", digest - package, "us", target="<= 3"),
+        Row("key of a 1 KiB array, total", of_array, "us", target="<= 12"),
+        Row("key of a 1 KiB tensor, total", of_tensor, "us", target="<= 12"),
     ]
 
 
 def memory() -> list[Row]:
-    """What hashing 256 MiB adds to the process's peak."""
+    """The memory that hashing 256 MiB adds to the peak of the process."""
     tensor = torch.from_numpy(NOISE)[: 256 * MIB].view(torch.bfloat16)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     mmhash.key(tensor)
     mmhash.key(tensor, algorithm="xxh3")
     added = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return [Row("memory added by a 256 MiB tensor", added / 1024, "MiB", asked="< 1")]
+    return [Row("memory added by a 256 MiB tensor", added / 1024, "MiB", target="< 1")]
 
 
 def imports() -> list[Row]:
-    """A first import, in a process of its own."""
+    """The first import, each time in a new process."""
     program = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
 
     def milliseconds(statement: str) -> float:
@@ -117,7 +117,7 @@ def imports() -> list[Row]:
         return 1e3 * statistics.median(float(subprocess.check_output(command)) for _ in range(9))
 
     ours, numpy = milliseconds("import mmhash; mmhash.digest(b'')"), milliseconds("import numpy")
-    return [Row("import and first digest", ours, "ms", "import numpy", numpy, asked="< 150 ms")]
+    return [Row("import and first digest", ours, "ms", "import numpy", numpy, target="< 150 ms")]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What decoding in separate processes costs, and what image bombs cost everybody else.
+"""Cost of decoding in separate processes, and latency of other requests during image bombs.
 
-The load comes from the same machine. `python -m bench.decoder` keeps what it finds.
+The load is from the same machine.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from threading import Event
 
 from PIL import Image
 
-from bench.http import serving
-from bench.measure import Row, report
+from bench.support.measure import Row, report
+from bench.support.servers import serving
 from mmhash.cpu import hash_bytes
 from mmhash.image import FORMATS, read_image
 from mmhash_service.decoder.pool import DecoderPool
@@ -35,7 +35,7 @@ _JSON = json.dumps(
 
 
 def bomb(number: int) -> bytes:
-    """A progressive JPEG of thousands of scans: it takes all the time that its decoder has."""
+    """Return a progressive JPEG of thousands of scans, which uses up its decoder's time."""
     body = BytesIO()
     Image.new("L", (4000, 1000 + 8 * number), 100).save(body, "JPEG", progressive=True)
     whole = body.getvalue()
@@ -44,13 +44,13 @@ def bomb(number: int) -> bytes:
 
 
 class Client:
-    """One connection that is kept."""
+    """One keep-alive connection."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
-    def ask(self, method: str, path: str, body: bytes | None, kind: str) -> int:
-        """The status of the answer."""
+    def send(self, method: str, path: str, body: bytes | None, kind: str) -> int:
+        """Send a request; return the status of the response."""
         self._connection.request(method, path, body, {"Content-Type": kind})
         response = self._connection.getresponse()
         response.read()
@@ -58,7 +58,7 @@ class Client:
 
 
 def milliseconds(port: int) -> tuple[list[float], list[float]]:
-    """The times of `/ready` and of a JSON request, in turns."""
+    """Return the times of `/ready` and of a JSON request, sent in turns."""
     client = Client(port)
     ready: list[float] = []
     hashed: list[float] = []
@@ -68,7 +68,7 @@ def milliseconds(port: int) -> tuple[list[float], list[float]]:
             (hashed, ("POST", "/hash", _JSON, "application/json")),
         ):
             start = time.perf_counter()
-            status = client.ask(*request)
+            status = client.send(*request)
             times.append((time.perf_counter() - start) * 1e3)
             assert status == 200, status
         time.sleep(0.005)
@@ -76,12 +76,12 @@ def milliseconds(port: int) -> tuple[list[float], list[float]]:
 
 
 def p99(times: list[float]) -> float:
-    """The time that one of a hundred exceeds."""
+    """Return the 99th percentile."""
     return statistics.quantiles(times, n=100)[98]
 
 
 def latency() -> list[Row]:
-    """Other requests with eight bombs in flight all the time, beside the same without."""
+    """Other requests while eight bombs are always in flight, compared with the same without."""
     with serving() as server:
         calm = milliseconds(server.port)
         stop = Event()
@@ -91,7 +91,7 @@ def latency() -> list[Row]:
             while not stop.is_set():
                 # Each is different: the service decodes equal images once.
                 body = bomb(number) + b"%d %d" % (number, sent)
-                client.ask("POST", "/hash?of=pixels", body, "image/jpeg")
+                client.send("POST", "/hash?of=pixels", body, "image/jpeg")
                 sent += 1
             return sent
 
@@ -104,15 +104,15 @@ def latency() -> list[Row]:
     print(f"{sent} bombs")
     rows = []
     for what, before, after in zip(("/ready", "JSON /hash"), calm, stormy, strict=True):
-        for name, of, asked in (("p50", statistics.median, ""), ("p99", p99, "< 200 ms")):
-            times = of(after), of(before)
-            what_of = f"{what}, {name}, eight bombs in flight"
-            rows.append(Row(what_of, times[0], "ms", "no bombs", times[1], asked=asked))
+        for name, statistic, target in (("p50", statistics.median, ""), ("p99", p99, "< 200 ms")):
+            times = statistic(after), statistic(before)
+            label = f"{what}, {name}, eight bombs in flight"
+            rows.append(Row(label, times[0], "ms", "no bombs", times[1], target=target))
     return rows
 
 
 def in_a_thread(body: bytes) -> Pixels:
-    """The decoding of before, in the service's own process."""
+    """Decode in the service's own process, as the service did before it had decoders."""
     with Image.open(BytesIO(body), formats=FORMATS) as image:
         frames, pixels, extra = read_image(image, max_pixels=1 << 27, max_frames=10_000)
     data = memoryview(pixels)
@@ -120,7 +120,7 @@ def in_a_thread(body: bytes) -> Pixels:
 
 
 def photo() -> bytes:
-    """A JPEG of 1280x720 pixels, as long as a photo's."""
+    """Return a JPEG of 1280x720 pixels, of the size of a photo's."""
     body = BytesIO()
     noise = Image.effect_noise((1280, 720), 24)
     gradient = Image.linear_gradient("L").resize((1280, 720))
@@ -131,7 +131,7 @@ def photo() -> bytes:
 
 
 def cache_miss() -> list[Row]:
-    """One image after another, by a decoder process and by a thread, in turns."""
+    """One image after another, decoded by a process and by a thread in turns."""
 
     async def main() -> tuple[list[float], list[float]]:
         settings = Settings()
@@ -161,11 +161,12 @@ def cache_miss() -> list[Row]:
 
     tune_malloc()
     new, old = asyncio.run(main())
-    return [
-        Row(f"1280x720 JPEG, cache miss, {name}", of(new), "ms", "in a thread", of(old),
-            of(old) / of(new), ">= 0.91")
-        for name, of in (("median", statistics.median), ("least", min))
-    ]  # fmt: skip
+    figures = []
+    for name, statistic in (("median", statistics.median), ("least", min)):
+        ours, peer = statistic(new), statistic(old)
+        what = f"1280x720 JPEG, cache miss, {name}"
+        figures.append(Row(what, ours, "ms", "in a thread", peer, peer / ours, ">= 0.91"))
+    return figures
 
 
 if __name__ == "__main__":

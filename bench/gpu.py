@@ -1,6 +1,7 @@
-"""How far from the card's limits are the hashes on a GPU, and how far ahead of what engines do?
+"""Hashing on a GPU, against the limits of the device and against SGLang and torch.
 
-`python -m bench.gpu [--sglang FILE]`, FILE being SGLang's gpu_tensor_hash.py if it is at hand.
+`python -m bench.gpu [--sglang FILE]`: FILE is SGLang's gpu_tensor_hash.py; by default it is
+downloaded from the package registry.
 """
 
 import argparse
@@ -13,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 
 import mmhash
-from bench.measure import Row, keep, medians, report
-from bench.peers import sglang_gpu_hash
-from bench.read_kernel import read
+from bench.support.measure import Row, keep, medians, report
+from bench.support.peers import sglang_gpu_hash
+from bench.support.read_kernel import read
 from mmhash import cuda
 
 MIB = 1 << 20
@@ -28,7 +29,7 @@ SGLang = Callable[[torch.Tensor], int]
 
 
 class Point(NamedTuple):
-    """One call: what did it, on how much, and how long it took on the device or to a host value."""
+    """One measurement: an implementation, its input and its time."""
 
     measure: str
     what: str
@@ -39,20 +40,20 @@ class Point(NamedTuple):
 
 
 def points(sglang: SGLang) -> list[Point]:
-    """Every size alone, then every batch, by each contender."""
+    """Measure every size as one item, then every batch, for each implementation."""
     flat = torch.randint(-(2**31), 2**31 - 1, (max(SIZES) // 4,), dtype=torch.int32, device="cuda")
-    found = []
+    measured = []
     for size in SIZES:
-        # Several stretches in turn, together larger than the L2.
+        # Several slices in turn, together larger than the L2 cache.
         turns = min(16, max(SIZES) // size)
-        stretches = [flat[at * size // 4 : (at + 1) * size // 4] for at in range(turns)]
-        on_device = _device_seconds([_on_device(data) for data in stretches])
-        found += _points("device", 1, size, on_device)
-        found += _points("call", 1, size, _call_seconds(_to_host_value(stretches[0], sglang)))
+        slices = [flat[index * size // 4 : (index + 1) * size // 4] for index in range(turns)]
+        on_device = _device_seconds([_on_device(data) for data in slices])
+        measured += _points("device", 1, size, on_device)
+        measured += _points("call", 1, size, _call_seconds(_to_host_value(slices[0], sglang)))
     for count in BATCHES:
         batch = list(flat[: count * ITEM // 4].view(torch.bfloat16).reshape(count, -1).unbind())
-        found += _points("keys", count, count * ITEM, _call_seconds(_to_keys(batch, sglang)))
-    return found
+        measured += _points("keys", count, count * ITEM, _call_seconds(_to_keys(batch, sglang)))
+    return measured
 
 
 def _on_device(data: torch.Tensor) -> dict[str, Call]:
@@ -99,13 +100,13 @@ def _call_seconds(calls: dict[str, Call]) -> dict[str, float]:
 
 
 def _device_seconds(turns: list[dict[str, Call]]) -> dict[str, float]:
-    """Launches one behind another, each on data that the L2 does not hold, between two events.
+    """Time queued launches between two events, each on data that is not in the L2 cache.
 
-    A write goes before them that lasts until they are queued.
+    A write before them lasts until all are queued.
     """
     event: Any = torch.cuda.Event  # torch has no types for it
     before = torch.empty(2048 * MIB, dtype=torch.uint8, device="cuda")
-    found = {}
+    medians_by_name = {}
     for what in turns[0]:
         times = []
         for _ in range(7):
@@ -117,31 +118,34 @@ def _device_seconds(turns: list[dict[str, Call]]) -> dict[str, float]:
             torch.cuda.synchronize()
             del pending
             times.append(start.elapsed_time(end) / 1e3 / len(turns))
-        found[what] = median(times[2:])
-    return found
+        medians_by_name[what] = median(times[2:])
+    return medians_by_name
 
 
-def rows(found: list[Point]) -> list[Row]:
-    """What the issue asks of the figures."""
-    at = {(point.measure, point.what, point.items, point.nbytes): point for point in found}
+def rows(measured: list[Point]) -> list[Row]:
+    """Return the figures that have a target, and their peers."""
+    by_case = {(point.measure, point.what, point.items, point.nbytes): point for point in measured}
 
-    def speed(what: str, size: int, asked: str) -> Row:
-        point, floor = at["device", what, 1, size], at["device", "read", 1, size]
+    def speed(what: str, size: int, target: str) -> Row:
+        point, floor = by_case["device", what, 1, size], by_case["device", "read", 1, size]
         return Row(f"{what}, {size // MIB} MiB, on the device", point.gigabytes_per_second, "GB/s",
                    "read", floor.gigabytes_per_second,
-                   point.gigabytes_per_second / floor.gigabytes_per_second, asked)  # fmt: skip
+                   point.gigabytes_per_second / floor.gigabytes_per_second, target)  # fmt: skip
 
-    def latency(measure: str, items: int, size: int, asked: str) -> Row:
-        point, peer = at[measure, "blake3", items, size], at[measure, "sglang", items, size]
+    def latency(measure: str, items: int, size: int, target: str) -> Row:
+        point, peer = (
+            by_case[measure, "blake3", items, size],
+            by_case[measure, "sglang", items, size],
+        )
         return Row(f"blake3, {items} x {size // items / MIB:g} MiB, to host values",
                    point.microseconds, "us", "sglang", peer.microseconds,
-                   peer.microseconds / point.microseconds, asked)  # fmt: skip
+                   peer.microseconds / point.microseconds, target)  # fmt: skip
 
-    small = at["device", "blake3", 1, 20 * MIB]
+    small = by_case["device", "blake3", 1, 20 * MIB]
     return [
         speed("blake3", 1024 * MIB, ">= 1500 GB/s"),
         speed("blake3", 4096 * MIB, ">= 1500 GB/s"),
-        Row("blake3, 20 MiB, on the device", small.microseconds, "us", asked="<= 32"),
+        Row("blake3, 20 MiB, on the device", small.microseconds, "us", target="<= 32"),
         latency("call", 1, MIB, "<= 40"),
         latency("call", 1, 20 * MIB, "<= 60, and below sglang"),
         latency("keys", 64, 64 * ITEM, "<= 300, >= 15x sglang"),
@@ -152,15 +156,15 @@ def rows(found: list[Point]) -> list[Row]:
 
 
 def main() -> None:
-    """Measure all, print what is asked, keep every point."""
+    """Measure everything; print the figures with targets; write every point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sglang", type=Path, help="gpu_tensor_hash.py of SGLang")
-    found = points(sglang_gpu_hash(parser.parse_args().sglang))
+    measured = points(sglang_gpu_hash(parser.parse_args().sglang))
     print(torch.cuda.get_device_name())
-    for point in found:
+    for point in measured:
         print("  {:<7}{:<18}{:>4} {:>11} {:>10.1f} us {:>8.1f} GB/s".format(*point))
-    keep("gpu_points", found)
-    report("gpu", rows(found))
+    keep("gpu_points", measured)
+    report("gpu", rows(measured))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What does the guard cost a request, and does the event loop go on meanwhile?
+"""Time that the guard adds to a request, and the event loop's longest wait meanwhile.
 
-Before the same app, in one process and without a network: what is printed is the difference.
+The same app with the guard and without it, in one process and without a network.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import mmhash
-from bench.measure import Row, medians, report
+from bench.support.measure import Row, medians, report
 from mmhash import Digest, sign_tag
 from mmhash.engines import sglang, vllm
 from mmhash_service.guard import Guard
@@ -28,7 +28,7 @@ TICK = 0.001
 
 
 async def engine(_scope: Scope, receive: Receive, send: Send) -> None:
-    """Read the body and answer nothing: what any engine does at least."""
+    """Read the body and send an empty response, the least that any engine does."""
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -38,7 +38,7 @@ async def engine(_scope: Scope, receive: Receive, send: Send) -> None:
 def chat(
     request_fields: Callable[[Digest], dict[str, str]], url: str = "https://p.example/{}.png"
 ) -> Any:
-    """A chat request with a picture a key."""
+    """Return a chat request with one picture for each key."""
     parts = [
         {"type": "image_url", "image_url": {"url": url.format(number)}, **request_fields(key)}
         for number, key in enumerate(KEYS)
@@ -49,12 +49,12 @@ def chat(
 
 
 def with_uuid(key: Digest) -> dict[str, str]:
-    """What vLLM takes."""
+    """Return the field that vLLM reads."""
     return {"uuid": vllm.uuid(key)}
 
 
 def tagged(request: Any, engine: str) -> Any:
-    """The request with a tag a key."""
+    """Return the request with a tag for each key."""
     soon = int(time.time()) + 3600
     return request | {
         "mmhash_tags": [
@@ -65,12 +65,12 @@ def tagged(request: Any, engine: str) -> Any:
 
 
 def cut(body: bytes) -> list[bytes]:
-    """The pieces in which uvicorn gives a body."""
-    return [body[at : at + PIECE] for at in range(0, len(body), PIECE)]
+    """Return the pieces in which uvicorn passes a body."""
+    return [body[start : start + PIECE] for start in range(0, len(body), PIECE)]
 
 
-def call(app: ASGIApp, pieces: list[bytes]) -> Any:
-    """One request, as a coroutine."""
+def request_to(app: ASGIApp, pieces: list[bytes]) -> Any:
+    """Return one request, as a coroutine."""
     headers = [
         (b"host", b"engine.example"),
         (b"content-type", b"application/json"),
@@ -92,50 +92,53 @@ def call(app: ASGIApp, pieces: list[bytes]) -> Any:
     return app(scope, receive, send)
 
 
-def at_once(app: ASGIApp, pieces: list[bytes]) -> None:
-    """One request that waits for nothing: without a loop, which would take longer than it."""
+def run_without_loop(app: ASGIApp, pieces: list[bytes]) -> None:
+    """Run a request that never waits, without an event loop: the loop would take longer."""
     try:
-        call(app, pieces).send(None)
+        request_to(app, pieces).send(None)
     except StopIteration:
         return
-    raise AssertionError("it waited")
+    raise AssertionError("the request waited")
 
 
-def row(what: str, request: Any, name: str = "vllm", asked: str = "<= 50") -> Row:
-    """What the guard adds to a request."""
+def row(what: str, request: Any, name: str = "vllm", target: str = "<= 50") -> Row:
+    """Measure the time that the guard adds to a request."""
     guard = Guard(engine, engine=name, secrets=[SECRET.hex()])
     body = json.dumps(request).encode()
     pieces = cut(body)
     with_it, without = medians(
-        lambda: at_once(guard, pieces), lambda: at_once(engine, pieces), rounds=301, loops=10
+        lambda: run_without_loop(guard, pieces),
+        lambda: run_without_loop(engine, pieces),
+        rounds=301,
+        loops=10,
     )
     what = f"{what}, {len(body) / 1000:.1f} kB"
-    return Row(what, (with_it - without) * 1e6, "us", "the app alone", without * 1e6, asked=asked)
+    return Row(what, (with_it - without) * 1e6, "us", "the app only", without * 1e6, target=target)
 
 
 async def long_rows() -> list[Row]:
-    """A body of 20 MiB: how long it takes, and how long the event loop waits at most for it."""
+    """Measure a body of 20 MiB: its time, and the longest wait of the event loop."""
     guard = Guard(engine, engine="vllm", secrets=[SECRET.hex()])
     data = base64.b64encode(os.urandom(15 << 18)).decode()
     request = chat(with_uuid, "data:image/png;base64," + data)
     body = json.dumps(tagged(request, "vllm")).encode()
     pieces = cut(body)
-    taken, waited, idle = [], [], []
+    times, waits, idle = [], [], []
     for _ in range(21):
         start = time.perf_counter()
-        waited.append(await longest_wait(call(guard, pieces)))
-        taken.append(time.perf_counter() - start)
-        idle.append(await longest_wait(asyncio.sleep(taken[-1])))
+        waits.append(await longest_wait(request_to(guard, pieces)))
+        times.append(time.perf_counter() - start)
+        idle.append(await longest_wait(asyncio.sleep(times[-1])))
     what = f"{len(body) >> 20} MiB of data: URLs"
-    times, wait, alone = (statistics.median(found) * 1e3 for found in (taken, waited, idle))
+    taken, wait, peer = (statistics.median(values) * 1e3 for values in (times, waits, idle))
     return [
-        Row(f"{what}, tagged", times, "ms"),
-        Row("the loop's longest wait meanwhile", wait, "ms", "an idle loop's", alone, asked="< 5"),
+        Row(f"{what}, tagged", taken, "ms"),
+        Row("the loop's longest wait meanwhile", wait, "ms", "an idle loop's", peer, target="< 5"),
     ]
 
 
 async def longest_wait(done: Coroutine[Any, Any, None]) -> float:
-    """Until that is done: by how much the loop was late at worst."""
+    """Return the longest delay of the event loop until a coroutine is done."""
     longest, last = 0.0, time.perf_counter()
     task = asyncio.create_task(done)
     while not task.done():
@@ -146,7 +149,7 @@ async def longest_wait(done: Coroutine[Any, Any, None]) -> float:
 
 
 def rows() -> list[Row]:
-    """Requests as a gateway forwards them."""
+    """Measure requests as a gateway forwards them."""
     images = [f"https://p.example/{number}.png" for number in range(len(KEYS))]
     generate = {
         "text": PROMPT * 2,

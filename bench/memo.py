@@ -1,15 +1,13 @@
-"""What the memo spares: a known image beside a new one, and Redis taken away under load.
+"""Time that the memo saves for a known image, and latency while Redis fails under load.
 
 The image is a JPEG of 1280 by 720, some 200 KB. Needs redis-server.
 """
 
 import asyncio
 import os
-import shutil
 import signal
 import socket
 import statistics
-import subprocess
 import tempfile
 import threading
 import time
@@ -24,8 +22,8 @@ import numpy as np
 from PIL import Image
 from pydantic import SecretStr
 
-from bench.http import serving, turns
-from bench.measure import Row, report
+from bench.support.measure import Row, medians_of, report
+from bench.support.servers import free_port, redis_server, serving
 from mmhash.framing import frame
 from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.decoder.pool import DecoderPool
@@ -40,7 +38,7 @@ PIXELS = "/hash?of=pixels"
 
 
 def photo() -> bytes:
-    """A JPEG of noise on every scale, as photos have it."""
+    """Return a JPEG of noise on every scale, like a photo."""
     random = np.random.default_rng(0)
     picture = np.zeros((SIZE[1], SIZE[0], 3), np.float32)
     for octave in range(1, 7):
@@ -61,50 +59,23 @@ _numbers = count()
 
 
 def another() -> bytes:
-    """The same image as other bytes: decoders pass over what follows its end."""
+    """Return the same image as other bytes: decoders ignore what follows its end."""
     return PHOTO + next(_numbers).to_bytes(4)
 
 
-@contextmanager
-def redis_server(port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A Redis server that keeps nothing on disk; it ends with the block, if it has not before."""
-    binary = shutil.which("redis-server")
-    assert binary is not None, "redis-server is needed"
-    command = [binary, "--port", str(port), "--save", "", "--bind", "127.0.0.1"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                time.sleep(0.01)
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Client:
-    """One connection, call after call."""
+    """One connection that sends one request after another."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
-    def post(self, path: str, body: bytes, told: bytes = b"") -> float:
-        """How many milliseconds the answer takes, in which the memo tells so."""
+    def post(self, path: str, body: bytes, status: bytes = b"") -> float:
+        """Return the milliseconds until the response; check the cache status that it states."""
         head = (
             f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: image/jpeg\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
@@ -112,18 +83,18 @@ class Client:
         start = time.perf_counter()
         self._socket.sendall(head, socket.MSG_MORE if body else 0)
         self._socket.sendall(body)
-        answer = bytearray()
-        while not answer.endswith((b"}", b"}\n")):
-            answer += self._socket.recv(65536)
-        took = (time.perf_counter() - start) * 1e3
-        assert answer.startswith(b"HTTP/1.1 200 "), answer
-        assert told in answer, answer
-        return took
+        response = bytearray()
+        while not response.endswith((b"}", b"}\n")):
+            response += self._socket.recv(65536)
+        taken = (time.perf_counter() - start) * 1e3
+        assert response.startswith(b"HTTP/1.1 200 "), response
+        assert status in response, response
+        return taken
 
 
 @contextmanager
 def service(url: str | None) -> Iterator[int]:
-    """The service with its memo there; its port."""
+    """Run the service with its memo at a URL; yield its port."""
     if url is not None:
         os.environ["MMHASH_MEMO_URL"] = url
     try:
@@ -133,23 +104,23 @@ def service(url: str | None) -> Iterator[int]:
         os.environ.pop("MMHASH_MEMO_URL", None)
 
 
-def in_a_row(call: Callable[[], float]) -> float:
-    """The median of some calls."""
+def median_of_some(call: Callable[[], float]) -> float:
+    """Return the median of some calls, one after another."""
     return statistics.median(call() for _ in range(ROW))
 
 
 def over_http(name: str, url: str | None) -> list[Row]:
-    """A hit beside a miss, and beside what any call with such a body costs."""
+    """A hit, compared with a miss and with any request that has such a body."""
     with service(url) as port, closing(Client(port)) as client:
         client.post(PIXELS, PHOTO)
-        # Some in a row: what follows a miss finds cold caches.
+        # Several in a row, because a miss leaves the CPU's caches cold.
         calls = {
-            "hit": lambda: in_a_row(lambda: client.post(PIXELS, PHOTO, b'"hit"')),
-            "miss": lambda: in_a_row(lambda: client.post(PIXELS, another(), b'"miss"')),
-            "read": lambda: in_a_row(lambda: client.post("/count", PHOTO)),
-            "empty": lambda: in_a_row(lambda: client.post("/empty", b"")),
+            "hit": lambda: median_of_some(lambda: client.post(PIXELS, PHOTO, b'"hit"')),
+            "miss": lambda: median_of_some(lambda: client.post(PIXELS, another(), b'"miss"')),
+            "read": lambda: median_of_some(lambda: client.post("/count", PHOTO)),
+            "empty": lambda: median_of_some(lambda: client.post("/empty", b"")),
         }
-        hit, miss, read, empty = turns(calls, 9)
+        hit, miss, read, empty = medians_of(calls, 9)
     what = f"hit over HTTP, {name}"
     return [
         Row(what, hit, "ms", "miss", miss, miss / hit, ">= 20"),
@@ -158,20 +129,20 @@ def over_http(name: str, url: str | None) -> list[Row]:
     ]
 
 
-def of_another_replica(name: str, url: str) -> Row:
-    """A hit on what another replica decoded."""
+def from_another_replica(name: str, url: str) -> Row:
+    """A hit on an image that another replica decoded."""
     bodies = [another() for _ in range(MISSES)]
     with service(url) as port, closing(Client(port)) as client:
         miss = statistics.median(client.post(PIXELS, body, b'"miss"') for body in bodies)
     with service(url) as port, closing(Client(port)) as client:
         client.post(PIXELS, PHOTO)
         hit = statistics.median(client.post(PIXELS, body) for body in bodies)
-    what = f"hit over HTTP, {name}, of another replica"
+    what = f"hit over HTTP, {name}, from another replica"
     return Row(what, hit, "ms", "miss", miss, miss / hit)
 
 
 def in_process(name: str, url: str | None) -> Row:
-    """A hit beside a miss, from the body's bytes to the key; of a store, hits come from there."""
+    """A hit, compared with a miss, from the body to the key; with a store, it answers the hits."""
 
     async def main() -> tuple[float, float]:
         settings = Settings(memo_url=None if url is None else SecretStr(url))
@@ -191,7 +162,7 @@ def in_process(name: str, url: str | None) -> Row:
         misses = [await milliseconds(another()) for _ in range(MISSES)]
         body = another()
         await milliseconds(body)
-        await asyncio.sleep(0.2)  # until the store has it
+        await asyncio.sleep(0.2)  # until the entry is in the store
         if url is not None:
             memo._memory = Memory(0)
         hits = [await milliseconds(body) for _ in range(HITS)]
@@ -203,54 +174,54 @@ def in_process(name: str, url: str | None) -> Row:
     return Row(f"hit in the process, {name}", hit, "ms", "miss", miss, miss / hit, ">= 20")
 
 
-def redis_gone() -> list[Row]:
-    """Two connections, four calls of five for known images, while Redis dies, hangs and returns."""
+def redis_failures() -> list[Row]:
+    """Two connections, 4 of 5 requests for known images, while Redis hangs, ends and restarts."""
     port = free_port()
     known = [another() for _ in range(20)]
-    took: list[float] = []
+    times: list[float] = []
     failed: list[Exception] = []
     end = threading.Event()
 
-    def ask(service_port: int) -> None:
+    def send_requests(service_port: int) -> None:
         try:
             with closing(Client(service_port)) as client:
                 for number in count():
                     if end.is_set():
                         return
                     body = another() if number % 5 == 0 else known[number % 20]
-                    took.append(client.post(PIXELS, body))
+                    times.append(client.post(PIXELS, body))
         except (OSError, AssertionError) as error:
             failed.append(error)
 
     def phase() -> tuple[float, float]:
-        took.clear()
+        times.clear()
         time.sleep(PHASE_S)
-        ordered = sorted(took)
+        ordered = sorted(times)
         return ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
 
-    found: dict[str, tuple[float, float]] = {}
+    phases: dict[str, tuple[float, float]] = {}
     with service(f"redis://127.0.0.1:{port}") as service_port:
-        threads = [threading.Thread(target=ask, args=(service_port,)) for _ in range(2)]
+        threads = [threading.Thread(target=send_requests, args=(service_port,)) for _ in range(2)]
         with redis_server(port) as redis:
             for thread in threads:
                 thread.start()
             time.sleep(1)
-            found["there"] = phase()
+            phases["up"] = phase()
             redis.send_signal(signal.SIGSTOP)
-            found["hangs"] = phase()
+            phases["hangs"] = phase()
             redis.send_signal(signal.SIGCONT)
             time.sleep(2)
             redis.kill()
-            found["gone"] = phase()
+            phases["is down"] = phase()
         with redis_server(port):
-            found["back"] = phase()
+            phases["is back"] = phase()
             end.set()
             for thread in threads:
                 thread.join()
-    p50, p99 = found.pop("there")
-    rows = [Row("failed calls while Redis dies and returns", len(failed), "", asked="0")]
-    for state, (this_p50, this_p99) in found.items():
-        peer = "while it is there"
+    p50, p99 = phases.pop("up")
+    rows = [Row("failed requests while Redis fails", len(failed), "", target="0")]
+    for state, (this_p50, this_p99) in phases.items():
+        peer = "while it is up"
         rows += [
             Row(f"p50, Redis {state}", this_p50, "ms", peer, p50, this_p50 / p50),
             Row(f"p99, Redis {state}", this_p99, "ms", peer, p99, this_p99 / p99, "<= 2"),
@@ -259,7 +230,7 @@ def redis_gone() -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Every figure that docs/memo.md quotes."""
+    """Measure every figure that docs/memo.md quotes."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder, redis_server(port):
         urls = {
@@ -267,12 +238,12 @@ def rows() -> list[Row]:
             "SQLite": f"sqlite:{Path(folder) / 'memo'}",
             "Redis": f"redis://127.0.0.1:{port}",
         }
-        found = [in_process(name, url) for name, url in urls.items()]
+        figures = [in_process(name, url) for name, url in urls.items()]
         for name, url in urls.items():
-            found += over_http(name, url)
+            figures += over_http(name, url)
             if url is not None:
-                found.append(of_another_replica(name, url))
-    return [*found, *redis_gone()]
+                figures.append(from_another_replica(name, url))
+    return [*figures, *redis_failures()]
 
 
 if __name__ == "__main__":

@@ -1,20 +1,16 @@
-"""Plots of what the benchmarks kept: `python -m bench.plot`."""
+"""The plot of the results of bench.gpu: `python -m bench.plot`."""
 
 import csv
 from collections import defaultdict
 
-import matplotlib as mpl
+from bench.support.measure import RESULTS
+from bench.support.plot import plt, save
 
-from bench.measure import RESULTS
-
-mpl.use("svg")
-from matplotlib import pyplot as plt
-
-# One H200, measured: reading, and BLAKE3's arithmetic with the additions on their own pipe and not.
+# Measured on one H200: reads, and BLAKE3's arithmetic with its additions on a second pipe or not.
 READ_LIMIT = 4.38e12
 INTEGER_LIMITS = {
     "BLAKE3's integer work, two pipes": 2.3e12,
-    "… on the integer pipe alone": 1.57e12,
+    "… on the integer pipe only": 1.57e12,
 }
 NAMES = {"blake3": "mmhash BLAKE3, 256 bits", "xxh3": "mmhash xxh3 tree, 128 bits",
          "sglang": "SGLang 0.5.23, 64 bits", "torch.hash_tensor": "torch.hash_tensor, 64 bits",
@@ -41,14 +37,13 @@ def main() -> None:
             axes.axhline(limit, color="gray", lw=0.8, ls=":")
             axes.text(2**18, limit * up, name, color="gray", size=8)
         axes.set(xscale="log", yscale="log", title=title, xlabel="bytes", ylim=(1e9, 8e12))
-        axes.set_xticks([2**at for at in range(18, 33, 2)])
+        axes.set_xticks([2**exponent for exponent in range(18, 33, 2)])
         axes.set_xticklabels(["256 Ki", "1 Mi", "4 Mi", "16 Mi", "64 Mi", "256 Mi", "1 Gi", "4 Gi"])
         axes.grid(alpha=0.2)
         axes.legend(fontsize=8, loc="lower right")
     panels[0].set_ylabel("bytes per second")
     figure.suptitle("Hashing on one H200")
-    figure.tight_layout()
-    figure.savefig(RESULTS / "gpu.svg", metadata={"Date": None})
+    save(figure, "gpu")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A worker that stands in for vLLM: it answers nothing of interest, but caches as the engine does.
+"""A stand-in for a vLLM worker: it generates no text, but caches blocks as the engine does.
 
 CAPACITY=1500 python -m uvicorn bench.radix_worker:app
 """
@@ -6,6 +6,7 @@ CAPACITY=1500 python -m uvicorn bench.radix_worker:app
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
@@ -17,7 +18,7 @@ BLOCK_SIZE = 16
 
 
 class Prefill(NamedTuple):
-    """How many blocks of a prompt were cached, and what of the cache changed."""
+    """The number of cached blocks of a prompt, and the blocks that the cache stored and removed."""
 
     matched: int
     stored: list[str]
@@ -25,19 +26,19 @@ class Prefill(NamedTuple):
 
 
 class RadixCache:
-    """The blocks of prompts, by their keys; of more than `capacity` the least recent leaf goes.
+    """The blocks of prompts, by key; above `capacity` the least recently used leaf is removed.
 
-    It is a radix tree without nodes: a key is bound to those before it, so it says its own path.
+    It is a radix tree without nodes: a key depends on all keys before it, so it implies its path.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        # The least recent first. A block is never less recent than those behind it.
+        # The least recently used first. A block is never used less recently than its successors.
         self._held: OrderedDict[str, None] = OrderedDict()
 
     def run(self, keys: Sequence[str]) -> Prefill:
-        """Match the longest prefix, and keep all of the prompt that there is room for."""
-        matched = next((at for at, key in enumerate(keys) if key not in self._held), len(keys))
+        """Match the longest prefix, and store as much of the prompt as fits."""
+        matched = sum(1 for _ in takewhile(self._held.__contains__, keys))
         for key in reversed(keys):
             self._held[key] = None
             self._held.move_to_end(key)
@@ -53,19 +54,21 @@ cache = RadixCache(int(os.environ.get("CAPACITY", "1500")))
 
 @app.post("/v1/chat/completions")
 async def complete(chat: dict[str, Any]) -> dict[str, Any]:
-    """Go by the uuids that the chat carries, as the engine does, and say what was cached."""
+    """Use the uuids of the chat, as the engine does, and return how many tokens were cached."""
     ids, images = tokenize(chat)
-    items = [vllm.Span(at.part["uuid"], at.start, at.end - at.start) for at in images]
+    items = [
+        vllm.Span(image.part["uuid"], image.start, image.end - image.start) for image in images
+    ]
     keys = [key.hex() for key in vllm.block_keys(ids, BLOCK_SIZE, items=items)]
-    found = cache.run(keys)
-    # The last token is always computed, for its logits are wanted.
-    cached = min(found.matched, (len(ids) - 1) // BLOCK_SIZE) * BLOCK_SIZE
+    prefill = cache.run(keys)
+    # The last token is always computed, because its logits are needed.
+    cached = min(prefill.matched, (len(ids) - 1) // BLOCK_SIZE) * BLOCK_SIZE
     return {
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "…"}}],
         "usage": {
             "prompt_tokens": len(ids),
             "prompt_tokens_details": {"cached_tokens": cached},
         },
-        "system_fingerprint": str(os.getpid()),  # whose answer it is
-        "kv_events": {"stored": found.stored, "removed": found.removed},
+        "system_fingerprint": str(os.getpid()),  # the worker that answered
+        "kv_events": {"stored": prefill.stored, "removed": prefill.removed},
     }

@@ -1,15 +1,11 @@
-"""Does a gateway that knows the keys of images find more of a prompt cached than one that does not?
+"""Cache hits of a gateway that routes by the longest prefix, against workers taken in turn.
 
-examples/routing_gateway.py in front of two workers, beside the same chats sent to two others in
-turn; the service, the gateway and the workers are processes of their own.
+examples/routing_gateway.py in front of two workers, compared with the same chats sent to two other
+workers in turn. The service, the gateway and the workers are separate processes.
 """
 
 import base64
-import os
 import random
-import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +16,8 @@ from typing import Any, NamedTuple
 import httpx
 from PIL import Image
 
-from bench.measure import Row, report
+from bench.support.measure import Row, report
+from bench.support.servers import running
 from mmhash.client import Client
 
 CAPACITY = 1500  # blocks of a worker's cache, 24000 tokens
@@ -33,21 +30,22 @@ Chat = dict[str, Any]
 
 
 class Replayed(NamedTuple):
-    """What workers made of a trace: the tokens of its prompts, and those that each computed."""
+    """The tokens of all prompts of a trace, and the tokens that each worker computed."""
 
     tokens: int
     computed: tuple[int, ...]
 
     @property
     def cached_percent(self) -> float:
-        """Of a hundred tokens, how many were cached."""
+        """The cached part of all tokens, in percent."""
         return 100 * (1 - sum(self.computed) / self.tokens)
 
 
 def trace(chats: int = CHATS, seed: int = 0) -> Iterator[Chat]:
-    """Chats of several turns, a few at a time: some system prompts and images are far more popular.
+    """Yield the requests of chats of several turns, with a few chats at a time.
 
-    A turn holds all turns before it, as chats do.
+    Some system prompts and images are far more popular than others. Each request holds all turns
+    before it, as chats do.
     """
     draw = random.Random(seed)
     systems = [_words(draw, draw.randint(150, 500)) for _ in range(SYSTEM_PROMPTS)]
@@ -71,18 +69,18 @@ def trace(chats: int = CHATS, seed: int = 0) -> Iterator[Chat]:
     waiting = [talk() for _ in range(chats)]
     talking = [waiting.pop() for _ in range(min(AT_ONCE, chats))]
     while talking:
-        at = draw.randrange(len(talking))
-        chat = next(talking[at], None)
+        index = draw.randrange(len(talking))
+        chat = next(talking[index], None)
         if chat is not None:
             yield chat
         elif waiting:
-            talking[at] = waiting.pop()
+            talking[index] = waiting.pop()
         else:
-            del talking[at]
+            del talking[index]
 
 
 def _popularity(count: int) -> list[float]:
-    """Zipf's: the second is asked for half as often as the first."""
+    """Return weights by Zipf's law: the second is half as popular as the first."""
     return [1 / rank for rank in range(1, count + 1)]
 
 
@@ -98,34 +96,15 @@ def _image_part(draw: random.Random) -> dict[str, Any]:
 
 
 @contextmanager
-def running(*module: str, **environment: str) -> Iterator[str]:
-    """A server in a process of its own, and where it is."""
-    command = [sys.executable, "-m", *module, "--port", "0"]
-    variables = os.environ | environment
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as process:
-        assert process.stderr is not None
-        found = (re.search(r"running on (http://[0-9.:]+)", line) for line in process.stderr)
-        url = next(match[1] for match in found if match)
-        # The log goes on, and has to go somewhere.
-        drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
-        try:
-            yield url
-        finally:
-            process.terminate()
-            process.wait()
-            drain.wait()
-
-
-@contextmanager
 def two_workers() -> Iterator[list[str]]:
-    """Workers whose caches are empty."""
+    """Run two workers with empty caches; yield their URLs."""
     with ExitStack() as stack:
         worker = ("uvicorn", "bench.radix_worker:app", "--no-access-log")
         yield [stack.enter_context(running(*worker, CAPACITY=str(CAPACITY))) for _ in range(2)]
 
 
 def by_prefix(service: str, chats: list[Chat]) -> Replayed:
-    """The chats, sent to the gateway."""
+    """Send the chats to the gateway."""
     with two_workers() as workers:
         gateway = ("uvicorn", "examples.routing_gateway:app", "--no-access-log")
         with running(*gateway, MMHASH=service, WORKERS=",".join(workers)) as url:
@@ -133,7 +112,7 @@ def by_prefix(service: str, chats: list[Chat]) -> Replayed:
 
 
 def in_turn(service: str, chats: list[Chat]) -> Replayed:
-    """The chats, annotated as the gateway does, sent to one worker after the other."""
+    """Annotate the chats as the gateway does, and send them to the workers in turn."""
     with two_workers() as workers, Client(service) as mmhash:
         annotated = (mmhash.annotate(chat, engine="vllm").request for chat in chats)
         return _replay(zip(cycle(workers), annotated, strict=False))
@@ -153,19 +132,20 @@ def _replay(sent: Iterable[tuple[str, Chat]]) -> Replayed:
 
 
 def rows() -> list[Row]:
-    """What the README quotes."""
+    """Measure the figures that the README quotes."""
     chats = list(trace())
     with running("mmhash", "serve") as service:
         ours, peer = by_prefix(service, chats), in_turn(service, chats)
 
-    def row(what: str, unit: str, of: Callable[[Replayed], float], asked: str = "") -> Row:
-        return Row(what, of(ours), unit, "in turn", of(peer), of(ours) / of(peer), asked)
+    def row(what: str, unit: str, figure: Callable[[Replayed], float], target: str = "") -> Row:
+        values = figure(ours), figure(peer)
+        return Row(what, values[0], unit, "in turn", values[1], values[0] / values[1], target)
 
     what = f"{len(chats)} chats, {ours.tokens} tokens:"
     return [
-        row(f"{what} cached", "%", lambda of: of.cached_percent, "> 1"),
-        row("tokens computed", "", lambda of: sum(of.computed)),
-        row("tokens computed by the busier", "", lambda of: max(of.computed)),
+        row(f"{what} cached", "%", lambda replayed: replayed.cached_percent, "> 1"),
+        row("tokens computed", "", lambda replayed: sum(replayed.computed)),
+        row("tokens computed by the busier", "", lambda replayed: max(replayed.computed)),
     ]
 
 

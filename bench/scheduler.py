@@ -1,12 +1,13 @@
-"""Where may a server hash its images: in the scheduler, on the tokenizer's loop, beside it?
+"""Places to hash images in a server: the scheduler, the tokenizer's loop, other threads.
 
-Three processes, as in SGLang: clients connect to a tokenizer, an asyncio server whose features lie
-in shared memory; a scheduler maps them and runs a loop of steps; in one mode a fourth, the HTTP
-service, is given the features' handles. A step lasts as long as the GPU
-would take: the scheduler sleeps through it. Whoever hashes reads all bytes of every request: each
-has a buffer that no other request has at that time, so nothing is shared or known already.
+Three processes, as in SGLang: clients connect to a tokenizer, an asyncio server whose features are
+in shared memory; a scheduler maps them and runs a loop of steps. In one mode a fourth process, the
+HTTP service, receives the handles of the features. A step lasts as long as the GPU would take: the
+scheduler sleeps meanwhile. The process that hashes reads all bytes of every request: no two
+requests have the same buffer at the same time, so nothing is shared or cached.
 
-`python -m bench.scheduler` is a quick run, `--full` the one that the docs quote, `--plot` draws it.
+`python -m bench.scheduler` is a quick run, `--full` is the run that the docs quote, `--plot` draws
+it.
 """
 
 import argparse
@@ -33,11 +34,11 @@ import httpx
 import numpy as np
 
 import mmhash
-from bench.measure import RESULTS, keep
+from bench.support.measure import keep
 from mmhash.executor import AsyncHasher
 from mmhash.transport import SharedTensor
 
-# Steps that a request takes until it has its answer.
+# Steps of a request until its response.
 STEPS = 32
 BURSTS = 5
 
@@ -55,7 +56,7 @@ Handle = dict[str, Any]
 
 
 class Load(NamedTuple):
-    """What is asked of the server."""
+    """The requests to the server, and the seconds of a step."""
 
     requests: int
     concurrency: int
@@ -64,7 +65,7 @@ class Load(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What a mode gave, in requests a second, milliseconds and MiB."""
+    """The result of a mode, in requests a second, milliseconds and MiB."""
 
     mode: str
     round: int
@@ -79,12 +80,12 @@ class Figures(NamedTuple):
 
 
 def percentile(values: list[float], part: float) -> float:
-    """The value that this part of all does not exceed."""
+    """Return the value that this fraction of all values does not exceed."""
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
 class Feature:
-    """A feature where it lies, each page touched: from now on it costs no fault and no memory."""
+    """A feature in shared memory; every page is touched, so that later reads do not fault."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -93,12 +94,12 @@ class Feature:
 
 
 def sha256(feature: Feature) -> bytes:
-    """SGLang's hash of a feature on the CPU."""
+    """Return SGLang's hash of a feature on the CPU."""
     return hashlib.sha256(feature.array.data).digest()[:8]
 
 
 def scheduler(buffers: list[Handle], load: Load, pipe: Connection, *, hashes: bool) -> None:
-    """Run steps until the tokenizer hangs up, then send how long each took."""
+    """Run steps until the tokenizer stops, then send the duration of each."""
     features = [Feature(handle) for handle in buffers]
     running: dict[int, int] = {}
     taken: list[float] = []
@@ -140,7 +141,7 @@ Hash = Callable[[Feature], Awaitable[bytes | None]]
 def hash_of(
     mode: str, hasher: AsyncHasher, pool: ThreadPoolExecutor, client: httpx.AsyncClient
 ) -> Hash:
-    """How the tokenizer hashes a feature in a mode."""
+    """Return the function by which the tokenizer hashes a feature in a mode."""
     slots = asyncio.Semaphore(2)
     nonce = os.urandom(32)
     segment = SharedTensor.create(nonce)
@@ -179,7 +180,7 @@ def hash_of(
 
 
 class Tokenizer:
-    """A server that answers `A` when it has accepted, `F` at the first step, `D` at the last."""
+    """A server that sends `A` on acceptance, `F` after the first step, `D` after the last."""
 
     def __init__(self, buffers: list[Handle], pipe: Connection, hashed: Hash) -> None:
         self._features = [Feature(handle) for handle in buffers]
@@ -208,8 +209,8 @@ class Tokenizer:
         writer.write(b"D")
         writer.close()
 
-    def hear(self) -> None:
-        """Take what the scheduler says."""
+    def receive(self) -> None:
+        """Handle a message of the scheduler."""
         first, done = self._pipe.recv()
         for number in first:
             self._first[number].set()
@@ -217,10 +218,10 @@ class Tokenizer:
             self._done[number].set()
 
     async def burst(self) -> float:
-        """Hash all features at once, nobody else being served: the longest stall.
+        """Hash all features at once, without clients; return the longest stall.
 
-        The median of several bursts, for this machine stalls by itself: without a hash, while a
-        burst would last, the figure is that.
+        It is the median of several bursts, because the machine has stalls of its own: the mode
+        without a hash measures those.
         """
         stalls = []
         for _ in range(BURSTS):
@@ -231,7 +232,7 @@ class Tokenizer:
         return statistics.median(stalls)
 
     async def tick(self) -> None:
-        """Ask to be woken each millisecond, and note by how much that is late."""
+        """Sleep a millisecond at a time, and record the longest delay."""
         while True:
             start = time.perf_counter()
             await asyncio.sleep(1e-3)
@@ -239,7 +240,7 @@ class Tokenizer:
 
 
 class Ends(NamedTuple):
-    """What the tokenizer is reached by."""
+    """The pipes and sockets of the tokenizer."""
 
     scheduler: Connection
     control: Connection
@@ -248,7 +249,7 @@ class Ends(NamedTuple):
 
 
 def tokenizer(buffers: list[Handle], ends: Ends, mode: str) -> None:
-    """Serve until told to stop, then tell the longest stalls and the memory that was needed."""
+    """Serve until the control pipe says stop, then send the longest stalls and the memory used."""
     pipe, control, path, service = ends
 
     async def serve() -> None:
@@ -263,10 +264,10 @@ def tokenizer(buffers: list[Handle], ends: Ends, mode: str) -> None:
                 gc.freeze()  # as SGLang's servers do; a full collection would take 30 ms
                 server = Tokenizer(buffers, pipe, hash_of(mode, hasher, pool, client))
                 ticking = asyncio.create_task(server.tick())
-                before = memory_now("VmRSS")
+                before = memory_mib("VmRSS")
                 burst = await server.burst()
                 server.longest_stall = 0
-                loop.add_reader(pipe.fileno(), server.hear)
+                loop.add_reader(pipe.fileno(), server.receive)
                 stopped = asyncio.Event()
                 loop.add_reader(control.fileno(), stopped.set)
                 listening = await asyncio.start_unix_server(server.accept, path, backlog=1024)
@@ -276,25 +277,25 @@ def tokenizer(buffers: list[Handle], ends: Ends, mode: str) -> None:
                 ticking.cancel()
                 listening.close()
                 loop.remove_reader(pipe.fileno())
-                control.send((server.longest_stall, burst, memory_now("VmHWM") - before))
+                control.send((server.longest_stall, burst, memory_mib("VmHWM") - before))
 
     asyncio.run(serve())
 
 
-def memory_now(what: str) -> float:
-    """What the process holds (VmRSS), or has held at most (VmHWM), in MiB."""
+def memory_mib(field: str) -> float:
+    """Return the resident memory (VmRSS) or its peak (VmHWM) of this process, in MiB."""
     status = Path("/proc/self/status").read_text()
-    return int(status.split(f"{what}:")[1].split()[0]) / 1024
+    return int(status.split(f"{field}:")[1].split()[0]) / 1024
 
 
 async def clients(path: str, load: Load) -> tuple[float, list[float], list[float]]:
-    """Ask as often as the load says: the seconds in all, until accepted, until the first step."""
+    """Send the requests of the load; return the seconds in total, until accepted, until started."""
     accepted: list[float] = []
     first: list[float] = []
     left = iter(range(load.requests))
 
     async def client(number: int) -> None:
-        # Those who come at once would stay in step for ever: the first come one after another.
+        # Clients that start at once would stay synchronised: the first requests are staggered.
         await asyncio.sleep(number / load.concurrency * STEPS * load.step)
         for _ in left:
             start = time.perf_counter()
@@ -328,7 +329,7 @@ def serving(path: str) -> Iterator[None]:
 
 
 def run(mode: str, number: int, load: Load, buffers: list[Handle]) -> Figures:
-    """One mode, in processes of its own."""
+    """Run one mode, in processes of its own."""
     context = mp.get_context("spawn")
     ours, theirs = context.Pipe()
     control, controlled = context.Pipe()
@@ -370,62 +371,59 @@ def run(mode: str, number: int, load: Load, buffers: list[Handle]) -> Figures:
 
 
 def rounds(load: Load, count: int) -> list[Figures]:
-    """All modes in turn, as often as asked: a busy moment shows as a round unlike the others."""
+    """Run all modes in turn, several times: a busy moment shows as a round unlike the others."""
     noise = np.random.default_rng(0).integers(0, 256, load.nbytes, dtype=np.uint8)
     shared = []
     for index in range(load.concurrency):
         noise[:8] = np.frombuffer(index.to_bytes(8, "little"), np.uint8)
         shared.append(SharedTensor.create(noise))
-    found = []
+    results = []
     for number in range(count):
         for mode in MODES:
-            found.append(run(mode, number, load, [one.handle() for one in shared]))
-            print_figures(found[-1])
-    return found
+            results.append(run(mode, number, load, [one.handle() for one in shared]))
+            print_figures(results[-1])
+    return results
 
 
 def print_figures(figures: Figures) -> None:
-    """A line; the head stands above the first."""
+    """Print one line, and the column names above the first."""
     if figures.mode == next(iter(MODES)):
         heads = ("req/s", "first p50", "p99", "step p99", "accept p99", "stall", "burst", "MiB")
         print(" " * 16 + "".join(f"{head:>11}" for head in heads))
     print(f"{figures.mode:<16}" + "".join(f"{value:>11.2f}" for value in figures[2:]), flush=True)
 
 
-def medians(found: list[Figures]) -> dict[str, Figures]:
-    """A mode's figures, each the median of its rounds."""
-    by_mode = {mode: [row for row in found if row.mode == mode] for mode in MODES}
+def medians(results: list[Figures]) -> dict[str, Figures]:
+    """Return the figures of each mode, as medians of its rounds."""
+    by_mode = {mode: [row for row in results if row.mode == mode] for mode in MODES}
     return {
         mode: Figures(mode, len(rows), *map(statistics.median, list(zip(*rows, strict=True))[2:]))
         for mode, rows in by_mode.items()
     }
 
 
-def verdict(found: list[Figures]) -> None:
-    """What was asked, beside what came."""
-    of = medians(found)
-    ours, none, there = of["AsyncHasher"], of["none"], of["scheduler sha256"]
-    accept = {mode: ours.accept_p99 / of[mode].accept_p99 for mode in MODES}
+def print_verdict(results: list[Figures]) -> None:
+    """Print the figures that have a target, and the targets."""
+    by_mode = medians(results)
+    ours, none, in_scheduler = by_mode["AsyncHasher"], by_mode["none"], by_mode["scheduler sha256"]
+    accept = {mode: ours.accept_p99 / by_mode[mode].accept_p99 for mode in MODES}
     lines = [
-        ("throughput, of the scheduler's hash", ours[2] / there[2], ">= 1.15"),
+        ("throughput, of the scheduler's hash", ours[2] / in_scheduler[2], ">= 1.15"),
         ("step p99, of a run without hashing", ours.step_p99 / none.step_p99, "<= 1.10"),
         ("accept p99, of sha256 on the loop", accept["loop sha256"], "<= 0.2"),
         ("accept p99, of mmhash on the loop", accept["loop mmhash"], "<= 0.2"),
         ("longest stall of a burst, ms", ours.burst_stall, "< 3"),
         ("memory above the payloads, MiB", ours.memory_above_payloads, "< 64"),
     ]
-    for what, value, asked in lines:
-        print(f"{what:<40}{value:>8.3f}  {asked}")
+    for what, value, target in lines:
+        print(f"{what:<40}{value:>8.3f}  {target}")
 
 
-def plot(found: list[Figures]) -> None:
+def plot(results: list[Figures]) -> None:
     """Draw bench/results/scheduler.svg."""
-    import matplotlib as mpl  # noqa: PLC0415  (a run needs none)
+    from bench.support.plot import plt, save  # noqa: PLC0415  (matplotlib is not needed to measure)
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
-    of = medians(found)
+    by_mode = medians(results)
     panels = {
         "requests_per_second": "requests a second",
         "step_p99": "the scheduler's step, p99, ms",
@@ -434,7 +432,7 @@ def plot(found: list[Figures]) -> None:
     }
     figure, rows = plt.subplots(1, len(panels), figsize=(14, 3.2), sharey=True)
     for axes, (name, title) in zip(rows, panels.items(), strict=True):
-        values = [getattr(of[mode], name) for mode in MODES]
+        values = [getattr(by_mode[mode], name) for mode in MODES]
         colors = ["tab:green" if mode == "AsyncHasher" else "tab:gray" for mode in MODES]
         axes.barh(list(MODES), values, color=colors)
         axes.bar_label(axes.containers[0], fmt="%.3g", padding=2, fontsize=8)
@@ -442,25 +440,24 @@ def plot(found: list[Figures]) -> None:
         axes.margins(x=0.2)
         axes.spines[["top", "right"]].set_visible(False)
     rows[0].invert_yaxis()
-    figure.tight_layout()
-    figure.savefig(RESULTS / "scheduler.svg", metadata={"Date": None})
+    save(figure, "scheduler")
 
 
 def main() -> None:
-    """Run it, print it, keep it."""
+    """Run the modes; print, write and draw the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="1024 requests, 128 at a time")
     parser.add_argument("--step", type=float, default=20, help="a step, in milliseconds")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--plot", action="store_true")
-    chosen = parser.parse_args()
-    requests, concurrency = (1024, 128) if chosen.full else (128, 32)
-    load = Load(requests, concurrency, 20 << 20, chosen.step / 1e3)
-    found = rounds(load, chosen.rounds)
-    verdict(found)
-    keep("scheduler", found)
-    if chosen.plot:
-        plot(found)
+    options = parser.parse_args()
+    requests, concurrency = (1024, 128) if options.full else (128, 32)
+    load = Load(requests, concurrency, 20 << 20, options.step / 1e3)
+    results = rounds(load, options.rounds)
+    print_verdict(results)
+    keep("scheduler", results)
+    if options.plot:
+        plot(results)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""SGLang's items, hashed in the tokenizer beside its event loop: the scheduler hashes nothing.
+"""SGLang's items, hashed in the tokenizer off its event loop: the scheduler hashes nothing.
 
-In the engine, `tokenize` is where the tokenizer manager has the processor's items and has not yet
-sent them: after `mm_processor.process_mm_data_async`, before the tokenized request is made.
+In the engine, `tokenize` is the place where the tokenizer manager has the processor's items and has
+not sent them yet: after `mm_processor.process_mm_data_async`, before the tokenized request is made.
 """
-# ruff: noqa: T201  (an example shows what it found)
+# ruff: noqa: T201  (an example prints its result)
 
 import asyncio
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from mmhash.executor import AsyncHasher
 
 @dataclass
 class Item:
-    """What is looked at of the engine's `MultimodalDataItem`, which is taken as well."""
+    """The attributes that `precompute` uses of the engine's `MultimodalDataItem`."""
 
     feature: Any = None
     precomputed_embeddings: Any = None
@@ -28,20 +28,20 @@ class Item:
 
 
 async def tokenize(number: int, hasher: AsyncHasher) -> Item:
-    """What the tokenizer does for one request: here its processor makes an array of one number."""
+    """Process one request, as the tokenizer does; the feature here is an array of one number."""
     item = Item(feature=np.full((1024, 1176), number % 4, np.float32), offsets=[(4, 259)])
     await sglang.precompute([item], hasher)
     return item
 
 
 async def main() -> None:
-    """Tokenize some requests at once: four contents, four hashes."""
-    # One for the tokenizer's life. While over 512 MiB are under way, further items are left to the
-    # scheduler, so that the tokenizer goes on accepting.
+    """Tokenize 16 requests at once: four contents, four hashes."""
+    # One hasher for the life of the tokenizer. While more than 512 MiB are in progress, further
+    # items are left to the scheduler, so that the tokenizer still accepts requests.
     async with AsyncHasher(max_inflight_bytes=512 << 20, on_pressure="defer") as hasher:
         items = await asyncio.gather(*(tokenize(number, hasher) for number in range(16)))
         print(f"{len({item.hash for item in items})} hashes of {len(items)} items")
-        print(f"the first pads begin with {items[0].pad_value}")
+        print(f"the first pad value is {items[0].pad_value}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stands in for a model's chat template and tokenizer, which a gateway and its engines share."""
+"""A stand-in for a model's chat template and tokenizer, which gateway and engines share."""
 
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -7,7 +7,7 @@ IMAGE_TOKENS, PLACEHOLDER = 256, 151655
 
 
 class Image(NamedTuple):
-    """Where an image's placeholders stand, `end` excluded, and its part of the chat."""
+    """The range of an image's placeholders (`end` is excluded), and its part of the chat."""
 
     start: int
     end: int
@@ -15,7 +15,7 @@ class Image(NamedTuple):
 
 
 def tokenize(chat: dict[str, Any]) -> tuple[list[int], list[Image]]:
-    """The ids of a chat's prompt, a word each, and its images."""
+    """Return the ids of a chat's prompt, one for each word, and its images."""
     ids: list[int] = []
     images = []
     for message in chat["messages"]:

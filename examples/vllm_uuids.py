@@ -1,9 +1,9 @@
-"""vLLM's `multi_modal_uuids`, so that the engine takes our key and hashes nothing itself.
+"""vLLM's `multi_modal_uuids`: the engine uses the key and hashes nothing itself.
 
-A gateway that has the image's key knows which worker has it in its cache; and `llm.generate` takes
-None in the place of an image whose uuid it knows.
+A gateway that has the key of an image can find the worker that has the image in its cache, and
+`llm.generate` accepts None in place of an image whose uuid is in the cache.
 """
-# ruff: noqa: T201  (an example shows what it found)
+# ruff: noqa: T201  (an example prints its result)
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from mmhash.executor import AsyncHasher
 
 
 async def prompt(text: str, images: list[Image.Image], hasher: AsyncHasher) -> dict[str, Any]:
-    """A prompt as `LLM.generate` and `AsyncLLM.generate` take it."""
+    """Return a prompt in the form of `LLM.generate` and `AsyncLLM.generate`."""
     keys = await hasher.keys(images)
     return {
         "prompt": text,
@@ -25,7 +25,7 @@ async def prompt(text: str, images: list[Image.Image], hasher: AsyncHasher) -> d
 
 
 async def main() -> None:
-    """Two prompts that share an image share its uuid."""
+    """Make two prompts that share an image and so its uuid."""
     cat, dog = Image.new("RGB", (640, 480), "orange"), Image.new("RGB", (640, 480), "brown")
     async with AsyncHasher() as hasher:
         one = await prompt("<image>What is it?", [cat], hasher)

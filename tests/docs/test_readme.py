@@ -1,5 +1,6 @@
-"""What the README shows is what happens."""
+"""The README's programs, answers and links, and the page of the structure, are true."""
 
+import ast
 import json
 import re
 import subprocess
@@ -35,15 +36,28 @@ def test_every_link_leads_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_structure_has_a_line_a_module() -> None:
-    page = (ROOT / "docs" / "structure.md").read_text()
+def modules() -> list[Path]:
     listed = subprocess.check_output(["git", "ls-files", "mmhash", "service", "bench"], cwd=ROOT)
-    for name in listed.decode().split():
-        path = ROOT / name
-        trivial = path.stem in {"__init__", "__main__"}
-        if (
-            path.suffix == ".py"
-            and path.exists()
-            and not (trivial and name != "mmhash/__init__.py")
-        ):
-            assert f"`{name}`" in page, f"docs/structure.md has no line for {name}"
+    paths = [ROOT / name for name in listed.decode().split() if name.endswith(".py")]
+    return [path for path in paths if path.exists()]
+
+
+def test_structure_has_a_line_for_each_package() -> None:
+    page = (ROOT / "docs" / "structure.md").read_text()
+    for folder in sorted({path.parent.relative_to(ROOT) for path in modules()}):
+        assert f"| `{folder}/` |" in page, f"docs/structure.md has no line for {folder}/"
+
+
+def test_structure_names_only_what_exists() -> None:
+    page = (ROOT / "docs" / "structure.md").read_text()
+    for name in re.findall(r"`((?:mmhash|service|bench|examples|tests|deploy)/[\w/.]*)`", page):
+        assert (ROOT / name).exists(), name
+
+
+def test_each_module_says_what_it_does() -> None:
+    for path in modules():
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        first = text.split("\n\n")[0]
+        name = path.relative_to(ROOT)
+        assert first.endswith((".", ":")), f"{name}: the docstring does not begin with a sentence"
+        assert len(first.split()) >= 3, f"{name}: the docstring says too little"

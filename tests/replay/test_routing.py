@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bench import routing
 from bench.radix_worker import BLOCK_SIZE, RadixCache
+from bench.support.servers import running
 from examples.stand_in_tokenizer import IMAGE_TOKENS
 
 CHATS = list(routing.trace(chats=30))
@@ -18,7 +19,7 @@ TEXT = {"type": "text", "text": " ".join(map(str, range(3 * BLOCK_SIZE)))}
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[str]:
-    with routing.running("mmhash", "serve") as url:
+    with running("mmhash", "serve") as url:
         yield url
 
 
@@ -27,7 +28,7 @@ def gateway(service: str) -> Iterator[httpx.Client]:
     with routing.two_workers() as workers:
         module = ("uvicorn", "examples.routing_gateway:app")
         with (
-            routing.running(*module, MMHASH=service, WORKERS=",".join(workers)) as url,
+            running(*module, MMHASH=service, WORKERS=",".join(workers)) as url,
             httpx.Client(base_url=url, timeout=60) as client,
         ):
             yield client

@@ -1,4 +1,4 @@
-"""The floor: a kernel that reads everything once and does next to nothing with it."""
+"""A kernel that reads everything once and computes almost nothing: the lower bound of a hash."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ def _read(source, out, words, BLOCK: tl.constexpr, STEPS: tl.constexpr):  # type
     start = tl.program_id(0) * BLOCK * STEPS
     mixed = tl.zeros((BLOCK,), tl.int32)
     for step in tl.static_range(STEPS):
-        at = start + step * BLOCK + tl.arange(0, BLOCK)
-        mixed ^= tl.load(source + at, mask=at < words, other=0)
+        offset = start + step * BLOCK + tl.arange(0, BLOCK)
+        mixed ^= tl.load(source + offset, mask=offset < words, other=0)
     tl.store(out + tl.program_id(0), tl.xor_sum(mixed))
 
 

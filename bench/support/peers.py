@@ -1,4 +1,4 @@
-"""Peers' own code, taken from where they publish it, and never kept here."""
+"""Other implementations, run from the code that their projects publish; none of it is kept here."""
 
 import importlib.util
 import subprocess
@@ -14,7 +14,7 @@ _GPU_HASH = "sglang/kernels/ops/memory/gpu_tensor_hash.py"
 
 
 def sglang_gpu_hash(path: Path | None) -> Callable[[Any], int]:
-    """SGLang's gpu_tensor_hash: from the file given, or from its wheel in the package registry."""
+    """Return SGLang's gpu_tensor_hash, from a file or from its published wheel."""
     with tempfile.TemporaryDirectory() as folder:
         if path is None:
             pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", SGLANG]

@@ -1,0 +1,135 @@
+"""HTTP load from this machine, by processes of their own that cost as little as possible.
+
+`load` and `probe` start such a process and return its figures.
+"""
+
+import http.client
+import json
+import os
+import select
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+MIB = 1 << 20
+
+
+def load(port: int, path: str, nbytes: int, connections: int, seconds: float) -> dict[str, Any]:
+    """Send bodies of one size on several connections; return the count, seconds and median."""
+    return _in_a_process("load", port, path, nbytes, connections, seconds)  # type: ignore[no-any-return]
+
+
+def probe(port: int, seconds: float) -> list[float]:
+    """Request `/health` every 5 ms; return how many seconds each response took."""
+    return _in_a_process("probe", port, seconds)  # type: ignore[no-any-return]
+
+
+def _in_a_process(task: str, *arguments: Any) -> Any:
+    command = [sys.executable, "-m", "bench.support.load", task, json.dumps(arguments)]
+    return json.loads(subprocess.check_output(command))
+
+
+class _Connection:
+    """One keep-alive connection that sends a body, waits for the response, and starts again."""
+
+    def __init__(self, port: int, head: bytes, file: int, nbytes: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self._head, self._file, self._nbytes = head, file, nbytes
+        self.begin()
+
+    def begin(self) -> None:
+        self.started = time.perf_counter()
+        self._sent = -len(self._head)
+        self._response = b""
+
+    def send(self) -> bool:
+        """Send as much as the socket takes; return True if everything is sent."""
+        try:
+            if self._sent < 0:
+                self._sent += self.socket.send(self._head[self._sent :], socket.MSG_MORE)
+            while 0 <= self._sent < self._nbytes:
+                # From the page cache: the load should cost as little as possible.
+                count = min(MIB, self._nbytes - self._sent)
+                self._sent += os.sendfile(self.socket.fileno(), self._file, self._sent, count)
+        except BlockingIOError:
+            pass
+        return self._sent == self._nbytes
+
+    def receive(self) -> bool:
+        """Read what the socket has; return True if the response is complete."""
+        self._response += self.socket.recv(65536)
+        head, end, body = self._response.partition(b"\r\n\r\n")
+        if not end:
+            return False
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        if len(body) < length:
+            return False
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(self._response.decode())
+        return True
+
+
+def _generate(
+    port: int, path: str, nbytes: int, connections: int, seconds: float
+) -> dict[str, Any]:
+    """Do the work of `load`."""
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/octet-stream\r\n"
+        f"Content-Length: {nbytes}\r\n\r\n"
+    ).encode()
+    file = os.memfd_create("body")
+    os.write(file, os.urandom(nbytes))
+    poll = select.epoll()
+    by_file = {}
+    for _ in range(connections):
+        connection = _Connection(port, head, file, nbytes)
+        by_file[connection.socket.fileno()] = connection
+        poll.register(connection.socket.fileno(), select.EPOLLOUT)
+    times: list[float] = []
+    start = last = time.perf_counter()
+    running = connections
+    while running:
+        for number, _ in poll.poll():
+            connection = by_file[number]
+            if not connection.send():
+                continue
+            poll.modify(number, select.EPOLLIN)
+            try:
+                if not connection.receive():
+                    continue
+            except BlockingIOError:
+                continue
+            last = time.perf_counter()
+            times.append(last - connection.started)
+            if last >= start + seconds:
+                running -= 1
+                poll.unregister(number)
+                continue
+            connection.begin()
+            poll.modify(number, select.EPOLLIN if connection.send() else select.EPOLLOUT)
+    return {"requests": len(times), "seconds": last - start, "p50": statistics.median(times)}
+
+
+def _request_health(port: int, seconds: float) -> list[float]:
+    """Do the work of `probe`."""
+    times = []
+    end = time.perf_counter() + seconds
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    while (start := time.perf_counter()) < end:
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        times.append(time.perf_counter() - start)
+        time.sleep(0.005)
+    connection.close()
+    return times
+
+
+if __name__ == "__main__":
+    tasks: dict[str, Callable[..., Any]] = {"load": _generate, "probe": _request_health}
+    print(json.dumps(tasks[sys.argv[1]](*json.loads(sys.argv[2]))))
