@@ -18,7 +18,7 @@ import httpx
 from fastapi import FastAPI
 
 from examples.stand_in_tokenizer import tokenize
-from mmhash.client import AsyncClient, Span
+from mmhash.client import AsyncClient, KeySpan
 
 
 @dataclass
@@ -54,7 +54,7 @@ async def complete(chat: dict[str, Any]) -> Any:
     mmhash, http = app.state.mmhash, app.state.http
     chat, items = await mmhash.annotate(chat, engine="vllm")
     ids, images = tokenize(chat)
-    spans = [Span(at.start, at.end, item.key) for at, item in zip(images, items, strict=True)]
+    spans = [KeySpan(at.start, at.end, item.key) for at, item in zip(images, items, strict=True)]
     blocks = await mmhash.blocks(ids, 16, engine="vllm", spans=spans)
     worker = min(WORKERS, key=lambda it: (-it.prefix(blocks), it.load, len(it.held)))
     worker.load += 1

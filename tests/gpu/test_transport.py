@@ -23,7 +23,7 @@ from mmhash.transport import (
     SharedTensor,
     contains_handles,
     materialize,
-    sweep,
+    remove_orphans,
 )
 from tests.replay import test_prefix_replay as replayed
 
@@ -37,7 +37,7 @@ CONSUMER = """
 import json, sys
 import torch, mmhash
 from mmhash.transport import IpcTensor, SharedTensor
-from mmhash.transport import cuda_tensor as ipc
+from mmhash.transport import cuda_tensor
 torch.cuda.set_device(int(sys.argv[1]))
 kept = []
 
@@ -53,9 +53,9 @@ def keys(handle, counts=None, **options):
 def peak(handle, counts):
     "What keys() of the parts adds to torch's peak, and how many mappings it opens."
     torch.cuda.synchronize(); torch.cuda.reset_peak_memory_stats()
-    before, opened = torch.cuda.max_memory_allocated(), ipc.mappings.opened
+    before, opened = torch.cuda.max_memory_allocated(), cuda_tensor.mappings.opened
     keys(handle, counts)
-    return [torch.cuda.max_memory_allocated() - before, ipc.mappings.opened - opened]
+    return [torch.cuda.max_memory_allocated() - before, cuda_tensor.mappings.opened - opened]
 
 def hold(handle):
     kept.append(feature(handle))
@@ -81,7 +81,7 @@ def active(device):
     return state.value
 
 def mappings():
-    return len(ipc.mappings._known)
+    return len(cuda_tensor.mappings._mappings)
 
 for line in sys.stdin:
     name, *arguments = json.loads(line)
@@ -344,7 +344,7 @@ def test_a_producer_killed_while_it_is_read() -> None:
     late = Consumer()
     with pytest.raises(RuntimeError, match="TransportError"):
         late.ask("keys", handles[0])
-    assert handles[0]["lease"]["name"] in sweep()
+    assert handles[0]["lease"]["name"] in remove_orphans()
     with pytest.raises(RuntimeError, match=r"TransportError: segment .* is gone"):
         late.ask("keys", handles[1] | {"lease": handles[1]["lease"] | {"slot": 0}})
     consumer.end()

@@ -171,7 +171,7 @@ def test_a_consumer_in_another_process(ledger: Ledger, clock: Clock, killed: boo
 def test_what_is_kept_elsewhere_takes_no_room_and_is_closed(ledger: Ledger) -> None:
     grant(ledger, 64 * KIB)
     segment = Segment(10)
-    given, _ = ledger.grant(10, segment) or pytest.fail("no slot")
+    given, _ = ledger.grant(10, overflow=segment) or pytest.fail("no slot")
     Lease(given, 0).wait_ready(0)
     for consumer in range(2):
         assert (DIRECTORY / segment.name).exists()
@@ -261,7 +261,7 @@ def test_a_forged_lease_is_refused(ledger: Ledger) -> None:
 def test_a_segment_that_is_no_ledger_is_refused(head: bytes) -> None:
     segment = Segment(4096)
     segment.fill(memoryview(head))
-    with pytest.raises(TransportError, match="no ledger"):
+    with pytest.raises(TransportError, match="not a ledger"):
         Lease(Grant(segment.name, 0, 1), 0).check()
     large = Segment(8 << 20)
     with pytest.raises(TransportError, match="at most"):
@@ -279,7 +279,7 @@ def test_closing_or_forgetting_acknowledges_but_not_in_a_forked_child(forget: bo
     ledger = Ledger(0)
     segment = Segment(4)
     segment.fill(memoryview(b"lent"))
-    given, _ = ledger.grant(4, segment) or pytest.fail("no slot")
+    given, _ = ledger.grant(4, overflow=segment) or pytest.fail("no slot")
     told = {"name": segment.name, "offset": 0, "nbytes": 4, "lease": given._asdict()}
     feature = SharedTensor.open(told)
     assert bytes(feature.view) == b"lent"

@@ -16,7 +16,7 @@ import mmhash
 from mmhash import Digest, InputTypeError, InputValueError, TransportError
 from mmhash.transport import SharedPool, SharedTensor
 from mmhash.transport.ledger import Lease
-from mmhash.transport.segments import DIRECTORY, lent
+from mmhash.transport.segments import DIRECTORY, pool_mappings
 
 KIB = 1024
 NOISE = np.random.default_rng(4).integers(0, 256, 40 * KIB, dtype=np.uint8)
@@ -168,7 +168,9 @@ def test_a_closed_pool_is_gone_and_leaves_nothing() -> None:
         mmhash.key(SharedTensor.open(handle))
     another = SharedPool(KIB)
     mmhash.key(SharedTensor.open(another.lease(b"x").handle()))
-    assert handle["name"] not in {name for name, _ in lent._known}  # nor is its memory kept
+    assert handle["name"] not in {
+        name for name, _ in pool_mappings._mappings
+    }  # nor is its memory kept
     another.close()
 
 

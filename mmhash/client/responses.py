@@ -1,6 +1,6 @@
-"""The service's answers as values, checked against what was asked; refusals as errors.
+"""Responses of the service, validated against their requests; error responses as exceptions.
 
-An answer that is malformed, too long, encoded or about something else is a `ServiceError`.
+A response that is malformed, too long, encoded or about other items is a `ServiceError`.
 """
 
 import json
@@ -17,70 +17,70 @@ from mmhash.digest import DIGEST_SIZE, Algorithm, Digest
 from mmhash.errors import ServiceError
 from mmhash.view import Kind
 
-# A longer body of a refusal is not read: the status tells enough.
-MAX_REFUSAL = 64 << 10
-# The service's own details have less than 200 characters.
+# A longer body of an error response is not read: the status suffices.
+MAX_ERROR_BODY = 64 << 10
+# The service's own details have fewer than 200 characters.
 _MAX_DETAIL = 1000
 _MAX_SHOWN = 80
-# A header that asks for a longer wait is taken as a day.
+# A longer Retry-After counts as a day.
 _MAX_RETRY_AFTER_S = 86_400.0
 
 _OK = 200
 _PROBLEM = "application/problem+json"
-_MEMO: dict[str | None, Literal["hit", "miss"]] = {"hit": "hit", "miss": "miss"}
+_CACHE_STATUS: dict[str | None, Literal["hit", "miss"]] = {"hit": "hit", "miss": "miss"}
 _KINDS = frozenset(get_args(Kind))
 _HEX = re.compile("[0-9a-f]+")
 _MAX_DIMENSIONS = 64
 _MAX_NUMBER = 1 << 63
 
 
-class AnswerTooLongError(Exception):
-    """More bytes come than an answer to this request can have."""
+class ResponseTooLongError(Exception):
+    """The service sends more bytes than a response to this request can have."""
 
 
-class UnansweredError(ServiceError):
-    """No answer came: the call may be made again."""
+class NoResponseError(ServiceError):
+    """The service did not respond: the request may be retried."""
 
 
-class Answer:
-    """The head of an answer, and its body as far as it was received."""
+class Response:
+    """The head of a response, and its body as far as it was received."""
 
     def __init__(self, status: int, reason: str, headers: dict[bytes, bytes], limit: int) -> None:
         self.status = status
         self.reason = reason
         self.headers = headers
         self.content = bytearray()
-        self._limit = limit if status == _OK else MAX_REFUSAL
+        self._limit = limit if status == _OK else MAX_ERROR_BODY
 
     @classmethod
     def begin(cls, response: httpcore.Response, limit: int) -> Self:
-        """An answer whose head has come; of a good one at most `limit` bytes are received."""
+        """Return a response without its body, of which at most `limit` bytes are accepted."""
         reason: bytes = response.extensions.get("reason_phrase", b"")
         headers = {name.lower(): value for name, value in response.headers}
-        answer = cls(response.status, _printable(reason.decode("latin-1")), headers, limit)
+        head = cls(response.status, _printable(reason.decode("latin-1")), headers, limit)
         if response.status == _OK:
             encoding = headers.get(b"content-encoding", b"identity")
             if encoding.strip().lower() != b"identity":
-                printable = _shown(encoding.decode("latin-1"))
-                malformed(f"it has the Content-Encoding {printable}, and none was asked for")
+                name = _shown(encoding.decode("latin-1"))
+                malformed(f"it has the Content-Encoding {name}, and none was requested")
             length = headers.get(b"content-length", b"")
             if length.isdigit() and int(length[:20]) > limit:
-                raise AnswerTooLongError
-        return answer
+                raise ResponseTooLongError
+        return head
 
-    def take(self, piece: bytes) -> bool:
-        """Receive a piece; False if no more is wanted of the body of a refusal."""
-        self.content += piece
+    def append(self, chunk: bytes) -> bool:
+        """Append a chunk; return False if the rest of an error's body is not needed."""
+        self.content += chunk
         if len(self.content) <= self._limit:
             return True
         if self.status == _OK:
-            raise AnswerTooLongError
+            raise ResponseTooLongError
         self.content.clear()
         return False
 
 
-class Asked(NamedTuple):
-    """The item that an answer has to be about; None for what was not known when it was asked."""
+class ExpectedItem(NamedTuple):
+    """The fields that an item of a response must have; None for those not known in advance."""
 
     algorithm: Algorithm
     engines: frozenset[str]
@@ -92,9 +92,9 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item: kind, dtype, shape, the digest of its `nbytes` bytes, its key, engines' spellings.
+    """One item: kind, dtype, shape, the digest of its `nbytes` bytes, its key, engines' fields.
 
-    `memo` says if the service's memo had it, `tag` is the service's signature, if asked for.
+    `memo` is the status of the service's cache, `tag` its signature; both may be None.
     """
 
     name: str | None
@@ -109,8 +109,8 @@ class Item:
     tag: str | None
 
     @classmethod
-    def parse(cls, payload: Any, asked: Asked) -> Self:
-        """The item as an answer has it, if it is what was asked."""
+    def parse(cls, payload: Any, expected: ExpectedItem) -> Self:
+        """Parse an item of a response; raise unless it matches the expected one."""
         fields = _Fields(payload)
         shape = fields.take("shape", list)
         if len(shape) > _MAX_DIMENSIONS or not all(map(_is_natural, shape)):
@@ -118,83 +118,83 @@ class Item:
         nbytes = fields.take("nbytes", int)
         if not _is_natural(nbytes):
             malformed(f"an item has {_shown(nbytes)} bytes")
-        fields.check("kind", asked.kind, _KINDS)
-        fields.check("dtype", asked.dtype)
-        fields.check("algorithm", asked.algorithm)
+        fields.check("kind", expected.kind, _KINDS)
+        fields.check("dtype", expected.dtype)
+        fields.check("algorithm", expected.algorithm)
         memo = fields.take_optional("memo")
-        if memo is not None and memo not in _MEMO:
+        if memo is not None and memo not in _CACHE_STATUS:
             malformed(f"an item has the memo {_shown(memo)}")
         engines = payload.get("engines", {})
-        if not isinstance(engines, dict) or not engines.keys() <= asked.engines:
-            names = ", ".join(sorted(asked.engines)) or "none"
-            malformed(f"an item's 'engines' are others than those asked for: {names}")
-        if not all(isinstance(spelled, dict) for spelled in engines.values()):
-            malformed("an engine's spelling is not an object")
-        if asked.shape not in {None, tuple(shape)}:
-            malformed(f"an item has the shape {_shown(shape)}, not {list(asked.shape or ())}")
-        if asked.nbytes not in {None, nbytes}:
-            malformed(f"an item has {nbytes} bytes, not {asked.nbytes}")
+        if not isinstance(engines, dict) or not engines.keys() <= expected.engines:
+            names = ", ".join(sorted(expected.engines)) or "none"
+            malformed(f"an item's 'engines' are not those requested: {names}")
+        if not all(isinstance(values, dict) for values in engines.values()):
+            malformed("an engine's fields are not an object")
+        if expected.shape not in {None, tuple(shape)}:
+            malformed(f"an item has the shape {_shown(shape)}, not {list(expected.shape or ())}")
+        if expected.nbytes not in {None, nbytes}:
+            malformed(f"an item has {nbytes} bytes, not {expected.nbytes}")
         return cls(
             fields.take_optional("name"),
             payload["kind"],
             payload["dtype"],
             tuple(shape),
             nbytes,
-            _digest(asked.algorithm, "digest", payload),
+            _digest(expected.algorithm, "digest", payload),
             _digest("blake3", "key", payload),
             engines,
-            _MEMO.get(memo),
+            _CACHE_STATUS.get(memo),
             fields.take_optional("tag"),
         )
 
 
 class Annotated(NamedTuple):
-    """A request with its items' keys put in, ready to forward; and the items, in its order."""
+    """A request with its items' keys inserted, ready to forward, and the items in their order."""
 
     request: dict[str, Any]
     items: list[Item]
 
 
-def parse_items(payload: Any, asked: list[Asked]) -> list[Item]:
-    """The items of an answer to `POST /hash`, one for each that was asked."""
+def parse_items(payload: Any, expected: list[ExpectedItem]) -> list[Item]:
+    """Parse the items of a response to `POST /hash`, one for each expected item."""
     items = member(payload, "items", list)
-    if len(items) != len(asked):
-        malformed(f"it has {len(items)} items, not {len(asked)}")
-    return [Item.parse(item, one) for item, one in zip(items, asked, strict=True)]
+    if len(items) != len(expected):
+        malformed(f"it has {len(items)} items, not {len(expected)}")
+    return [Item.parse(*pair) for pair in zip(items, expected, strict=True)]
 
 
 def member(payload: Any, name: str, kind: type) -> Any:
-    """The member of an answer, if it has one of that type."""
+    """Return a member of a response; raise unless it has one of that type."""
     if not isinstance(payload, dict):
         malformed("it is not an object")
     return _Fields(payload).take(name, kind)
 
 
 class _Fields:
-    """The members of an object, each of the type that it has to be."""
+    """The members of an object, checked to have their types."""
 
     def __init__(self, payload: Any) -> None:
         if not isinstance(payload, dict):
             malformed("an item is not an object")
-        self._told = payload
+        self._payload = payload
 
     def take(self, name: str, kind: type) -> Any:
-        value = self._told.get(name)
+        value = self._payload.get(name)
         if type(value) is not kind:  # a bool is an int
             malformed(f"its {name!r} is not of type {kind.__name__}, or missing")
         return value
 
     def take_optional(self, name: str) -> str | None:
-        value = self._told.get(name)
+        value = self._payload.get(name)
         if not (value is None or isinstance(value, str)):
-            malformed(f"its {name!r} is not a text")
+            malformed(f"its {name!r} is not a string")
         return value
 
     def check(self, name: str, expected: str | None, known: frozenset[str] | None = None) -> None:
         value = self.take(name, str)
         if expected not in {None, value} or (known is not None and value not in known):
-            wanted = "one that is known" if expected is None else repr(expected)
-            malformed(f"an item has the {name} {_shown(value)}, not {wanted}")
+            valid = "a known one" if expected is None else repr(expected)
+            malformed(f"an item has the {name} {_shown(value)}, not {valid}")
 
 
 def _is_natural(value: Any) -> bool:
@@ -209,9 +209,9 @@ def _digest(algorithm: Algorithm, name: str, payload: Mapping[str, Any]) -> Dige
     return Digest(algorithm, bytes.fromhex(text))
 
 
-def malformed(why: str) -> NoReturn:
-    """Refuse an answer of status 200."""
-    raise ServiceError(f"the answer does not fit the request: {why}", status=_OK)
+def malformed(reason: str) -> NoReturn:
+    """Raise the error of an invalid response of status 200."""
+    raise ServiceError(f"the response does not match the request: {reason}", status=_OK)
 
 
 def _shown(value: Any) -> str:
@@ -220,39 +220,39 @@ def _shown(value: Any) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text of a server, short and without what would steer a terminal or a log."""
+    """Return a server's text, shortened and without control characters."""
     return "".join(char if char.isprintable() else "\ufffd" for char in text[:_MAX_DETAIL])
 
 
-def error_from_response(answer: Answer) -> ServiceError:
-    """The error that an answer tells."""
-    payload = _problem(answer)
+def error_from_response(response: Response) -> ServiceError:
+    """Return the exception for an error response."""
+    payload = _problem(response)
     detail, problem = payload.get("detail"), payload.get("type")
     if not isinstance(detail, str):
-        detail = f"{answer.status} {answer.reason}"
-        if 300 <= answer.status < 400:
-            detail += ": redirects are not followed, give the address that they lead to"
+        detail = f"{response.status} {response.reason}"
+        if 300 <= response.status < 400:
+            detail += ": redirects are not followed; use the address that they lead to"
     return ServiceError(
         _printable(detail),
-        status=answer.status,
+        status=response.status,
         problem=_printable(problem) if isinstance(problem, str) else "about:blank",
-        retry_after=_seconds(answer.headers.get(b"retry-after", b"").decode("latin-1")),
+        retry_after=_seconds(response.headers.get(b"retry-after", b"").decode("latin-1")),
     )
 
 
-def _problem(answer: Answer) -> dict[str, Any]:
-    """The problem of RFC 9457 in an answer; a proxy before the service has pages of its own."""
-    if answer.headers.get(b"content-type") != _PROBLEM.encode():
+def _problem(response: Response) -> dict[str, Any]:
+    """Return the problem (RFC 9457) of a response; {} for other bodies, such as a proxy's page."""
+    if response.headers.get(b"content-type") != _PROBLEM.encode():
         return {}
     try:
-        payload = _parse(answer)
+        payload = _parse(response)
     except (ValueError, RecursionError):
         return {}
     return payload if isinstance(payload, dict) else {}
 
 
 def _seconds(retry_after: str) -> float | None:
-    """How long to wait, at most a day: the header has seconds, or a date."""
+    """Parse a Retry-After header, seconds or a date, to at most a day."""
     try:
         if retry_after.isdigit():
             return min(float(retry_after), _MAX_RETRY_AFTER_S)
@@ -262,27 +262,27 @@ def _seconds(retry_after: str) -> float | None:
         return None
 
 
-def document(answer: Answer) -> Any:
-    """The JSON of a good answer."""
+def document(response: Response) -> Any:
+    """Parse the JSON of a successful response."""
     try:
-        return _parse(answer)
+        return _parse(response)
     except (ValueError, RecursionError):
         raise ServiceError(
-            "the answer is not JSON: is there another server?", status=answer.status
+            "the response is not JSON: is this another server?", status=response.status
         ) from None
 
 
-def _parse(answer: Answer) -> Any:
-    # Half a pair of surrogates goes the same way here as in a request.
-    text = answer.content.decode("utf-8", "surrogatepass")
+def _parse(response: Response) -> Any:
+    # A lone surrogate is decoded as it is encoded in requests.
+    text = response.content.decode("utf-8", "surrogatepass")
     return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
 
 
 def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(members)
-    if len(found) != len(members):
-        raise ValueError("a name stands twice in an object")
-    return found
+    unique = dict(members)
+    if len(unique) != len(members):
+        raise ValueError("an object has a duplicate name")
+    return unique
 
 
 def _refuse_constant(name: str) -> NoReturn:
