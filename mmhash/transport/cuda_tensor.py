@@ -65,7 +65,7 @@ class IpcTensor(Feature["_IpcBacking"]):
 
         address = self._backing.address() + self._start
         device = torch.device("cuda", self._backing.device)
-        # From a pointer alone torch would look up the device of the memory, and use that one.
+        # From only a pointer torch would look up the device of the memory, and use that one.
         storage = torch._C._construct_storage_from_data_pointer(address, device, self.nbytes)
         flat = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
         yield flat.view(getattr(torch, self.dtype)).reshape(self.shape)

@@ -6,9 +6,9 @@ from typing import NamedTuple, Protocol
 
 
 class Process(NamedTuple):
-    """A process: its id, and how many forks lie between it and the first process.
+    """A process: its id, and the number of forks between it and the first process.
 
-    The id alone is not enough: a grandchild may get the id of a process that has ended.
+    The id is not enough: a grandchild may get the id of a process that has exited.
     """
 
     pid: int

@@ -338,7 +338,7 @@ class Lease:
         generation, _, start, length = ledger.slot(self._grant.slot)
         self._check(generation)
         if not start <= offset <= offset + nbytes <= start + length <= ledger.layout.nbytes:
-            raise TransportError("a handle's bytes do not lie in the slice of its lease")
+            raise TransportError("a handle's bytes are not within the slice of its lease")
 
     def wait_ready(self, timeout: float) -> None:
         """Wait until the producer's copy is done."""
@@ -351,7 +351,7 @@ class Lease:
                 return
             polls += 1
             if polls % _OWNER_POLLS == 0 and not has_owner(ledger.layout.name):
-                raise TransportError("the producer is gone, and its copy was not done")
+                raise TransportError("the producer has exited, and its copy was not done")
             if time.monotonic() > deadline:
                 raise TransportError(f"the producer's copy was not done within {timeout:g} s")
             self._check(generation)
@@ -368,10 +368,10 @@ class Lease:
             ledger = _ledgers.open(self._grant.name)
             layout = ledger.layout
             if self._grant.slot >= layout.slots:
-                raise TransportError(f"the pool has no slot {self._grant.slot}, only {layout.slots}")
+                raise TransportError(f"the pool has no slot {self._grant.slot} of {layout.slots}")
             if not 0 <= self._consumer < layout.consumers:
                 raise TransportError(
-                    f"the pool has no consumer {self._consumer}, only {layout.consumers}"
+                    f"the pool has no consumer {self._consumer} of {layout.consumers}"
                 )
             self._ledger = ledger
         return self._ledger

@@ -111,7 +111,7 @@ class _SegmentBacking:
 
     @property
     def is_lent(self) -> bool:
-        """Whether it is in a pool's segment, where another feature can replace it."""
+        """True in a pool's segment, where another feature can replace it."""
         return self._lease is not None and self._lease.layout.is_pool_segment(self.handle.name)
 
     def check_lease(self) -> None:

@@ -38,7 +38,7 @@ class UntrustedTensor(Feature["_UntrustedBacking"]):
 
     @property
     def is_lent(self) -> bool:
-        """Whether its segment is a pool's, to which more features will be copied."""
+        """True if its segment is a pool's, to which more features will be copied."""
         lease, name = self._backing.lease, self._backing.handle.name
         return lease is not None and lease.layout.is_pool_segment(name)
 

@@ -445,7 +445,7 @@ ANOTHER = "ab" * 32
 )
 def test_an_answer_about_something_else_is_refused(connect: Any, changes: Any) -> None:
     error = refused(connect, sends(items(item(**changes))))
-    assert "does not fit the request" in str(error)
+    assert "does not match the request" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 import mmhash
-from mmhash import TransportError
+from mmhash import DeviceError, TransportError
 from mmhash.engines import sglang
 from mmhash.transport import (
     FeaturePool,
@@ -395,6 +396,33 @@ def test_ten_thousand_leases_leave_nothing(make_pool: Any) -> None:
     assert (pool._ledger.leased, pool._ledger.leases) == (0, 0)
     assert torch.cuda.mem_get_info()[0] == free
     assert len(list(Path("/proc/self/fd").iterdir())) == files
+
+
+def test_a_forked_child_cannot_use_the_parents_gpu_memory(make_pool: Any) -> None:
+    pool = make_pool(4)
+    values = NOISE[:MIB].cuda()
+    expected = str(mmhash.key(values))
+    feature = IpcTensor.open(pool.lease(values).handle())
+    assert str(mmhash.key(feature)) == expected  # mapped by the parent
+    torch.cuda.synchronize()
+    child = os.fork()
+    if child == 0:
+        # Only os._exit() ends the child: neither pytest nor CUDA may clean up in it.
+        status = 1
+        try:
+            for use in (lambda: pool.lease(values), lambda: mmhash.key(feature)):
+                with pytest.raises(DeviceError, match="forked from"):
+                    use()
+            feature.close()  # acknowledges nothing
+            pool.close()  # frees nothing of the parent's
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    # In the parent the lease, the mapping and the pool are still valid.
+    assert str(mmhash.key(feature)) == expected
+    assert isinstance(pool.lease(values), IpcTensor)
 
 
 two_gpus = pytest.mark.skipif(

@@ -77,7 +77,7 @@ def test_blocks(connect: Any, url: str) -> None:
             IDS, 16, engine="vllm", spans=[KeySpan(4, 20, KEY)], cache_salt="s", version="0.30.0"
         )
         of_sglang = client.blocks(IDS, 8, engine="sglang", extra_key="e")
-    items = [vllm.KeySpan(vllm.uuid(KEY), 4, 16)]
+    items = [vllm.Span(vllm.uuid(KEY), 4, 16)]
     keys = vllm.block_keys(IDS, 16, items=items, cache_salt="s", version="0.30.0")
     assert of_vllm == [key.hex() for key in keys]
     assert of_sglang == sglang.page_keys(IDS, 8, extra_key="e")

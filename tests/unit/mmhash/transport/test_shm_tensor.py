@@ -151,7 +151,7 @@ def test_slices_in_one_piece_and_no_others() -> None:
             owned[:, ::2]
         with pytest.raises(InputValueError, match="4 slices for 3"):
             owned[:, :, :, :]
-        with pytest.raises(InputTypeError, match="by slices"):
+        with pytest.raises(InputTypeError, match="only slices"):
             owned[0]
 
 
@@ -226,7 +226,7 @@ def test_the_owner_is_killed_while_it_is_read() -> None:
         mmhash.key(SharedTensor.open(handle))
 
 
-def test_ten_thousand_leave_nothing() -> None:
+def test_two_thousand_leave_nothing() -> None:
     """In a process of its own: here other tests' descriptors may go meanwhile."""
     program = """
         import gc, os, numpy
@@ -238,7 +238,7 @@ def test_ten_thousand_leave_nothing() -> None:
         noise = numpy.arange(1000, dtype=numpy.uint16)
         gc.collect()
         before = left()
-        for turn in range(10_000):
+        for turn in range(2000):
             owned = SharedTensor.create(noise[turn % 1000 :])
             opened = SharedTensor.open(owned.handle())
             assert len(opened.view) == owned.nbytes
