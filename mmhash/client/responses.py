@@ -112,38 +112,19 @@ class Item:
     def parse(cls, payload: Any, expected: ExpectedItem) -> Self:
         """Parse an item of a response; raise unless it matches the expected one."""
         fields = _Fields(payload)
-        shape = fields.take("shape", list)
-        if len(shape) > _MAX_DIMENSIONS or not all(map(_is_natural, shape)):
-            malformed(f"an item has the shape {_shown(shape)}")
-        nbytes = fields.take("nbytes", int)
-        if not _is_natural(nbytes):
-            malformed(f"an item has {_shown(nbytes)} bytes")
         fields.check("kind", expected.kind, _KINDS)
         fields.check("dtype", expected.dtype)
         fields.check("algorithm", expected.algorithm)
-        memo = fields.take_optional("memo")
-        if memo is not None and memo not in _CACHE_STATUS:
-            malformed(f"an item has the memo {_shown(memo)}")
-        engines = payload.get("engines", {})
-        if not isinstance(engines, dict) or not engines.keys() <= expected.engines:
-            names = ", ".join(sorted(expected.engines)) or "none"
-            malformed(f"an item's 'engines' are not those requested: {names}")
-        if not all(isinstance(values, dict) for values in engines.values()):
-            malformed("an engine's fields are not an object")
-        if expected.shape not in {None, tuple(shape)}:
-            malformed(f"an item has the shape {_shown(shape)}, not {list(expected.shape or ())}")
-        if expected.nbytes not in {None, nbytes}:
-            malformed(f"an item has {nbytes} bytes, not {expected.nbytes}")
         return cls(
             fields.take_optional("name"),
             payload["kind"],
             payload["dtype"],
-            tuple(shape),
-            nbytes,
+            _shape(fields, expected),
+            _nbytes(fields, expected),
             _digest(expected.algorithm, "digest", payload),
             _digest("blake3", "key", payload),
-            engines,
-            _CACHE_STATUS.get(memo),
+            _engines(payload, expected),
+            _cache_status(fields),
             fields.take_optional("tag"),
         )
 
@@ -195,6 +176,41 @@ class _Fields:
         if expected not in {None, value} or (known is not None and value not in known):
             valid = "a known one" if expected is None else repr(expected)
             malformed(f"an item has the {name} {_shown(value)}, not {valid}")
+
+
+def _shape(fields: _Fields, expected: ExpectedItem) -> tuple[int, ...]:
+    shape = fields.take("shape", list)
+    if len(shape) > _MAX_DIMENSIONS or not all(map(_is_natural, shape)):
+        malformed(f"an item has the shape {_shown(shape)}")
+    if expected.shape not in {None, tuple(shape)}:
+        malformed(f"an item has the shape {_shown(shape)}, not {list(expected.shape or ())}")
+    return tuple(shape)
+
+
+def _nbytes(fields: _Fields, expected: ExpectedItem) -> int:
+    nbytes: int = fields.take("nbytes", int)
+    if not _is_natural(nbytes):
+        malformed(f"an item has {_shown(nbytes)} bytes")
+    if expected.nbytes not in {None, nbytes}:
+        malformed(f"an item has {nbytes} bytes, not {expected.nbytes}")
+    return nbytes
+
+
+def _engines(payload: Mapping[str, Any], expected: ExpectedItem) -> Mapping[str, Mapping[str, Any]]:
+    engines = payload.get("engines", {})
+    if not isinstance(engines, dict) or not engines.keys() <= expected.engines:
+        names = ", ".join(sorted(expected.engines)) or "none"
+        malformed(f"an item's 'engines' are not those requested: {names}")
+    if not all(isinstance(request_fields, dict) for request_fields in engines.values()):
+        malformed("an engine's request fields are not an object")
+    return engines
+
+
+def _cache_status(fields: _Fields) -> Literal["hit", "miss"] | None:
+    memo = fields.take_optional("memo")
+    if memo is not None and memo not in _CACHE_STATUS:
+        malformed(f"an item has the memo {_shown(memo)}")
+    return _CACHE_STATUS.get(memo)
 
 
 def _is_natural(value: Any) -> bool:
