@@ -8,7 +8,7 @@ from typing import Any
 import mmhash
 from bench.soak.means import Asked, Means
 from bench.soak.pictures import picture
-from mmhash.client import Span
+from mmhash.client import KeySpan
 from mmhash.engines import sglang, vllm
 
 
@@ -55,11 +55,11 @@ def blocks(means: Means) -> Asked:
     return {"blocks": expected}, partial(means.post, "/blocks", json=body)
 
 
-def _prompt(means: Means) -> tuple[list[int], Span]:
+def _prompt(means: Means) -> tuple[list[int], KeySpan]:
     ids = [means.draw.randrange(50_000) for _ in range(means.draw.randint(20, 2000))]
     start = means.draw.randrange(len(ids) - 10)
-    return ids, Span(start, start + 10, mmhash.key(means.content(1 << 16)))
+    return ids, KeySpan(start, start + 10, mmhash.key(means.content(1 << 16)))
 
 
-def _hash_of(span: Span) -> int:
+def _hash_of(span: KeySpan) -> int:
     return int(sglang.mm_hash(span.key), 16)

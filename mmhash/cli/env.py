@@ -13,7 +13,7 @@ from mmhash.cpu import cpu_count
 from mmhash.cuda import why_unavailable
 from mmhash.framing import SPEC_VERSION
 from mmhash.io.names import reason
-from mmhash.transport.segments import sweep as remove_orphans
+from mmhash.transport.segments import remove_orphans
 
 PACKAGES = (
     "numpy",

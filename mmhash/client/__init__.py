@@ -1,14 +1,14 @@
-"""Asking the service: a client that waits, and one for an event loop."""
+"""Clients of the service: `Client` for threads, `AsyncClient` for an event loop."""
 
 try:
-    import httpx as _httpx  # noqa: F401  (said here, for all that is imported below)
+    import httpx as _httpx  # noqa: F401  (reported here for all imports below)
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         "httpx is not installed: pip install 'mmhash[client]'", name=missing.name
     ) from None
 
-from mmhash.client.answers import Annotated, Item
-from mmhash.client.calls import Span
 from mmhash.client.clients import AsyncClient, Client
+from mmhash.client.endpoints import KeySpan
+from mmhash.client.responses import Annotated, Item
 
-__all__ = ["Annotated", "AsyncClient", "Client", "Item", "Span"]
+__all__ = ["Annotated", "AsyncClient", "Client", "Item", "KeySpan"]

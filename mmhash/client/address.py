@@ -1,4 +1,4 @@
-"""The address of the service, checked when a client is made, and the proxy on the way to it."""
+"""The address of the service and the proxy to it, checked when a client is created."""
 
 import math
 import os
@@ -12,15 +12,15 @@ import httpx
 from mmhash.errors import InputTypeError, InputValueError
 
 _SCHEMES = ("http", "https")
-# The length of one label of a host name, by RFC 1035.
+# The maximum length of a label of a host name (RFC 1035).
 _MAX_LABEL = 63
-# The room for a path in the address of a Unix socket, its closing zero byte included.
+# The size of the path in the address of a Unix socket, including the terminating zero byte.
 _MAX_SOCKET_PATH = 108
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A scheme, a host and a port; `prefix` stands before the path of each request."""
+    """A scheme, a host and a port; `prefix` precedes the path of each request."""
 
     scheme: str
     host: bytes
@@ -32,12 +32,12 @@ class Address:
 
     @classmethod
     def parse(cls, base_url: str, uds: str | os.PathLike[str] | None) -> Self:
-        """Read the URL, and the environment's proxies; a Unix socket is reached without one."""
+        """Parse the URL, and read the environment's proxies; a Unix socket needs none."""
         url = _parse_url("base_url", base_url)
         if url.userinfo or url.query or url.fragment:
             raise InputValueError(
                 "base_url is a scheme, a host and a path, without user, query and fragment:"
-                " a key of the service goes into api_key"
+                " pass a key of the service as api_key"
             )
         return cls(
             url.scheme,
@@ -50,7 +50,7 @@ class Address:
         )
 
     def target(self, path: str) -> httpcore.URL:
-        """The URL of a path, its query included."""
+        """Return the URL of a path with its query."""
         return httpcore.URL(
             scheme=self.scheme.encode(),
             host=self.host,
@@ -60,11 +60,11 @@ class Address:
 
 
 def header_value(name: str, value: str) -> bytes:
-    """The bytes of a header that the caller chose."""
+    """Return the bytes of a header value; raise if it is invalid."""
     if not isinstance(value, str):
         raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
     if value != value.strip() or any(ord(char) < 0x20 or char == "\x7f" for char in value):
-        raise InputValueError(f"{name} has a control character, or a space at an end")
+        raise InputValueError(f"{name} has a control character, or a space at its start or end")
     try:
         return value.encode()
     except UnicodeEncodeError:
@@ -72,7 +72,7 @@ def header_value(name: str, value: str) -> bytes:
 
 
 def check_timeout(timeout: float) -> float:
-    """A number of seconds to wait: more than none, at most a day."""
+    """Return a time-out in seconds; raise unless it is positive and at most a day."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise InputTypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
     if not (math.isfinite(timeout) and 0 < timeout <= 86_400):
@@ -81,7 +81,7 @@ def check_timeout(timeout: float) -> float:
 
 
 def check_retries(retries: int) -> int:
-    """The number of tries after the first."""
+    """Return the number of retries; raise if it is negative."""
     if isinstance(retries, bool) or not isinstance(retries, int):
         raise InputTypeError(f"retries is an int, not {type(retries).__name__}")
     if retries < 0:
@@ -110,22 +110,22 @@ def _parse_url(name: str, text: Any) -> httpx.URL:
 
 def _socket_path(path: str | os.PathLike[str]) -> str:
     try:
-        spelled = os.fsdecode(path)
+        text = os.fsdecode(path)
         length = len(os.fsencode(path))
     except TypeError:
         raise InputTypeError(f"uds is a path, not {type(path).__name__}") from None
-    if not 0 < length < _MAX_SOCKET_PATH or "\0" in spelled:
+    if not 0 < length < _MAX_SOCKET_PATH or "\0" in text:
         raise InputValueError(
             f"uds is a path of 1 to {_MAX_SOCKET_PATH - 1} bytes without zero bytes,"
             f" not of {length}"
         )
-    return spelled
+    return text
 
 
 def _proxy_of(url: httpx.URL) -> httpcore.Proxy | None:
-    """The proxy that the environment names for the service (HTTP_PROXY, ALL_PROXY, NO_PROXY)."""
-    named = getproxies()
-    text = named.get(url.scheme) or named.get("all")
+    """Return the proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY select, if any."""
+    proxies = getproxies()
+    text = proxies.get(url.scheme) or proxies.get("all")
     if not text or proxy_bypass(url.netloc.decode()):
         return None
     proxy = _parse_url("the proxy of the environment", text if "://" in text else f"http://{text}")

@@ -1,4 +1,4 @@
-"""The two clients: both do the same steps, and differ in how they wait."""
+"""The two clients: both carry out the same effects, one waiting and one awaiting."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from functools import wraps
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from mmhash.client import calls
+from mmhash.client import endpoints
 from mmhash.client.address import Address, check_retries, check_timeout, header_value
 from mmhash.client.connections import AsyncConnections, Connections, Service
 from mmhash.client.effects import Effects, OutOfTimeError, Pause, Request, RunInThread
@@ -23,37 +23,37 @@ Call = Callable[Concatenate[Session, P], Effects[T]]
 DEFAULT_URL = "http://127.0.0.1:8780"
 
 
-def _waiting(call: Call[P, T]) -> "Callable[Concatenate[Client, P], T]":
+def _blocking(call: Call[P, T]) -> "Callable[Concatenate[Client, P], T]":
     @wraps(call)
     def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._do(call(self._session, *args, **kwargs))
+        return self._run(call(self._session, *args, **kwargs))
 
     return method
 
 
-def _awaiting(call: Call[P, T]) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]":
+def _awaitable(call: Call[P, T]) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]":
     @wraps(call)
     async def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._do(call(self._session, *args, **kwargs))
+        return await self._run(call(self._session, *args, **kwargs))
 
     return method
 
 
 class Client:
-    """Asks the service at `base_url`, or at the Unix socket `uds`; for any number of threads.
+    """A client of the service at `base_url`, or at the socket `uds`, for any number of threads.
 
-    A call that is refused for now (429, 503) or cut off is made again up to `retries` times, after
-    as long as the service asks for. All tries and pauses of a call end `timeout` seconds after it
-    began. A forked child has connections and shared memory of its own.
+    A request that fails temporarily (429, 503, a lost connection) is retried up to `retries` times,
+    after the pause that the service requests. A call with all its retries and pauses takes at most
+    `timeout` seconds. A forked child makes connections and shared memory of its own.
     """
 
-    hash = _waiting(hash_items)
-    annotate = _waiting(calls.annotate)
-    pad = _waiting(calls.pad)
-    blocks = _waiting(calls.blocks)
-    info = _waiting(calls.info)
-    health = _waiting(calls.health)
-    ready = _waiting(calls.ready)
+    hash = _blocking(hash_items)
+    annotate = _blocking(endpoints.annotate)
+    pad = _blocking(endpoints.pad)
+    blocks = _blocking(endpoints.blocks)
+    info = _blocking(endpoints.info)
+    health = _blocking(endpoints.health)
+    ready = _blocking(endpoints.ready)
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Client:
         self._connections = Connections(service)
 
     def close(self) -> None:
-        """Close the connections, and take back what lies in shared memory."""
+        """Close the connections, and free the shared memory."""
         self._connections.close()
         self._session.close()
 
@@ -80,43 +80,43 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _do(self, steps: Effects[T]) -> T:
-        """Do the steps of a call: send it what each gives, and throw it what each raises."""
+    def _run(self, effects: Effects[T]) -> T:
+        """Carry out the effects of a call: send it their outcomes, and throw it their errors."""
         deadline = time.monotonic() + self._session.timeout
-        proceed: Callable[[Any], Any] = steps.send
+        proceed: Callable[[Any], Any] = effects.send
         outcome: Any = None
-        with closing(steps):
+        with closing(effects):
             while True:
                 try:
-                    step = proceed(outcome)
+                    effect = proceed(outcome)
                 except StopIteration as end:
                     return end.value  # type: ignore[no-any-return]
                 try:
-                    proceed, outcome = steps.send, self._take(step, deadline)
-                except Exception as error:  # noqa: BLE001  (the call's to judge)
-                    proceed, outcome = steps.throw, error
+                    proceed, outcome = effects.send, self._carry_out(effect, deadline)
+                except Exception as error:  # noqa: BLE001  (the call handles it)
+                    proceed, outcome = effects.throw, error
 
-    def _take(self, step: Request | Pause | RunInThread, deadline: float) -> Any:
-        match step:
+    def _carry_out(self, effect: Request | Pause | RunInThread, deadline: float) -> Any:
+        match effect:
             case Request():
-                return self._connections.send(step, deadline)
+                return self._connections.send(effect, deadline)
             case RunInThread():
-                return step.function()
+                return effect.function()
             case Pause():
-                time.sleep(_in_time(step, deadline))
+                time.sleep(_check_pause(effect, deadline))
         return None
 
 
 class AsyncClient:
-    """A `Client` for one event loop at a time: each call is awaited, and threads do long work."""
+    """A `Client` with awaitable methods, for one event loop at a time; threads do long work."""
 
-    hash = _awaiting(hash_items)
-    annotate = _awaiting(calls.annotate)
-    pad = _awaiting(calls.pad)
-    blocks = _awaiting(calls.blocks)
-    info = _awaiting(calls.info)
-    health = _awaiting(calls.health)
-    ready = _awaiting(calls.ready)
+    hash = _awaitable(hash_items)
+    annotate = _awaitable(endpoints.annotate)
+    pad = _awaitable(endpoints.pad)
+    blocks = _awaitable(endpoints.blocks)
+    info = _awaitable(endpoints.info)
+    health = _awaitable(endpoints.health)
+    ready = _awaitable(endpoints.ready)
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class AsyncClient:
         self._connections = AsyncConnections(service)
 
     async def close(self) -> None:
-        """Close the connections, and take back what lies in shared memory."""
+        """Close the connections, and free the shared memory."""
         await self._connections.close()
         self._session.close()
 
@@ -143,30 +143,30 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _do(self, steps: Effects[T]) -> T:
-        """As `Client._do`."""
+    async def _run(self, effects: Effects[T]) -> T:
+        """Carry out the effects of a call, as `Client._run` does."""
         deadline = time.monotonic() + self._session.timeout
-        proceed: Callable[[Any], Any] = steps.send
+        proceed: Callable[[Any], Any] = effects.send
         outcome: Any = None
-        with closing(steps):
+        with closing(effects):
             while True:
                 try:
-                    step = proceed(outcome)
+                    effect = proceed(outcome)
                 except StopIteration as end:
                     return end.value  # type: ignore[no-any-return]
                 try:
-                    proceed, outcome = steps.send, await self._take(step, deadline)
-                except Exception as error:  # noqa: BLE001  (the call's to judge)
-                    proceed, outcome = steps.throw, error
+                    proceed, outcome = effects.send, await self._carry_out(effect, deadline)
+                except Exception as error:  # noqa: BLE001  (the call handles it)
+                    proceed, outcome = effects.throw, error
 
-    async def _take(self, step: Request | Pause | RunInThread, deadline: float) -> Any:
-        match step:
+    async def _carry_out(self, effect: Request | Pause | RunInThread, deadline: float) -> Any:
+        match effect:
             case Request():
-                return await self._connections.send(step, deadline)
+                return await self._connections.send(effect, deadline)
             case RunInThread():
-                return await _in_thread(step.function)
+                return await _in_thread(effect.function)
             case Pause():
-                await asyncio.sleep(_in_time(step, deadline))
+                await asyncio.sleep(_check_pause(effect, deadline))
         return None
 
 
@@ -181,21 +181,21 @@ def _service(
     return Service(Address.parse(base_url, uds), headers)
 
 
-def _in_time(pause: Pause, deadline: float) -> float:
+def _check_pause(pause: Pause, deadline: float) -> float:
     if time.monotonic() + pause.seconds > deadline:
         raise OutOfTimeError
     return pause.seconds
 
 
 async def _in_thread(function: Callable[[], T]) -> T:
-    """The function's result; a call that is cancelled waits until nothing reads its items."""
-    work = asyncio.ensure_future(asyncio.to_thread(function))
+    """Run a function in a thread; if cancelled, wait until the thread reads its items no more."""
+    task = asyncio.ensure_future(asyncio.to_thread(function))
     try:
-        return await asyncio.shield(work)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
-        while not work.done():
+        while not task.done():
             with suppress(asyncio.CancelledError):
-                await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()  # nobody else asks for it
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved
         raise

@@ -1,6 +1,6 @@
-"""What a call does, step by step: told by a generator, done by a client, of whichever kind it is.
+"""Effects: a call is a generator that yields them, and either client carries them out.
 
-So whatever a call decides is written once, and neither kind of client knows any of it.
+So the logic of a call exists once, for waiting and for awaiting.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -10,30 +10,30 @@ from urllib.parse import urlencode
 
 T = TypeVar("T")
 
-# Every answer may have this much; what else it may have depends on what was asked.
-ANSWER_BASE = 64 << 10
+# The bytes that each response may have, besides those that depend on its request.
+RESPONSE_BASE = 64 << 10
 
-# httpcore copies each piece once on its way to the socket: this is what is held of the content.
-_PIECE = 256 << 10
+# httpcore copies each chunk once before it writes it: this bounds the copy.
+_CHUNK = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to send; the outcome is an `Answer`, of at most `limit` bytes if it is good."""
+    """Send a request; the outcome is a `Response`, of at most `limit` bytes if it has succeeded."""
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     content_type: str = ""
     content: memoryview | None = None
-    limit: int = ANSWER_BASE
+    limit: int = RESPONSE_BASE
 
     def target(self) -> str:
-        """The path and the query."""
+        """Return the path and the query."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The type and the length of the content."""
+        """Return the headers of the content."""
         if self.content is None:
             return []
         return [
@@ -41,29 +41,29 @@ class Request:
             (b"Content-Length", b"%d" % len(self.content)),
         ]
 
-    def pieces(self) -> Iterator[Any] | None:
-        """The content, from where it lies and from its beginning each time."""
+    def chunks(self) -> Iterator[Any] | None:
+        """Return a new iterator of views of the content."""
         content = self.content
         if content is None:
             return None
-        return (content[at : at + _PIECE] for at in range(0, len(content), _PIECE))
+        return (content[offset : offset + _CHUNK] for offset in range(0, len(content), _CHUNK))
 
 
 class Pause(NamedTuple):
-    """A wait of so many seconds; `OutOfTimeError` if the call has fewer left."""
+    """Sleep; `OutOfTimeError` is raised if the call has fewer seconds left."""
 
     seconds: float
 
 
 class OutOfTimeError(Exception):
-    """A pause would end after the call's time."""
+    """A pause would end after the deadline of the call."""
 
 
 class RunInThread(NamedTuple):
-    """What an event loop must not wait for; the outcome is what it gives."""
+    """Run a function that would block an event loop; the outcome is its result."""
 
     function: Callable[[], Any]
 
 
 Effects = Generator[Request | Pause | RunInThread, Any, T]
-"""A call: it yields steps, has the outcome of each sent or thrown, and returns what was asked."""
+"""A call: it yields effects, receives the outcome of each or an exception, and returns a result."""

@@ -1,4 +1,4 @@
-"""One request until it is answered: what is refused for now is asked again, within bounds."""
+"""Requests, retried after temporary failures until the deadline of their call."""
 
 import json
 import random
@@ -7,25 +7,32 @@ from typing import Any
 
 import httpcore
 
-from mmhash.client.answers import (
-    Answer,
-    AnswerTooLongError,
-    UnansweredError,
+from mmhash.client.effects import (
+    RESPONSE_BASE,
+    Effects,
+    OutOfTimeError,
+    Pause,
+    Request,
+    RunInThread,
+)
+from mmhash.client.responses import (
+    NoResponseError,
+    Response,
+    ResponseTooLongError,
     document,
     error_from_response,
 )
-from mmhash.client.effects import ANSWER_BASE, Effects, OutOfTimeError, Pause, Request, RunInThread
 from mmhash.client.session import Session
 from mmhash.errors import InputTypeError, InputValueError, ServiceError
 
-# The service may answer well a little later.
-_PASSING = frozenset({429, 503})
+# The same request may succeed a little later.
+_TEMPORARY = frozenset({429, 503})
 _FIRST_PAUSE_S = 0.1
 
 _OK = 200
 _JSON = "application/json"
 
-_LOST = (
+_CONNECTION_ERRORS = (
     httpcore.NetworkError,
     httpcore.ProtocolError,
     httpcore.ProxyError,
@@ -34,46 +41,46 @@ _LOST = (
 )
 
 
-def send_with_retry(session: Session, request: Request) -> Effects[Answer]:
-    """The good answer to a request.
+def send_with_retry(session: Session, request: Request) -> Effects[Response]:
+    """Send a request until it succeeds, or fails for good, and return its response.
 
-    No call of the service changes anything, so each may be sent again whatever became of it.
+    No request changes the state of the service, so each may be sent again after any failure.
     """
     retries = 0
     while True:
         try:
             return (yield from send_once(session, request))
         except ServiceError as error:
-            is_passing = isinstance(error, UnansweredError) or error.status in _PASSING
-            if not is_passing or retries == session.retries:
+            is_temporary = isinstance(error, NoResponseError) or error.status in _TEMPORARY
+            if not is_temporary or retries == session.retries:
                 raise
-            refused = error
-        # Not all that are sent away come back at the same moment.
+            failure = error
+        # Clients that were refused together should not return together.
         jitter_s = random.uniform(0.5, 1) * _FIRST_PAUSE_S * 2**retries  # noqa: S311  (no secret)
         try:
-            yield Pause((refused.retry_after or 0.0) + jitter_s)
+            yield Pause((failure.retry_after or 0.0) + jitter_s)
         except OutOfTimeError:
-            raise refused from None
+            raise failure from None
         retries += 1
 
 
-def send_once(session: Session, request: Request) -> Effects[Answer]:
-    """The good answer to a request that is sent but once."""
+def send_once(session: Session, request: Request) -> Effects[Response]:
+    """Send a request once, and return its response; raise ServiceError unless it succeeds."""
     try:
-        answer: Answer = yield request
+        response: Response = yield request
     except httpcore.TimeoutException as error:
-        raise UnansweredError(
-            f"no answer: the call took longer than {session.timeout:g} s"
+        raise NoResponseError(
+            f"no response: the call took longer than {session.timeout:g} s"
         ) from error
-    except _LOST as error:
-        raise UnansweredError(f"no answer: {str(error) or type(error).__name__}") from error
-    except AnswerTooLongError:
+    except _CONNECTION_ERRORS as error:
+        raise NoResponseError(f"no response: {str(error) or type(error).__name__}") from error
+    except ResponseTooLongError:
         raise ServiceError(
-            f"the answer is longer than {request.limit} bytes, which this request cannot bring"
+            f"the response is longer than {request.limit} bytes, the limit for this request"
         ) from None
-    if answer.status != _OK:
-        raise error_from_response(answer)
-    return answer
+    if response.status != _OK:
+        raise error_from_response(response)
+    return response
 
 
 def post_json(
@@ -82,21 +89,24 @@ def post_json(
     body: Any,
     query: Mapping[str, str] | None = None,
     *,
-    limit: int = ANSWER_BASE,
+    limit: int = RESPONSE_BASE,
     per_byte: int = 0,
 ) -> Effects[Any]:
-    """The document that answers a document: `limit` bytes, and `per_byte` more for each sent."""
+    """Post JSON and return the JSON of the response.
+
+    The response may have `limit` bytes, and `per_byte` more for each byte of the request.
+    """
     content = yield RunInThread(lambda: memoryview(_encode(body)))
-    allowed = limit + per_byte * len(content)
-    request = Request("POST", path, query or {}, _JSON, content, allowed)
-    answer = yield from send_with_retry(session, request)
-    return (yield RunInThread(lambda: document(answer)))
+    limit += per_byte * len(content)
+    request = Request("POST", path, query or {}, _JSON, content, limit)
+    response = yield from send_with_retry(session, request)
+    return (yield RunInThread(lambda: document(response)))
 
 
 def _encode(body: Any) -> bytes:
-    """The body as UTF-8: a chat with an image of 1 MiB takes 3 ms so, and 12 with ASCII alone."""
+    """Encode a body as UTF-8: a chat with an image of 1 MiB takes 3 ms, and 12 ms as ASCII."""
     try:
-        # Half a pair of surrogates, which UTF-8 cannot spell, is the service's to refuse.
+        # The service refuses lone surrogates, which are not valid UTF-8.
         text = json.dumps(body, ensure_ascii=False, allow_nan=False)
     except TypeError as error:
         raise InputTypeError(f"the request cannot be written as JSON: {error}") from None

@@ -1,4 +1,4 @@
-"""What a client keeps from call to call: its limits, and what it has in shared memory."""
+"""The state of a client between calls: its limits, and its shared memory."""
 
 import os
 import secrets
@@ -11,15 +11,15 @@ from typing import Any
 from mmhash.errors import MMHashError
 from mmhash.transport import SharedPool, SharedTensor
 
-# Room for three features of 20 MiB; what finds none, since many calls share it, lies beside it.
+# Enough for three features of 20 MiB; without room, a feature gets a segment of its own.
 POOL_BYTES = 64 << 20
 
 
 class Session:
-    """One client's. `in_place` is whether the service reads its shared memory, once that is known.
+    """The state of one client, for several threads.
 
-    It may be used by several threads at once. A forked child begins anew: with its own nonce and
-    its own pool, and its parent's stays the parent's.
+    `in_place` is whether the service reads its shared memory, None until that is known. A forked
+    child starts with a new nonce and a new pool, and leaves the parent's alone.
     """
 
     def __init__(self, *, timeout: float, retries: int) -> None:
@@ -27,34 +27,34 @@ class Session:
         self.retries = retries
         self.in_place: bool | None = None
         self._closed = False
-        self._begin()
-        _all.add(self)
+        self._reset()
+        _sessions.add(self)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._lock = Lock()
         self._nonce = secrets.token_bytes(32)
         self._shared: tuple[SharedPool, SharedTensor] | None = None
 
     def after_fork(self) -> None:
-        """In a child: forget the parent's lock, which may be held, its nonce and its pool."""
-        _abandoned.append(self._shared)
-        self._begin()
+        """In a child: replace the parent's lock, which may be held, its nonce and its pool."""
+        _inherited.append(self._shared)
+        self._reset()
 
     def proof(self) -> dict[str, Any]:
-        """What shows the service that this process shares its host; the same for all calls."""
+        """Return the proof that this process runs on the service's host; the same for all calls."""
         shm = self._opened()[1].handle()
         return {"nonce": self._nonce.hex(), "shm": shm}
 
     @contextmanager
     def share(self, content: memoryview) -> Iterator[dict[str, Any]]:
-        """Bytes copied to where the service can read them, by their handle, until it is done."""
+        """Copy bytes to shared memory, and yield their handle."""
         owner = os.getpid()
         handle = self._opened()[0].lease(content).handle()
         try:
             yield handle
         finally:
-            # In the place of a service that never came to it. A child that was forked meanwhile
-            # does not end its parent's lease.
+            # Acknowledge instead of a service that did not read it. A child that was forked
+            # meanwhile does not end its parent's lease.
             if os.getpid() == owner:
                 SharedTensor.open(handle).close()
 
@@ -67,7 +67,7 @@ class Session:
             return self._shared
 
     def close(self) -> None:
-        """Take back what lies in shared memory."""
+        """Free the shared memory."""
         with self._lock:
             self._closed = True
             shared, self._shared = self._shared, None
@@ -75,13 +75,13 @@ class Session:
             owned.close()
 
 
-_all: weakref.WeakSet[Session] = weakref.WeakSet()
-# A parent's shared memory, as a child sees it: closing it is the parent's.
-_abandoned: list[Any] = []
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+# Shared memory that a child has inherited: only the parent closes it.
+_inherited: list[Any] = []
 
 
 def _after_fork() -> None:
-    for session in list(_all):
+    for session in list(_sessions):
         session.after_fork()
 
 

@@ -1,8 +1,8 @@
-"""Who is hashed next: in the order of coming, within a limit of bytes and of threads.
+"""A FIFO queue of jobs, admitted within a limit of bytes and of threads.
 
-Items up to `SMALL` have a lane of their own. The lane that has had fewer bytes is served next, so
-that neither waits behind all of the other. Whoever is next and does not fit is waited for, not
-passed by: a large item's turn comes too. What is larger than the limit has it for itself.
+Items up to `SMALL` have a lane of their own. The lane that was served fewer bytes is next, so
+neither waits behind all of the other. The head of the queue blocks until it fits, so that a large
+item has its turn too. An item larger than the limit runs by itself.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ SMALL = 1 << 20
 
 
 class Sized(Protocol):
-    """What has a share of the limit: so many bytes."""
+    """A job that takes `nbytes` of the limit."""
 
     nbytes: int
 
@@ -27,7 +27,7 @@ class _Lane(Generic[J]):
 
 
 class AdmissionQueue(Generic[J]):
-    """Jobs that wait and jobs that run; it starts none itself and is used by one thread."""
+    """The jobs that wait and those that run. It starts none itself; one thread uses it."""
 
     def __init__(self, limit: int, threads: int) -> None:
         self._limit = limit
@@ -43,19 +43,19 @@ class AdmissionQueue(Generic[J]):
 
     @property
     def backlog(self) -> int:
-        """The bytes of all that waits or runs."""
+        """The bytes of all jobs, waiting and running."""
         return self.running_bytes + self.waiting_bytes
 
     def push(self, job: J) -> None:
-        """Wait behind those who came before."""
+        """Append a job to its lane."""
         lane, other = self._lanes(job)
-        if not lane.waiting:  # an idle lane saves up no turns
+        if not lane.waiting:  # an idle lane gathers no credit
             lane.served = max(lane.served, other.served)
         lane.waiting[job] = None
         self.waiting_bytes += job.nbytes
 
     def discard(self, job: J) -> bool:
-        """Wait no longer; False if it did not wait."""
+        """Remove a waiting job; return False if it did not wait."""
         lane, _ = self._lanes(job)
         if job not in lane.waiting:
             return False
@@ -64,7 +64,7 @@ class AdmissionQueue(Generic[J]):
         return True
 
     def admit(self) -> J | None:
-        """The next job that may run now, its share taken; None if there is none."""
+        """Take the next job if it may run now: it counts as running from then on."""
         lanes = [lane for lane in (self._small, self._large) if lane.waiting]
         if not lanes or len(self.running) == self._threads:
             return None
@@ -79,19 +79,19 @@ class AdmissionQueue(Generic[J]):
         return job
 
     def release(self, job: J) -> None:
-        """Give back the share of a job that runs no more."""
+        """Give back the share of a job that has ended."""
         self.running.remove(job)
         self.running_bytes -= job.nbytes
 
     def drain(self) -> list[J]:
-        """Send away all who wait, and name them."""
+        """Remove all waiting jobs, and return them."""
         waiting = [*self._small.waiting, *self._large.waiting]
         for job in waiting:
             self.discard(job)
         return waiting
 
     def _lanes(self, job: J) -> tuple[_Lane[J], _Lane[J]]:
-        """The lane of a job, and the other one."""
+        """Return the lane of a job, and the other one."""
         if job.nbytes <= SMALL:
             return self._small, self._large
         return self._large, self._small

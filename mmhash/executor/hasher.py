@@ -1,10 +1,10 @@
-"""`AsyncHasher`: keys for an event loop, which it never holds for longer than a slice."""
+"""`AsyncHasher`: keys for an event loop, without blocking it for longer than a time slice."""
 
 import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -13,23 +13,22 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, overload
 
 from mmhash.cpu import cpu_count
-from mmhash.digest import Algorithm, Digest, check_algorithm
-from mmhash.errors import InputError, InputTypeError, InputValueError, MMHashError
+from mmhash.digest import Digest, check_algorithm
+from mmhash.errors import InputTypeError, InputValueError, MMHashError
 from mmhash.executor.admission import AdmissionQueue
 from mmhash.executor.item_cost import ItemCost, cost_of, identity_of
+from mmhash.executor.job import Job, Options, Outcome, Result, Underestimated, item_error
 from mmhash.executor.lazy import LazyKey
-from mmhash.executor.placement import WIDE_FROM, Device, Placement, hash_on
+from mmhash.executor.placement import PARALLEL_MIN_BYTES, Placement
 from mmhash.framing import tenant_key
 from mmhash.hashing import key
 
-Outcome = Digest | Exception
-
-# How long a round of the loop works for all calls together, before others have their turn.
-_SLICE = 0.5e-3
+# All calls together work this long in one round of the loop, before other tasks have their turn.
+_SLICE_S = 0.5e-3
 
 
 class Stats(NamedTuple):
-    """What is under way now, and what was done since the start."""
+    """The current load of a hasher, and its counters since it was made."""
 
     running: int
     running_bytes: int
@@ -37,23 +36,23 @@ class Stats(NamedTuple):
     waiting_bytes: int
     inline: int  # hashed on the loop
     threaded: int  # hashed in a thread, or on a GPU
-    joined: int  # came while the same was in flight
-    deferred: int  # left to whoever uses the key
+    joined: int  # shared the job of the same item
+    deferred: int  # returned as a LazyKey
     failed: int
 
 
 class AsyncHasher:
-    """Keys of items, without a stall of the event loop that asks for them.
+    """Keys of items, computed without stalling the event loop.
 
-    What waits is bounded by nothing but its callers; what is read at one time by `threads` (all
-    cores but one) and by `max_inflight_bytes`, which an item that is larger has for itself.
-    With `on_pressure="defer"` a call that would take the backlog over `max_inflight_bytes` gives
-    `LazyKey`s at once. `device` is where host data is hashed: `auto`, `cpu`, `cuda` or `cuda:1`;
-    `MMHASH_DEVICE` says it where nobody else did.
+    At most `threads` items (all cores but one) of together `max_inflight_bytes` are read at one
+    time; a larger item is read by itself. The queue has no limit. With `on_pressure="defer"` a
+    call that would raise the backlog above `max_inflight_bytes` returns `LazyKey`s at once.
+    `device` is where host data is hashed: `auto`, `cpu`, `cuda` or `cuda:1`; MMHASH_DEVICE
+    replaces `auto`.
 
-    A hasher belongs to the event loop that first uses it; in a forked child it begins anew, with
-    threads of its own. Until a call has come back items must stay as they are; once it has, by
-    whatever way, nothing reads them for it any more.
+    A hasher belongs to the event loop that first uses it; a forked child starts with an empty
+    queue and threads of its own. Items must not change until the call returns; after that, even
+    if it was cancelled, nothing reads them for it.
     """
 
     def __init__(
@@ -66,8 +65,8 @@ class AsyncHasher:
     ) -> None:
         if threads is None:
             threads = max(1, cpu_count() - 1)
-        _check_natural("max_inflight_bytes", max_inflight_bytes)
-        _check_natural("threads", threads)
+        _check_positive("max_inflight_bytes", max_inflight_bytes)
+        _check_positive("threads", threads)
         if on_pressure not in {"wait", "defer"}:
             raise InputValueError(f"on_pressure is wait or defer, not {on_pressure!r}")
         self._threads = threads
@@ -75,13 +74,13 @@ class AsyncHasher:
         self._placement = Placement(device, threads)
         self._limit = max_inflight_bytes
         self._closed = False
-        self._start()
-        _all.add(self)
+        self._reset()
+        _hashers.add(self)
         self._inline = self._threaded = self._joined = self._deferred = self._failed = 0
 
-    def _start(self) -> None:
-        """Have no jobs, no threads and no event loop: a forked child has none of its parent's."""
-        self._line: AdmissionQueue[Job] = AdmissionQueue(self._limit, self._threads)
+    def _reset(self) -> None:
+        """Start without jobs, threads and event loop: a forked child has none of its parent's."""
+        self._queue: AdmissionQueue[Job] = AdmissionQueue(self._limit, self._threads)
         self._jobs: dict[Hashable, Job] = {}
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="mmhash-executor")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,41 +113,41 @@ class AsyncHasher:
         tenant: bytes | None = None,
         return_errors: bool = False,
     ) -> list[Digest] | list[Digest | Exception]:
-        """The keys that `mmhash.keys` gives, in the order of the items.
+        """Return the keys that `mmhash.keys` returns, in the order of the items.
 
-        The first error is raised once nothing runs any more, and says which item it was. With
-        `return_errors=True` it stands in the item's place, and the others have their keys.
+        The first error is raised when nothing of the call is read any more, and names its item.
+        With `return_errors=True` an error takes its item's place, and the other items have keys.
         """
         if not isinstance(items, (list, tuple, Iterator)):
             raise InputTypeError(f"keys() takes a list of items, not one {type(items).__name__}")
-        outcomes = await self._hash(list(items), _Options(check_algorithm(algorithm), tenant))
-        found: list[Digest | Exception] = [
-            _of_item(index, outcome) if isinstance(outcome, Exception) else outcome
+        outcomes = await self._hash(list(items), Options(check_algorithm(algorithm), tenant))
+        results: list[Digest | Exception] = [
+            _with_index(index, outcome) if isinstance(outcome, Exception) else outcome
             for index, outcome in enumerate(outcomes)
         ]
-        return found if return_errors else _without_errors(found)
+        return results if return_errors else _raise_first_error(results)
 
     async def key(
         self, item: Any, *, algorithm: str = "blake3", tenant: bytes | None = None
     ) -> Digest:
-        """The key that `mmhash.key` gives."""
-        outcomes = await self._hash([item], _Options(check_algorithm(algorithm), tenant))
-        return _without_errors(outcomes)[0]
+        """Return the key that `mmhash.key` returns."""
+        outcomes = await self._hash([item], Options(check_algorithm(algorithm), tenant))
+        return _raise_first_error(outcomes)[0]
 
     async def close(self) -> None:
-        """Refuse new calls, fail those that wait, and come back when nothing is read any more."""
+        """Refuse new calls, fail those that wait, and return when no item is read any more."""
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
             if not self._loop.is_closed():
                 raise _another_loop_error()
-            # The callers are gone with their loop, but items may still be read.
+            # The callers ended with their loop, but items may still be read.
             self._closed = True
             await asyncio.to_thread(self._pool.shutdown)
             return
         self._closed = True
-        for job in self._line.drain():
+        for job in self._queue.drain():
             self._resolve(job, _closed_error())
         try:
-            await _stopped(list(self._line.running), self._line)
+            await self._wait_until_read(list(self._queue.running))
         finally:
             self._pool.shutdown(wait=False)
 
@@ -164,12 +163,12 @@ class AsyncHasher:
         await self.close()
 
     def stats(self) -> Stats:
-        """What is under way, and what was done."""
+        """Return the current load, and the counters."""
         return Stats(
-            len(self._line.running),
-            self._line.running_bytes,
-            len(self._line),
-            self._line.waiting_bytes,
+            len(self._queue.running),
+            self._queue.running_bytes,
+            len(self._queue),
+            self._queue.waiting_bytes,
             self._inline,
             self._threaded,
             self._joined,
@@ -177,47 +176,35 @@ class AsyncHasher:
             self._failed,
         )
 
-    async def _hash(self, items: list[Any], options: "_Options") -> Sequence[Outcome]:
-        loop = self._enter(options)
-        if self._defers and self._is_too_much(items, options):
+    async def _hash(self, items: list[Any], options: Options) -> Sequence[Outcome]:
+        """Return the key or the error of each item.
+
+        Small items are hashed here; the others become jobs, which calls for the same item share.
+        """
+        loop = self._check_call(options)
+        if self._defers and self._exceeds_limit(items, options):
             self._deferred += len(items)
             return [LazyKey(partial(key, item, **options._asdict())) for item in items]
-        begun: list[Outcome | Job] = []
+        outcomes: dict[int, Outcome] = {}
+        jobs: dict[int, Job] = {}
         try:
             async with self._turn:
-                for item in items:
-                    begun.append(self._begin(item, options))
-                    if self._has_worked_long(loop):
+                for index, item in enumerate(items):
+                    self._start_item(index, item, options, outcomes, jobs)
+                    if self._slice_is_over(loop):
                         await asyncio.sleep(0)
-            return [
-                # Shielded, for others may wait for the same flight.
-                await asyncio.shield(one.landed) if isinstance(one, Job) else one
-                for one in begun
-            ]
+            for index, job in jobs.items():
+                # Shielded, because other calls may wait for the same job.
+                outcomes[index] = await asyncio.shield(job.future)
         except BaseException as error:
-            jobs = [one for one in begun if isinstance(one, Job)]
-            for job in jobs:
-                self._withdraw(job)
-            self._admit()
+            self._withdraw(jobs.values())
             if isinstance(error, asyncio.CancelledError):
-                await _stopped(jobs, self._line)
+                await self._wait_until_read(jobs.values())
             raise
+        return [outcomes[index] for index in range(len(items))]
 
-    def _has_worked_long(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether this round of the loop has had its slice: the other calls wait for their turn.
-
-        To begin 128 calls takes 2 ms, which one round would do in one go.
-        """
-        now = perf_counter()
-        if self._slice_ends is None:
-            self._slice_ends = now + _SLICE
-            loop.call_soon(self._begin_slice)  # comes next round, before who sleeps until then
-        return now > self._slice_ends
-
-    def _begin_slice(self) -> None:
-        self._slice_ends = None
-
-    def _enter(self, options: "_Options") -> asyncio.AbstractEventLoop:
+    def _check_call(self, options: Options) -> asyncio.AbstractEventLoop:
+        """Refuse a call that is wrong itself, and return the loop that it runs in."""
         if options.tenant is not None:
             tenant_key(options.tenant)  # a wrong one is the call's error, not each item's
         if self._closed:
@@ -231,45 +218,69 @@ class AsyncHasher:
             raise _another_loop_error()
         return loop
 
-    def _is_too_much(self, items: list[Any], options: "_Options") -> bool:
-        if not self._line.backlog:
+    def _exceeds_limit(self, items: list[Any], options: Options) -> bool:
+        """Return whether the items would raise the backlog above the limit."""
+        if not self._queue.backlog:
             return False
         nbytes = 0
         for item in items:
             try:
-                load = cost_of(item)
-            except (KeyboardInterrupt, SystemExit):  # as in _begin
+                cost = cost_of(item)
+            except (KeyboardInterrupt, SystemExit):  # as in _start_item
                 raise
-            except BaseException:  # noqa: BLE001, S112  (hashing it says why)
+            except BaseException:  # noqa: BLE001, S112  (hashing it reports why)
                 continue
-            if not self._placement.is_inline(load, options.algorithm):
-                nbytes += load.nbytes
-        return nbytes > 0 and self._line.backlog + nbytes > self._limit
+            if not self._placement.is_inline(cost, options.algorithm):
+                nbytes += cost.nbytes
+        return nbytes > 0 and self._queue.backlog + nbytes > self._limit
 
-    def _begin(self, item: Any, options: "_Options") -> "Outcome | Job":
-        """A key or an error if it is had at once, else the job that brings one."""
+    def _start_item(
+        self,
+        index: int,
+        item: Any,
+        options: Options,
+        outcomes: dict[int, Outcome],
+        jobs: dict[int, Job],
+    ) -> None:
+        """Hash an item if that is quick, else submit its job."""
         if self._closed:  # meanwhile, by another task
-            return _closed_error()
+            outcomes[index] = _closed_error()
+            return
         try:
-            load = cost_of(item)
-            if self._placement.is_inline(load, options.algorithm):
+            cost = cost_of(item)
+            if self._placement.is_inline(cost, options.algorithm):
                 self._inline += 1
-                return key(item, algorithm=options.algorithm, tenant=options.tenant)
-            return self._submit(item, load, options)
+                outcomes[index] = key(item, algorithm=options.algorithm, tenant=options.tenant)
+            else:
+                jobs[index] = self._submit(item, cost, options)
         except (KeyboardInterrupt, SystemExit):  # on the loop's thread they may be the user's
             raise
         except BaseException as error:  # noqa: BLE001  (handed to the caller)
             self._failed += 1
-            return _failure(error)
+            outcomes[index] = item_error(error)
 
-    def _submit(self, item: Any, load: ItemCost, options: "_Options") -> "Job":
-        """The flight that brings the item's key: one that is on its way already, or a new one."""
+    def _slice_is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Return whether all calls together have used this round's time slice.
+
+        Starting 128 calls takes 2 ms, which would otherwise be one stall of the loop.
+        """
+        now = perf_counter()
+        if self._slice_ends is None:
+            self._slice_ends = now + _SLICE_S
+            loop.call_soon(self._begin_slice)  # next round, before the calls that sleep until then
+        return now > self._slice_ends
+
+    def _begin_slice(self) -> None:
+        self._slice_ends = None
+
+    def _submit(self, item: Any, cost: ItemCost, options: Options) -> Job:
+        """Return the item's job: one that is in flight already, or a new one."""
         identity = (identity_of(item), options)
         job = self._jobs.get(identity)
         if job is None:
-            place = self._placement.of(load, options.algorithm)
-            job = self._jobs[identity] = Job(item, load, place, identity, options)
-            self._line.push(job)
+            target = self._placement.target(cost, options.algorithm)
+            job = self._jobs[identity] = Job(item, cost, target, identity, options)
+            self._queue.push(job)
             self._admit()
         else:
             self._joined += 1
@@ -277,128 +288,62 @@ class AsyncHasher:
         return job
 
     def _admit(self) -> None:
+        """Start the jobs at the head of the queue for which there is capacity."""
         loop = self._loop
-        while loop is not None and (job := self._line.admit()) is not None:
-            alone = len(self._line.running) == 1 and not len(self._line)
-            threads = self._threads if alone and job.nbytes >= WIDE_FROM else 1
+        while loop is not None and (job := self._queue.admit()) is not None:
+            is_only_job = len(self._queue.running) == 1 and not len(self._queue)
+            threads = self._threads if is_only_job and job.nbytes >= PARALLEL_MIN_BYTES else 1
             claim = threading.Lock()
-            report = partial(_report, loop, self._end, job)
             try:
-                self._pool.submit(_run, job, threads, claim, report)
+                self._pool.submit(job.run, threads, claim, loop, self._on_done)
             except RuntimeError as error:  # no thread can be started, or the interpreter ends
-                # The job may be in the queue of the pool's other threads all the same.
+                # The job may still be in the queue of the pool's other threads.
                 if claim.acquire(blocking=False):
-                    self._line.release(job)
+                    self._queue.release(job)
                     self._resolve(job, MMHashError(f"no thread hashes the item: {error}"))
 
-    def _end(self, job: "Job", outcome: Outcome | int) -> None:
-        self._line.release(job)
-        if isinstance(outcome, int) and job.callers and not self._closed:
-            job.nbytes = outcome  # it waits again, with its true weight
-            self._line.push(job)
+    def _on_done(self, job: Job, result: Result) -> None:
+        """Take a job's result on the loop, and start the next jobs."""
+        self._queue.release(job)
+        if not isinstance(result, Underestimated):
+            self._threaded += 1
+            self._resolve(job, result)
+        elif job.callers and not self._closed:
+            job.nbytes = result.nbytes  # it waits again, with its actual size
+            self._queue.push(job)
         else:
             self._threaded += 1
-            self._resolve(job, _closed_error() if isinstance(outcome, int) else outcome)
+            self._resolve(job, _closed_error())
         self._admit()
 
-    def _resolve(self, job: "Job", outcome: Outcome) -> None:
+    def _resolve(self, job: Job, outcome: Outcome) -> None:
         del self._jobs[job.identity]
         self._failed += isinstance(outcome, Exception)
-        job.landed.set_result(outcome)
+        job.future.set_result(outcome)
 
-    def _withdraw(self, job: "Job") -> None:
-        """One caller less; of a flight that nobody wants and that has not begun, all is gone."""
-        job.callers -= 1
-        if not job.callers and self._line.discard(job):
-            del self._jobs[job.identity]
+    def _withdraw(self, jobs: Collection[Job]) -> None:
+        """End a caller's interest in its jobs, and drop those that no call waits for."""
+        for job in jobs:
+            job.callers -= 1
+            if not job.callers and self._queue.discard(job):
+                del self._jobs[job.identity]
+        self._admit()
 
-
-class _Options(NamedTuple):
-    algorithm: Algorithm
-    tenant: bytes | None
-
-
-class Job:
-    """An item on its way. It holds the item, and so its memory, until nothing reads it."""
-
-    def __init__(
-        self, item: Any, load: ItemCost, place: Device, identity: Hashable, options: _Options
-    ) -> None:
-        self.nbytes = load.nbytes
-        self.identity = identity
-        self.callers = 0
-        self.landed: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._item = item
-        self._guessed = load.is_estimate
-        self._place = place
-        self._options = options
-
-    def run(self, threads: int) -> Outcome | int:
-        """In a thread: the key, or why there is none, or the bytes that it has after all."""
-        try:
-            if self._guessed:
-                self._guessed = False
-                nbytes = cost_of(self._item, count_frames=True).nbytes
-                if nbytes > self.nbytes:
-                    return nbytes
-            return hash_on(self._place, self._item, *self._options, threads)
-        except BaseException as error:  # noqa: BLE001  (handed to the caller)
-            return _failure(error)
+    async def _wait_until_read(self, jobs: Collection[Job]) -> None:
+        """Wait until no thread reads an item of these jobs, however often that is cancelled."""
+        cancelled = None
+        for job in jobs:
+            while job in self._queue.running:
+                try:
+                    await asyncio.shield(job.future)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
 
-def _run(
-    job: Job, threads: int, claim: threading.Lock, report: Callable[[Outcome | int], None]
-) -> None:
-    """In a thread: run the job if it is still wanted there, and report how it ended, always."""
-    if not claim.acquire(blocking=False):
-        return
-    outcome: Outcome | int = MMHashError("the thread that hashed the item was ended")
-    try:
-        outcome = job.run(threads)
-    finally:
-        report(outcome)
-
-
-def _report(
-    loop: asyncio.AbstractEventLoop,
-    end: Callable[[Job, Outcome | int], None],
-    job: Job,
-    outcome: Outcome | int,
-) -> None:
-    with suppress(RuntimeError):  # the loop was closed: nobody waits
-        loop.call_soon_threadsafe(end, job, outcome)
-
-
-def _failure(error: BaseException) -> Exception:
-    """The error of an item, for its caller.
-
-    An item's KeyboardInterrupt, SystemExit or CancelledError must not end what hashes it, and a
-    StopIteration cannot leave a coroutine: they become the cause of a named error. The frames of a
-    traceback would hold the item for as long as the error is kept.
-    """
-    BaseException.with_traceback(error, None)
-    if isinstance(error, Exception) and not isinstance(error, (StopIteration, StopAsyncIteration)):
-        return error
-    named = InputError(f"reading the item raised {type(error).__name__}")
-    named.__cause__ = error
-    return named
-
-
-async def _stopped(jobs: list[Job], line: AdmissionQueue[Job]) -> None:
-    """Wait until none of the flights is read any more, however often that is cancelled."""
-    cancelled = None
-    for job in jobs:
-        while job in line.running:
-            try:
-                await asyncio.shield(job.landed)
-            except asyncio.CancelledError as error:
-                cancelled = error
-    if cancelled is not None:
-        raise cancelled
-
-
-def _of_item(index: int, error: Exception) -> Exception:
-    """The error, in words that name its item."""
+def _with_index(index: int, error: Exception) -> Exception:
+    """Add the index of its item to an error's message, or to its notes."""
     if isinstance(error, MMHashError) and type(error).__module__ == MMHashError.__module__:
         named = type(error)(f"item {index}: {error}")
         named.__cause__ = error.__cause__
@@ -407,7 +352,7 @@ def _of_item(index: int, error: Exception) -> Exception:
     return error
 
 
-def _without_errors(outcomes: Sequence[Outcome]) -> list[Digest]:
+def _raise_first_error(outcomes: Sequence[Outcome]) -> list[Digest]:
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
@@ -422,19 +367,19 @@ def _another_loop_error() -> MMHashError:
     return MMHashError("this AsyncHasher belongs to another event loop: make one for each")
 
 
-def _check_natural(name: str, value: object) -> None:
+def _check_positive(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputTypeError(f"{name} is an int, not {type(value).__name__}")
     if value < 1:
         raise InputValueError(f"{name} is at least 1, not {value}")
 
 
-_all: weakref.WeakSet[AsyncHasher] = weakref.WeakSet()
+_hashers: weakref.WeakSet[AsyncHasher] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for hasher in list(_all):
-        hasher._start()
+    for hasher in list(_hashers):
+        hasher._reset()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,4 @@
-"""How much work an item is and where it lies, told without reading it: the loop has no time."""
+"""The size of an item and its device, found without reading it: this runs on the event loop."""
 
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class ItemCost(NamedTuple):
-    """What an item weighs."""
+    """The work that hashing an item takes."""
 
     nbytes: int
     parts: int = 1
-    # Whether it is read where it lies: an image is decoded first, a handle opened.
+    # False if it must first be made readable: an image is decoded, a handle opened.
     in_place: bool = True
-    device: int | None = None  # the GPU that it, or a part of it, lies on
-    # An animation's frames are counted only by reading through it: until then it weighs as one.
+    device: int | None = None  # the GPU of it or of a part
+    # Counting an animation's frames reads all of it: until then it counts as one frame.
     is_estimate: bool = False
 
 
 def cost_of(item: Any, *, count_frames: bool = False, depth: int = 0) -> ItemCost:
-    """Weigh an item. What cannot be hashed weighs nothing: hashing it says why."""
+    """Return the cost of an item; 0 for one that cannot be hashed: hashing it reports why."""
     if isinstance(item, (bytes, bytearray)):
         return ItemCost(len(item))
     if isinstance(item, (np.ndarray, np.generic)):
@@ -43,31 +43,31 @@ def cost_of(item: Any, *, count_frames: bool = False, depth: int = 0) -> ItemCos
         return ItemCost(max(nbytes, 0) if isinstance(nbytes, int) else 0, in_place=False)
     try:
         return ItemCost(0 if item is None or isinstance(item, str) else memoryview(item).nbytes)
-    except (BufferError, TypeError, ValueError):  # has no bytes, or has none any more
+    except (BufferError, TypeError, ValueError):  # has no bytes, or was released
         return ItemCost(0)
 
 
 def identity_of(item: Any) -> Hashable:
-    """Equal for two items of which both are in flight only if both have the same bytes to read.
+    """Return a value that two items in flight share only if they have the same bytes to read.
 
-    It is the buffer's place where that says all, else the object itself.
+    It is the address and the layout of the buffer if these suffice, else the object itself.
     """
     if type(item) is np.ndarray:
-        place = item.__array_interface__["data"][0]
-        return (np.ndarray, place, item.shape, item.strides, item.dtype)
+        address = item.__array_interface__["data"][0]
+        return (np.ndarray, address, item.shape, item.strides, item.dtype)
     if is_tensor(item):
         return _identity_of_tensor(item)
     return (object, id(item))
 
 
 def _identity_of_tensor(tensor: Any) -> Hashable:
-    import torch  # noqa: PLC0415  (a tensor is met)
+    import torch  # noqa: PLC0415  (a tensor has imported it)
 
     if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_nested:
         return (object, id(tensor))
     if not (tensor.is_cpu or tensor.is_cuda):
         return (object, id(tensor))
-    lazy = (tensor.is_conj(), tensor.is_neg())  # these share a buffer and do not mean the same
+    lazy = (tensor.is_conj(), tensor.is_neg())  # these share a buffer and differ in value
     layout = (tensor.shape, tensor.stride(), tensor.dtype, lazy)
     return (torch.Tensor, tensor.device, tensor.data_ptr(), layout)
 
@@ -86,21 +86,21 @@ def _cost_of_image(image: "Image.Image", count_frames: bool) -> ItemCost:
         2 if image.mode.startswith("I;16") else len(image.getbands())
     )
     nbytes = image.width * image.height * pixel
-    # GIF and TIFF count by reading through the file, each time or at first; others know.
+    # GIF and TIFF count by reading the file, each time or once; other formats store the number.
     if not count_frames and hasattr(type(image), "n_frames"):
         return ItemCost(nbytes, in_place=False, is_estimate=True)
     try:
         return ItemCost(nbytes * frames_of(image), in_place=False)
-    except DAMAGE:  # hashing it says so
+    except DAMAGE:  # hashing it reports so
         return ItemCost(nbytes, in_place=False)
 
 
 def _cost_of_parts(parts: list[Any] | tuple[Any, ...], count_frames: bool, depth: int) -> ItemCost:
-    loads = [cost_of(part, count_frames=count_frames, depth=depth + 1) for part in parts]
+    costs = [cost_of(part, count_frames=count_frames, depth=depth + 1) for part in parts]
     return ItemCost(
-        sum(load.nbytes for load in loads),
-        1 + sum(load.parts for load in loads),
-        all(load.in_place for load in loads),
-        next((load.device for load in loads if load.device is not None), None),
-        any(load.is_estimate for load in loads),
+        sum(cost.nbytes for cost in costs),
+        1 + sum(cost.parts for cost in costs),
+        all(cost.in_place for cost in costs),
+        next((cost.device for cost in costs if cost.device is not None), None),
+        any(cost.is_estimate for cost in costs),
     )

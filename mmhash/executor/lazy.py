@@ -1,4 +1,4 @@
-"""A key that is not there yet: the work goes to whoever needs its value first."""
+"""A key that is computed on first use."""
 
 import builtins
 import os
@@ -10,21 +10,21 @@ from mmhash.digest import Digest
 
 
 class LazyKey(Digest):
-    """A key that is computed when it is first used, once, by whoever uses it first.
+    """A `Digest` that is computed once, in the thread that first uses it.
 
-    It is a `Digest` in all else; a pickle or a copy of it is a plain one. Until then it holds its
-    item, which must stay as it is.
+    A pickle or a copy of it is a plain `Digest`. It holds its item until it is computed; the item
+    must not change until then.
     """
 
-    __slots__ = ("_compute", "_found", "_lock", "_owner")
+    __slots__ = ("_compute", "_digest", "_lock", "_owner")
 
     _compute: Callable[[], Digest] | None
-    _found: builtins.bytes
+    _digest: builtins.bytes
     _lock: threading.Lock
     _owner: int
 
     def __init__(self, compute: Callable[[], Digest]) -> None:
-        # A Digest is frozen, so its own way to set a field is closed.
+        # A Digest is frozen: its own __setattr__ refuses.
         object.__setattr__(self, "algorithm", "blake3")
         object.__setattr__(self, "_compute", compute)
         self._make_lock()
@@ -35,18 +35,18 @@ class LazyKey(Digest):
 
     @property
     def bytes(self) -> builtins.bytes:
-        """The key's bytes. An item that cannot be hashed raises here, each time."""
+        """The key's bytes, computed on first use. An invalid item raises its error at each use."""
         if self._compute is not None:
-            if self._owner != os.getpid():  # a thread may have held the lock when this was forked
+            if self._owner != os.getpid():  # another thread may have held the lock at the fork
                 self._make_lock()
             with self._lock:
                 if self._compute is not None:
-                    object.__setattr__(self, "_found", self._compute().bytes)
+                    object.__setattr__(self, "_digest", self._compute().bytes)
                     object.__setattr__(self, "_compute", None)
-        return self._found
+        return self._digest
 
     def get(self) -> Digest:
-        """The key as a plain `Digest`."""
+        """Return the key as a plain `Digest`."""
         return Digest(self.algorithm, self.bytes)
 
     def __eq__(self, other: object) -> bool:

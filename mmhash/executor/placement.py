@@ -1,4 +1,4 @@
-"""Where an item is hashed: on the loop, in a thread, in several, or on a GPU."""
+"""The choice between the event loop, one thread, several threads and a GPU."""
 
 import os
 import re
@@ -8,37 +8,36 @@ from typing import Any, NamedTuple
 from mmhash import cuda
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
-from mmhash.executor.gpu import after, current_stream, digest_through, on_host
+from mmhash.executor.gpu import copy_to_host, current_stream, digest_on_gpu, on_stream
 from mmhash.executor.item_cost import ItemCost
 from mmhash.executor.rates import ASSUMED, gpu_in_use, rates
 from mmhash.framing import frame
 from mmhash.hashing import key
 from mmhash.view import view_of
 
-# What the loop reads itself takes no longer than this beyond what any key costs. To a thread and
-# back took 150 µs more than the hash itself, 110 µs of it on the loop.
-INLINE_SECONDS = 10e-6
-# From here on several threads hash one item, if nothing else is there to do: two, in a pool of
-# their own, took 1.24 times as long as one at 2 MiB, 0.65 at 4 MiB, 0.59 at 20 MiB.
-WIDE_FROM = 4 << 20
+# The loop hashes an item itself if reading it takes at most this long. A thread took 150 µs more
+# than the hash itself, 110 µs of it on the loop.
+INLINE_S = 10e-6
+# From here on several threads hash one item, if there is no other job: two, in a pool of their
+# own, took 1.24 times as long as one at 2 MiB, 0.65 at 4 MiB, 0.59 at 20 MiB.
+PARALLEL_MIN_BYTES = 4 << 20
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:(?P<number>\d+))?")
 
 
-class Device(NamedTuple):
-    """Where one item goes."""
+class Target(NamedTuple):
+    """The processor that hashes one item, by default the CPU."""
 
-    inline: bool = False
-    # The GPU that host data is copied to.
-    through: int | None = None
-    # GPU tensors are copied to the host.
-    to_host: bool = False
-    # What the caller's stream holds comes before the hash.
+    # Copy host data to this GPU first.
+    gpu: int | None = None
+    # Copy GPU tensors to the host first.
+    on_host: bool = False
+    # Hash GPU tensors after the work that the caller queued on this stream.
     stream: Any = None
 
 
 class Placement:
-    """The rules, for one hasher: what it was told, and what its machine is good at."""
+    """The placement rules of one hasher: its `device` option, and its machine's measured rates."""
 
     def __init__(self, device: str, threads: int) -> None:
         self._pinned, number = _parse_device(device)
@@ -51,28 +50,28 @@ class Placement:
                 raise DeviceError(why)
 
     def measure(self) -> None:
-        """Take the machine's own rates; until then it is assumed to be a slow one."""
+        """Measure the machine's rates; until then those of a slow machine are assumed."""
         self._rates = rates(gpu_in_use())
 
-    def is_inline(self, load: ItemCost, algorithm: Algorithm) -> bool:
-        """Whether to hash it here and now costs less than to ask somebody else."""
-        if load.device is not None or not load.in_place:
+    def is_inline(self, cost: ItemCost, algorithm: Algorithm) -> bool:
+        """Return whether hashing the item on the loop costs less than passing it to a thread."""
+        if cost.device is not None or not cost.in_place:
             return False
         known = self._rates
-        seconds = (load.parts - 1) * known.call + load.nbytes / known.cpu(algorithm)
-        return seconds <= INLINE_SECONDS
+        seconds = (cost.parts - 1) * known.call + cost.nbytes / known.cpu(algorithm)
+        return seconds <= INLINE_S
 
-    def of(self, load: ItemCost, algorithm: Algorithm) -> Device:
-        """Where an item goes that is not hashed on the loop."""
-        if load.device is not None:
-            return Device(to_host=self._pinned == "cpu", stream=current_stream(load.device))
-        if load.parts > 1 or not load.in_place:
-            return Device()
+    def target(self, cost: ItemCost, algorithm: Algorithm) -> Target:
+        """Return the target of an item that is not hashed on the loop."""
+        if cost.device is not None:
+            return Target(on_host=self._pinned == "cpu", stream=current_stream(cost.device))
+        if cost.parts > 1 or not cost.in_place:
+            return Target()
         if self._number is not None:
-            return Device(through=self._number)
-        if self._pinned == "auto" and self._gpu_is_faster(load.nbytes, algorithm):
-            return Device(through=gpu_in_use())
-        return Device()
+            return Target(gpu=self._number)
+        if self._pinned == "auto" and self._gpu_is_faster(cost.nbytes, algorithm):
+            return Target(gpu=gpu_in_use())
+        return Target()
 
     def _gpu_is_faster(self, nbytes: int, algorithm: Algorithm) -> bool:
         known = self._rates
@@ -83,37 +82,37 @@ class Placement:
 
 
 def hash_on(
-    place: Device, item: Any, algorithm: Algorithm, tenant: bytes | None, threads: int
+    target: Target, item: Any, algorithm: Algorithm, tenant: bytes | None, threads: int
 ) -> Digest:
-    """The key of an item, taken where it was placed; it blocks."""
-    with after(place.stream):
-        if place.through is None:
-            item = on_host(item) if place.to_host else item
+    """Return the key of an item, hashed on its target; this blocks."""
+    with on_stream(target.stream):
+        if target.gpu is None:
+            item = copy_to_host(item) if target.on_host else item
             return key(item, algorithm=algorithm, tenant=tenant, threads=threads)
         view = view_of(item)
-        content = digest_through(place.through, view.on_host(), algorithm)
+        content = digest_on_gpu(target.gpu, view.on_host(), algorithm)
         return frame(view.kind, view.dtype, view.shape, content, view.extra, tenant=tenant)
 
 
 def facts() -> Iterator[tuple[str, str]]:
-    """What `mmhash env` says: the rates, and what follows from them."""
+    """Yield the lines of `mmhash env`: the rates, and the limits that follow from them."""
     yield "device", os.environ.get("MMHASH_DEVICE", "auto")
     try:
         gpu = gpu_in_use()
-    except Exception:  # noqa: BLE001  (a broken torch is told of elsewhere)
+    except Exception:  # noqa: BLE001  (a broken torch is reported elsewhere)
         gpu = None
     known = rates(gpu)
-    for name, here, there in (
+    for name, cpu_rate, gpu_rate in (
         ("blake3", known.blake3, known.gpu_blake3),
         ("xxh3", known.xxh3, known.gpu_xxh3),
     ):
-        inline = int(INLINE_SECONDS * here) >> 10
-        by_gpu = f", through GPU {gpu} {there / 1e9:.1f} GB/s" if there else ""
-        yield f"{name} rate", f"{here / 1e9:.1f} GB/s a thread, inline to {inline} KiB{by_gpu}"
+        inline = int(INLINE_S * cpu_rate) >> 10
+        by_gpu = f", through GPU {gpu} {gpu_rate / 1e9:.1f} GB/s" if gpu_rate else ""
+        yield f"{name} rate", f"{cpu_rate / 1e9:.1f} GB/s a thread, inline to {inline} KiB{by_gpu}"
 
 
 def _parse_device(device: str) -> tuple[str, int | None]:
-    """auto, cpu or cuda, and of the last its number; the variable counts where nobody chose."""
+    """Split a device into auto, cpu or cuda, and its number; MMHASH_DEVICE replaces auto."""
     if not isinstance(device, str):
         raise InputTypeError(f"device is a str, not {type(device).__name__}")
     chosen = os.environ.get("MMHASH_DEVICE", "auto") if device == "auto" else device

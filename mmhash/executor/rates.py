@@ -1,4 +1,4 @@
-"""How fast this machine hashes, measured once: what decides where an item is hashed."""
+"""This machine's hash rates, measured once, by which items are placed."""
 
 import json
 import sys
@@ -17,16 +17,17 @@ from mmhash import cuda
 from mmhash.cpu import cpu_count, hash_bytes
 from mmhash.cuda.compiler import cache_directory
 from mmhash.digest import Algorithm
-from mmhash.executor.gpu import digest_through
+from mmhash.executor.gpu import digest_on_gpu
 from mmhash.hashing import key
 
 _MIB = 1 << 20
 
 
 class Rates(NamedTuple):
-    """Bytes a second of one thread, the seconds of the smallest key, and the way by a GPU.
+    """Bytes a second of one thread, the seconds of the smallest key, and the same of a GPU.
 
-    The way by the GPU is a copy and a kernel: so many seconds in any case, and a rate.
+    Hashing host data on a GPU takes a copy and a kernel: `gpu_call` seconds, plus the bytes at
+    the GPU's rate.
     """
 
     blake3: float
@@ -37,11 +38,11 @@ class Rates(NamedTuple):
     gpu_call: float = 0.0
 
     def cpu(self, algorithm: Algorithm) -> float:
-        """The rate of one thread."""
+        """Return the rate of one thread."""
         return self.blake3 if algorithm == "blake3" else self.xxh3
 
     def gpu(self, algorithm: Algorithm) -> float:
-        """The rate by the GPU; 0 without one."""
+        """Return the rate of the GPU; 0 without one."""
         return self.gpu_blake3 if algorithm == "blake3" else self.gpu_xxh3
 
 
@@ -50,7 +51,7 @@ ASSUMED = Rates(blake3=1e9, xxh3=5e9, call=20e-6)
 
 
 def gpu_in_use() -> int | None:
-    """The GPU that this process uses already: a context of its own would take 500 MiB there."""
+    """Return the GPU that this process uses already: a new context would take 500 MiB there."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None
@@ -60,11 +61,11 @@ def gpu_in_use() -> int | None:
 
 @cache
 def rates(gpu: int | None) -> Rates:
-    """The rates of this machine, from its cache file if it has one, else measured in 0.2 s."""
+    """Return this machine's rates, from its cache file or else measured in 0.2 s."""
     path = _path(gpu)
-    found = path and _read(path)
-    if found:
-        return found
+    cached = path and _read(path)
+    if cached:
+        return cached
     measured = measure(gpu)
     if path:
         _write(path, measured)
@@ -72,25 +73,25 @@ def rates(gpu: int | None) -> Rates:
 
 
 def measure(gpu: int | None) -> Rates:
-    """Hash a few MiB with each algorithm, here and through the GPU."""
-    data = np.ones(16 * _MIB, np.uint8).data  # zeros would be one page, read again and again
-    found = Rates(
+    """Hash a few MiB with each algorithm, on the CPU and on the GPU."""
+    data = np.ones(16 * _MIB, np.uint8).data  # zeros would be one page, read repeatedly
+    measured = Rates(
         blake3=len(data) / _least(lambda: hash_bytes(data, "blake3", 1), 5),
         xxh3=len(data) / _least(lambda: hash_bytes(data, "xxh3", 1), 5),
         call=_least(lambda: key(b""), 99),
     )
     if gpu is None:
-        return found
-    start = _least(lambda: digest_through(gpu, data[:4096], "blake3"), 9)
-    blake3_seconds = _least(lambda: digest_through(gpu, data, "blake3"), 5) - start
-    xxh3_seconds = _least(lambda: digest_through(gpu, data, "xxh3"), 5) - start
-    return found._replace(
+        return measured
+    start = _least(lambda: digest_on_gpu(gpu, data[:4096], "blake3"), 9)
+    blake3_seconds = _least(lambda: digest_on_gpu(gpu, data, "blake3"), 5) - start
+    xxh3_seconds = _least(lambda: digest_on_gpu(gpu, data, "xxh3"), 5) - start
+    return measured._replace(
         gpu_blake3=len(data) / blake3_seconds, gpu_xxh3=len(data) / xxh3_seconds, gpu_call=start
     )
 
 
 def _least(call: Callable[[], object], rounds: int) -> float:
-    """The shortest of some rounds: whatever else ran then made the others longer."""
+    """Return the shortest time of some rounds: other work on the machine prolongs the rest."""
     call()
     taken = []
     for _ in range(rounds):
@@ -101,7 +102,7 @@ def _least(call: Callable[[], object], rounds: int) -> float:
 
 
 def _path(gpu: int | None) -> Path | None:
-    """A file for each machine: a home directory may be shared by several."""
+    """Return the cache file of this machine: several may share a home directory."""
     directory = cache_directory()
     if directory is None:
         return None
@@ -111,13 +112,13 @@ def _path(gpu: int | None) -> Path | None:
 
 def _read(path: Path) -> Rates | None:
     try:
-        found = Rates(**json.loads(path.read_bytes()))
-        return found if min(found[:3]) > 0 and min(found) >= 0 else None
-    except (OSError, TypeError, ValueError):  # none yet, or of another version
+        cached = Rates(**json.loads(path.read_bytes()))
+        return cached if min(cached[:3]) > 0 and min(cached) >= 0 else None
+    except (OSError, TypeError, ValueError):  # no file yet, or one of another version
         return None
 
 
 def _write(path: Path, measured: Rates) -> None:
-    """Best effort; a half-written file is not valid JSON and is measured again."""
+    """Write the cache file if possible; a half-written one is not valid JSON and is replaced."""
     with suppress(OSError):
         path.write_text(json.dumps(measured._asdict()))

@@ -1,12 +1,12 @@
-"""Features that travel by handle and are hashed where they lie.
+"""Features that are passed by handle and hashed in place.
 
-Nothing here imports torch or touches a driver before bytes are asked for.
+Nothing here imports torch or loads a driver before bytes are read.
 """
 
 from mmhash.transport.cuda_pool import FeaturePool
 from mmhash.transport.cuda_tensor import IpcTensor
 from mmhash.transport.nested import contains_handles, materialize
-from mmhash.transport.segments import sweep
+from mmhash.transport.segments import remove_orphans
 from mmhash.transport.shm_pool import SharedPool
 from mmhash.transport.shm_tensor import SharedTensor
 
@@ -17,5 +17,5 @@ __all__ = [
     "SharedTensor",
     "contains_handles",
     "materialize",
-    "sweep",
+    "remove_orphans",
 ]

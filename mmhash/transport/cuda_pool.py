@@ -1,9 +1,9 @@
-"""One stretch of GPU memory, fixed at the start, in which features travel to other processes.
+"""A pool of GPU memory of fixed size, leased in slices to features for other processes.
 
-A consumer learns that a copy is done from a word in host memory, which the producer's stream writes
-behind the copy. So the producer waits for nothing, and unlike with an event between processes the
-consumer needs no context on the producer's device, waits no longer than he likes, and sees when
-the producer is dead.
+The producer's stream copies a feature and then writes a word in host memory, which the consumer
+polls. So the producer never waits. With an event shared between processes the consumer would need
+a context on the producer's device; with the word it needs none, can time out, and notices when the
+producer has exited.
 """
 
 import ctypes
@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
-from mmhash.transport import device as gpu
+from mmhash.transport import ipc_driver
 from mmhash.transport.arguments import MAX_WORKERS, check_pool, check_whole
-from mmhash.transport.cuda_tensor import IpcTensor, mappings, of_producer
+from mmhash.transport.cuda_tensor import IpcTensor, mappings, producer_tensor
 from mmhash.transport.fork import Process, current_process
 from mmhash.transport.handles import Grant, Handle
 from mmhash.transport.ledger import Claim, Ledger
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     import torch
 
 MIB = 1 << 20
-# The driver shares memory by pages of this size: a smaller pool would let its neighbours be seen.
+# The driver shares memory in pages of this size: a smaller pool would expose its neighbours.
 PAGE = 2 * MIB
 
-_MOST_MIB = 1 << 20
+_MAX_MIB = 1 << 20
 
 
 def budget(workers: int | None = None) -> int:
-    """The bytes of one worker's pool: MMHASH_POOL_MB for all of MMHASH_POOL_WORKERS together."""
-    total = _setting("MMHASH_POOL_MB", 1024, _MOST_MIB) * MIB
+    """Return the bytes of one worker's pool: MMHASH_POOL_MB divided by MMHASH_POOL_WORKERS."""
+    total = _setting("MMHASH_POOL_MB", 1024, _MAX_MIB) * MIB
     workers = _setting("MMHASH_POOL_WORKERS", 1, 1 << 16) if workers is None else workers
     check_whole("workers", workers)
     if workers > MAX_WORKERS:
@@ -51,18 +51,18 @@ def budget(workers: int | None = None) -> int:
     return share
 
 
-def _setting(name: str, default: int, most: int) -> int:
+def _setting(name: str, default: int, limit: int) -> int:
     text = os.environ.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
-        raise InputValueError(f"{name} is a whole number from 1 to {most}, not {text!r}")
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= limit):
+        raise InputValueError(f"{name} is a whole number from 1 to {limit}, not {text!r}")
     return int(text)
 
 
 class FeaturePool:
-    """Memory of one GPU, leased to features in slices; a process has one a device.
+    """Memory of one GPU, leased to features in slices; a process needs one for each device.
 
-    Of each lease every one of `consumers` processes must say that it is done, by closing what it
-    opened; a lease not ended after `timeout` seconds is taken back when there is need of room.
+    A lease ends when each of `consumers` processes has closed the feature that it opened. A lease
+    older than `timeout` seconds is revoked when its room is needed.
     """
 
     def __init__(
@@ -77,28 +77,28 @@ class FeaturePool:
         check_pool(self.nbytes, consumers, timeout)
         if device is not None:
             check_whole("device", device)
-        self.device = gpu.current_device() if device is None else device
+        self.device = ipc_driver.current_device() if device is None else device
         self._owner = current_process()
-        self._base, memory = gpu.allocate(self.device, self.nbytes)
+        self._base, memory = ipc_driver.allocate(self.device, self.nbytes)
         try:
             self._ledger = Ledger(self.nbytes, memory, consumers=consumers, timeout=timeout)
-            here = ctypes.addressof(ctypes.c_char.from_buffer(self._ledger.mapping))
-            self._there = gpu.register(self.device, here, len(self._ledger.mapping))
+            words = ctypes.addressof(ctypes.c_char.from_buffer(self._ledger.mapping))
+            self._device_words = ipc_driver.register(self.device, words, len(self._ledger.mapping))
         except BaseException:
-            gpu.free(self.device, self._base)
+            ipc_driver.free(self.device, self._base)
             raise
         self._warned = threading.Event()
         mappings.add_own(self._ledger.layout, self.device, self._base)
-        owned = _Owned(self.device, self._base, here)
+        owned = _Owned(self.device, self._base, words)
         self.close = weakref.finalize(self, _free, self._owner, self._ledger, owned)
 
     def lease(self, tensor: "torch.Tensor") -> IpcTensor | SharedTensor:
-        """Copy a tensor of this GPU into a slice, behind what is on torch's current stream.
+        """Copy a tensor of this GPU into a slice, queued on torch's current stream.
 
-        Nothing is waited for. If there is no slice, the tensor goes through host memory, and that
+        This does not wait. If no slice is free, the tensor is copied to host memory instead, which
         waits for the current stream.
         """
-        gpu.check_process(self._owner)
+        ipc_driver.check_process(self._owner)
         if not is_tensor(tensor):
             raise InputTypeError(f"a pool leases to torch tensors, not a {type(tensor).__name__}")
         view = view_of(tensor)
@@ -111,7 +111,7 @@ class FeaturePool:
         try:
             granted = self._ledger.grant(view.data.nbytes, claim=claim)
             if granted is None:
-                return self._spill(tensor, claim)
+                return self._lease_host_memory(tensor, claim)
             return self._copy(view, view.data, *granted, claim)
         except BaseException:
             self._ledger.withdraw(claim)
@@ -123,16 +123,16 @@ class FeaturePool:
     def _copy(
         self, view: View, content: DeviceBytes, grant: Grant, offset: int, claim: Claim
     ) -> IpcTensor:
-        import torch  # noqa: PLC0415  (a tensor is here)
+        import torch  # noqa: PLC0415  (a tensor has imported it)
 
         stream = torch.cuda.current_stream(self.device).cuda_stream
-        ready = self._there + self._ledger.layout.ready_at(grant.slot)
+        ready = self._device_words + self._ledger.layout.ready_offset(grant.slot)
 
-        def queue(nbytes: int) -> None:
-            gpu.copy_then_write(
+        def queue_copy(nbytes: int) -> None:
+            ipc_driver.copy_then_write(
                 self.device,
                 stream,
-                to=self._base + offset,
+                destination=self._base + offset,
                 source=content.address,
                 nbytes=nbytes,
                 word=ready,
@@ -140,17 +140,17 @@ class FeaturePool:
             )
 
         handle = Handle("cuda_ipc", "", offset, content.nbytes, view.dtype, view.shape, grant, {})
-        feature = of_producer(handle, self.device)
+        feature = producer_tensor(handle, self.device)
         self._ledger.queued(claim)
         try:
-            queue(content.nbytes)
-            return feature  # noqa: TRY300  (until it is the caller's, it may be interrupted)
+            queue_copy(content.nbytes)
+            return feature  # noqa: TRY300  (an interruption before the return queues the word)
         except BaseException:
-            # The copy may be queued without its word: then nobody would know when it is done.
-            queue(0)
+            # The copy may be queued without its word: then no consumer would learn that it is done.
+            queue_copy(0)
             raise
 
-    def _spill(self, tensor: "torch.Tensor", claim: Claim) -> SharedTensor:
+    def _lease_host_memory(self, tensor: "torch.Tensor", claim: Claim) -> SharedTensor:
         if not self._warned.is_set():
             self._warned.set()
             warnings.warn(
@@ -169,10 +169,10 @@ class _Owned(NamedTuple):
 
 
 def _free(owner: Process, ledger: Ledger, owned: _Owned) -> None:
-    if current_process() != owner:  # a forked child has no part in the parent's device
+    if current_process() != owner:  # a forked child leaves the parent's device alone
         return
     ledger.close()
     mappings.remove_own(ledger.layout, owned.device)
-    with suppress(DeviceError):  # at the end of a process the driver may have gone first
-        gpu.unregister(owned.device, owned.registered)
-        gpu.free(owned.device, owned.base)
+    with suppress(DeviceError):  # at exit the driver may be unloaded first
+        ipc_driver.unregister(owned.device, owned.registered)
+        ipc_driver.free(owned.device, owned.base)

@@ -1,7 +1,7 @@
-"""A slice of another process's GPU memory, mapped for this process's own device when it is read.
+"""Slices of another process's GPU memory, mapped for this process's device when they are read.
 
-The handle names no device: the driver's call maps the memory wherever it lies for the device that
-is current here, and peer access does the rest, so that no context is made on the producer's.
+The handle names no device: the driver maps the memory of any device for the current one, with peer
+access, so that no context is created on the producer's.
 """
 
 import threading
@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from mmhash.errors import DeviceError, TransportError
-from mmhash.transport import device as gpu
+from mmhash.transport import ipc_driver
 from mmhash.transport.feature import Feature
 from mmhash.transport.fork import current_process, watch_forks
 from mmhash.transport.handles import Handle, parse
 from mmhash.transport.ledger import Layout, Lease
-from mmhash.transport.segments import is_there
+from mmhash.transport.segments import has_owner
 from mmhash.transport.shm_tensor import Acknowledgement
 from mmhash.view import DeviceBytes, View, view_of
 
@@ -24,107 +24,107 @@ if TYPE_CHECKING:
 
     import torch
 
-READY_WITHIN = 30.0  # seconds; a producer that is this late is taken for stuck
+READY_TIMEOUT_S = 30.0  # a producer whose copy takes longer is considered stuck
 
 
-class IpcTensor(Feature["_Memory"]):
+class IpcTensor(Feature["_IpcBacking"]):
     """A tensor in a FeaturePool of another process, or of this one."""
 
     @classmethod
     def open(cls, handle: object, *, device: int | None = None, consumer: int = 0) -> Self:
-        """A feature by its handle; nothing is mapped before its bytes are read.
+        """Open a feature by its handle; nothing is mapped before its bytes are read.
 
-        `device` is this process's, by default the current one when they are read. `consumer` is
-        this process's number among those that the pool was made for.
+        `device` reads it, by default the current one at the first read. `consumer` is this
+        process's number among the consumers of the pool.
         """
-        return cls(_Memory(parse(handle, "cuda_ipc"), device, consumer))
+        return cls(_IpcBacking(parse(handle, "cuda_ipc"), device, consumer))
 
     def verify(self) -> None:
-        """Raise unless the lease stands and holds what the handle speaks of."""
-        self._memory.lease.check_range(self._memory.handle.offset, self._memory.handle.nbytes)
+        """Raise unless the lease is valid and holds the bytes that the handle describes."""
+        self._backing.lease.check_range(self._backing.handle.offset, self._backing.handle.nbytes)
 
     def reconstruct(self, device: Any = None) -> "torch.Tensor":
-        """A copy of it, in torch's own memory; the lease may end afterwards."""
-        import torch  # noqa: PLC0415  (a tensor is asked for)
+        """Return a copy in torch's own memory; the lease may end afterwards."""
+        import torch  # noqa: PLC0415  (only for a tensor)
 
         wanted = torch.device("cuda" if device is None else device)
         if wanted.type == "cuda":
-            self._memory.settle(wanted.index)
-        with self.borrow() as seen:
-            made = seen.clone() if device is None else seen.to(wanted, copy=True)
-        return made  # noqa: RET504  (the lease is asked once more before)
+            self._backing.set_default_device(wanted.index)
+        with self.borrow() as tensor:
+            copied = tensor.clone() if device is None else tensor.to(wanted, copy=True)
+        return copied  # noqa: RET504  (borrow() checks the lease once more before)
 
     @contextmanager
     def borrow(self) -> "Iterator[torch.Tensor]":
-        """The tensor in place, while the block lasts.
+        """Yield the tensor in place.
 
-        At its end the current stream is waited for, and if the lease ended before that, whatever
-        was read is worth nothing: a TransportError says so.
+        At the end of the block the current stream is synchronized. If the lease ended before that,
+        the bytes that were read may be another feature's: a TransportError is raised.
         """
-        import torch  # noqa: PLC0415  (a tensor is asked for)
+        import torch  # noqa: PLC0415  (only for a tensor)
 
-        address = self._memory.address() + self._start
-        device = torch.device("cuda", self._memory.device)
-        # From a pointer alone torch would look up which device the memory lies on, and go there.
+        address = self._backing.address() + self._start
+        device = torch.device("cuda", self._backing.device)
+        # From only a pointer torch would look up the device of the memory, and use that one.
         storage = torch._C._construct_storage_from_data_pointer(address, device, self.nbytes)
         flat = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
         yield flat.view(getattr(torch, self.dtype)).reshape(self.shape)
         torch.cuda.current_stream(device).synchronize()
-        self._memory.lease.check()
+        self._backing.lease.check()
 
     def __mmhash_view__(self) -> View:
-        memory = self._memory
-        address = memory.address() + self._start
-        where = LeasedBytes(memory.device, address, self.nbytes, cast("torch.Tensor", self))
-        return View(self.kind, self.dtype, self.shape, where, check_lease=memory.lease.check)
+        backing = self._backing
+        address = backing.address() + self._start
+        content = LeasedBytes(backing.device, address, self.nbytes, cast("torch.Tensor", self))
+        return View(self.kind, self.dtype, self.shape, content, check_lease=backing.lease.check)
 
 
 class LeasedBytes(DeviceBytes):
-    """Bytes of a lease, which torch would look for on the producer's device."""
+    """Bytes of a lease, which torch itself would read on the producer's device."""
 
     __slots__ = ()
 
     def to_host(self) -> memoryview:
-        """A copy of them."""
+        """Return a copy of them."""
         feature = cast("IpcTensor", self.owner)
         return view_of(feature.reconstruct("cpu")).on_host()
 
 
-class _Memory:
-    """A lease and the mapping that it lies in, for a feature and all its slices."""
+class _IpcBacking:
+    """A lease and the mapping that contains it, for a feature and all its slices."""
 
     def __init__(self, handle: Handle, device: int | None, consumer: int | None) -> None:
-        assert handle.lease is not None  # noqa: S101  (parse() saw to it)
+        assert handle.lease is not None  # noqa: S101  (parse() checks it)
         self.handle = handle
         self.lease = Lease(handle.lease, consumer or 0)
         self._device = device
         self._closed = False
         self._mapping: _Mapping | None = None
         self._acknowledge = None
-        if consumer is not None:  # and not the producer
+        if consumer is not None:  # not the producer
             self._acknowledge = Acknowledgement(self, self.lease)
 
     @property
     def device(self) -> int:
         if self._device is None:
-            self._device = gpu.current_device()
+            self._device = ipc_driver.current_device()
         return self._device
 
-    def settle(self, device: int | None) -> None:
-        """Read on `device`, unless it was said or settled before where to."""
+    def set_default_device(self, device: int | None) -> None:
+        """Read on `device`, unless a device was chosen before."""
         if self._device is None:
             self._device = device
 
     def address(self) -> int:
-        """Where the feature starts, once its copy is there and for as long as its lease stands."""
+        """Return the feature's address, once its copy is done; raise if its lease has ended."""
         if self._closed:
             raise TransportError("the feature was closed")
         if self._mapping is None:
             # Without a lock: a forked child would inherit it held. Two threads find one mapping.
             self.lease.check_range(self.handle.offset, self.handle.nbytes)
-            self.lease.wait_ready(READY_WITHIN)
+            self.lease.wait_ready(READY_TIMEOUT_S)
             self._mapping = mappings.hold(self.lease.layout, self.device, self)
-        gpu.check_process(self._mapping.process)
+        ipc_driver.check_process(self._mapping.process)
         self.lease.check()
         return self._mapping.base + self.handle.offset
 
@@ -136,73 +136,73 @@ class _Memory:
             self._acknowledge()
 
 
-def of_producer(handle: Handle, device: int) -> IpcTensor:
-    """The producer's own side of a lease, which acknowledges nothing."""
-    return IpcTensor(_Memory(handle, device, None))
+def producer_tensor(handle: Handle, device: int) -> IpcTensor:
+    """Return the producer's side of a lease, which acknowledges nothing."""
+    return IpcTensor(_IpcBacking(handle, device, None))
 
 
 class _Mapping:
-    """A pool's memory as one device of this process sees it."""
+    """A pool's memory, mapped for one device of this process."""
 
     def __init__(self, layout: Layout, device: int, base: int, opened: bool) -> None:
         self.layout = layout
         self.device = device
         self.base = base
         self.process = current_process()
-        self.opened = opened  # not this process's own
-        self.users: weakref.WeakSet[_Memory] = weakref.WeakSet()
+        self.opened = opened  # False for this process's own pool
+        self.users: weakref.WeakSet[_IpcBacking] = weakref.WeakSet()
 
 
 class _Mappings:
-    """Each pool's memory, mapped once for a device and kept for the next handle."""
+    """The memory of each pool, mapped once for a device and kept for the next handle."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        # By what the driver knows the memory by: a ledger's name can be taken by another file.
-        self._known: dict[tuple[str, bytes, int], _Mapping] = {}
-        self.opened = 0  # how often the driver has mapped one
+        # By the driver's handle of the memory too: another file can take a ledger's name.
+        self._mappings: dict[tuple[str, bytes, int], _Mapping] = {}
+        self.opened = 0  # the number of mappings that the driver has made
         watch_forks(self)
 
     def after_fork(self) -> None:
-        """Forget the parent's mappings in a forked child, in which they are not."""
+        """Forget the parent's mappings, which do not exist in a forked child."""
         self._lock = threading.RLock()
-        self._known = {}
+        self._mappings = {}
 
-    def hold(self, layout: Layout, device: int, user: _Memory) -> _Mapping:
-        """The mapping of a pool, which stays while it has users."""
+    def hold(self, layout: Layout, device: int, user: _IpcBacking) -> _Mapping:
+        """Return the mapping of a pool, which is kept while it has users."""
         with self._lock:
-            found = self._known.get((layout.name, layout.memory, device))
-            if found is None:
+            mapping = self._mappings.get((layout.name, layout.memory, device))
+            if mapping is None:
                 self._drop_stale()
                 try:
-                    base = gpu.open_memory(device, layout.memory)
+                    base = ipc_driver.open_memory(device, layout.memory)
                 except DeviceError as error:
                     raise TransportError(f"cannot map the producer's memory: {error}") from error
                 self.opened += 1
-                found = _Mapping(layout, device, base, True)
-                self._known[layout.name, layout.memory, device] = found
-            if found.layout.nbytes != layout.nbytes:
-                raise TransportError("the pool has another size than when it was mapped")
-            found.users.add(user)
-            return found
+                mapping = _Mapping(layout, device, base, True)
+                self._mappings[layout.name, layout.memory, device] = mapping
+            if mapping.layout.nbytes != layout.nbytes:
+                raise TransportError("the pool has changed its size since it was mapped")
+            mapping.users.add(user)
+            return mapping
 
     def add_own(self, layout: Layout, device: int, base: int) -> None:
-        """Know a pool of this process: the driver does not map it twice."""
+        """Register a pool of this process: the driver does not map it twice."""
         with self._lock:
             mapping = _Mapping(layout, device, base, False)
-            self._known[layout.name, layout.memory, device] = mapping
+            self._mappings[layout.name, layout.memory, device] = mapping
 
     def remove_own(self, layout: Layout, device: int) -> None:
         """Forget a pool of this process."""
         with self._lock:
-            self._known.pop((layout.name, layout.memory, device), None)
+            self._mappings.pop((layout.name, layout.memory, device), None)
 
     def _drop_stale(self) -> None:
-        for key, mapping in list(self._known.items()):
-            if mapping.opened and not mapping.users and not is_there(mapping.layout.name):
-                del self._known[key]
+        for key, mapping in list(self._mappings.items()):
+            if mapping.opened and not mapping.users and not has_owner(mapping.layout.name):
+                del self._mappings[key]
                 with suppress(DeviceError):
-                    gpu.close_memory(mapping.device, mapping.base)
+                    ipc_driver.close_memory(mapping.device, mapping.base)
 
 
 mappings = _Mappings()

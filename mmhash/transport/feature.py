@@ -1,4 +1,4 @@
-"""What all that lies behind a handle shares: its shape is known, its bytes are opened when read."""
+"""The base of all features behind a handle: the shape is known, the bytes are opened when read."""
 
 from abc import ABC, abstractmethod
 from math import prod
@@ -13,65 +13,65 @@ if TYPE_CHECKING:
     import torch
 
 
-class Memory(Protocol):
-    """Where a feature lies, for it and all its slices."""
+class Backing(Protocol):
+    """The memory behind a feature, shared by all its slices."""
 
     handle: Handle
 
     def close(self) -> None:
-        """Be done with it."""
+        """Release the memory."""
 
 
-M = TypeVar("M", bound=Memory)
+B = TypeVar("B", bound=Backing)
 
 
-class Feature(ABC, Generic[M]):
-    """A tensor, or plain bytes, that lies elsewhere; slices of it share the memory."""
+class Feature(ABC, Generic[B]):
+    """A tensor, or plain bytes, behind a handle; slices of it share its memory."""
 
-    def __init__(self, memory: M) -> None:
-        self._memory = memory
-        self._start = 0  # from the first byte of the whole of which this may be a slice
-        self.shape = memory.handle.shape
-        self.nbytes = memory.handle.nbytes
+    def __init__(self, backing: B) -> None:
+        self._backing = backing
+        self._start = 0  # of this slice in the whole feature, in bytes
+        self.shape = backing.handle.shape
+        self.nbytes = backing.handle.nbytes
 
     @property
     def kind(self) -> Kind:
-        """What a key calls it."""
-        return "tensor" if self._memory.handle.dtype else "bytes"
+        """Its kind in a key."""
+        return "tensor" if self._backing.handle.dtype else "bytes"
 
     @property
     def dtype(self) -> str:
         """The spec's name of its dtype, empty for plain bytes."""
-        return self._memory.handle.dtype
+        return self._backing.handle.dtype
 
     def handle(self) -> dict[str, Any]:
-        """What a process opens it by: a dict that JSON can hold."""
-        whole = self._memory.handle
+        """Return the dict, valid JSON, by which another process opens it."""
+        whole = self._backing.handle
         end = self._start + self.nbytes
         digests = {
             (start - self._start, nbytes, algorithm): digest
             for (start, nbytes, algorithm), digest in whole.digests.items()
             if self._start <= start and start + nbytes <= end
         }
-        mine = whole._replace(
+        part = whole._replace(
             offset=whole.offset + self._start,
             nbytes=self.nbytes,
             shape=self.shape,
             digests=digests,
         )
-        return mine.document()
+        return part.document()
 
     def attach_digest(self, digest: Digest) -> None:
-        """Let the handle carry a digest of these bytes, so that nobody computes it again."""
-        if len(self._memory.handle.digests) >= MAX_DIGESTS:
+        """Add a digest of these bytes to the handle, so that no reader computes it again."""
+        if len(self._backing.handle.digests) >= MAX_DIGESTS:
             raise InputValueError(f"a handle carries at most {MAX_DIGESTS} digests")
-        self._memory.handle.digests[self._start, self.nbytes, digest.algorithm] = digest
+        self._backing.handle.digests[self._start, self.nbytes, digest.algorithm] = digest
 
     def __getitem__(self, index: Any) -> Self:
-        """A slice along the first dimension longer than 1, for others are not in one piece."""
+        """Return a slice along the first dimension longer than 1: others are not contiguous."""
         cuts = index if isinstance(index, tuple) else (index,)
         if not all(isinstance(cut, slice) for cut in cuts):
-            raise InputTypeError("a feature behind a handle is cut by slices: open it for more")
+            raise InputTypeError("a feature behind a handle takes only slices: open it for more")
         if len(cuts) > len(self.shape):
             raise InputValueError(f"{len(cuts)} slices for {len(self.shape)} dimensions")
         shape, start = list(self.shape), self._start
@@ -79,16 +79,16 @@ class Feature(ABC, Generic[M]):
             first, last, step = cut.indices(shape[dim])
             last = max(first, last)
             if step != 1:
-                raise InputValueError("a feature behind a handle is cut in steps of 1")
+                raise InputValueError("a feature behind a handle is sliced in steps of 1")
             if last - first == shape[dim]:
                 continue
             if prod(shape[:dim]) != 1:
                 raise InputValueError(
-                    f"a cut along dim {dim} of {self.shape} is not in one piece: open it first"
+                    f"a slice along dim {dim} of {self.shape} is not contiguous: open it first"
                 )
             start += first * prod(shape[dim + 1 :]) * ITEM_SIZE[self.dtype]
             shape[dim] = last - first
-        part = type(self)(self._memory)
+        part = type(self)(self._backing)
         part._start, part.shape = start, tuple(shape)
         part.nbytes = prod(shape) * ITEM_SIZE[self.dtype]
         return part
@@ -106,21 +106,21 @@ class Feature(ABC, Generic[M]):
         self.close()
 
     def __mmhash_digest__(self, algorithm: str) -> Digest | None:
-        """The digest that the handle carries of these bytes."""
-        return self._memory.handle.digests.get((self._start, self.nbytes, algorithm))
+        """Return the digest of these bytes in the handle, if it has one."""
+        return self._backing.handle.digests.get((self._start, self.nbytes, algorithm))
 
     @classmethod
     @abstractmethod
     def open(cls, handle: object) -> Self:
-        """A feature by its handle; nothing is mapped before its bytes are read."""
+        """Open a feature by its handle; nothing is mapped before its bytes are read."""
 
     def close(self) -> None:
-        """Be done with it, and with all of which it is a slice; more often changes nothing."""
-        self._memory.close()
+        """Release it, the whole that it is a slice of, and all other slices; idempotent."""
+        self._backing.close()
 
     @abstractmethod
     def reconstruct(self, device: Any) -> "torch.Tensor":
-        """A torch tensor of it on a device of this process."""
+        """Return a torch tensor of it on a device of this process."""
 
     @abstractmethod
     def __mmhash_view__(self) -> View: ...

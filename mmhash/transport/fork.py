@@ -1,4 +1,4 @@
-"""The identity of this process, and what a forked child must do before it goes on."""
+"""The identity of this process, and the clean-up of a forked child."""
 
 import os
 import weakref
@@ -6,9 +6,9 @@ from typing import NamedTuple, Protocol
 
 
 class Process(NamedTuple):
-    """A process: its id, and how many forks lie between it and the first process.
+    """A process: its id, and the number of forks between it and the first process.
 
-    The id alone is not enough: a grandchild may get the id of a process that has ended.
+    The id is not enough: a grandchild may get the id of a process that has exited.
     """
 
     pid: int
@@ -16,10 +16,10 @@ class Process(NamedTuple):
 
 
 class ForkAware(Protocol):
-    """An object that a forked child must change before it is used there."""
+    """An object that must change in a forked child before it is used there."""
 
     def after_fork(self) -> None:
-        """Give up what belongs to the parent; called in the child, which has one thread."""
+        """Give up the parent's resources; called in the child, which has one thread."""
 
 
 _forks = 0
@@ -27,7 +27,7 @@ _aware: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
 
 
 def current_process() -> Process:
-    """This process; another one after a fork, also after one that Python was not told of."""
+    """Return this process; a fork changes the result, even one that Python did not make."""
     return Process(os.getpid(), _forks)
 
 

@@ -1,4 +1,4 @@
-"""The handle that travels: a JSON-able dict, checked field by field before anything is mapped."""
+"""Handles: dicts of valid JSON, checked field by field before anything is mapped."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -19,7 +19,7 @@ _LIMIT = 1 << 63
 
 Transport = Literal["shm", "cuda_ipc"]
 
-# By where the bytes start in the feature, how many they are, and the algorithm.
+# By the bytes' offset in the feature, their number, and the algorithm.
 Digests = dict[tuple[int, int, str], Digest]
 
 
@@ -32,7 +32,7 @@ class Grant(NamedTuple):
 
 
 class Handle(NamedTuple):
-    """What a handle says. Plain bytes have neither dtype nor shape; a pool's slice has no name."""
+    """A parsed handle. Plain bytes have no dtype and shape, and slices of GPU memory no name."""
 
     transport: Transport
     name: str
@@ -44,7 +44,7 @@ class Handle(NamedTuple):
     digests: Digests
 
     def document(self) -> dict[str, Any]:
-        """The form that travels."""
+        """Return the handle as JSON."""
         payload: dict[str, Any] = {"version": VERSION, "transport": self.transport, "host": host()}
         if self.name:
             payload["name"] = self.name
@@ -62,7 +62,7 @@ class Handle(NamedTuple):
 
 @cache
 def host() -> str:
-    """This host since its boot; a container has that of its host."""
+    """Return the boot id of this host; a container has that of its host."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -70,12 +70,12 @@ def host() -> str:
 
 
 def parse(document: object, transport: Transport) -> Handle:
-    """Read a handle of one transport, or say what about it cannot be so."""
-    where = {"name"} if transport == "shm" else {"lease", "dtype", "shape"}
+    """Parse a handle of one transport; raise TransportError if a field is invalid."""
+    location = {"name"} if transport == "shm" else {"lease", "dtype", "shape"}
     payload = _fields(
         document,
         "a handle",
-        required={"offset", "nbytes", *where},
+        required={"offset", "nbytes", *location},
         optional={"version", "transport", "host", "dtype", "shape", "lease", "digests"},
     )
     if "version" in payload and _natural(payload, "version") != VERSION:
@@ -83,11 +83,11 @@ def parse(document: object, transport: Transport) -> Handle:
     if payload.get("transport", transport) != transport:
         raise TransportError(f"a handle of another transport than {transport}")
     if payload.get("host", host()) != host():
-        raise TransportError("a handle of another host, or of this one before it was booted")
+        raise TransportError("a handle of another host, or from before this host was booted")
     offset, nbytes = _natural(payload, "offset"), _natural(payload, "nbytes")
     if offset + nbytes >= _LIMIT:
-        raise TransportError("a handle's offset and nbytes are beyond all memory")
-    dtype, shape = _what(payload, nbytes)
+        raise TransportError("a handle's offset and nbytes exceed the address space")
+    dtype, shape = _dtype_and_shape(payload, nbytes)
     return Handle(
         transport,
         _name(payload) if transport == "shm" else "",
@@ -109,7 +109,7 @@ def _fields(
     if missing:
         raise TransportError(f"{what} has no {min(missing)}")
     if len(document) > len(required | optional) or document.keys() - required - optional:
-        raise TransportError(f"{what} has fields that it cannot have")
+        raise TransportError(f"{what} has unknown fields")
     return document
 
 
@@ -130,7 +130,7 @@ def _name(payload: Mapping[str, Any]) -> str:
     return name
 
 
-def _what(payload: Mapping[str, Any], nbytes: int) -> tuple[str, tuple[int, ...]]:
+def _dtype_and_shape(payload: Mapping[str, Any], nbytes: int) -> tuple[str, tuple[int, ...]]:
     if "dtype" not in payload and "shape" not in payload:
         return "", ()
     dtype, shape = payload.get("dtype"), payload.get("shape")
@@ -155,7 +155,7 @@ def _lease(value: object) -> Grant:
 def _digests(value: object, nbytes: int) -> Digests:
     if not isinstance(value, list) or len(value) > MAX_DIGESTS:
         raise TransportError(f"a handle's digests are a list of at most {MAX_DIGESTS}")
-    found: Digests = {}
+    digests: Digests = {}
     for entry in value:
         if not isinstance(entry, list) or len(entry) != 3:
             raise TransportError("a handle's digest is [start, nbytes, digest]")
@@ -166,5 +166,5 @@ def _digests(value: object, nbytes: int) -> Digests:
             digest = Digest.parse(entry[2])
         except InputError as error:
             raise TransportError("a handle's digest is not one") from error
-        found[start, length, digest.algorithm] = digest
-    return found
+        digests[start, length, digest.algorithm] = digest
+    return digests

@@ -1,9 +1,9 @@
-"""Who has which slice of a pool: a small segment that the producer and its consumers all see.
+"""The leases of a pool, in a small segment that the producer and its consumers share.
 
-A slot is a lease. The producer writes where its slice lies and a generation; the device writes the
-generation once more when the copy is there; each consumer, when it needs the slice no longer. A
-word that holds another generation is of another lease, so late words of a lost lease mean nothing,
-and no word is ever written by two processes.
+A slot is a lease. The producer writes the range of its slice and a generation number. The device
+writes the generation to the slot's ready word when the copy is done, and each consumer to a word of
+its own when it has released the slice. A word with another generation belongs to another lease, so
+a late write of an expired lease has no effect, and no two processes write the same word.
 """
 
 import os
@@ -18,33 +18,34 @@ from typing import NamedTuple, Self
 from mmhash.errors import InputValueError, TransportError
 from mmhash.transport.fork import watch_forks
 from mmhash.transport.handles import Grant
-from mmhash.transport.segments import Segment, identity, is_there, map_shared, open_segment
+from mmhash.transport.segments import Segment, has_owner, identity, map_shared, open_segment
 
 MAX_SLOTS = 4096
 MAX_CONSUMERS = 64
 ALIGNMENT = 512
-MEMORY_SIZE = 64  # bytes of what says where the pool's memory is, by the driver or by its name
+# Bytes of the reference to the pool's memory: the driver's handle, or a segment's name.
+MEMORY_SIZE = 64
 
 _MAGIC = b"mmhpool1"
 _HEADER = struct.Struct(f"<8sIIQ{MEMORY_SIZE}s")
-_SLOTS_AT = 128
-_LINE = 64  # a slot starts a cache line of its own
+_SLOTS_OFFSET = 128
+_LINE = 64  # each slot starts a new cache line
 _SLOT = struct.Struct("<IIQQ")  # generation, ready, offset, nbytes; then the consumers' words
-_ACKNOWLEDGED_AT = _SLOT.size
+_ACKNOWLEDGED_OFFSET = _SLOT.size
 _WORD = struct.Struct("<I")
-_MOST = _SLOTS_AT + MAX_SLOTS * (_ACKNOWLEDGED_AT + 4 * MAX_CONSUMERS + _LINE)
+_MAX_BYTES = _SLOTS_OFFSET + MAX_SLOTS * (_ACKNOWLEDGED_OFFSET + 4 * MAX_CONSUMERS + _LINE)
 
-# A reader looks at the ready word this often, and at whether its owner lives every so many looks.
-_NAP = 50e-6
-_LOOKS = 200
+# A reader polls the ready word at this interval, and its owner's process every so many polls.
+_POLL_S = 50e-6
+_OWNER_POLLS = 200
 
 
 def _slot_size(consumers: int) -> int:
-    return (_ACKNOWLEDGED_AT + 4 * consumers + _LINE - 1) // _LINE * _LINE
+    return (_ACKNOWLEDGED_OFFSET + 4 * consumers + _LINE - 1) // _LINE * _LINE
 
 
 class Layout(NamedTuple):
-    """The header of a ledger, and where its slots are."""
+    """The header of a ledger, and the offsets of its slots."""
 
     name: str
     slots: int
@@ -54,54 +55,54 @@ class Layout(NamedTuple):
 
     @classmethod
     def parse(cls, name: str, header: bytes, size: int) -> Self:
-        """Read the header of a ledger of `size` bytes; raise if it is none."""
+        """Parse the header of a ledger of `size` bytes; raise if it is invalid."""
         if len(header) == _HEADER.size:
             magic, slots, consumers, nbytes, memory = _HEADER.unpack(header)
             if (
                 magic == _MAGIC
                 and 0 < slots <= MAX_SLOTS
                 and 0 < consumers <= MAX_CONSUMERS
-                and size == _SLOTS_AT + slots * _slot_size(consumers)
+                and size == _SLOTS_OFFSET + slots * _slot_size(consumers)
             ):
                 return cls(name, slots, consumers, nbytes, memory)
-        raise TransportError(f"segment {name} is no ledger of a pool")
+        raise TransportError(f"segment {name} is not a ledger of a pool")
 
-    def at(self, slot: int) -> int:
-        """Where a slot starts, in bytes."""
-        return _SLOTS_AT + slot * _slot_size(self.consumers)
+    def slot_offset(self, slot: int) -> int:
+        """Return the offset of a slot, in bytes."""
+        return _SLOTS_OFFSET + slot * _slot_size(self.consumers)
 
-    def lends(self, name: str) -> bool:
-        """Whether the pool's memory is the segment of that name."""
+    def is_pool_segment(self, name: str) -> bool:
+        """Return whether the pool's memory is the segment of that name."""
         return self.memory.rstrip(b"\0") == name.encode()
 
-    def ready_at(self, slot: int) -> int:
-        """Where its ready word lies, in bytes."""
-        return self.at(slot) + 4
+    def ready_offset(self, slot: int) -> int:
+        """Return the offset of a slot's ready word, in bytes."""
+        return self.slot_offset(slot) + 4
 
 
 class Claim:
-    """A call that takes a lease. If it is interrupted, its lease has no other user."""
+    """A call that takes a lease. If the call is interrupted, nothing else holds the lease."""
 
 
-_KEPT = Claim()  # of a lease that ends only by acknowledgement or time
+_NO_CLAIM = Claim()  # of a lease that ends only by acknowledgement or time
 
 
-class _Live(NamedTuple):
+class _ActiveLease(NamedTuple):
     slot: int
     generation: int
     offset: int
-    size: int
+    size: int  # of its slice, with padding; 0 for a lease of an overflow segment
     since: float
-    kept: Segment | None
+    overflow: Segment | None
     claim: Callable[[], Claim | None]
 
 
 class Ledger:
     """The producer's side: grants slices, and takes them back.
 
-    An exception may strike between any two lines, from a signal handler for one. So `_live` is the
-    only state: a lease starts when it is put there and ends when it is taken out, each in one step,
-    and which slots and bytes are free is read from it.
+    An exception may be raised between any two lines, for example by a signal handler. Therefore
+    `_active` is the only state: a lease starts when it is added there and ends when it is removed,
+    each in one step, and the free slots and bytes are computed from it.
     """
 
     def __init__(
@@ -116,10 +117,10 @@ class Ledger:
     ) -> None:
         if not 0 < consumers <= MAX_CONSUMERS:
             raise InputValueError(f"a pool has 1 to {MAX_CONSUMERS} consumers, not {consumers}")
-        self._segment = Segment(_SLOTS_AT + slots * _slot_size(consumers))
+        self._segment = Segment(_SLOTS_OFFSET + slots * _slot_size(consumers))
         header = _HEADER.pack(_MAGIC, slots, consumers, nbytes, memory)
         self._segment.fill(memoryview(header))
-        self.mapping = map_shared(self._segment.name, _SLOTS_AT, _MOST)
+        self.mapping = map_shared(self._segment.name, _SLOTS_OFFSET, _MAX_BYTES)
         self.layout = Layout.parse(self._segment.name, header, len(self.mapping))
         self._words = memoryview(self.mapping).cast("I")
         self._longs = memoryview(self.mapping).cast("Q")
@@ -127,177 +128,184 @@ class Ledger:
         self._clock = clock
         self._lock = threading.RLock()  # a signal handler may lease while its thread does
         self._generation = 0
-        self._live: dict[int, _Live] = {}
+        self._active: dict[int, _ActiveLease] = {}
 
     def grant(
-        self, nbytes: int, kept: Segment | None = None, *, claim: Claim = _KEPT
+        self, nbytes: int, *, overflow: Segment | None = None, claim: Claim = _NO_CLAIM
     ) -> tuple[Grant, int] | None:
-        """A lease and the offset of its slice, or None if there is no room.
+        """Return a lease and the offset of its slice, or None if there is no room.
 
-        Until filled() or queued(), the lease ends with `claim`. What is `kept` lies elsewhere: it
-        takes only a slot, needs no copy, and is closed when the lease ends.
+        Until filled() or queued(), the lease ends with `claim`. With an `overflow` segment, which
+        has the bytes already, the lease takes only a slot, and closes the segment when it ends.
         """
-        size = 0 if kept else (max(nbytes, 1) + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        size = 0 if overflow else (max(nbytes, 1) + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         with self._lock:
-            live = self._claim_room(size, claim, kept)
-            if live is None:
+            lease = self._reserve(size, overflow, claim)
+            if lease is None:
+                self._collect()
+                lease = self._reserve(size, overflow, claim)
+            if lease is None:
                 return None
-            at = self.layout.at(live.slot)
-            self._longs[at // 8 + 1] = live.offset
-            self._longs[at // 8 + 2] = nbytes
-            self._words[at // 4 + 1] = live.generation if kept else 0
-            self._words[at // 4] = live.generation
-            return Grant(self.layout.name, live.slot, live.generation), live.offset
+            self._write_slot(lease, nbytes)
+            return Grant(self.layout.name, lease.slot, lease.generation), lease.offset
 
     def filled(self, grant: Grant) -> None:
-        """Record that the copy is there, if no device does so behind it."""
-        self._words[self.layout.ready_at(grant.slot) // 4] = grant.generation
+        """Record that the copy is done, if no device does so after it."""
+        self._words[self.layout.ready_offset(grant.slot) // 4] = grant.generation
 
     def queued(self, claim: Claim) -> None:
-        """Record that a device may have been given the copy, and will write the ready word."""
+        """Record that the copy may be queued on a device, which will write the ready word."""
         with self._lock:
-            for live in self._of(claim):
-                self._live[live.slot] = live._replace(claim=lambda: _KEPT)
+            for lease in self._leases_of(claim):
+                self._active[lease.slot] = lease._replace(claim=lambda: _NO_CLAIM)
 
     def withdraw(self, claim: Claim) -> None:
-        """End the lease of an interrupted call, if it got one."""
+        """End the lease of an interrupted call, if it has one."""
         with self._lock:
-            for live in self._of(claim):
-                self._take_back(live)
+            for lease in self._leases_of(claim):
+                self._end(lease)
 
     def collect(self) -> None:
-        """Take back what all have acknowledged, and what nobody did in time."""
+        """End the leases that all consumers have acknowledged, and those that have timed out."""
         with self._lock:
             self._collect()
 
     @property
     def leased(self) -> int:
         """The bytes of the pool that are leased, with their padding."""
-        return sum(live.size for live in list(self._live.values()))
+        return sum(lease.size for lease in list(self._active.values()))
 
     @property
     def leases(self) -> int:
         """The number of leases."""
-        return len(self._live)
+        return len(self._active)
 
     def close(self) -> None:
         """End all leases."""
         with self._lock:
-            for live in list(self._live.values()):
-                self._take_back(live)
+            for lease in list(self._active.values()):
+                self._end(lease)
             self._segment.close()
 
-    def _of(self, claim: Claim) -> list[_Live]:
-        return [live for live in list(self._live.values()) if live.claim() is claim]
+    def _leases_of(self, claim: Claim) -> list[_ActiveLease]:
+        return [lease for lease in list(self._active.values()) if lease.claim() is claim]
 
-    def _claim_room(self, size: int, claim: Claim, kept: Segment | None) -> _Live | None:
+    def _reserve(self, size: int, overflow: Segment | None, claim: Claim) -> _ActiveLease | None:
+        """Add a lease of a free slot and of a gap of `size` bytes, or return None."""
         while True:
-            before = self._generation
-            place = self._place(size)
-            if place is None:
-                self._collect()
-                place = self._place(size)
-                if place is None:
-                    return None
-            slot, offset = place
-            since, generation = self._clock(), before % 0xFFFFFFFF + 1
-            live = _Live(slot, generation, offset, size, since, kept, weakref.ref(claim))
-            # A signal handler may have leased since. None comes between these three lines, which
-            # neither call nor loop.
-            if self._generation == before:
+            last_generation = self._generation
+            gap = self._find_gap(size)
+            if gap is None:
+                return None
+            slot, offset = gap
+            since, generation = self._clock(), last_generation % 0xFFFFFFFF + 1
+            lease = _ActiveLease(
+                slot, generation, offset, size, since, overflow, weakref.ref(claim)
+            )
+            # A signal handler may have leased meanwhile: then search again. None runs between the
+            # next three lines, which neither call nor loop.
+            if self._generation == last_generation:
                 self._generation = generation
-                self._live[slot] = live
-                return live
+                self._active[slot] = lease
+                return lease
 
-    def _place(self, size: int) -> tuple[int, int] | None:
-        """A free slot and the offset of the first gap that is large enough."""
-        slot = next((slot for slot in range(self.layout.slots) if slot not in self._live), None)
+    def _find_gap(self, size: int) -> tuple[int, int] | None:
+        """Return a free slot and the offset of the first gap that is large enough."""
+        slot = next((slot for slot in range(self.layout.slots) if slot not in self._active), None)
         if slot is None:
             return None
         if size == 0:
             return slot, 0
         start = 0
-        for live in sorted(self._live.values(), key=attrgetter("offset")):
-            if live.size and live.offset - start >= size:
+        for lease in sorted(self._active.values(), key=attrgetter("offset")):
+            if lease.size and lease.offset - start >= size:
                 break
-            start = max(start, live.offset + live.size)
+            start = max(start, lease.offset + lease.size)
         return (slot, start) if start + size <= self.layout.nbytes else None
+
+    def _write_slot(self, lease: _ActiveLease, nbytes: int) -> None:
+        """Write a lease where its consumers read it; the generation, which makes it valid, last."""
+        offset = self.layout.slot_offset(lease.slot)
+        self._longs[offset // 8 + 1] = lease.offset
+        self._longs[offset // 8 + 2] = nbytes
+        self._words[offset // 4 + 1] = lease.generation if lease.overflow else 0
+        self._words[offset // 4] = lease.generation
 
     def _collect(self) -> None:
         oldest = self._clock() - self._timeout
-        for live in list(self._live.values()):
-            first = self.layout.at(live.slot) // 4
-            if self._words[first + 1] != live.generation:
-                # A copy that is still on its way would land in the next lease's slice.
-                if live.claim() is None:
-                    self._take_back(live)
+        for lease in list(self._active.values()):
+            first = self.layout.slot_offset(lease.slot) // 4
+            if self._words[first + 1] != lease.generation:
+                # A copy that is not done yet would overwrite the next lease's slice.
+                if lease.claim() is None:
+                    self._end(lease)
                 continue
             words = self._words[first + 6 : first + 6 + self.layout.consumers]
-            if live.since < oldest or all(word == live.generation for word in words):
-                self._take_back(live)
+            if lease.since < oldest or all(word == lease.generation for word in words):
+                self._end(lease)
 
-    def _take_back(self, live: _Live) -> None:
-        self._words[self.layout.at(live.slot) // 4] = 0
-        if self._live.get(live.slot) is live:
-            del self._live[live.slot]
-        if live.kept is not None:
-            live.kept.close()
+    def _end(self, lease: _ActiveLease) -> None:
+        self._words[self.layout.slot_offset(lease.slot) // 4] = 0
+        if self._active.get(lease.slot) is lease:
+            del self._active[lease.slot]
+        if lease.overflow is not None:
+            lease.overflow.close()
 
 
 class _LedgerFile:
     """A ledger as its consumers read it.
 
-    By pread() and not through a mapping: its owner can cut it short, and a mapping of what is gone
-    ends the process.
+    They use pread() and no mapping: the owner can truncate the file, and reading the mapping would
+    then end the process (SIGBUS).
     """
 
     def __init__(self, layout: Layout, file: int) -> None:
         self.layout = layout
         self._file = file
-        # Not at the end of the process: what acknowledges then needs it still.
+        # Not at exit: the finalizers that acknowledge leases then still need it.
         weakref.finalize(self, os.close, file).atexit = False
 
     def slot(self, slot: int) -> tuple[int, int, int, int]:
-        """Generation, ready word, offset and length of a slot."""
-        found = os.pread(self._file, _SLOT.size, self.layout.at(slot))
-        if len(found) != _SLOT.size:
-            raise TransportError(f"segment {self.layout.name} was cut short")
-        return _SLOT.unpack(found)
+        """Return generation, ready word, offset and length of a slot."""
+        content = os.pread(self._file, _SLOT.size, self.layout.slot_offset(slot))
+        if len(content) != _SLOT.size:
+            raise TransportError(f"segment {self.layout.name} was truncated")
+        return _SLOT.unpack(content)
 
     def acknowledge(self, slot: int, consumer: int, generation: int) -> None:
         """Write a consumer's word."""
-        at = self.layout.at(slot) + _ACKNOWLEDGED_AT + 4 * consumer
-        os.pwrite(self._file, _WORD.pack(generation), at)
+        offset = self.layout.slot_offset(slot) + _ACKNOWLEDGED_OFFSET + 4 * consumer
+        os.pwrite(self._file, _WORD.pack(generation), offset)
 
 
 class _LedgerFiles:
-    """The open ledgers, by what was verified of each: its name can be taken by another file."""
+    """The open ledgers, by the verified identity of each: another file can take its name."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a finalizer may come in between, and acknowledge
+        self._lock = threading.RLock()  # a finalizer may run in between, and acknowledge
         self._open: weakref.WeakValueDictionary[tuple[object, ...], _LedgerFile] = (
             weakref.WeakValueDictionary()
         )
         watch_forks(self)
 
     def after_fork(self) -> None:
-        """Use a new lock: the thread that held the old one is not here."""
+        """Replace the lock: a thread of the parent may have held it."""
         self._lock = threading.RLock()
 
     def open(self, name: str) -> _LedgerFile:
-        """The ledger of that name, opened once for all leases of it."""
+        """Return the ledger of that name, opened once for all its leases."""
         with self._lock:
-            file, found = open_segment(name, os.O_RDWR, _SLOTS_AT)
+            file, status = open_segment(name, os.O_RDWR, _SLOTS_OFFSET)
             try:
-                key = (name, identity(found))
+                key = (name, identity(status))
                 ledger = self._open.get(key)
                 if ledger is None:
-                    if found.st_size > _MOST:
+                    if status.st_size > _MAX_BYTES:
                         raise TransportError(
-                            f"segment {name} has {found.st_size} bytes: {_MOST} at most are"
+                            f"segment {name} has {status.st_size} bytes: {_MAX_BYTES} at most are"
                             " expected of a ledger"
                         )
-                    layout = Layout.parse(name, os.pread(file, _HEADER.size, 0), found.st_size)
+                    layout = Layout.parse(name, os.pread(file, _HEADER.size, 0), status.st_size)
                     self._open[key] = ledger = _LedgerFile(layout, os.dup(file))
                 return ledger
             finally:
@@ -308,7 +316,7 @@ _ledgers = _LedgerFiles()
 
 
 class Lease:
-    """A consumer's side of one lease; the ledger is opened when it is first asked."""
+    """The consumer's side of one lease; the ledger is opened on first use."""
 
     def __init__(self, grant: Grant, consumer: int) -> None:
         self._grant = grant
@@ -321,38 +329,38 @@ class Lease:
         return self._opened().layout
 
     def check(self) -> None:
-        """Raise if the slice is another's by now: what was read since the last check may be its."""
+        """Raise if the lease has ended: bytes read before this may be another feature's."""
         self._check(self._opened().slot(self._grant.slot)[0])
 
     def check_range(self, offset: int, nbytes: int) -> None:
-        """Raise unless the bytes lie in the slice, and the slice in the pool."""
+        """Raise unless the bytes are within the slice, and the slice within the pool."""
         ledger = self._opened()
         generation, _, start, length = ledger.slot(self._grant.slot)
         self._check(generation)
         if not start <= offset <= offset + nbytes <= start + length <= ledger.layout.nbytes:
-            raise TransportError("a handle's bytes do not lie in the slice of its lease")
+            raise TransportError("a handle's bytes are not within the slice of its lease")
 
     def wait_ready(self, timeout: float) -> None:
-        """Wait until the producer's copy is there."""
+        """Wait until the producer's copy is done."""
         ledger = self._opened()
-        until = time.monotonic() + timeout
-        looks = 0
+        deadline = time.monotonic() + timeout
+        polls = 0
         while True:
             generation, ready, _, _ = ledger.slot(self._grant.slot)
             if ready == self._grant.generation:
                 return
-            looks += 1
-            if looks % _LOOKS == 0 and not is_there(ledger.layout.name):
-                raise TransportError("the producer is gone, and its copy was not done")
-            if time.monotonic() > until:
+            polls += 1
+            if polls % _OWNER_POLLS == 0 and not has_owner(ledger.layout.name):
+                raise TransportError("the producer has exited, and its copy was not done")
+            if time.monotonic() > deadline:
                 raise TransportError(f"the producer's copy was not done within {timeout:g} s")
             self._check(generation)
-            time.sleep(_NAP)
+            time.sleep(_POLL_S)
 
     def acknowledge(self) -> None:
-        """Record that this consumer needs the slice no longer; once or often."""
+        """Record that this consumer has released the slice; idempotent."""
         ledger, grant = self._opened(), self._grant
-        if ledger.slot(grant.slot)[0] == grant.generation:  # else the word is of a later lease
+        if ledger.slot(grant.slot)[0] == grant.generation:  # else the word belongs to a later lease
             ledger.acknowledge(grant.slot, self._consumer, grant.generation)
 
     def _opened(self) -> _LedgerFile:
@@ -360,10 +368,10 @@ class Lease:
             ledger = _ledgers.open(self._grant.name)
             layout = ledger.layout
             if self._grant.slot >= layout.slots:
-                raise TransportError(f"the pool has {layout.slots} slots, none {self._grant.slot}")
+                raise TransportError(f"the pool has no slot {self._grant.slot} of {layout.slots}")
             if not 0 <= self._consumer < layout.consumers:
                 raise TransportError(
-                    f"the pool has {layout.consumers} consumers, none is number {self._consumer}"
+                    f"the pool has no consumer {self._consumer} of {layout.consumers}"
                 )
             self._ledger = ledger
         return self._ledger
@@ -371,5 +379,5 @@ class Lease:
     def _check(self, generation: int) -> None:
         if generation != self._grant.generation:
             raise TransportError(
-                "the lease is over: it was acknowledged, or not in time, and its slice is another's"
+                "the lease is over: it was acknowledged or timed out, and its slice may be reused"
             )

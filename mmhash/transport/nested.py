@@ -1,4 +1,4 @@
-"""Handles in what holds them: whether there are any, and the same with tensors instead."""
+"""Handles in nested containers: finding them, and replacing them with tensors."""
 
 import copy
 import dataclasses
@@ -11,59 +11,60 @@ from mmhash.transport.feature import Feature
 MAX_DEPTH = 64
 
 
-def contains_handles(held: Any) -> bool:
-    """Whether anything in lists, tuples, dicts and dataclasses still lies behind a handle."""
-    return _contains_handles(held, 0)
+def contains_handles(container: Any) -> bool:
+    """Return whether lists, tuples, dicts and dataclasses hold a feature behind a handle."""
+    return _contains_handles(container, 0)
 
 
-def materialize(held: Any, device: Any) -> Any:
-    """The same with a tensor for each handle; what holds none is given back as it is.
+def materialize(container: Any, device: Any) -> Any:
+    """Replace each feature behind a handle with a tensor; parts without one are not copied.
 
-    `device` is where to, or a callable that is asked once, and only if there is a handle.
+    `device` is the device of the tensors, or a function that returns it: it is called once, and
+    only if there is a handle.
     """
-    if not contains_handles(held):
-        return held
-    return _materialize(held, device() if callable(device) else device)
+    if not contains_handles(container):
+        return container
+    return _materialize(container, device() if callable(device) else device)
 
 
-def _contains_handles(held: Any, depth: int) -> bool:
-    if isinstance(held, Feature):
+def _contains_handles(container: Any, depth: int) -> bool:
+    if isinstance(container, Feature):
         return True
     if depth == MAX_DEPTH:
-        raise InputValueError(f"what may hold handles is nested deeper than {MAX_DEPTH}")
-    return any(_contains_handles(part, depth + 1) for part in _parts(held))
+        raise InputValueError(f"a container of handles is nested deeper than {MAX_DEPTH}")
+    return any(_contains_handles(part, depth + 1) for part in _parts(container))
 
 
-def _parts(held: Any) -> Iterator[Any]:
-    if isinstance(held, (list, tuple)):
-        yield from held
-    elif isinstance(held, dict):
-        yield from held.values()
-    elif _is_record(held):
-        for field in dataclasses.fields(held):
-            yield getattr(held, field.name, None)
+def _parts(container: Any) -> Iterator[Any]:
+    if isinstance(container, (list, tuple)):
+        yield from container
+    elif isinstance(container, dict):
+        yield from container.values()
+    elif _is_record(container):
+        for field in dataclasses.fields(container):
+            yield getattr(container, field.name, None)
 
 
-def _materialize(held: Any, device: Any) -> Any:
-    if isinstance(held, Feature):
-        return held.reconstruct(device)
-    if not contains_handles(held):
-        return held
+def _materialize(container: Any, device: Any) -> Any:
+    if isinstance(container, Feature):
+        return container.reconstruct(device)
+    if not contains_handles(container):
+        return container
     replace: Callable[[Any], Any] = lambda part: _materialize(part, device)  # noqa: E731
-    if isinstance(held, tuple):
-        parts = map(replace, held)
-        return held._make(parts) if hasattr(held, "_make") else type(held)(parts)
-    made = copy.copy(held)
-    if isinstance(made, list):
-        made[:] = map(replace, held)
-    elif isinstance(made, dict):
-        made.update((key, replace(value)) for key, value in held.items())
+    if isinstance(container, tuple):
+        parts = map(replace, container)
+        return container._make(parts) if hasattr(container, "_make") else type(container)(parts)
+    copied = copy.copy(container)
+    if isinstance(copied, list):
+        copied[:] = map(replace, container)
+    elif isinstance(copied, dict):
+        copied.update((key, replace(value)) for key, value in container.items())
     else:
-        for field in dataclasses.fields(held):
-            # Frozen ones too; and without what a constructor would do once more.
-            object.__setattr__(made, field.name, replace(getattr(held, field.name, None)))
-    return made
+        for field in dataclasses.fields(container):
+            # Also of frozen ones, and without running the constructor again.
+            object.__setattr__(copied, field.name, replace(getattr(container, field.name, None)))
+    return copied
 
 
-def _is_record(held: Any) -> bool:
-    return dataclasses.is_dataclass(held) and not isinstance(held, type)
+def _is_record(container: Any) -> bool:
+    return dataclasses.is_dataclass(container) and not isinstance(container, type)

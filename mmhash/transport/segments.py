@@ -1,4 +1,4 @@
-"""Files in shared memory: made by one owner, opened with suspicion, removed when he is dead.
+"""Files in shared memory: created by one process, checked when opened, removed when it exits.
 
 Not multiprocessing.shared_memory: on Python 3.11 and 3.12 a process that only opens such a segment
 removes it when it ends.
@@ -22,17 +22,17 @@ from mmhash.transport.fork import Process, current_process, watch_forks
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108  (where shared memory is on Linux)
 
-# Owner, when he was started, since a process id is used again, and 64 random bits.
+# The owner's process id, its start time, because ids are reused, and 64 random bits.
 NAME = re.compile(r"mmhash-([1-9][0-9]{0,9})-([0-9]{1,20})-[0-9a-f]{16}", re.ASCII)
 
-_DEAD = ("Z", "X")
-_LOOK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO would wait for its other end
+_EXITED = ("Z", "X")
+_SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a FIFO would block
 
 
 class Segment:
-    """A file of this process: it goes with close(), with this object, or at the latest by sweep().
+    """A file of this process, removed by close(), with this object, or by remove_orphans().
 
-    Its lock says that the owner lives to whoever cannot see his process.
+    A lock on the file shows that the owner runs, also to processes of other containers.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -40,22 +40,24 @@ class Segment:
         self.name = f"mmhash-{pid}-{_started(pid) or 0}-{secrets.token_hex(8)}"
         path = str(DIRECTORY / self.name)
         self._files: list[int] = []
-        # An exception may strike between any two lines, from a signal handler for one: what
-        # removes the file is there before the file is.
+        # An exception may be raised between any two lines, for example by a signal handler: the
+        # finalizers exist before the file does.
         self._undo = (path, self._files, current_process())
-        # Two: an exception in a finalizer goes nowhere, and the first may be interrupted.
+        # Two: the first may be interrupted, and its exception would be lost.
         self._finalizers = [weakref.finalize(self, _remove, *self._undo) for _ in range(2)]
         _exit_with_multiprocessing(self)
         watch_forks(self)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _LOOK
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE_FLAGS
         try:
-            # In C from the call to the list: no signal handler comes between.
+            # In C from the call to the list: no signal handler runs in between.
             self._files.extend(map(os.open, [path], [flags], [0o600]))
         except OSError as error:
-            raise TransportError(f"cannot make a file in {DIRECTORY}: {error.strerror}") from error
+            raise TransportError(
+                f"cannot create a file in {DIRECTORY}: {error.strerror}"
+            ) from error
         try:
             fcntl.flock(self._files[0], fcntl.LOCK_EX)
-            # Memory that is not there would be found missing by a SIGBUS.
+            # Without reserved memory a write to the mapping could end in a SIGBUS.
             os.posix_fallocate(self._files[0], 0, max(nbytes, 1))
         except OSError as error:
             self.close()
@@ -64,37 +66,37 @@ class Segment:
             ) from error
 
     def close(self) -> None:
-        """Remove the file; more often changes nothing, and so does a forked child."""
-        _remove(*self._undo)  # itself, not by the finalizer, which runs once: it may be interrupted
+        """Remove the file. Idempotent; in a forked child it does nothing."""
+        _remove(*self._undo)  # not by a finalizer, which runs only once: this may be interrupted
         for finalizer in self._finalizers:
             finalizer.detach()
 
     def after_fork(self) -> None:
-        """Close the parent's file in a forked child: its lock says that the parent lives."""
+        """Close the parent's file in a forked child: an open copy would keep the parent's lock."""
         while self._files:
             os.close(self._files.pop())
 
     def fill(self, content: memoryview) -> None:
-        """Write the file's bytes: by write(), which has no page to fault in and none to clear."""
+        """Write the file's bytes by pwrite(), which neither faults pages in nor clears them."""
         done = 0
         while done < len(content):
             done += os.pwrite(self._files[0], content[done:], done)
 
 
 def _remove(path: str, files: list[int], owner: Process) -> None:
-    if current_process() != owner:  # but a child that it forked
+    if current_process() != owner:  # a child that it forked
         return
     if files:
         with suppress(FileNotFoundError):
-            os.unlink(path)  # noqa: PTH108  (one call, which nothing interrupts half-way)
+            os.unlink(path)  # noqa: PTH108  (one system call: it cannot be interrupted)
     while files:
         os.close(files.pop())
 
 
 def _exit_with_multiprocessing(segment: Segment) -> None:
-    """Remove a segment too at the end of a process that multiprocessing forked.
+    """Remove a segment also when a process that multiprocessing forked exits.
 
-    It ends by os._exit(), which runs no other finalizers.
+    It exits by os._exit(), which runs no other finalizers.
     """
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
@@ -102,10 +104,10 @@ def _exit_with_multiprocessing(segment: Segment) -> None:
 
 
 def map_private(name: str, offset: int, nbytes: int) -> memoryview:
-    """See bytes of a segment in place.
+    """Map bytes of a segment privately.
 
-    Torch has no read-only tensors. The mapping is private instead: what is written to it is
-    this process's own and never reaches the owner.
+    Torch has no read-only tensors. A private mapping is writable, and writes to it never reach
+    the owner.
     """
     file, _ = open_segment(name, os.O_RDONLY, offset + nbytes)
     try:
@@ -122,13 +124,15 @@ def map_private(name: str, offset: int, nbytes: int) -> memoryview:
         os.close(file)
 
 
-def map_shared(name: str, least: int, most: int) -> mmap.mmap:
-    """A whole segment, to be read and written by both sides."""
-    file, found = open_segment(name, os.O_RDWR, least)
+def map_shared(name: str, min_bytes: int, max_bytes: int) -> mmap.mmap:
+    """Map a whole segment, to be read and written by both sides."""
+    file, status = open_segment(name, os.O_RDWR, min_bytes)
     try:
-        size = found.st_size
-        if size > most:
-            raise TransportError(f"segment {name} has {size} bytes: {most} at most are expected")
+        size = status.st_size
+        if size > max_bytes:
+            raise TransportError(
+                f"segment {name} has {size} bytes: {max_bytes} at most are expected"
+            )
         return mmap.mmap(file, size)
     except (OSError, ValueError) as error:
         raise TransportError(f"cannot map segment {name}: {error}") from error
@@ -136,43 +140,43 @@ def map_shared(name: str, least: int, most: int) -> mmap.mmap:
         os.close(file)
 
 
-def identity(found: os.stat_result) -> tuple[int, int, int]:
-    """The file and its length: while it is open or mapped, no other file has the same."""
-    return found.st_dev, found.st_ino, found.st_size
+def identity(status: os.stat_result) -> tuple[int, int, int]:
+    """Return the file and its length: while it is open or mapped, no other file has the same."""
+    return status.st_dev, status.st_ino, status.st_size
 
 
-class _Lent:
-    """Pools' segments as their readers see them, each mapped once and kept for the next handle.
+class _PoolMappings:
+    """Read-only mappings of pools' segments, each made once and kept for the next handle.
 
-    To hash 20 MiB takes 3.5 ms through a new mapping and 1.7 ms through one that is kept. It is
-    kept by what was verified of the file, which is opened and looked at for each handle: a name
-    can be taken by another file, and a file can change its length.
+    Hashing 20 MiB takes 3.5 ms through a new mapping and 1.7 ms through a kept one. The file is
+    opened and checked for each handle, and its identity is the cache key: another file can take
+    the name, and a file can change its length.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._known: dict[tuple[str, tuple[int, int, int]], memoryview] = {}
+        self._mappings: dict[tuple[str, tuple[int, int, int]], memoryview] = {}
         watch_forks(self)
 
     def after_fork(self) -> None:
-        """Use a new lock: the thread that held the old one is not here."""
+        """Replace the lock: a thread of the parent may have held it."""
         self._lock = threading.RLock()
 
-    def see(self, name: str, offset: int, nbytes: int) -> memoryview:
-        """Bytes of a segment, read-only."""
-        file, found = open_segment(name, os.O_RDONLY, offset + nbytes)
+    def view(self, name: str, offset: int, nbytes: int) -> memoryview:
+        """Return bytes of a segment, read-only."""
+        file, status = open_segment(name, os.O_RDONLY, offset + nbytes)
         try:
             if nbytes == 0:
                 return memoryview(b"")
-            key = (name, identity(found))
+            key = (name, identity(status))
             with self._lock:
-                whole = self._known.get(key)
+                whole = self._mappings.get(key)
                 if whole is None:
-                    self._known = {
-                        known: view for known, view in self._known.items() if is_there(known[0])
+                    self._mappings = {
+                        other: view for other, view in self._mappings.items() if has_owner(other[0])
                     }
-                    mapping = mmap.mmap(file, found.st_size, access=mmap.ACCESS_READ)
-                    whole = self._known[key] = memoryview(mapping)
+                    mapping = mmap.mmap(file, status.st_size, access=mmap.ACCESS_READ)
+                    whole = self._mappings[key] = memoryview(mapping)
             return whole[offset : offset + nbytes]
         except (OSError, ValueError, OverflowError) as error:
             raise TransportError(f"cannot map segment {name}: {error}") from error
@@ -180,20 +184,20 @@ class _Lent:
             os.close(file)
 
 
-lent = _Lent()
+pool_mappings = _PoolMappings()
 
 
-def is_there(name: str) -> bool:
-    """Whether a segment's owner has neither closed it nor died."""
-    return (DIRECTORY / name).exists() and not _orphaned(name)
+def has_owner(name: str) -> bool:
+    """Return whether a segment exists and its owner runs."""
+    return (DIRECTORY / name).exists() and not _is_orphaned(name)
 
 
-def sweep() -> list[str]:
-    """Remove the segments of this user whose owners are dead, and tell their names."""
-    return [name for name in _mine() if _orphaned(name) and _unlink(name)]
+def remove_orphans() -> list[str]:
+    """Remove this user's segments whose owners have exited, and return their names."""
+    return [name for name in _own_segments() if _is_orphaned(name) and _unlink(name)]
 
 
-def _mine() -> Iterator[str]:
+def _own_segments() -> Iterator[str]:
     for entry in os.scandir(DIRECTORY):
         if NAME.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
             yield entry.name
@@ -206,14 +210,14 @@ def _unlink(name: str) -> bool:
     return False
 
 
-def _orphaned(name: str) -> bool:
-    found = NAME.fullmatch(name)
-    if found is None or _started(int(found[1])) == int(found[2]):
+def _is_orphaned(name: str) -> bool:
+    match = NAME.fullmatch(name)
+    if match is None or _started(int(match[1])) == int(match[2]):
         return False
-    # Not alive here; but where containers share the memory and not their processes, he may be
-    # elsewhere, and then his lock is.
+    # It does not run here; but containers may share memory and not processes: then an owner
+    # elsewhere still holds its lock.
     try:
-        file = os.open(DIRECTORY / name, os.O_RDONLY | _LOOK)
+        file = os.open(DIRECTORY / name, os.O_RDONLY | _SAFE_FLAGS)
     except OSError:
         return False
     try:
@@ -226,33 +230,33 @@ def _orphaned(name: str) -> bool:
 
 
 def _started(pid: int) -> int | None:
-    """When a process was started, in ticks since the boot; None if it does not live."""
+    """Return the start time of a process, in ticks since the boot; None if it does not run."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    fields = status.rpartition(")")[2].split()  # the command's name may hold anything
-    return None if fields[0] in _DEAD else int(fields[19])
+    fields = status.rpartition(")")[2].split()  # the command's name may contain anything
+    return None if fields[0] in _EXITED else int(fields[19])
 
 
 def open_segment(name: str, flags: int, size: int) -> tuple[int, os.stat_result]:
     """Open a segment of at least `size` bytes: a regular file of this user or root, and no link."""
     try:
-        file = os.open(DIRECTORY / name, flags | _LOOK)
+        file = os.open(DIRECTORY / name, flags | _SAFE_FLAGS)
     except FileNotFoundError:
         raise TransportError(
-            f"segment {name} is gone: its owner closed it, or {DIRECTORY} is not shared with him"
+            f"segment {name} is gone: its owner closed it, or {DIRECTORY} is not shared with it"
         ) from None
     except OSError as error:
         raise TransportError(f"cannot open segment {name}: {error.strerror}") from error
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode):
-        why = "is not a regular file"
-    elif found.st_uid not in {os.geteuid(), 0}:
-        why = "belongs to another user"
-    elif found.st_size < size:
-        why = f"has {found.st_size} bytes, and its handle speaks of {size}"
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
+        reason = "is not a regular file"
+    elif status.st_uid not in {os.geteuid(), 0}:
+        reason = "belongs to another user"
+    elif status.st_size < size:
+        reason = f"has {status.st_size} bytes, and its handle needs {size}"
     else:
-        return file, found
+        return file, status
     os.close(file)
-    raise TransportError(f"segment {name} {why}")
+    raise TransportError(f"segment {name} {reason}")

@@ -11,73 +11,73 @@ from mmhash.transport.feature import Feature
 from mmhash.transport.fork import Process, current_process
 from mmhash.transport.handles import Grant, Handle, parse
 from mmhash.transport.ledger import Claim, Lease, Ledger
-from mmhash.transport.segments import Segment, lent, map_private
+from mmhash.transport.segments import Segment, map_private, pool_mappings
 from mmhash.view import View, view_of
 
 if TYPE_CHECKING:
     import torch
 
 
-class SharedTensor(Feature["_Memory"]):
+class SharedTensor(Feature["_SegmentBacking"]):
     """A tensor or plain bytes in shared memory: created by its owner, opened by its readers."""
 
     @classmethod
     def create(cls, item: Any) -> Self:
-        """Copy an array, a tensor or bytes; they are there until close(), or this object's end."""
+        """Copy an array, a tensor or bytes to a new segment, which close() removes."""
         segment, handle = create_segment(item)
-        return cls(_Memory(handle, segment=segment))
+        return cls(_SegmentBacking(handle, segment=segment))
 
     @classmethod
     def open(cls, handle: object, *, consumer: int = 0) -> Self:
-        """A feature by its handle; nothing is mapped before its bytes are read.
+        """Open a feature by its handle; nothing is mapped before its bytes are read.
 
-        `consumer` is this process's number among those that a pool's lease was made for.
+        `consumer` is this process's number among the consumers of the pool.
         """
-        return cls(_Memory(parse(handle, "shm"), consumer=consumer))
+        return cls(_SegmentBacking(parse(handle, "shm"), consumer=consumer))
 
     @property
     def view(self) -> memoryview:
-        """The bytes, in place, read-only; of a pool, for as long as its lease stands."""
+        """The bytes, in place, read-only; in a pool they are valid until the lease ends."""
         return self._bytes().toreadonly()
 
     def array(self) -> np.ndarray[Any, Any]:
-        """The tensor, in place, as a read-only numpy array; of a pool, as `view`."""
+        """Return the tensor, in place, as a read-only numpy array; valid as long as `view`."""
         if not self.dtype:
-            raise InputTypeError("plain bytes are no array: read them by .view")
+            raise InputTypeError("plain bytes are not an array: read them by .view")
         return np.frombuffer(self.view, _numpy_dtype(self.dtype)).reshape(self.shape)
 
     def tensor(self) -> "torch.Tensor":
-        """The tensor, in place, or of a pool a copy; what is written to it stays here."""
-        import torch  # noqa: PLC0415  (a tensor is asked for)
+        """Return the tensor, in place or from a pool a copy; writes to it stay in this process."""
+        import torch  # noqa: PLC0415  (only for a tensor)
 
         if not self.dtype:
-            raise InputTypeError("plain bytes are no tensor: read them by .view")
+            raise InputTypeError("plain bytes are not a tensor: read them by .view")
         dtype = getattr(torch, self.dtype, None)
         if dtype is None:
             raise DeviceError(f"torch {torch.__version__} has no {self.dtype}")
         if not self.nbytes:
             return torch.empty(self.shape, dtype=dtype)
         content: memoryview | bytearray = self._bytes()
-        if self._memory.is_lent:
+        if self._backing.is_lent:
             content = bytearray(content)
-            self._memory.check_lease()
+            self._backing.check_lease()
         return torch.frombuffer(content, dtype=torch.uint8).view(dtype).reshape(self.shape)
 
     def reconstruct(self, device: Any = "cpu") -> "torch.Tensor":
-        """A torch tensor of it: on the CPU in place, elsewhere a copy."""
+        """Return a torch tensor of it: on the CPU in place, on a GPU a copy."""
         return self.tensor().to(device)
 
     def __mmhash_view__(self) -> View:
         content = self._bytes()
-        check_lease = self._memory.check_lease if self._memory.is_lent else None
+        check_lease = self._backing.check_lease if self._backing.is_lent else None
         return View(self.kind, self.dtype, self.shape, content, check_lease=check_lease)
 
     def _bytes(self) -> memoryview:
-        return self._memory.bytes()[self._start : self._start + self.nbytes]
+        return self._backing.bytes()[self._start : self._start + self.nbytes]
 
 
-class _Memory:
-    """The segment, mapped once for a feature and all its slices."""
+class _SegmentBacking:
+    """A segment, mapped once for a feature and all its slices."""
 
     def __init__(
         self, handle: Handle, *, segment: Segment | None = None, consumer: int | None = None
@@ -88,7 +88,7 @@ class _Memory:
         self._closed = False
         self._lease = None if handle.lease is None else Lease(handle.lease, consumer or 0)
         self._acknowledge = None
-        if self._lease is not None and consumer is not None:  # and not the producer
+        if self._lease is not None and consumer is not None:  # not the producer
             self._acknowledge = Acknowledgement(self, self._lease)
 
     def bytes(self) -> memoryview:
@@ -98,11 +98,11 @@ class _Memory:
             name, start, nbytes = self.handle.name, self.handle.offset, self.handle.nbytes
             if self._lease is not None and self.is_lent:
                 self._lease.check_range(start, nbytes)
-                mapped = lent.see(name, start, nbytes)
+                mapped = pool_mappings.view(name, start, nbytes)
             else:
                 mapped = map_private(name, start, nbytes)
             if len(mapped) != nbytes:
-                raise TransportError(f"segment {name} has fewer bytes than its handle speaks of")
+                raise TransportError(f"segment {name} has fewer bytes than its handle needs")
             self._mapped = mapped
         if self._closed:
             self._mapped = None
@@ -111,17 +111,17 @@ class _Memory:
 
     @property
     def is_lent(self) -> bool:
-        """Whether it lies in a pool's segment, where another feature comes after it."""
-        return self._lease is not None and self._lease.layout.lends(self.handle.name)
+        """True in a pool's segment, where another feature can replace it."""
+        return self._lease is not None and self._lease.layout.is_pool_segment(self.handle.name)
 
     def check_lease(self) -> None:
-        """Raise if another feature may be there by now."""
+        """Raise if another feature may have replaced it."""
         if self._lease is not None:
             self._lease.check()
 
     def close(self) -> None:
         self._closed = True
-        self._mapped = None  # unmapped when no array or tensor looks at it any more
+        self._mapped = None  # unmapped when no array or tensor uses it any more
         if self._segment is not None:
             self._segment.close()
         if self._acknowledge is not None:
@@ -129,7 +129,7 @@ class _Memory:
 
 
 class Acknowledgement:
-    """Acknowledges a lease when it is called, or when its owner is gone."""
+    """Acknowledges a lease when it is called, or when its owner is collected."""
 
     def __init__(self, owner: object, lease: Lease) -> None:
         self._lease = lease
@@ -137,15 +137,15 @@ class Acknowledgement:
         self._finalizer = weakref.finalize(owner, _acknowledge, lease, self._opener)
 
     def __call__(self) -> None:
-        """Acknowledge; more often changes nothing."""
+        """Acknowledge the lease; idempotent."""
         if self._finalizer.alive:
-            # Not by the finalizer, which runs once: it may be interrupted.
+            # Not by the finalizer, which runs only once: this may be interrupted.
             _acknowledge(self._lease, self._opener)
             self._finalizer.detach()
 
 
 def create_segment(item: Any) -> tuple[Segment, Handle]:
-    """Copy an item into a segment of its own."""
+    """Copy an item to a new segment."""
     view = shareable(item)
     content = view.on_host()
     segment = Segment(len(content))
@@ -154,30 +154,30 @@ def create_segment(item: Any) -> tuple[Segment, Handle]:
 
 
 def allocate_overflow(ledger: Ledger, item: Any, claim: Claim) -> SharedTensor:
-    """Copy an item for which a pool has no room into a segment that goes when its lease does."""
+    """Copy an item for which a pool has no room to a segment that is removed with its lease."""
     segment, handle = create_segment(item)
-    granted = ledger.grant(handle.nbytes, segment, claim=claim)
+    granted = ledger.grant(handle.nbytes, overflow=segment, claim=claim)
     if granted is None:
         segment.close()
-        raise TransportError("the pool has as many leases as it can: nobody acknowledges them")
-    return of_pool(handle, granted[0])
+        raise TransportError("the pool has no free lease: its consumers acknowledge none")
+    return leased_tensor(handle, granted[0])
 
 
 def shareable(item: Any) -> View:
-    """The view of a tensor or of bytes, which shared memory can hold."""
+    """Return the view of a tensor or of bytes; raise for items that shared memory cannot hold."""
     view = view_of(item)
     if view.kind not in {"bytes", "tensor"}:
         raise InputTypeError(f"shared memory holds a tensor or bytes, no {view.kind}: convert it")
     return view
 
 
-def of_pool(handle: Handle, lease: Grant) -> SharedTensor:
-    """The producer's side of a tensor that found no room in a pool, which owns the segment."""
-    return SharedTensor(_Memory(handle._replace(lease=lease)))
+def leased_tensor(handle: Handle, lease: Grant) -> SharedTensor:
+    """Return the producer's side of a lease; the pool owns the segment."""
+    return SharedTensor(_SegmentBacking(handle._replace(lease=lease)))
 
 
 def _acknowledge(lease: Lease, opener: Process) -> None:
-    """Acknowledge, unless the pool is gone, or this is a child that the opener forked."""
+    """Acknowledge, unless the pool was closed, or this is a child that the opener forked."""
     if current_process() == opener:
         with suppress(TransportError):
             lease.acknowledge()
@@ -187,9 +187,9 @@ def _numpy_dtype(name: str) -> "np.dtype[Any]":
     with suppress(TypeError):
         return np.dtype(name)
     try:
-        import ml_dtypes  # noqa: PLC0415  (numpy alone does not know it)
+        import ml_dtypes  # noqa: PLC0415  (only for dtypes that numpy does not have)
 
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     except (ImportError, AttributeError, TypeError):
         raise InputTypeError(f"numpy has no {name} here: read it by .tensor() or .view") from None
-    return found
+    return dtype

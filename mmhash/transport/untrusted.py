@@ -1,7 +1,7 @@
-"""A tensor in a segment whose owner is not trusted: this process never maps it.
+"""Tensors in segments of untrusted owners, read by pread() and never mapped by this process.
 
-The owner can cut the file short at any time, and then a mapping ends the process (SIGBUS). pread()
-only returns fewer bytes.
+The owner can truncate the file at any time. Then reading a mapping ends the process (SIGBUS), and
+pread() only returns fewer bytes.
 """
 
 import os
@@ -20,37 +20,37 @@ from mmhash.view import View
 if TYPE_CHECKING:
     import torch
 
-_BLOCK = 512  # what st_blocks counts
+_BLOCK = 512  # the unit of st_blocks
 
 
-class UntrustedTensor(Feature["_Memory"]):
+class UntrustedTensor(Feature["_UntrustedBacking"]):
     """A tensor or plain bytes in shared memory, read by pread()."""
 
     @classmethod
     def open(cls, handle: object) -> Self:
-        """A feature by its handle; nothing is opened before its bytes are read."""
-        return cls(_Memory(parse(handle, "shm")))
+        """Open a feature by its handle; nothing is opened before its bytes are read."""
+        return cls(_UntrustedBacking(parse(handle, "shm")))
 
     @property
     def start(self) -> int:
         """The position of the first byte in the segment."""
-        return self._memory.handle.offset + self._start
+        return self._backing.handle.offset + self._start
 
     @property
     def is_lent(self) -> bool:
-        """Whether its segment is that of a pool, in which more features will come."""
-        lease, name = self._memory.lease, self._memory.handle.name
-        return lease is not None and lease.layout.lends(name)
+        """True if its segment is a pool's, to which more features will be copied."""
+        lease, name = self._backing.lease, self._backing.handle.name
+        return lease is not None and lease.layout.is_pool_segment(name)
 
     @contextmanager
     def reading(self) -> Iterator[int]:
-        """The segment's descriptor, checked before and after: whole, and the lease not over."""
-        handle, lease = self._memory.handle, self._memory.lease
+        """Yield the segment's descriptor, checked before and after to be whole and leased."""
+        handle, lease = self._backing.handle, self._backing.lease
         if lease is not None and self.is_lent:
             lease.check_range(handle.offset, handle.nbytes)
         file, before = open_segment(handle.name, os.O_RDONLY, handle.offset + handle.nbytes)
         try:
-            # To read a hole through a mapping would give it memory.
+            # Reading a hole through a mapping would allocate memory.
             if before.st_blocks * _BLOCK < before.st_size:
                 raise TransportError(f"segment {handle.name} has holes: its owner never wrote it")
             yield file
@@ -63,31 +63,31 @@ class UntrustedTensor(Feature["_Memory"]):
             os.close(file)
 
     def verify(self) -> None:
-        """Raise unless the segment is there and holds what the handle speaks of."""
+        """Raise unless the segment exists and holds the bytes that the handle describes."""
         with self.reading():
             pass
 
     def read(self) -> bytes:
-        """A copy of the bytes."""
+        """Return a copy of the bytes."""
         pieces, done = [], 0
         with self.reading() as file:
             while done < self.nbytes:
                 piece = os.pread(file, self.nbytes - done, self.start + done)
                 if not piece:
-                    raise TransportError("the segment was cut short while it was read")
+                    raise TransportError("the segment was truncated while it was read")
                 pieces.append(piece)
                 done += len(piece)
         return b"".join(pieces)
 
     def reconstruct(self, device: Any) -> "torch.Tensor":  # noqa: ARG002  (all devices)
-        """Refuse: tensors are made of trusted segments, by SharedTensor."""
-        raise TransportError("a tensor of an untrusted segment is only read: use SharedTensor")
+        """Raise: only SharedTensor makes tensors, of trusted segments."""
+        raise TransportError("a tensor in an untrusted segment can only be read: use SharedTensor")
 
     def __mmhash_view__(self) -> View:
         return View(self.kind, self.dtype, self.shape, memoryview(self.read()))
 
 
-class _Memory:
+class _UntrustedBacking:
     """A handle and its lease, for a feature and all its slices."""
 
     def __init__(self, handle: Handle) -> None:

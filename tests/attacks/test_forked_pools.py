@@ -139,7 +139,7 @@ def test_locks_that_are_held_while_it_forks_do_not_stop_the_child() -> None:
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with pool._ledger._lock, segments.lent._lock, pool._replacing:
+        with pool._ledger._lock, segments.pool_mappings._lock, pool._replacing:
             held.set()
             release.wait(60)
 
@@ -168,8 +168,8 @@ def test_a_child_does_not_keep_the_parents_segments_from_being_swept() -> None:
 
     assert ended_well(in_child(owner))
     name = os.read(ready, 100).decode()
-    assert not segments.is_there(name)
-    assert name in segments.sweep() or not (DIRECTORY / name).exists()
+    assert not segments.has_owner(name)
+    assert name in segments.remove_orphans() or not (DIRECTORY / name).exists()
 
 
 def _pooled_key(data: bytes) -> tuple[str, str]:
@@ -186,7 +186,7 @@ def test_a_pool_of_forked_workers() -> None:
         for found, expected in workers.map(_pooled_key, [os.urandom(5000) for _ in range(200)]):
             assert found == expected
     _POOLS.pop().close()
-    segments.sweep()  # the workers were terminated, and left theirs
+    segments.remove_orphans()  # the workers were terminated, and left theirs
 
 
 def test_by_forkserver_handles_travel_and_pools_do_not() -> None:

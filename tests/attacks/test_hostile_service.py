@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 import mmhash
-from mmhash.client import AsyncClient, Client, Span
+from mmhash.client import AsyncClient, Client, KeySpan
 
 Act = Callable[[socket.socket], None]
 
@@ -388,7 +388,7 @@ def test_what_is_not_http_is_refused(connect: Any, head: bytes) -> None:
 def test_what_is_not_an_answer_is_refused(connect: Any, body: bytes) -> None:
     error = refused(connect, sends(answer(body)))
     assert error.status == 200
-    assert "the answer" in str(error)
+    assert "the response" in str(error)
 
 
 ANOTHER = "ab" * 32
@@ -445,7 +445,7 @@ ANOTHER = "ab" * 32
 )
 def test_an_answer_about_something_else_is_refused(connect: Any, changes: Any) -> None:
     error = refused(connect, sends(items(item(**changes))))
-    assert "does not fit the request" in str(error)
+    assert "does not match the request" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -476,7 +476,7 @@ def test_an_answer_about_another_image_is_refused(connect: Any) -> None:
 
 
 IDS = [5, 6, 7, 8]
-SPANS = [Span(1, 3, mmhash.key(b"x"))]
+SPANS = [KeySpan(1, 3, mmhash.key(b"x"))]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 import mmhash
-from mmhash import TransportError
+from mmhash import DeviceError, TransportError
 from mmhash.engines import sglang
 from mmhash.transport import (
     FeaturePool,
@@ -23,7 +24,7 @@ from mmhash.transport import (
     SharedTensor,
     contains_handles,
     materialize,
-    sweep,
+    remove_orphans,
 )
 from tests.replay import test_prefix_replay as replayed
 
@@ -37,7 +38,7 @@ CONSUMER = """
 import json, sys
 import torch, mmhash
 from mmhash.transport import IpcTensor, SharedTensor
-from mmhash.transport import cuda_tensor as ipc
+from mmhash.transport import cuda_tensor
 torch.cuda.set_device(int(sys.argv[1]))
 kept = []
 
@@ -53,9 +54,9 @@ def keys(handle, counts=None, **options):
 def peak(handle, counts):
     "What keys() of the parts adds to torch's peak, and how many mappings it opens."
     torch.cuda.synchronize(); torch.cuda.reset_peak_memory_stats()
-    before, opened = torch.cuda.max_memory_allocated(), ipc.mappings.opened
+    before, opened = torch.cuda.max_memory_allocated(), cuda_tensor.mappings.opened
     keys(handle, counts)
-    return [torch.cuda.max_memory_allocated() - before, ipc.mappings.opened - opened]
+    return [torch.cuda.max_memory_allocated() - before, cuda_tensor.mappings.opened - opened]
 
 def hold(handle):
     kept.append(feature(handle))
@@ -81,7 +82,7 @@ def active(device):
     return state.value
 
 def mappings():
-    return len(ipc.mappings._known)
+    return len(cuda_tensor.mappings._mappings)
 
 for line in sys.stdin:
     name, *arguments = json.loads(line)
@@ -344,7 +345,7 @@ def test_a_producer_killed_while_it_is_read() -> None:
     late = Consumer()
     with pytest.raises(RuntimeError, match="TransportError"):
         late.ask("keys", handles[0])
-    assert handles[0]["lease"]["name"] in sweep()
+    assert handles[0]["lease"]["name"] in remove_orphans()
     with pytest.raises(RuntimeError, match=r"TransportError: segment .* is gone"):
         late.ask("keys", handles[1] | {"lease": handles[1]["lease"] | {"slot": 0}})
     consumer.end()
@@ -395,6 +396,33 @@ def test_ten_thousand_leases_leave_nothing(make_pool: Any) -> None:
     assert (pool._ledger.leased, pool._ledger.leases) == (0, 0)
     assert torch.cuda.mem_get_info()[0] == free
     assert len(list(Path("/proc/self/fd").iterdir())) == files
+
+
+def test_a_forked_child_cannot_use_the_parents_gpu_memory(make_pool: Any) -> None:
+    pool = make_pool(4)
+    values = NOISE[:MIB].cuda()
+    expected = str(mmhash.key(values))
+    feature = IpcTensor.open(pool.lease(values).handle())
+    assert str(mmhash.key(feature)) == expected  # mapped by the parent
+    torch.cuda.synchronize()
+    child = os.fork()
+    if child == 0:
+        # Only os._exit() ends the child: neither pytest nor CUDA may clean up in it.
+        status = 1
+        try:
+            for use in (lambda: pool.lease(values), lambda: mmhash.key(feature)):
+                with pytest.raises(DeviceError, match="forked from"):
+                    use()
+            feature.close()  # acknowledges nothing
+            pool.close()  # frees nothing of the parent's
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    # In the parent the lease, the mapping and the pool are still valid.
+    assert str(mmhash.key(feature)) == expected
+    assert isinstance(pool.lease(values), IpcTensor)
 
 
 two_gpus = pytest.mark.skipif(

@@ -190,11 +190,11 @@ def _problem_is_counted(url: str) -> None:
 def test_what_is_gone_when_it_is_looked_for_is_sent(
     connect: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lay_down = session.Session.share
+    share = session.Session.share
 
     @contextmanager
     def too_early(self: session.Session, content: memoryview) -> Iterator[dict[str, Any]]:
-        with lay_down(self, content) as handle:
+        with share(self, content) as handle:
             SharedTensor.open(handle).close()
             self._opened()[0].lease(b"another's").handle()
             self._opened()[0]._ledger.collect()
@@ -202,7 +202,7 @@ def test_what_is_gone_when_it_is_looked_for_is_sent(
 
     with connect(url) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(session.Session, "laid_down", too_early)
+            patch.setattr(session.Session, "share", too_early)
             before = received(url)
             assert client.hash(NOISE)[0].key == mmhash.key(NOISE)
             assert received(url) - before >= NOISE.nbytes

@@ -147,7 +147,7 @@ def test_where_nobody_listens_there_is_no_status(connect: Any) -> None:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     with (
         connect(url, retries=1) as client,
-        pytest.raises(mmhash.ServiceError, match="no answer: ") as caught,
+        pytest.raises(mmhash.ServiceError, match="no response: ") as caught,
     ):
         client.hash(CONTENT)
     with connect(url) as client:

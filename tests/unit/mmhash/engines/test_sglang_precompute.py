@@ -20,7 +20,7 @@ import torch
 
 import mmhash
 from mmhash.engines import sglang
-from mmhash.executor import AsyncHasher, hasher
+from mmhash.executor import AsyncHasher, job
 
 RELEASE = "0.5.23"
 SOURCES = ("sglang/srt/multimodal/modality.py", "sglang/srt/managers/schedule_batch.py")
@@ -195,8 +195,8 @@ def test_a_closed_hasher_is_an_error() -> None:
 
 def test_what_is_deferred_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = threading.Event()
-    real = hasher.hash_at
-    monkeypatch.setattr(hasher, "hash_at", lambda *args: opened.wait(30) and real(*args))
+    real = job.hash_on
+    monkeypatch.setattr(job, "hash_on", lambda *args: opened.wait(30) and real(*args))
     late = OlderItem(feature=FEATURE.clone())
 
     async def main() -> None:

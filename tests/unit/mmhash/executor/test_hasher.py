@@ -17,7 +17,7 @@ from PIL import Image
 
 import mmhash
 from mmhash import Digest, InputTypeError, InputValueError, MMHashError
-from mmhash.executor import AsyncHasher, LazyKey, hasher
+from mmhash.executor import AsyncHasher, LazyKey, job
 from mmhash.executor.placement import hash_on
 
 T = TypeVar("T")
@@ -41,18 +41,18 @@ class Gate:
         self.threads: list[int] = []
         self.now = self.most = 0
 
-        def slow(place, item, algorithm, tenant, threads):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        def slow(target, item, algorithm, tenant, threads):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
             self.read.append(item)
             self.threads.append(threads)
             self.now += 1
             self.most = max(self.most, self.now)
             self.opened.wait(30)
             try:
-                return hash_on(place, item, algorithm, tenant, threads)
+                return hash_on(target, item, algorithm, tenant, threads)
             finally:
                 self.now -= 1
 
-        monkeypatch.setattr(hasher, "hash_at", slow)
+        monkeypatch.setattr(job, "hash_on", slow)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_many_small_items_let_others_have_their_turn(in_one_call: bool) -> None:
                 turns += 1
                 await asyncio.sleep(0)
 
-        items = [b"x" * 4096] * 20_000
+        items = [b"x" * 4096] * 5000
         async with AsyncHasher() as one:
             ticking = asyncio.create_task(others())
             if in_one_call:

@@ -12,7 +12,7 @@ import mmhash
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.executor import placement, rates
 from mmhash.executor.item_cost import ItemCost, cost_of, identity_of
-from mmhash.executor.placement import Device, Placement, hash_on
+from mmhash.executor.placement import Placement, Target, hash_on
 from mmhash.executor.rates import Rates
 
 FAST_GPU = Rates(5e9, 20e9, 5e-6, gpu_blake3=15e9, gpu_xxh3=15e9, gpu_call=100e-6)
@@ -52,22 +52,24 @@ def test_host_data_goes_through_the_gpu_only_where_that_is_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(placement, "gpu_in_use", lambda: 0)
-    assert placed(FAST_GPU).of(ItemCost(20 << 20), "blake3") == Device(through=0)
-    assert placed(FAST_GPU).of(ItemCost(1 << 19), "blake3") == Device()  # the call alone costs more
-    assert placed(FAST_GPU).of(ItemCost(20 << 20), "xxh3") == Device()
-    assert placed(FAST_GPU, threads=4).of(ItemCost(20 << 20), "blake3") == Device()
-    assert placed(FAST_GPU, device="cpu").of(ItemCost(20 << 20), "blake3") == Device()
-    assert placed(rates.ASSUMED).of(ItemCost(20 << 20), "blake3") == Device()
-    assert placed(FAST_GPU).of(ItemCost(20 << 20, in_place=False), "blake3") == Device()
+    assert placed(FAST_GPU).target(ItemCost(20 << 20), "blake3") == Target(gpu=0)
+    assert (
+        placed(FAST_GPU).target(ItemCost(1 << 19), "blake3") == Target()
+    )  # the call alone costs more
+    assert placed(FAST_GPU).target(ItemCost(20 << 20), "xxh3") == Target()
+    assert placed(FAST_GPU, threads=4).target(ItemCost(20 << 20), "blake3") == Target()
+    assert placed(FAST_GPU, device="cpu").target(ItemCost(20 << 20), "blake3") == Target()
+    assert placed(rates.ASSUMED).target(ItemCost(20 << 20), "blake3") == Target()
+    assert placed(FAST_GPU).target(ItemCost(20 << 20, in_place=False), "blake3") == Target()
 
 
 def test_a_device_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement.cuda, "why_unavailable", lambda _: None)
-    assert placed(FAST_GPU, "cuda:1").of(ItemCost(9999), "xxh3") == Device(through=1)
-    assert placed(FAST_GPU, "cuda").of(ItemCost(9999), "xxh3") == Device(through=0)
+    assert placed(FAST_GPU, "cuda:1").target(ItemCost(9999), "xxh3") == Target(gpu=1)
+    assert placed(FAST_GPU, "cuda").target(ItemCost(9999), "xxh3") == Target(gpu=0)
     monkeypatch.setenv("MMHASH_DEVICE", "cuda:2")
-    assert placed(FAST_GPU).of(ItemCost(9999), "xxh3") == Device(through=2)
-    assert placed(FAST_GPU, "cpu").of(ItemCost(9999), "xxh3") == Device()
+    assert placed(FAST_GPU).target(ItemCost(9999), "xxh3") == Target(gpu=2)
+    assert placed(FAST_GPU, "cpu").target(ItemCost(9999), "xxh3") == Target()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
@@ -94,12 +96,12 @@ def test_a_variable_that_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 def test_through_a_gpu_the_key_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         placement,
-        "digest_through",
+        "digest_on_gpu",
         lambda _, data, algorithm: mmhash.digest(data, algorithm=algorithm),
     )
     item = np.arange(12, dtype=np.float32).reshape(3, 4)
     for tenant in (None, bytes(32)):
-        assert hash_on(Device(through=0), item, "xxh3", tenant, 1) == mmhash.key(
+        assert hash_on(Target(gpu=0), item, "xxh3", tenant, 1) == mmhash.key(
             item, algorithm="xxh3", tenant=tenant
         )
 

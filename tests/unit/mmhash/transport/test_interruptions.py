@@ -183,9 +183,9 @@ def test_signals_at_any_time() -> None:
                 armed = False
                 struck += 1
             signal.setitimer(signal.ITIMER_REAL, 0)
-            for live in list(pool._ledger._live.values()):  # what came whole is its caller's
-                if pool._ledger._words[pool._ledger.layout.ready_at(live.slot) // 4]:
-                    pool._ledger._take_back(live)
+            for lease in list(pool._ledger._active.values()):  # a complete lease is its caller's
+                if pool._ledger._words[pool._ledger.layout.ready_offset(lease.slot) // 4]:
+                    pool._ledger._end(lease)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)

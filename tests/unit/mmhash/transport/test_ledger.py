@@ -137,7 +137,7 @@ def test_a_dead_producer_is_not_waited_for() -> None:
         lease = Lease(given, 0)
         lease.check()
         owner.kill()
-    with pytest.raises(TransportError, match="producer is gone"):
+    with pytest.raises(TransportError, match="producer has exited"):
         lease.wait_ready(60)
     (DIRECTORY / given.name).unlink()
 
@@ -171,7 +171,7 @@ def test_a_consumer_in_another_process(ledger: Ledger, clock: Clock, killed: boo
 def test_what_is_kept_elsewhere_takes_no_room_and_is_closed(ledger: Ledger) -> None:
     grant(ledger, 64 * KIB)
     segment = Segment(10)
-    given, _ = ledger.grant(10, segment) or pytest.fail("no slot")
+    given, _ = ledger.grant(10, overflow=segment) or pytest.fail("no slot")
     Lease(given, 0).wait_ready(0)
     for consumer in range(2):
         assert (DIRECTORY / segment.name).exists()
@@ -185,7 +185,7 @@ def test_random_leases_never_overlap_and_all_comes_back(ledger: Ledger, clock: C
     print("seed", seed)
     chance = random.Random(seed)
     held: dict[Grant, range] = {}
-    for _ in range(3000):
+    for _ in range(600):
         clock.now += 0.003
         if held and chance.random() < 0.5:
             done = chance.choice(list(held))
@@ -212,13 +212,13 @@ def test_random_leases_never_overlap_and_all_comes_back(ledger: Ledger, clock: C
     assert ledger.grant(64 * KIB) is not None
 
 
-def test_ten_thousand_leases_leave_nothing(ledger: Ledger) -> None:
+def test_two_thousand_leases_leave_nothing(ledger: Ledger) -> None:
     gc.collect()
     before = (
         descriptors_below(f"{DIRECTORY}/mmhash-"),
         len(list(DIRECTORY.glob(f"mmhash-{os.getpid()}-*"))),
     )
-    for _ in range(10_000):
+    for _ in range(2000):
         given = grant(ledger, 50 * KIB)
         for consumer in range(2):
             Lease(given, consumer).acknowledge()
@@ -240,7 +240,7 @@ def test_a_forged_lease_is_refused(ledger: Ledger) -> None:
     start, length = 0, 40 * KIB
     Lease(given, 0).check_range(start, length)
     for offset, nbytes in [(start, length + 1), (1, length), (length, 1), (1 << 62, 1)]:
-        with pytest.raises(TransportError, match="do not lie in"):
+        with pytest.raises(TransportError, match="are not within"):
             Lease(given, 0).check_range(offset, nbytes)
     forged: list[tuple[Any, int]] = [
         (given._replace(slot=100), 0),
@@ -261,7 +261,7 @@ def test_a_forged_lease_is_refused(ledger: Ledger) -> None:
 def test_a_segment_that_is_no_ledger_is_refused(head: bytes) -> None:
     segment = Segment(4096)
     segment.fill(memoryview(head))
-    with pytest.raises(TransportError, match="no ledger"):
+    with pytest.raises(TransportError, match="not a ledger"):
         Lease(Grant(segment.name, 0, 1), 0).check()
     large = Segment(8 << 20)
     with pytest.raises(TransportError, match="at most"):
@@ -279,7 +279,7 @@ def test_closing_or_forgetting_acknowledges_but_not_in_a_forked_child(forget: bo
     ledger = Ledger(0)
     segment = Segment(4)
     segment.fill(memoryview(b"lent"))
-    given, _ = ledger.grant(4, segment) or pytest.fail("no slot")
+    given, _ = ledger.grant(4, overflow=segment) or pytest.fail("no slot")
     told = {"name": segment.name, "offset": 0, "nbytes": 4, "lease": given._asdict()}
     feature = SharedTensor.open(told)
     assert bytes(feature.view) == b"lent"

@@ -1,4 +1,4 @@
-"""pending and materialize: what is nested, and a device that is asked for once or never."""
+"""contains_handles and materialize: what is nested, and a device that is asked for once or never."""
 
 from collections import namedtuple
 from dataclasses import dataclass, field

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from mmhash import TransportError
 from mmhash.cli.app import app
-from mmhash.transport import segments, sweep
+from mmhash.transport import remove_orphans, segments
 from mmhash.transport.segments import DIRECTORY, Segment, map_private
 
 RANDOM = "00112233aabbccdd"
@@ -35,7 +35,7 @@ def orphan() -> Iterator[str]:
     )
     with owner:
         name = owner.stdout.readline().strip()
-        assert name not in sweep()  # he lives
+        assert name not in remove_orphans()  # he lives
         owner.kill()
     yield name
     (DIRECTORY / name).unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def test_what_is_not_a_plain_file_of_ours_is_refused(tmp_path: Path) -> None:
     makers = {
         "cannot open": lambda: path.symlink_to(target),
         "not a regular file": lambda: os.mkfifo(path),
-        "has 3 bytes, and its handle speaks of 100": lambda: path.write_bytes(b"abc"),
+        "has 3 bytes, and its handle needs 100": lambda: path.write_bytes(b"abc"),
         "belongs to another user": lambda: (
             path.write_bytes(bytes(100)),
             os.chown(path, 12345, -1),
@@ -116,11 +116,11 @@ def test_what_is_not_a_plain_file_of_ours_is_refused(tmp_path: Path) -> None:
 
 def test_sweep_removes_an_orphan_once(orphan: str) -> None:
     mine = Segment(1)
-    swept = sweep()
+    swept = remove_orphans()
     assert orphan in swept
     assert mine.name not in swept
     assert orphan not in ours()
-    assert orphan not in sweep()
+    assert orphan not in remove_orphans()
     mine.close()
 
 
@@ -134,16 +134,16 @@ def test_the_command_sweeps(orphan: str) -> None:
 def test_a_process_id_that_is_used_again_does_not_protect_an_orphan() -> None:
     name = f"mmhash-{os.getpid()}-1-{RANDOM}"  # this process was started later
     (DIRECTORY / name).touch()
-    assert name in sweep()
+    assert name in remove_orphans()
 
 
 def test_a_lock_protects_what_belongs_to_another_namespace() -> None:
     name = f"mmhash-4194304-1-{RANDOM}"  # no such process
     with (DIRECTORY / name).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert name not in sweep()
-        assert segments.is_there(name)
-    assert name in sweep()
+        assert name not in remove_orphans()
+        assert segments.has_owner(name)
+    assert name in remove_orphans()
 
 
 def test_sweep_leaves_what_is_not_named_so() -> None:
@@ -152,6 +152,6 @@ def test_sweep_leaves_what_is_not_named_so() -> None:
     ]
     for path in paths:
         path.touch()
-    sweep()
+    remove_orphans()
     for path in paths:
         path.unlink()

@@ -1,13 +1,20 @@
-"""The calls that a tokenizer or a gateway needs beside `POST /hash`, as steps."""
+"""The methods of both clients for all endpoints except `POST /hash`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
-from mmhash.client.answers import Annotated, Asked, Item, document, malformed, member
-from mmhash.client.effects import ANSWER_BASE, Effects, Request, RunInThread
+from mmhash.client.effects import RESPONSE_BASE, Effects, Request, RunInThread
 from mmhash.client.payload import Of
+from mmhash.client.responses import (
+    Annotated,
+    ExpectedItem,
+    Item,
+    document,
+    malformed,
+    member,
+)
 from mmhash.client.retry import post_json, send_once, send_with_retry
 from mmhash.client.session import Session
 from mmhash.digest import Algorithm, Digest, check_algorithm
@@ -15,7 +22,7 @@ from mmhash.errors import InputTypeError, InputValueError, ServiceError
 
 _MIB = 1 << 20
 
-# As 64-bit numbers or as hashes of at most 512 bits.
+# The JSON of a 64-bit number, and of a hash of at most 512 bits.
 _ID_BYTES = 24
 _BLOCK_BYTES = 136
 _BLOCK = re.compile("(?:[0-9a-f]{2}){8,64}")
@@ -23,15 +30,15 @@ _BLOCK = re.compile("(?:[0-9a-f]{2}){8,64}")
 INFO = Request("GET", "/info", limit=_MIB)
 
 
-class Span(NamedTuple):
-    """Where an item's placeholders stand among the ids, `end` excluded, and the item's key."""
+class KeySpan(NamedTuple):
+    """The range of an item's placeholders in the ids, without `end`, and the item's key."""
 
     start: int
     end: int
     key: Digest
 
     def payload(self) -> dict[str, Any]:
-        """The span as the service takes it."""
+        """Return the span as a member of a request."""
         return {"start": self.start, "end": self.end, "key": self.key.hex()}
 
 
@@ -44,9 +51,9 @@ def annotate(
     of: Of = "bytes",
     sign: bool = False,
 ) -> Effects[Annotated]:
-    """Put the hash of each image, video and audio into a request for `vllm` or `sglang@0.5.23`.
+    """Insert the hash of each image, video and audio into a request for `vllm` or `sglang@0.5.23`.
 
-    With `sign` the service's tags are put in too, for its guard in front of the engine.
+    With `sign` the service's tags are inserted too, for its guard in front of the engine.
     """
     _check_text("engine", engine)
     if of not in {"bytes", "pixels"}:
@@ -57,28 +64,28 @@ def annotate(
         "of": of,
         "sign": str(int(bool(sign))),
     }
-    # The request comes back, its text perhaps escaped, with a hash and an item for each medium.
+    # The response has the request, perhaps escaped, and a hash and an item for each medium.
     payload = yield from post_json(session, "/annotate", request, query, limit=_MIB, per_byte=4)
-    asked = Asked(check_algorithm(algorithm), frozenset({engine}))
-    items = [Item.parse(item, asked) for item in member(payload, "items", list)]
+    expected = ExpectedItem(check_algorithm(algorithm), frozenset({engine}))
+    items = [Item.parse(item, expected) for item in member(payload, "items", list)]
     return Annotated(member(payload, "request", dict), items)
 
 
 def pad(
     session: Session,
     input_ids: Sequence[int],
-    spans: Iterable[Span],
+    spans: Iterable[KeySpan],
     *,
     engine: str = "sglang",
     version: str | None = None,
 ) -> Effects[list[int]]:
-    """Fill each span of placeholders as the engine's prefix cache has it."""
-    ids, told_spans = _ids(input_ids), _told(spans)
-    body = {"engine": engine, "version": version, "input_ids": ids, "spans": told_spans}
-    limit = ANSWER_BASE + _ID_BYTES * len(ids)
+    """Replace the placeholders of each span with the pad values of the engine."""
+    ids, span_payloads = _ids(input_ids), _span_payloads(spans)
+    body = {"engine": engine, "version": version, "input_ids": ids, "spans": span_payloads}
+    limit = RESPONSE_BASE + _ID_BYTES * len(ids)
     payload = yield from post_json(session, "/pad", body, limit=limit)
     padded: list[int] = member(payload, "input_ids", list)
-    yield RunInThread(lambda: _check_padded(padded, ids, told_spans))
+    yield RunInThread(lambda: _check_padded(padded, ids, span_payloads))
     return padded
 
 
@@ -89,11 +96,11 @@ def blocks(
     *,
     engine: str,
     version: str | None = None,
-    spans: Iterable[Span] = (),
+    spans: Iterable[KeySpan] = (),
     cache_salt: str | None = None,
     extra_key: str | None = None,
 ) -> Effects[list[str]]:
-    """Name each block of a prompt as the engine's prefix cache does, in hex."""
+    """Return the key of each block of a prompt in the engine's prefix cache, in hex."""
     ids = _ids(input_ids)
     if isinstance(block_size, bool) or not isinstance(block_size, int):
         raise InputTypeError(f"block_size is an int, not {type(block_size).__name__}")
@@ -104,47 +111,47 @@ def blocks(
         "version": version,
         "input_ids": ids,
         "block_size": block_size,
-        "spans": _told(spans),
+        "spans": _span_payloads(spans),
         "cache_salt": cache_salt,
         "extra_key": extra_key,
     }
-    whole = len(ids) // block_size
-    begun = -(-len(ids) // block_size)  # SGLang names the last page too, if it is not full
-    limit = ANSWER_BASE + _BLOCK_BYTES * begun
-    names: list[str] = member(
+    full = len(ids) // block_size
+    started = -(-len(ids) // block_size)  # SGLang has a key of the last page even if it is not full
+    limit = RESPONSE_BASE + _BLOCK_BYTES * started
+    keys: list[str] = member(
         (yield from post_json(session, "/blocks", body, limit=limit)), "blocks", list
     )
-    if not whole <= len(names) <= begun:
-        malformed(f"it names {len(names)} blocks, not {whole}")
-    if not all(isinstance(name, str) and _BLOCK.fullmatch(name) for name in names):
-        malformed("a block's name is not hex")
-    return names
+    if not full <= len(keys) <= started:
+        malformed(f"it has {len(keys)} blocks, not {full}")
+    if not all(isinstance(key, str) and _BLOCK.fullmatch(key) for key in keys):
+        malformed("a block's key is not hex")
+    return keys
 
 
 def info(session: Session) -> Effects[dict[str, Any]]:
-    """What the service can do, and how far it goes."""
+    """Return the features and limits of the service."""
     return parse_info(document((yield from send_with_retry(session, INFO))))
 
 
 def parse_info(payload: Any) -> dict[str, Any]:
-    """The answer to `GET /info`."""
+    """Validate the response to `GET /info`."""
     if not all(isinstance(name, str) for name in member(payload, "in_place", list)):
         malformed("its 'in_place' is not a list of names")
-    found: dict[str, Any] = payload
-    return found
+    info: dict[str, Any] = payload
+    return info
 
 
 def health(session: Session) -> Effects[bool]:
-    """Whether the service answers at all; asked once."""
-    return (yield from _answers(session, "/health"))
+    """Return whether the service responds; without retries."""
+    return (yield from _is_ok(session, "/health"))
 
 
 def ready(session: Session) -> Effects[bool]:
-    """Whether calls may come; asked once."""
-    return (yield from _answers(session, "/ready"))
+    """Return whether the service accepts requests; without retries."""
+    return (yield from _is_ok(session, "/ready"))
 
 
-def _answers(session: Session, path: str) -> Effects[bool]:
+def _is_ok(session: Session, path: str) -> Effects[bool]:
     try:
         yield from send_once(session, Request("GET", path))
     except ServiceError:
@@ -158,26 +165,26 @@ def _check_text(name: str, value: Any) -> None:
 
 
 def _ids(input_ids: Any) -> list[int]:
-    """The ids as JSON has them: numpy's integers become Python's."""
+    """Convert ids, such as numpy's, to Python integers."""
     try:
         return [index(token) for token in input_ids]
     except TypeError:
         raise InputTypeError("input_ids is a sequence of integers") from None
 
 
-def _told(spans: Any) -> list[dict[str, Any]]:
+def _span_payloads(spans: Any) -> list[dict[str, Any]]:
     try:
         given = list(spans)
     except TypeError:
-        raise InputTypeError("spans is an iterable of Span") from None
+        raise InputTypeError("spans is an iterable of KeySpan") from None
     for span in given:
-        if not (isinstance(span, Span) and isinstance(span.key, Digest)):
-            raise InputTypeError("spans is an iterable of Span, each with a Digest as its key")
+        if not (isinstance(span, KeySpan) and isinstance(span.key, Digest)):
+            raise InputTypeError("spans is an iterable of KeySpan, each with a Digest as its key")
     return [span.payload() for span in given]
 
 
 def _check_padded(padded: list[Any], ids: list[int], spans: list[dict[str, Any]]) -> None:
-    """Refuse ids that are not as many, are no numbers, or are changed outside the spans."""
+    """Raise if the ids differ in number, are not integers, or are changed outside the spans."""
     if len(padded) != len(ids):
         malformed(f"it has {len(padded)} ids, not {len(ids)}")
     if not all(type(token) is int for token in padded):
@@ -186,4 +193,4 @@ def _check_padded(padded: list[Any], ids: list[int], spans: list[dict[str, Any]]
     for span in spans:
         expected[span["start"] : span["end"]] = padded[span["start"] : span["end"]]
     if padded != expected:
-        malformed("an id outside the spans is another one")
+        malformed("an id outside the spans has changed")

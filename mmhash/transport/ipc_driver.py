@@ -1,4 +1,4 @@
-"""The driver calls that memory of one process in another takes, beside those of mmhash.cuda."""
+"""The driver calls for sharing GPU memory between processes; the rest are in mmhash.cuda."""
 
 import ctypes
 import sys
@@ -16,7 +16,7 @@ _LAZY_PEER_ACCESS = 1
 _PORTABLE_MAPPED = 3
 
 
-class _Memory(ctypes.Structure):
+class _IpcMemHandle(ctypes.Structure):
     """CUipcMemHandle, which the driver takes by value."""
 
     _fields_ = (("reserved", ctypes.c_ubyte * MEMORY_SIZE),)
@@ -24,7 +24,7 @@ class _Memory(ctypes.Structure):
 
 _CALLS = {
     "cuIpcGetMemHandle": (ctypes.c_void_p, ctypes.c_uint64),
-    "cuIpcOpenMemHandle_v2": (ctypes.c_void_p, _Memory, ctypes.c_uint),
+    "cuIpcOpenMemHandle_v2": (ctypes.c_void_p, _IpcMemHandle, ctypes.c_uint),
     "cuIpcCloseMemHandle": (ctypes.c_uint64,),
     "cuMemFree_v2": (ctypes.c_uint64,),
     "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
@@ -37,7 +37,7 @@ _CALLS = {
 
 @cache
 def _library() -> Any:
-    driver()  # says what is wrong where there is none
+    driver()  # raises if there is none
     library = ctypes.CDLL("libcuda.so.1")
     for name, arguments in _CALLS.items():
         call = getattr(library, name)
@@ -73,15 +73,15 @@ def check_process(process: Process) -> None:
 
 
 def current_device() -> int:
-    """The device that torch would use, or the first where nothing has asked for torch."""
-    driver()  # says what is wrong where there is none
+    """Return torch's current device, or the first one if torch is not imported."""
+    driver()  # raises if there is none
     torch = sys.modules.get("torch")
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
 
 
 def allocate(device: int, nbytes: int) -> tuple[int, bytes]:
-    """Memory of a device, and the driver's handle of it for other processes."""
-    memory = _Memory()
+    """Allocate memory of a device; return its address and its handle for other processes."""
+    memory = _IpcMemHandle()
     with _on(device):
         address = driver().allocate(nbytes)
         try:
@@ -93,19 +93,19 @@ def allocate(device: int, nbytes: int) -> tuple[int, bytes]:
 
 
 def free(device: int, address: int) -> None:
-    """Give memory back."""
+    """Free memory of allocate()."""
     with _on(device):
         _call("cuMemFree_v2", address)
 
 
 def open_memory(device: int, memory: bytes) -> int:
-    """Map another process's memory for a device of this one, wherever it lies."""
+    """Map another process's memory, of any device, for a device of this process."""
     address = ctypes.c_uint64()
     with _on(device):
         _call(
             "cuIpcOpenMemHandle_v2",
             ctypes.byref(address),
-            _Memory.from_buffer_copy(memory),
+            _IpcMemHandle.from_buffer_copy(memory),
             _LAZY_PEER_ACCESS,
         )
     return address.value
@@ -118,12 +118,12 @@ def close_memory(device: int, address: int) -> None:
 
 
 def register(device: int, address: int, nbytes: int) -> int:
-    """Let a device write to host memory of this process; where the device sees it."""
-    there = ctypes.c_uint64()
+    """Let a device write to host memory of this process; return its address on the device."""
+    mapped = ctypes.c_uint64()
     with _on(device):
         _call("cuMemHostRegister_v2", address, nbytes, _PORTABLE_MAPPED)
-        _call("cuMemHostGetDevicePointer_v2", ctypes.byref(there), address, 0)
-    return there.value
+        _call("cuMemHostGetDevicePointer_v2", ctypes.byref(mapped), address, 0)
+    return mapped.value
 
 
 def unregister(device: int, address: int) -> None:
@@ -133,10 +133,10 @@ def unregister(device: int, address: int) -> None:
 
 
 def copy_then_write(
-    device: int, stream: int, *, to: int, source: int, nbytes: int, word: int, value: int
+    device: int, stream: int, *, destination: int, source: int, nbytes: int, word: int, value: int
 ) -> None:
-    """Queue a copy on a stream, and behind it the write of a word for who waits for the copy."""
+    """Queue a copy on a stream, and after it the write of a word that shows it is done."""
     with _on(device):
         if nbytes:
-            _call("cuMemcpyDtoDAsync_v2", to, source, nbytes, stream)
+            _call("cuMemcpyDtoDAsync_v2", destination, source, nbytes, stream)
         _call("cuStreamWriteValue32_v2", stream, word, value, 0)
