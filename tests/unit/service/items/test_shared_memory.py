@@ -66,7 +66,7 @@ def test_a_bundle_answers_an_item_each(
 def test_a_digest_that_the_handle_carries_is_not_believed(
     client: httpx.Client, items_of: Items, proof: Any, shared: SharedTensor
 ) -> None:
-    shared.carry(mmhash.digest(b"something else"))
+    shared.attach_digest(mmhash.digest(b"something else"))
     handle = shared.handle()
     assert handle["digests"]
     (item,) = items_of(post(client, proof, shm=handle))
