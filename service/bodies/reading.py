@@ -24,7 +24,7 @@ BODY_BYTES = "mmhash.body_bytes"
 
 
 def declared_length(request: Request) -> int | None:
-    """Return the Content-Length, or None if there is none."""
+    """Return the Content-Length, or None if it is missing or invalid."""
     return parse_natural(request.headers.get("content-length", ""))
 
 

@@ -138,7 +138,7 @@ def _tensor(item: JsonItem) -> Tensor | None:
 
 
 def _fits(tensor: Tensor | None, nbytes: int) -> bool:
-    """Return if content of that length can be the tensor; any can be if it is not a tensor."""
+    """Return whether content of that length can be the tensor; any can be if it is not a tensor."""
     return tensor is None or nbytes == prod(tensor[1]) * ITEM_SIZE[tensor[0]]
 
 

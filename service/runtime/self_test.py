@@ -14,7 +14,7 @@ from mmhash_service.settings import Settings
 
 # Three chunks and one byte of the input that BLAKE3's own test vectors use.
 _CONTENT = bytes(i % 251 for i in range(3 * 1024 + 1))
-_EXPECTED: dict[Algorithm, str] = {
+_KNOWN_DIGESTS: dict[Algorithm, str] = {
     "blake3": "7124b49501012f81cc7f11ca069ec9226cecb8a2c850cfe644e327d22d3e1cd3",
     "xxh3": "596dd5c3d14286bcc2b44e0659c8d2e1",
 }
@@ -26,10 +26,10 @@ def devices(settings: Settings) -> list[str]:
 
 
 def self_test(settings: Settings) -> bool:
-    """Return if each backend computes the known digests."""
+    """Return whether each backend computes the known digests."""
     return all(
         digest == expected
-        for algorithm, expected in _EXPECTED.items()
+        for algorithm, expected in _KNOWN_DIGESTS.items()
         for digest in _digests(settings, algorithm)
     )
 
