@@ -30,26 +30,11 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[It
     with context.admission.reserve() as admission:
         context = replace(context, admission=admission)
         tensor = _tensor(item)
-        is_bundle = item.grids is not None or item.counts is not None
-        if tensor is not None and is_bundle:
-            return await _hash_without_memo(
-                context, url, _BundleReader(context, item, tensor), tensor
-            )
-        reader: PixelsReader | StreamReader
-        if item.kind == "image":
-            reader = PixelsReader(context, item.name)
-        else:
-            reader = StreamReader(context, item.name, tensor)
-        if is_file_url(url):
-            return await _hash_without_memo(context, url, reader, tensor)
-        return [await _hash_remote(context, item, url, reader, tensor)]
-
-
-async def _hash_without_memo(
-    context: RequestContext, url: str, reader: Reader, tensor: Tensor | None
-) -> list[Item]:
-    await read_url(context, url, reader, tensor)
-    return await reader.finish()
+        reader = _open_reader(context, item, tensor)
+        if not isinstance(reader, _BundleReader) and not is_file_url(url):
+            return [await _hash_remote(context, item, url, reader, tensor)]
+        await read_url(context, url, reader, tensor)
+        return await reader.finish()
 
 
 async def read_url(
@@ -129,6 +114,16 @@ async def _read_file(
                 await pending
     if missing:
         raise Problem("url-failed") from FetchFailure("file", Failed("truncated while it was read"))
+
+
+def _open_reader(
+    context: RequestContext, item: JsonItem, tensor: Tensor | None
+) -> "_BundleReader | PixelsReader | StreamReader":
+    if tensor is not None and (item.grids is not None or item.counts is not None):
+        return _BundleReader(context, item, tensor)
+    if item.kind == "image":
+        return PixelsReader(context, item.name)
+    return StreamReader(context, item.name, tensor)
 
 
 def _tensor(item: JsonItem) -> Tensor | None:

@@ -47,7 +47,7 @@ class Limits:
         self.draining = False
 
     def has_spare_capacity(self, nbytes: int) -> bool:
-        """Return whether there are idle cores, and `nbytes` that may be held, for background work."""
+        """Return whether background work has idle cores, and may hold `nbytes`."""
         return self.calls <= SPARE_REQUESTS and self.held + nbytes <= self.max_held
 
     @contextmanager
