@@ -1,4 +1,4 @@
-"""The application, put together."""
+"""The ASGI application."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,7 +7,7 @@ from fastapi import FastAPI
 
 import mmhash
 from mmhash_service.api.openapi import describe_bodies
-from mmhash_service.api.problems import MEDIA_TYPE, answer_with_problems
+from mmhash_service.api.problem_handlers import MEDIA_TYPE, add_problem_handlers
 from mmhash_service.api.schemas import ProblemAnswer
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
@@ -18,7 +18,7 @@ from mmhash_service.middleware.api_keys import ApiKeyMiddleware
 from mmhash_service.middleware.duplicate_headers import RefuseDuplicates
 from mmhash_service.routes import annotate, blocks, pad, page, probes
 from mmhash_service.routes import hash as hash_route
-from mmhash_service.runtime.limits import Limits
+from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.worker_pool import WorkerPool
 from mmhash_service.settings import Settings
 
@@ -29,14 +29,14 @@ _PROBLEM = {
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """The application; without `settings`, with those of the environment."""
+    """Create the application; `settings` default to those of the environment."""
     app = FastAPI(
         title="mmhash",
         version=mmhash.__version__,
         redirect_slashes=False,
         redoc_url=None,
         responses={"default": _PROBLEM},
-        lifespan=_running,
+        lifespan=_lifespan,
     )
     app.state.settings = settings = settings or Settings()
     app.state.limits = Limits(settings)
@@ -47,9 +47,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.mapped = MappedHasher(settings.work_timeout_s)
     for route in (hash_route, annotate, pad, blocks, probes, page):
         app.include_router(route.router)
-    answer_with_problems(app)
+    add_problem_handlers(app)
     describe_bodies(app)
-    # The last that is added is the outermost: a call without a key is logged too.
+    # The last one added is the outermost: requests without a key are logged too.
     if settings.api_key_digests:
         app.add_middleware(ApiKeyMiddleware, digests=settings.api_key_digests)
     app.add_middleware(RefuseDuplicates)
@@ -58,8 +58,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 @asynccontextmanager
-async def _running(app: FastAPI) -> AsyncIterator[None]:
-    """What is open from the first call to the last."""
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Open the application's resources, and close them after the last request."""
     app.state.decoders.open()
     await app.state.memo.open()
     yield

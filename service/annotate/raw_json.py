@@ -11,7 +11,7 @@ from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder, Encoder
 
 from mmhash_service.api.problems import Problem
-from mmhash_service.bodies.json_body import refuse_many_values
+from mmhash_service.bodies.parsing import refuse_many_values
 
 Object = dict[str, Any]
 """An object of which each member is still raw, or was opened."""

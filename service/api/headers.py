@@ -1,7 +1,7 @@
-"""Headers that take one value: a second one is a second reading of the request.
+"""Headers that take one value.
 
-A gateway, the guard and the service may each believe another of two values. The guard imports this
-into the engine's process, so nothing here imports the service's metrics.
+If one is repeated, a gateway, the guard and the service may each use another value. The guard
+imports this into the engine's process, so nothing here imports the service's metrics.
 """
 
 from collections.abc import Iterable
@@ -21,6 +21,6 @@ SINGLE_VALUED = frozenset(
 
 
 def has_duplicates(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a header that takes one value is there twice; names are in lower case, as in ASGI."""
+    """Return whether a header that takes one value is repeated; names are in lower case."""
     names = [name for name, _ in headers if name in SINGLE_VALUED]
     return len(names) != len(set(names))

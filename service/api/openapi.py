@@ -1,4 +1,4 @@
-"""The page that describes the calls, and the bodies that FastAPI does not see."""
+"""OpenAPI descriptions of queries and bodies that the handlers parse themselves."""
 
 from typing import Any
 
@@ -12,31 +12,36 @@ _REF = "#/components/schemas/{model}"
 _BODIES: tuple[type[BaseModel], ...] = (HashBody, PadBody, BlocksBody)
 
 
+def json_schema(model: type[BaseModel]) -> dict[str, str]:
+    """Return a reference to the schema of the model."""
+    return {"$ref": _REF.format(model=model.__name__)}
+
+
 def json_body(model: type[BaseModel]) -> dict[str, Any]:
-    """What the page says of a call whose body is that model as JSON."""
-    schema = {"schema": {"$ref": _REF.format(model=model.__name__)}}
-    return {"requestBody": {"required": True, "content": {"application/json": schema}}}
+    """Return the OpenAPI of a request whose body is the model as JSON."""
+    content = {"application/json": {"schema": json_schema(model)}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
-    """What the page says of a call whose query is that model."""
-    whole = model.model_json_schema()
-    required = whole.get("required", [])
+    """Return the OpenAPI parameters of a query that has the fields of the model."""
+    model_schema = model.model_json_schema()
+    required = model_schema.get("required", [])
     return [
         {"name": name, "in": "query", "required": name in required, "schema": schema}
-        for name, schema in whole["properties"].items()
+        for name, schema in model_schema["properties"].items()
     ]
 
 
 def describe_bodies(app: FastAPI) -> None:
-    """Put the models of bodies on the page."""
-    made_by_fastapi = app.openapi
+    """Add the schemas of the bodies to the OpenAPI document of `app`."""
+    default_openapi = app.openapi
 
     def openapi() -> dict[str, Any]:
-        page = made_by_fastapi()
+        document = default_openapi()
         models = [(model, "validation") for model in _BODIES]
-        _, found = models_json_schema(models, ref_template=_REF)  # type: ignore[arg-type]
-        page["components"]["schemas"] |= found["$defs"]
-        return page
+        _, schemas = models_json_schema(models, ref_template=_REF)  # type: ignore[arg-type]
+        document["components"]["schemas"] |= schemas["$defs"]
+        return document
 
     app.openapi = openapi  # type: ignore[method-assign]

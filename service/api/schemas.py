@@ -1,4 +1,4 @@
-"""What a query or a JSON body may ask and what an answer says, as pydantic models."""
+"""Pydantic models of queries, JSON bodies and responses."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,21 +14,22 @@ Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
 
-class _Asked(BaseModel):
-    """An unknown name is refused: misspelt, it would change the answer without a word."""
+class _RequestModel(BaseModel):
+    """A model that refuses unknown fields: a misspelt one would silently change the result."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
 class _Query(BaseModel):
-    """What the query of a call that hashes may say."""
+    """The query parameters that `/hash` and `/annotate` share."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     algorithm: Algorithm = "blake3"
     of: Literal["bytes", "pixels"] = "bytes"
     sign: bool = Field(
-        default=False, description="Whether each item gets a tag for the one engine that is named."
+        default=False,
+        description="Return a tag for each item, valid for the one engine in the query.",
     )
 
 
@@ -44,22 +45,22 @@ class AnnotateQuery(_Query):
     """The query of `POST /annotate`."""
 
     engine: Annotated[str, Field(max_length=64, pattern=r"^(sglang|vllm)(@.+)?$")] = Field(
-        description="The engine that the request goes to, and its release if not the newest."
+        description="The engine that receives the request, and its release if it is not the newest."
     )
 
     def of_items(self) -> HashQuery:
-        """The same, as what `POST /hash` would be asked for the items."""
+        """Return the equivalent query of `POST /hash`, for the items."""
         return HashQuery(algorithm=self.algorithm, of=self.of, sign=self.sign, engines=self.engine)
 
 
-class JsonItem(_Asked):
-    """One item of a JSON body; one of `data`, `url`, `shm` and `cuda_ipc` has its bytes."""
+class JsonItem(_RequestModel):
+    """One item of a JSON body, with its content in one of `data`, `url`, `shm`, `cuda_ipc`."""
 
     kind: Literal["bytes", "tensor", "image"]
     name: Text | None = None
-    data: str | None = Field(default=None, description="The bytes, in base64.")
+    data: str | None = Field(default=None, description="The content, in base64.")
     url: str | None = Field(
-        default=None, description="A data: URL with the bytes, or an http(s): or file: URL of them."
+        default=None, description="A data:, http(s): or file: URL of the content."
     )
     shm: dict[str, Any] | None = Field(
         default=None, description="A handle of mmhash.transport.SharedTensor."
@@ -70,42 +71,43 @@ class JsonItem(_Asked):
     dtype: str | None = None
     shape: Annotated[list[Natural], Field(max_length=32)] | None = None
     grids: list[Annotated[list[Natural], Field(min_length=2, max_length=3)]] | None = Field(
-        default=None, description="A row an item of a bundle: their product is its length."
+        default=None,
+        description="A row for each item of a bundle: the product of its numbers is its length.",
     )
     counts: list[Natural] | Natural | None = Field(
         default=None,
-        description="The lengths of a bundle's items, or how many of length 1 there are.",
+        description="The lengths of a bundle's items, or the number of items of length 1.",
     )
 
     def part_name(self, number: int) -> str | None:
-        """What an item of this bundle is called."""
+        """Return the name of one item of this bundle."""
         return None if self.name is None else f"{self.name}[{number}]"
 
 
-class Proof(_Asked):
-    """That the caller shares the host: a nonce, and the shared memory into which he laid it."""
+class Proof(_RequestModel):
+    """A proof that the caller is on this host: a nonce, and a shared-memory segment with it."""
 
     nonce: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}){16,64}$")]
     shm: dict[str, Any]
 
 
-class HashBody(_Asked):
-    """The JSON body of `POST /hash`; `proof` comes with items that lie in place."""
+class HashBody(_RequestModel):
+    """The JSON body of `POST /hash`; `proof` is required for `shm` and `cuda_ipc`."""
 
     items: Annotated[list[JsonItem], Field(min_length=1)]
     proof: Proof | None = None
 
 
-class Span(_Asked):
-    """Where an item's placeholders are, `end` excluded, and what the item is."""
+class Span(_RequestModel):
+    """The range of an item's placeholders, without `end`, and its key or hash."""
 
     start: Natural
     end: Natural
-    key: Hex64 | None = Field(default=None, description="The key that `POST /hash` gave.")
-    hash: Hex16 | None = Field(default=None, description="The 64-bit hash that SGLang goes by.")
+    key: Hex64 | None = Field(default=None, description="The key returned by `POST /hash`.")
+    hash: Hex16 | None = Field(default=None, description="The 64-bit hash that SGLang uses.")
 
 
-class PadBody(_Asked):
+class PadBody(_RequestModel):
     """The body of `POST /pad`."""
 
     engine: Literal["sglang"]
@@ -114,7 +116,7 @@ class PadBody(_Asked):
     spans: list[Span]
 
 
-class BlocksBody(_Asked):
+class BlocksBody(_RequestModel):
     """The body of `POST /blocks`."""
 
     engine: Literal["sglang", "vllm", "dynamo"]
@@ -127,7 +129,7 @@ class BlocksBody(_Asked):
 
 
 class Item(BaseModel):
-    """One item: what it is, the digest of its `nbytes` bytes, and its key, both as hex."""
+    """One item: its properties, the digest of its `nbytes` bytes, and its key, both in hex."""
 
     name: str | None
     kind: Kind
@@ -138,50 +140,52 @@ class Item(BaseModel):
     digest: str
     key: str
     engines: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="The key as each engine that was asked for wants it."
+        default_factory=dict,
+        description="The fields that each engine in the query takes for the key.",
     )
     memo: Literal["hit", "miss"] | None = Field(
-        default=None, description="Whether the memo knew the item, if it was asked."
+        default=None, description="The result of the memo lookup, if there was one."
     )
     tag: str | None = Field(
-        default=None, description="That this service gave the key, signed for the engine."
+        default=None,
+        description="A signature for the engine: it proves that this service computed the key.",
     )
 
 
 class HashAnswer(BaseModel):
-    """The items of one body, in its order, and how long they took."""
+    """The items of one body, in its order, and the time they took."""
 
     items: list[Item]
     elapsed_ms: float
 
 
 class AnnotateAnswer(BaseModel):
-    """The request with hashes put in, and the item of each hash, in their order."""
+    """The request with hashes inserted, and the item of each hash, in the same order."""
 
     request: dict[str, Any]
     items: list[Item]
 
 
 class PadAnswer(BaseModel):
-    """The ids with the pad values in each span."""
+    """The token ids with the pad values in each span."""
 
     input_ids: list[int]
 
 
 class BlocksAnswer(BaseModel):
-    """The key of each block, as hex."""
+    """The key of each block, in hex."""
 
     blocks: list[str]
 
 
 class Health(BaseModel):
-    """That the process answers."""
+    """The answer of a probe."""
 
     status: Literal["ok"]
 
 
 class Version(BaseModel):
-    """What is running: the package, the spec of its keys, and Python."""
+    """The versions of mmhash, of the spec of its keys, and of Python."""
 
     mmhash: str
     spec: int
@@ -189,7 +193,7 @@ class Version(BaseModel):
 
 
 class Info(BaseModel):
-    """What the service can do, and how far it goes."""
+    """The capabilities and limits of the service."""
 
     algorithms: list[str]
     spec: int
@@ -197,11 +201,11 @@ class Info(BaseModel):
     devices: list[str]
     engines: dict[str, list[str]]
     in_place: list[str]
-    memo: str = Field(description="Where the memo is kept: the scheme of its URL, or memory.")
+    memo: str = Field(description="The store of the memo: the scheme of its URL, or memory.")
 
 
 class ProblemAnswer(BaseModel):
-    """Why a call failed (RFC 9457)."""
+    """A problem: the reason why a request failed (RFC 9457)."""
 
     type: str
     title: str

@@ -1,4 +1,4 @@
-"""JSON bodies: read under limits, and checked by a model."""
+"""JSON bodies: read within limits, and validated by a model."""
 
 from typing import TypeVar
 
@@ -6,31 +6,28 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from mmhash_service.api.problems import Problem
-from mmhash_service.bodies.parsing import parse_media_type
-from mmhash_service.runtime.limits import Admission, read_body
+from mmhash_service.bodies.parsing import parse_media_type, refuse_many_values
+from mmhash_service.bodies.reading import read_body
+from mmhash_service.runtime.capacity import Admission
 from mmhash_service.settings import Settings
 
-# Long strings cost next to nothing, numbers and names do: with so many the parser holds the GIL,
-# and with it the event loop, for 5 ms.
-MAX_VALUES = 150_000
-
-# The body, its text in the model, and what the text holds.
-_HELD_TIMES = 3
+# The body, the strings of its model, and the bytes that they encode.
+_COPIES = 3
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 async def read_json(request: Request, settings: Settings, admission: Admission) -> bytes:
-    """The whole body of a call that takes JSON alone."""
+    """Return the whole body of a request that must be JSON."""
     if parse_media_type(request.headers.get("content-type", "")) != ("application", "json"):
         raise Problem("not-json")
-    reader = JsonText(settings, admission)
-    await read_body(request, settings.max_json_bytes, reader.take, settings.stall_timeout_s)
-    return bytes(reader.text)
+    body = JsonText(settings, admission)
+    await read_body(request, settings.max_json_bytes, body.take, settings.stall_timeout_s)
+    return bytes(body.text)
 
 
 class JsonText:
-    """A JSON body that is held until its last piece."""
+    """The text of a JSON body, held until the last piece."""
 
     def __init__(self, settings: Settings, admission: Admission) -> None:
         self._max_bytes = settings.max_json_bytes
@@ -38,21 +35,15 @@ class JsonText:
         self.text = bytearray()
 
     def take(self, piece: bytes | memoryview, /) -> None:
-        """Keep the next piece."""
+        """Append the next piece."""
         if len(self.text) + len(piece) > self._max_bytes:
             raise Problem("json-too-large")
-        self._admission.hold(_HELD_TIMES * len(piece))
+        self._admission.hold(_COPIES * len(piece))
         self.text += piece
 
 
-def refuse_many_values(text: bytes | bytearray) -> None:
-    """Refuse a text that may have more values than a parser should meet at a time."""
-    if text.count(b",") + text.count(b":") + text.count(b"[") > MAX_VALUES:
-        raise Problem("json-too-large")
-
-
 def parse_json(text: bytes | bytearray, model: type[Model]) -> Model:
-    """The text as the model has it: for a worker."""
+    """Parse and validate the text; run this in a worker thread."""
     refuse_many_values(text)
     try:
         return model.model_validate_json(text)

@@ -1,4 +1,4 @@
-"""A multipart/form-data body, an item or more a part: each part is read as a body of its own."""
+"""Multipart/form-data bodies: each part is read like a body of its own Content-Type."""
 
 import logging
 from collections.abc import Callable
@@ -11,29 +11,29 @@ from mmhash_service.api.schemas import Item
 from mmhash_service.bodies.readers import Reader
 from mmhash_service.runtime.context import RequestContext
 
-# What begins a part: its Content-Type (of a part without one, that of plain bytes) and its name.
-Open = Callable[[str, str | None], Reader]
+OpenPart = Callable[[str, str], Reader]
+"""Returns the reader of a part with that Content-Type and name."""
 
-# It quotes the client's bytes.
+# The package logs the client's bytes.
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 
 _MAX_CONTENT_TYPE = 1024
-_RAW = "application/octet-stream"
+_DEFAULT_CONTENT_TYPE = "application/octet-stream"
 
-# Codings that are none. With any other, the part's content is not the bytes that are hashed.
-_PLAIN = frozenset({b"binary", b"8bit", b"7bit"})
+# Encodings that leave the content as it is. With others, other bytes would be hashed.
+_IDENTITY_ENCODINGS = frozenset({b"binary", b"8bit", b"7bit"})
 
 
 class MultipartReader:
-    """The parts, each read as it comes; at most one is open."""
+    """A reader that passes each part to a reader of its own, one at a time."""
 
-    def __init__(self, call: RequestContext, content_type: str, open_part: Open) -> None:
-        self._max_items = call.settings.max_items
-        self._open = open_part
+    def __init__(self, context: RequestContext, content_type: str, open_part: OpenPart) -> None:
+        self._max_items = context.settings.max_items
+        self._open_part = open_part
         self._parts: list[Reader] = []
         self._headers: dict[bytes, bytes] = {}
         self._field = self._value = b""
-        self._begun = self._ended = False
+        self._has_begun = self._has_ended = False
         self._parser = MultipartParser(
             _boundary(content_type),
             {
@@ -48,21 +48,21 @@ class MultipartReader:
         )
 
     def take(self, piece: bytes | memoryview, /) -> None:
-        """Take the next piece, which may hold many parts or a part of one."""
+        """Parse the next piece, which may hold many parts or a fraction of one."""
         content = bytes(piece)
-        if not self._begun:
-            # The parser skips line breaks and, if it all comes in one piece, whatever follows them
-            # up to a boundary. How a body is cut must not matter: a boundary is the first it gets.
+        if not self._has_begun:
+            # The parser skips leading line breaks and, if they are in one piece with it, any text
+            # up to a boundary. The pieces must not matter: the parser first gets a boundary.
             content = content.lstrip(b"\r\n")
-            self._begun = bool(content)
+            self._has_begun = bool(content)
         try:
             self._parser.write(content)
         except FormParserError as error:
             raise Problem("damaged-multipart") from error
 
     async def finish(self) -> list[Item]:
-        """The items of all parts, in their order."""
-        if not self._ended:
+        """Return the items of all parts, in order."""
+        if not self._has_ended:
             raise Problem("damaged-multipart")
         return [item for part in self._parts for item in await part.finish()]
 
@@ -86,28 +86,31 @@ class MultipartReader:
         self._field = self._value = b""
 
     def _end_headers(self) -> None:
-        if not _is_plain(self._headers):
+        if not _is_unencoded(self._headers):
             raise Problem("unsupported-encoding")
         kind, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         name = options.get(b"filename") or options.get(b"name")
         if kind != b"form-data" or name is None:
             raise Problem("damaged-multipart")
         content_type = self._headers.get(b"content-type", b"").decode("latin-1")
-        self._parts.append(self._open(content_type or _RAW, name.decode(errors="replace")))
+        self._parts.append(
+            self._open_part(content_type or _DEFAULT_CONTENT_TYPE, name.decode(errors="replace"))
+        )
 
     def _on_data(self, data: bytes, start: int, end: int) -> None:
-        # A view: a part is not copied out of the piece in which it came.
+        # A view, so that the content is not copied.
         self._parts[-1].take(memoryview(data)[start:end])
 
     def _end(self) -> None:
-        self._ended = True
+        self._has_ended = True
 
 
-def _is_plain(headers: dict[bytes, bytes]) -> bool:
+def _is_unencoded(headers: dict[bytes, bytes]) -> bool:
     return (
         b"content-encoding" not in headers
         and b"transfer-encoding" not in headers
-        and headers.get(b"content-transfer-encoding", b"binary").strip().lower() in _PLAIN
+        and headers.get(b"content-transfer-encoding", b"binary").strip().lower()
+        in _IDENTITY_ENCODINGS
     )
 
 

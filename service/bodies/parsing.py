@@ -1,4 +1,4 @@
-"""Foreign text as values: each parser is bounded, and knows one thing that a client writes."""
+"""Parsers of the text that clients send, each with bounded work."""
 
 import base64
 import binascii
@@ -10,16 +10,17 @@ from starlette.datastructures import QueryParams
 
 from mmhash.view import ITEM_SIZE
 from mmhash_service.api.problems import Problem
+from mmhash_service.bodies.json_limits import MAX_VALUES
 
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_DIMS = 32
 
-# 19 digits hold every number below 2**63, and keep int() far from its slow end.
+# 19 digits hold every number below 2**63; int() is slow only for much longer ones.
 _NATURAL = re.compile(r"[0-9]{1,19}", re.ASCII)
 _MAX_SHAPE = MAX_DIMS * 20
 
-# The names of RFC 6838, and whatever parameters follow.
+# A type and subtype of RFC 6838, and any parameters.
 _MEDIA_TYPE = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126})[ \t]*(;.*)?",
     re.ASCII | re.IGNORECASE,
@@ -28,12 +29,12 @@ _MEDIA_TYPE = re.compile(
 # A weight of RFC 9110.
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", re.ASCII)
 
-# How much base64 is decoded at a time: 1 ms, after which the event loop may have the GIL.
+# Base64 is decoded in steps of 1 ms, between which the event loop can take the GIL.
 _BASE64_STEP = 1 << 20
 
 
 def parse_natural(text: str) -> int | None:
-    """The number that `text` spells in plain digits, or None: it spells none below 2**63."""
+    """Return the number below 2**63 that `text` has in decimal digits, or None."""
     if not _NATURAL.fullmatch(text):
         return None
     number = int(text)
@@ -41,10 +42,10 @@ def parse_natural(text: str) -> int | None:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """The shape that `1,3,224,224` spells; the empty text has no dimensions."""
+    """Return the shape of a text such as `1,3,224,224`; the empty text is a scalar's."""
     if not text:
         return ()
-    # The length first: what is too long is not even split.
+    # The length is checked first, so that a long text is not split.
     numbers = text.split(",") if len(text) <= _MAX_SHAPE else []
     shape = [parse_natural(number) for number in numbers]
     if not 1 <= len(shape) <= MAX_DIMS or None in shape:
@@ -53,29 +54,30 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def parse_dtype(text: str) -> str:
-    """`text`, if it names a dtype that has a key."""
+    """Return `text` if it is the name of a supported dtype."""
     if text not in ITEM_SIZE:
         raise Problem("unknown-dtype")
     return text
 
 
 def parse_quality(text: str, name: str) -> float:
-    """How much an Accept header wants the media type of that very name; 0 if it does not say."""
+    """Return the weight of the media type in an Accept header, or 0 if it is not listed."""
     for entry in text.lower().split(","):
-        found, *parameters = (piece.strip() for piece in entry.split(";"))
-        if found == name:
-            weight = next((piece[2:] for piece in parameters if piece.startswith("q=")), "1")
+        media_type, *parameters = (part.strip() for part in entry.split(";"))
+        if media_type == name:
+            weight = next((part[2:] for part in parameters if part.startswith("q=")), "1")
             return float(weight) if _QUALITY.fullmatch(weight) else 0.0
     return 0.0
 
 
 def parse_base64(text: str) -> bytearray:
-    """The bytes that plain base64, padded, spells: for a worker."""
+    """Decode standard base64 with padding; run this in a worker thread."""
     content = bytearray()
     try:
-        for at in range(0, len(text), _BASE64_STEP):
-            content += base64.b64decode(text[at : at + _BASE64_STEP], validate=True)
-            if len(content) % 3 and at + _BASE64_STEP < len(text):
+        for start in range(0, len(text), _BASE64_STEP):
+            end = start + _BASE64_STEP
+            content += base64.b64decode(text[start:end], validate=True)
+            if len(content) % 3 and end < len(text):
                 raise Problem("invalid-base64")  # padding in the middle
     except (binascii.Error, ValueError) as error:
         raise Problem("invalid-base64") from error
@@ -83,7 +85,7 @@ def parse_base64(text: str) -> bytearray:
 
 
 def parse_media_type(text: str) -> tuple[str, str]:
-    """The two names of a Content-Type, in lower case and without its parameters."""
+    """Return the type and subtype of a Content-Type, in lower case and without parameters."""
     match = _MEDIA_TYPE.fullmatch(text)
     if match is None:
         raise Problem("unsupported-media-type")
@@ -91,11 +93,18 @@ def parse_media_type(text: str) -> tuple[str, str]:
     return main, sub
 
 
-def parse_query(given: QueryParams, model: type[Model]) -> Model:
-    """A call's query as the model has it."""
-    if len(given) != len(given.multi_items()):  # another reader may take the other one
+def parse_query(parameters: QueryParams, model: type[Model]) -> Model:
+    """Validate the query of a request; a repeated parameter is refused."""
+    # Another parser, such as a gateway's, may use the other one of two values.
+    if len(parameters) != len(parameters.multi_items()):
         raise Problem("invalid-query")
     try:
-        return model.model_validate(dict(given))
+        return model.model_validate(dict(parameters))
     except ValidationError as error:
         raise Problem("invalid-query") from error
+
+
+def refuse_many_values(text: bytes | bytearray) -> None:
+    """Refuse a JSON text that may have more values than a parser may read in one call."""
+    if text.count(b",") + text.count(b":") + text.count(b"[") > MAX_VALUES:
+        raise Problem("json-too-large")

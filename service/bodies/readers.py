@@ -1,4 +1,4 @@
-"""What turns a body, or a part of one, into items while it comes."""
+"""Readers: they turn a body, or a part of one, into items while it is received."""
 
 from collections.abc import Awaitable, Callable
 from io import BytesIO
@@ -18,95 +18,94 @@ Take = Callable[[bytes | memoryview], Awaitable[None] | None]
 
 
 class Reader(Protocol):
-    """Takes pieces as they come, quickly, and says in the end which items they were."""
+    """A consumer of the pieces of one body, or of one part."""
 
     @property
     def take(self) -> Take:
-        """Take the next piece; what is given back, if anything, is waited for."""
+        """Process the next piece, quickly; await the result, if any, before the one after."""
 
     async def finish(self) -> list[Item]:
-        """The items, once the last piece was taken."""
+        """Return the items, after the last piece."""
 
 
 class StreamReader:
-    """Plain bytes or a tensor's elements: hashed as they come, and not held."""
+    """A reader of plain bytes or a tensor's elements, which are hashed and not held."""
 
     def __init__(
         self,
-        call: RequestContext,
+        context: RequestContext,
         name: str | None,
         tensor: tuple[str, tuple[int, ...]] | None = None,
     ) -> None:
-        self._call, self._name, self._tensor = call, name, tensor
-        self._stream = AlignedHasher(call.algorithm)
-        self.take: Take = self._stream.update
+        self._context, self._name, self._tensor = context, name, tensor
+        self._hasher = AlignedHasher(context.algorithm)
+        self.take: Take = self._hasher.update
         self._background: BackgroundHasher | None = None
 
     def hash_in_background(self) -> None:
-        """Have a thread hash what has come while more comes."""
-        self._call.admission.hold(BACKGROUND_BYTES)
-        self._background = BackgroundHasher(self._stream)
+        """Have a thread hash the pieces while more are received."""
+        self._context.admission.hold(BACKGROUND_BYTES)
+        self._background = BackgroundHasher(self._hasher)
         self.take = self._background.take
 
     async def finish(self) -> list[Item]:
-        """The one item."""
+        """Return the one item."""
         if self._background is not None:
             await self._background.finish()
-        nbytes = self._stream.length
+        nbytes = self._hasher.length
+        digest = self._hasher.digest()
         if self._tensor is None:
-            item = self._call.item(self._name, "bytes", "", (), nbytes, self._stream.digest())
-        else:
-            dtype, shape = self._tensor
-            if nbytes != prod(shape) * ITEM_SIZE[dtype]:
-                raise Problem("wrong-length")
-            item = self._call.item(
-                self._name, "tensor", dtype, shape, nbytes, self._stream.digest()
-            )
-        return [item]
+            return [self._context.item(self._name, "bytes", "", (), nbytes, digest)]
+        dtype, shape = self._tensor
+        if nbytes != prod(shape) * ITEM_SIZE[dtype]:
+            raise Problem("wrong-length")
+        return [self._context.item(self._name, "tensor", dtype, shape, nbytes, digest)]
 
 
 class PixelsReader:
-    """An encoded image: held until its last piece, then decoded by a process, or remembered."""
+    """A reader of an encoded image, which is held and then decoded, or found in the memo."""
 
-    def __init__(self, call: RequestContext, name: str | None) -> None:
-        self._call, self._name = call, name
+    def __init__(self, context: RequestContext, name: str | None) -> None:
+        self._context, self._name = context, name
         self._body = BytesIO()
-        self._stream = AlignedHasher("blake3")
-        # What the body is, once it was taken wholly: the memo knows its pixels by that.
+        self._hasher = AlignedHasher("blake3")
+        # The digest of the encoded image, by which the memo finds its pixels; set by `finish`.
         self.encoded: Digest
 
     def take(self, piece: bytes | memoryview, /) -> None:
-        """Keep the next piece, and hash it: that takes less time than to ask a thread to."""
-        self._call.admission.hold(len(piece))
+        """Store the next piece, and hash it: a thread would take longer to reach."""
+        self._context.admission.hold(len(piece))
         self._body.write(piece)
-        self._stream.update(piece)
+        self._hasher.update(piece)
 
     async def finish(self) -> list[Item]:
-        """The one item."""
-        self.encoded = self._stream.digest()
-        return [await hash_pixels(self._call, self._name, self._body, self.encoded)]
+        """Return the one item."""
+        self.encoded = self._hasher.digest()
+        return [await hash_pixels(self._context, self._name, self._body, self.encoded)]
 
 
 async def hash_pixels(
-    call: RequestContext, name: str | None, body: BytesIO, encoded: Digest
+    context: RequestContext, name: str | None, body: BytesIO, encoded: Digest
 ) -> Item:
-    """The item of an encoded image, by its pixels; `encoded` is the blake3 digest of `body`."""
+    """Return the item of an encoded image, by its pixels; `encoded` is the digest of `body`."""
 
     async def decode() -> Pixels:
-        return await call.decoders.decode(body.getbuffer(), call.algorithm)
+        return await context.decoders.decode(body.getbuffer(), context.algorithm)
 
-    pixels, told = await call.memo.pixels(call.space, call.algorithm, encoded, decode)
-    return _item(call, name, pixels, told)
-
-
-async def recall_pixels(call: RequestContext, name: str | None, encoded: Digest) -> Item | None:
-    """The item of the image with that digest, if the memo knows it."""
-    pixels = await call.memo.known_pixels(call.space, call.algorithm, encoded)
-    return pixels and _item(call, name, pixels, "hit")
+    pixels, status = await context.memo.pixels(context.space, context.algorithm, encoded, decode)
+    return _pixels_item(context, name, pixels, status)
 
 
-def _item(call: RequestContext, name: str | None, pixels: Pixels, told: CacheStatus) -> Item:
+async def recall_pixels(context: RequestContext, name: str | None, encoded: Digest) -> Item | None:
+    """Return the item of the image whose file has that digest, if the memo has its pixels."""
+    pixels = await context.memo.known_pixels(context.space, context.algorithm, encoded)
+    return pixels and _pixels_item(context, name, pixels, "hit")
+
+
+def _pixels_item(
+    context: RequestContext, name: str | None, pixels: Pixels, status: CacheStatus
+) -> Item:
     frames, nbytes, digest, extra = pixels
-    item = call.item(name, "image", "", (frames,), nbytes, digest, extra=extra)
-    item.memo = told
+    item = context.item(name, "image", "", (frames,), nbytes, digest, extra=extra)
+    item.memo = status
     return item

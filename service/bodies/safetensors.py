@@ -1,10 +1,11 @@
-"""A safetensors body, an item a tensor: each is hashed as its bytes come, and none is held.
+"""Safetensors bodies: one item for each tensor, hashed while it is received and never held.
 
-The header is checked before the first of them, by the rules of the safetensors package.
+The header is validated first, by the rules of the safetensors package.
 """
 
 import json
 from math import prod
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from mmhash.io.safetensors import DTYPES, HEADER_LENGTH_SIZE
@@ -16,14 +17,14 @@ from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.runtime.context import RequestContext
 
 MAX_HEADER = 1 << 20
-# With that many commas the longest header takes 4 ms to read.
+# A header of the maximum length with this many commas takes 4 ms to parse.
 MAX_COMMAS = 40_000
 
 _FIELDS = {"dtype", "shape", "data_offsets"}
 
 
 class Tensor(NamedTuple):
-    """A tensor that is still to come."""
+    """One tensor of the header."""
 
     name: str
     dtype: str
@@ -32,19 +33,19 @@ class Tensor(NamedTuple):
 
 
 class SafetensorsReader:
-    """A safetensors file: its header first, then its tensors one after another."""
+    """A reader of a safetensors file: of its header, then of one tensor after another."""
 
-    def __init__(self, call: RequestContext) -> None:
-        self._call = call
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
         self._header = bytearray()
         self._header_length: int | None = None
         self._tensors: list[Tensor] | None = None
         self._items: list[Item] = []
-        self._stream = AlignedHasher(call.algorithm)
+        self._hasher = AlignedHasher(context.algorithm)
         self._missing = 0
 
     def take(self, piece: bytes | memoryview, /) -> None:
-        """Take the next piece of the header or hash that of tensors."""
+        """Parse the next piece of the header, or hash the next piece of the tensors."""
         rest = memoryview(piece)
         while self._tensors is None and rest:
             rest = self._take_header(rest)
@@ -52,7 +53,7 @@ class SafetensorsReader:
             self._take_tensors(self._tensors, rest)
 
     async def finish(self) -> list[Item]:
-        """The items in the order in which they lie in the file."""
+        """Return the items, in the order of their bytes."""
         if self._tensors is None or len(self._items) != len(self._tensors):
             raise Problem("damaged-safetensors")
         return self._items
@@ -68,55 +69,55 @@ class SafetensorsReader:
                     raise Problem("invalid-safetensors-header")
                 self._header.clear()
             else:
-                self._tensors = parse_header(bytes(self._header), self._call.settings.max_items)
-                self._next(self._tensors)
+                self._tensors = parse_header(bytes(self._header), self._context.settings.max_items)
+                self._begin_tensor(self._tensors)
         return piece[count:]
 
-    def _next(self, tensors: list[Tensor]) -> None:
-        """Begin the next tensor that has bytes; those that have none are done at once."""
+    def _begin_tensor(self, tensors: list[Tensor]) -> None:
+        """Begin the next tensor that has bytes, and end the empty ones before it."""
         while len(self._items) < len(tensors):
             self._missing = tensors[len(self._items)].nbytes
             if self._missing:
                 return
-            self._end(tensors)
+            self._end_tensor(tensors)
 
-    def _end(self, tensors: list[Tensor]) -> None:
+    def _end_tensor(self, tensors: list[Tensor]) -> None:
         name, dtype, shape, nbytes = tensors[len(self._items)]
-        digest = self._stream.digest()
-        self._items.append(self._call.item(name, "tensor", dtype, shape, nbytes, digest))
-        self._stream = AlignedHasher(self._call.algorithm)
+        digest = self._hasher.digest()
+        self._items.append(self._context.item(name, "tensor", dtype, shape, nbytes, digest))
+        self._hasher = AlignedHasher(self._context.algorithm)
 
     def _take_tensors(self, tensors: list[Tensor], piece: memoryview) -> None:
         while piece:
             if len(self._items) == len(tensors):
                 raise Problem("damaged-safetensors")
             part, piece = piece[: self._missing], piece[self._missing :]
-            self._stream.update(part)
+            self._hasher.update(part)
             self._missing -= len(part)
             if not self._missing:
-                self._end(tensors)
-                self._next(tensors)
+                self._end_tensor(tensors)
+                self._begin_tensor(tensors)
 
 
 def parse_header(header: bytes, max_tensors: int) -> list[Tensor]:
-    """The tensors in the order of their bytes: they lie without a hole from 0 to the end.
+    """Return the tensors, in the order of their bytes.
 
-    One loop, in which each begins where the one before ended: no overlap, hole or overflow.
+    Each must begin where the one before ends, so there is no gap, overlap or overflow.
     """
     if not header.startswith(b"{") or header.count(b",") > MAX_COMMAS:
         raise Problem("invalid-safetensors-header")
     try:
         text = header.decode()
-    except UnicodeDecodeError:  # it quotes the header, and causes are logged
+    except UnicodeDecodeError:  # the error quotes the header, and causes are logged
         raise Problem("invalid-safetensors-header") from None
     try:
-        entries = json.loads(text, object_pairs_hook=_without_duplicates)
+        entries = json.loads(text, object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError) as error:
         raise Problem("invalid-safetensors-header") from error
     _check_metadata(entries.pop("__metadata__", None))
     if len(entries) > max_tensors:
         raise Problem("too-many-items")
-    placed = sorted(map(_place, entries.items()), key=lambda place: place[0])
+    placed = sorted(map(_parse_entry, entries.items()), key=itemgetter(0))
     end = 0
     for (start, stop), tensor in placed:
         if start != end or stop - start != tensor.nbytes:
@@ -125,11 +126,11 @@ def parse_header(header: bytes, max_tensors: int) -> list[Tensor]:
     return [tensor for _, tensor in placed]
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
-    return found
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a name is repeated")
+    return result
 
 
 def _check_metadata(metadata: Any) -> None:
@@ -139,18 +140,19 @@ def _check_metadata(metadata: Any) -> None:
         raise Problem("invalid-safetensors-header")
 
 
-def _place(entry: tuple[str, Any]) -> tuple[tuple[int, int], Tensor]:
-    name, facts = entry
-    if not isinstance(facts, dict) or facts.keys() != _FIELDS:
+def _parse_entry(entry: tuple[str, Any]) -> tuple[tuple[int, int], Tensor]:
+    """Return the offsets of one tensor, and the tensor."""
+    name, fields = entry
+    if not isinstance(fields, dict) or fields.keys() != _FIELDS:
         raise Problem("invalid-safetensors-header")
-    stored, shape, offsets = facts["dtype"], facts["shape"], facts["data_offsets"]
+    stored, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not _are_naturals(shape) or not _are_naturals(offsets) or len(offsets) != 2:
         raise Problem("invalid-safetensors-header")
     if not isinstance(stored, str) or stored not in DTYPES:
         raise Problem("unknown-dtype")
     if len(shape) > MAX_DIMS:
         raise Problem("invalid-shape")
-    if stored == "F4":  # the file counts halves of a byte, torch counts bytes
+    if stored == "F4":  # its shape counts elements of 4 bits, torch counts pairs of them
         if not shape or shape[-1] % 2:
             raise Problem("invalid-safetensors-header")
         shape = [*shape[:-1], shape[-1] // 2]

@@ -1,1 +1,1 @@
-"""Untrusted files decoded in separate processes, each with a limit on its time and its memory."""
+"""Decoding of untrusted images in processes with limits on their time and their memory."""

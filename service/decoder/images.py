@@ -1,4 +1,4 @@
-"""An encoded image as the digest of its pixels; headers are weighed before frames are decoded."""
+"""Decoding and hashing of an image; its headers are checked before its frames are decoded."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,26 +15,26 @@ from mmhash_service.decoder.messages import MAX_EXTRA, MAX_FRAMES, Decoded, Refu
 # Above this Pillow refuses every image.
 _PILLOW_MAX_PIXELS = 178_956_970
 
-# A larger image is hashed in bands, so that its pixels are not in memory twice; below, bands cost
-# more than they save: 5.5 ms instead of 5.1 for 1280x720 pixels in bands of 256 KiB.
+# A larger image is hashed in bands, so that its pixels are not copied as a whole. For smaller ones
+# bands cost time: 5.5 ms instead of 5.1 for 1280x720 pixels in bands of 256 KiB.
 _BAND_PIXELS = 1 << 20
 
-# Pillow unpacks run-length coded BMPs in Python, pixel by pixel. Rows that are left out take 2
-# bytes each, so that a legal file can come near this; 1084 bytes claimed 178956970 pixels.
+# Pillow decodes run-length encoded BMPs in Python, pixel by pixel. A skipped row takes 2 bytes, so
+# a legal file can come near this limit; one of 1084 bytes claimed 178956970 pixels.
 _RLE_PIXELS_PER_BYTE = 4096
 
 _TILE_WIDTH, _TILE_LENGTH = 322, 323
 
 Grow = Callable[[int, int], None]
-"""Called with the frames and the pixels so far, before Pillow decodes any of the last one."""
+"""Called with the number of frames and pixels so far, before the last frame is decoded."""
 
 
 class CostlyError(Exception):
-    """The image asks for more work than its size accounts for."""
+    """Decoding the image takes more work than its size justifies."""
 
 
 def pin_pillow() -> None:
-    """Set Pillow's switches of the whole process that change pixels, or lift a limit."""
+    """Set the process-wide options of Pillow that change pixels or limits."""
     Image.MAX_IMAGE_PIXELS = _PILLOW_MAX_PIXELS
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     GifImagePlugin.LOADING_STRATEGY = GifImagePlugin.LoadingStrategy.RGB_AFTER_FIRST
@@ -45,13 +45,13 @@ def pin_pillow() -> None:
 def decode_image(
     body: bytes, algorithm: Algorithm, max_pixels: int, grow: Grow = lambda _frames, _pixels: None
 ) -> Decoded | Refused:
-    """Decode and hash the image, or say which problem it has."""
+    """Decode and hash the image, or return its problem."""
     try:
-        # Of damage that it can live with, and of large images, Pillow warns.
+        # Pillow warns of damage that it tolerates and of large images.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(BytesIO(body), formats=FORMATS) as image:
-                frames = _weigh(image, len(body), max_pixels, grow)
+                frames = _check_frames(image, len(body), max_pixels, grow)
                 return _hash(image, frames, algorithm)
     except (LimitError, Image.DecompressionBombError) as error:
         return _refused("image-too-large", error)
@@ -67,11 +67,11 @@ def _refused(problem: str, error: BaseException) -> Refused:
     return Refused(problem, repr(error)[:200])  # type: ignore[arg-type]  # (one of the literals)
 
 
-def _weigh(image: Image.Image, nbytes: int, max_pixels: int, grow: Grow) -> int:
-    """Return the number of frames.
+def _check_frames(image: Image.Image, nbytes: int, max_pixels: int, grow: Grow) -> int:
+    """Return the number of frames, or raise an error if they are too many or too large.
 
-    All are visited before the first is read: a later frame of a GIF can make the whole larger, and
-    Pillow does not forget that. To visit a frame it may decode the one before.
+    All frames are visited before the first is decoded: a later frame of a GIF can enlarge the image
+    for good. To visit a frame, Pillow may decode the one before.
     """
     count = pixels = 0
     while True:
@@ -89,12 +89,12 @@ def _weigh(image: Image.Image, nbytes: int, max_pixels: int, grow: Grow) -> int:
 
 
 def _pixels(frame: Image.Image, nbytes: int) -> int:
-    """How many pixels are decoded for the frame: of a TIFF in tiles, at least a tile's."""
+    """Return the number of pixels to decode for the frame; for a tiled TIFF at least one tile."""
     pixels = frame.width * frame.height
     tiles = getattr(frame, "tile", ())
     if frame.format == "BMP" and tiles and tiles[0][0] == "bmp_rle":
         if pixels > _RLE_PIXELS_PER_BYTE * nbytes:
-            raise CostlyError("a run-length coded BMP claims more pixels than its bytes can hold")
+            raise CostlyError("a run-length encoded BMP claims more pixels than its bytes can hold")
     elif frame.format == "TIFF":
         width, length = (_tag(frame, tag) for tag in (_TILE_WIDTH, _TILE_LENGTH))
         pixels = max(pixels, width * length)
@@ -118,12 +118,12 @@ def _hash(image: Image.Image, frames: int, algorithm: Algorithm) -> Decoded:
         descriptions.append(describe(image))
         length += len(descriptions[-1])
         if length > MAX_EXTRA:
-            raise CostlyError("the palettes and transparencies of all frames are too long")
+            raise CostlyError("the palettes and transparency tables of all frames are too long")
     return Decoded(frames, nbytes, hasher.digest(), b"".join(descriptions))
 
 
 def _bands(frame: Image.Image) -> Iterator[bytes]:
-    """The pixels of whole rows, from the top; together they are what `tobytes` gives."""
+    """Yield the pixels in bands of whole rows from the top, equal to `tobytes` when joined."""
     frame.load()
     width, height = frame.size
     if width * height <= _BAND_PIXELS:

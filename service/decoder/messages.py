@@ -1,6 +1,6 @@
 """The messages between the service and a decoder process.
 
-Neither side trusts the other's: lengths are bounded before a message is read, types when it is.
+Neither side trusts the other: lengths are checked before a message is read, types when it is.
 """
 
 from typing import Annotated, Literal
@@ -9,17 +9,17 @@ import msgspec
 
 from mmhash.digest import Algorithm
 
-# A frame of one pixel costs Pillow far more than its pixel: the number of frames has its own limit.
+# A frame of one pixel costs Pillow far more than the pixel, so frames have a limit of their own.
 MAX_FRAMES = 10_000
 
-# The descriptions of so many frames, each with a palette and a table of transparency, are shorter.
+# The descriptions of that many frames, each with a palette and a transparency table, are shorter.
 MAX_EXTRA = 16 << 20
 MAX_ANSWER = MAX_EXTRA + 4096
 
-# Every answer stands behind its length.
+# Each answer is preceded by its length.
 LENGTH_SIZE = 4
 
-# A job is sent as one message, with the descriptor of the memory that holds the file.
+# A job is one message, sent with the descriptor of the file in memory that holds the image.
 MAX_JOB = 4096
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -27,24 +27,24 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class Job(msgspec.Struct, frozen=True, tag="image"):
-    """An image to decode and hash; other kinds of files would have other tags."""
+    """An image to decode and hash."""
 
     algorithm: Algorithm
     nbytes: int
     max_pixels: int
-    # A decoding that may take longer than the second is only begun if that is above.
+    # An image that may take longer than `defer_above_s` is not decoded, but deferred.
     max_cpu_s: float
     defer_above_s: float
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """The process is ready; `unconfined` says why no system call filter is active, if none is."""
+    """The process is ready; `unconfined` is the reason if it has no system call filter."""
 
     unconfined: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class Decoded(msgspec.Struct, frozen=True, tag="decoded"):
-    """An image by its pixels: everything that its key is made of."""
+    """A decoded image: everything that its key is computed from."""
 
     frames: Annotated[int, msgspec.Meta(ge=1, le=MAX_FRAMES)]
     nbytes: Natural
@@ -53,7 +53,7 @@ class Decoded(msgspec.Struct, frozen=True, tag="decoded"):
 
 
 class Deferred(msgspec.Struct, frozen=True, tag="deferred"):
-    """The image may take `cost_s` seconds, more than the job allows."""
+    """The image may take `cost_s` seconds of CPU time, more than the job allows."""
 
     cost_s: Seconds
 

@@ -1,7 +1,7 @@
-"""Decoder processes, and the jobs that wait for one.
+"""The pool of decoder processes, and the queue of its jobs.
 
-Nothing here blocks the event loop or takes a thread: a probe or a request without an image does not
-wait for one with an image.
+Nothing here blocks the event loop or uses a thread, so that probes and requests without images do
+not wait for images.
 """
 
 import asyncio
@@ -10,8 +10,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 from bisect import insort
 from collections.abc import Iterator
@@ -39,29 +37,30 @@ from mmhash_service.decoder.messages import (
     Refused,
 )
 from mmhash_service.memo.entries import Pixels
+from mmhash_service.runtime.child_process import ChildProcess
 from mmhash_service.settings import Settings
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-# Python and the libraries must be found; the secrets among the settings must not.
+# The variables that Python and the libraries need, without the secrets among the settings.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "TMPDIR")
 
 # A process takes 0.2 s to start on an idle core.
 _START_TIMEOUT_S = 30.0
 _RETRY_S = 1.0
 
-# A probe waits for the first start, less than a prober does.
+# The readiness probe waits this long for the first start, less than its client does.
 _READY_TIMEOUT_S = 5.0
 
-# Copied at once: 0.3 ms of the event loop.
+# Bytes copied before the event loop may run: 0.3 ms.
 _PIECE = 1 << 20
 
-# Pages of a decoder's file that are kept for the next image: new ones took 0.1 ms of 0.2.
+# Pages of a decoder's file that are reused for the next image: new ones took 0.1 ms of 0.2.
 _KEPT = 4 << 20
 
-# A decoder of a large machine takes 35 MB when it does nothing.
+# An idle decoder takes 35 MB.
 _MAX_DEFAULT = 8
 
 _CRASHES = frozenset(
@@ -72,20 +71,20 @@ _ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
 class DecoderEndedError(Exception):
-    """The process ended, or answered something that is no answer."""
+    """The process exited, or sent an invalid answer."""
 
 
 class _IdleEndError(Exception):
-    """The process ended while it had no job."""
+    """The process exited while it had no job."""
 
 
 class ImageRefusedError(Exception):
-    """The decoder's reason, for the log."""
+    """The reason of a refusal, for the log."""
 
 
 @dataclass(order=True)
-class _Waiting:
-    """A job in the queue: the cheapest first, and of equal ones the oldest."""
+class _QueuedJob:
+    """A job in the queue, ordered by its cost, then by its age."""
 
     cost_s: float
     number: int
@@ -97,20 +96,20 @@ class _Waiting:
 
 
 class _Queue:
-    """Jobs by their cost, and the slots that wait for one."""
+    """A priority queue of jobs, for slots that each have a maximum cost."""
 
     def __init__(self) -> None:
-        self._jobs: list[_Waiting] = []
-        # The slot that takes the fewest jobs is first.
+        self._jobs: list[_QueuedJob] = []
+        # The waiting slots; the one with the lowest maximum cost is first.
         self._slots: list[tuple[float, int, asyncio.Future[None]]] = []
         self._numbers = count()
 
-    def put(self, job: _Waiting) -> None:
+    def put(self, job: _QueuedJob) -> None:
         heapq.heappush(self._jobs, job)
         self._wake()
 
-    async def get(self, max_cost_s: float) -> _Waiting:
-        """The next job that costs at most so much."""
+    async def get(self, max_cost_s: float) -> _QueuedJob:
+        """Wait for the cheapest job, if it costs at most `max_cost_s`."""
         while not (self._jobs and self._jobs[0].cost_s <= max_cost_s):
             slot = (max_cost_s, next(self._numbers), asyncio.get_running_loop().create_future())
             insort(self._slots, slot)
@@ -119,14 +118,14 @@ class _Queue:
             except asyncio.CancelledError:
                 if slot in self._slots:
                     self._slots.remove(slot)
-                self._wake()  # it may have been woken for a job that another must take now
+                self._wake()  # it may have been woken for a job that another slot can run
                 raise
         job = heapq.heappop(self._jobs)
         self._wake()
         return job
 
     def _wake(self) -> None:
-        """Wake one slot for the cheapest job; it wakes the next."""
+        """Wake one slot for the cheapest job; that slot wakes the next."""
         for slot in self._slots:
             if self._jobs and self._jobs[0].cost_s <= slot[0]:
                 self._slots.remove(slot)
@@ -135,7 +134,7 @@ class _Queue:
 
 
 class DecoderPool:
-    """As many decoder processes as the settings say, and one more for small images only."""
+    """The decoder processes of the setting `decoders`, and one more for small images only."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -152,7 +151,7 @@ class DecoderPool:
         return decoder_count(self._settings) + 1
 
     def open(self) -> None:
-        """Start the processes; they are used as soon as they are ready."""
+        """Start the processes; they run jobs as soon as they are ready."""
         self._loop = asyncio.get_running_loop()
         self._queue = _Queue()
         self._started = [asyncio.Event() for _ in range(self.size)]
@@ -163,14 +162,14 @@ class DecoderPool:
         ]
 
     async def close(self) -> None:
-        """End the processes, and what they work on."""
+        """Kill the processes and their jobs."""
         for slot in self._slots:
             slot.cancel()
         await asyncio.gather(*self._slots, return_exceptions=True)
         self._slots = []
 
     async def is_ready(self) -> bool:
-        """Wait until all processes have started, and say if they have."""
+        """Wait until all processes have started; return False after a time-out."""
         self._open_here()
         try:
             async with asyncio.timeout(_READY_TIMEOUT_S):
@@ -181,22 +180,22 @@ class DecoderPool:
         return True
 
     async def decode(self, body: memoryview, algorithm: Algorithm) -> Pixels:
-        """Decode and hash an image; a problem ends only this job."""
+        """Decode and hash an image; a failure affects only this job."""
         self._open_here()
         deadline = asyncio.get_running_loop().time() + self._settings.work_timeout_s
         cost_s = costs.cpu_seconds(len(body))
         try:
             async with asyncio.timeout_at(deadline):
-                answer = await self._ask(body, algorithm, cost_s, deadline)
+                answer = await self._submit(body, algorithm, cost_s, deadline)
                 if isinstance(answer, Deferred):
-                    # An image that may take long waits for a slot that takes long jobs.
+                    # An image that may take long waits for a slot without a maximum cost.
                     cost_s = max(answer.cost_s, 2 * costs.SHORT_S)
-                    answer = await self._ask(body, algorithm, cost_s, deadline)
+                    answer = await self._submit(body, algorithm, cost_s, deadline)
         except TimeoutError:
             raise Problem("too-slow") from None
         return pixels_of(answer, algorithm)
 
-    async def _ask(
+    async def _submit(
         self, body: memoryview, algorithm: Algorithm, cost_s: float, deadline: float
     ) -> Decoded | Deferred | Refused:
         is_long = cost_s > costs.SHORT_S
@@ -210,16 +209,16 @@ class DecoderPool:
         answer: asyncio.Future[Decoded | Deferred | Refused]
         answer = asyncio.get_running_loop().create_future()
         number = next(self._numbers)
-        self._queue.put(_Waiting(cost_s if is_long else 0.0, number, job, body, deadline, answer))
+        self._queue.put(_QueuedJob(cost_s if is_long else 0.0, number, job, body, deadline, answer))
         return await answer
 
     def _open_here(self) -> None:
-        """Start the processes for an application that was not started by a server."""
+        """Start the processes if this event loop has not: without a server there is no lifespan."""
         if self._loop is not asyncio.get_running_loop():
             self.open()
 
     async def _run(self, max_cost_s: float, started: asyncio.Event) -> None:
-        """Keep one process, and give it one job after another."""
+        """Run one process and pass it one job after another; replace it when it exits."""
         while True:
             try:
                 process = DecoderProcess(self._settings.max_pixels, self._max_nbytes)
@@ -235,7 +234,7 @@ class DecoderPool:
                 while await self._serve(process, await self._next(process, max_cost_s)):
                     pass
             except _IdleEndError:
-                logger.warning("decoder %d ended without a job", process.pid)
+                logger.warning("decoder %d exited without a job", process.pid)
             except (TimeoutError, DecoderEndedError, OSError):
                 started.clear()
                 logger.error("a decoder process did not start")  # noqa: TRY400  (nothing to trace)
@@ -244,49 +243,49 @@ class DecoderPool:
                 await process.end()
 
     def _log_confinement(self, hello: Answer) -> None:
-        """Check a process's first message; log once if it could not confine itself."""
+        """Check the first message of a process; log once if it has no system call filter."""
         if not isinstance(hello, Hello):
             raise DecoderEndedError
         if hello.unconfined and not self._is_logged:
             self._is_logged = True
-            logger.warning("decoders run without a filter of system calls: %s", hello.unconfined)
+            logger.warning("decoders run without a system call filter: %s", hello.unconfined)
 
-    async def _next(self, process: "DecoderProcess", max_cost_s: float) -> _Waiting:
+    async def _next(self, process: "DecoderProcess", max_cost_s: float) -> _QueuedJob:
         return await process.watch(asyncio.create_task(self._queue.get(max_cost_s)))
 
-    async def _serve(self, process: "DecoderProcess", waiting: _Waiting) -> bool:
-        """Have the process do one job; False if it must be replaced."""
-        if waiting.answer.done():  # its request has gone
+    async def _serve(self, process: "DecoderProcess", queued: _QueuedJob) -> bool:
+        """Run one job; return False if the process must be replaced."""
+        if queued.answer.done():  # its client has disconnected
             return True
         problem = "decoder-failed"
         try:
-            async with asyncio.timeout_at(waiting.deadline):
-                answer = await process.ask(waiting.job, waiting.body)
+            async with asyncio.timeout_at(queued.deadline):
+                answer = await process.run(queued.job, queued.body)
         except TimeoutError:
             problem = "too-slow"
         except (DecoderEndedError, OSError):
             code = await process.end()
-            logger.warning("decoder %d ended with %d", process.pid, code)
+            logger.warning("decoder %d exited with %d", process.pid, code)
             if code == -signal.SIGPROF:
                 problem = "costly-image"
             elif -code in _CRASHES:
                 problem = "damaged-image"
-            elif not waiting.is_retried:  # killed from outside: not by the image's fault
-                waiting.is_retried = True
-                self._queue.put(waiting)
+            elif not queued.is_retried:  # killed from outside: not caused by the image
+                queued.is_retried = True
+                self._queue.put(queued)
                 return False
         else:
             if not isinstance(answer, Hello):
-                if not waiting.answer.done():
-                    waiting.answer.set_result(answer)
+                if not queued.answer.done():
+                    queued.answer.set_result(answer)
                 return True
-        if not waiting.answer.done():
-            waiting.answer.set_exception(Problem(problem))
+        if not queued.answer.done():
+            queued.answer.set_exception(Problem(problem))
         return False
 
 
 def pixels_of(answer: Answer, algorithm: Algorithm) -> Pixels:
-    """The pixels that a decoder answered; all other answers are problems."""
+    """Return the pixels of an answer; all other answers are problems."""
     match answer:
         case Decoded(frames, nbytes, digest, extra) if len(digest) == DIGEST_SIZE[algorithm]:
             return Pixels(frames, nbytes, Digest(algorithm, digest), extra)
@@ -297,41 +296,33 @@ def pixels_of(answer: Answer, algorithm: Algorithm) -> Pixels:
 
 
 def decoder_count(settings: Settings) -> int:
-    """How many processes of one worker decode images of any size."""
+    """Return the number of processes of one worker that decode images of any size."""
     return settings.decoders or max(1, min(cpu_count() // settings.workers, _MAX_DEFAULT))
 
 
 class DecoderProcess:
-    """One process, and the connection to it."""
+    """One process, and the file in which it receives images."""
 
     def __init__(self, max_pixels: int, max_nbytes: int) -> None:
-        self._connection, theirs = socket.socketpair()
-        self._connection.setblocking(False)
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        with theirs:
-            arguments = (theirs.fileno(), os.getpid(), max_pixels, max_nbytes)
-            self._process = subprocess.Popen(  # noqa: S603  (nothing in it is a client's)
-                [
-                    *(sys.executable, "-P", "-m", "mmhash_service.decoder.process"),
-                    *map(str, arguments),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                # numpy would start a thread for each core.
-                env=environment | {"OPENBLAS_NUM_THREADS": "1"},
-                pass_fds=[theirs.fileno()],
-                # Ctrl-C is for the service, which still has requests to answer.
-                start_new_session=True,
-            )
+        # With its default, numpy starts a thread for each core.
+        environment["OPENBLAS_NUM_THREADS"] = "1"
+        self._process = ChildProcess(
+            "mmhash_service.decoder.process",
+            *(os.getpid(), max_pixels, max_nbytes),
+            environment=environment,
+        )
         self.pid = self._process.pid
+        self._connection = self._process.connection
+        self._connection.setblocking(False)
         self._files = ExitStack()
         self._file = self._files.enter_context(_memory_file())
 
-    async def ask(self, job: Job, body: memoryview) -> Answer:
-        """Send the job with its file, and return the answer."""
-        for at in range(0, len(body), _PIECE):
-            os.pwrite(self._file, body[at : at + _PIECE], at)
-            if at:
+    async def run(self, job: Job, body: memoryview) -> Answer:
+        """Send the job and its image, and return the answer."""
+        for start in range(0, len(body), _PIECE):
+            os.pwrite(self._file, body[start : start + _PIECE], start)
+            if start:
                 await asyncio.sleep(0)
         socket.send_fds(self._connection, [msgspec.msgpack.encode(job)], [self._file])
         answer = await self.receive()
@@ -340,7 +331,7 @@ class DecoderProcess:
         return answer
 
     async def receive(self) -> Answer:
-        """The next message of the process."""
+        """Return the next message of the process."""
         length = int.from_bytes(await self._read(LENGTH_SIZE), "little")
         if length > MAX_ANSWER:
             raise DecoderEndedError
@@ -360,39 +351,38 @@ class DecoderProcess:
         return pieces.getvalue()
 
     async def watch(self, task: asyncio.Task[T]) -> T:
-        """Wait for the task; cancel it if the process ends, which owes nothing meanwhile."""
+        """Wait for the task; cancel it if the process exits, which has no job meanwhile."""
         loop = asyncio.get_running_loop()
-        has_ended = False
+        has_exited = False
 
-        def on_end() -> None:
-            nonlocal has_ended
-            has_ended = True
+        def on_readable() -> None:
+            nonlocal has_exited
+            has_exited = True
             loop.remove_reader(self._connection)
             task.cancel()
 
-        loop.add_reader(self._connection, on_end)
+        loop.add_reader(self._connection, on_readable)
         try:
             return await task
         except asyncio.CancelledError:
-            if has_ended:
+            if has_exited:
                 raise _IdleEndError from None
             raise
         finally:
             loop.remove_reader(self._connection)
 
     async def end(self) -> int:
-        """Kill the process if it still runs, and return its exit code."""
-        self._connection.close()
-        self._files.close()
+        """Kill the process, if it still runs, and return its exit code."""
         self._process.kill()
-        while (code := self._process.poll()) is None:  # noqa: ASYNC110  (nothing tells of the end)
+        self._files.close()
+        while (code := self._process.poll()) is None:  # noqa: ASYNC110  (there is no event to wait for)
             await asyncio.sleep(0.002)
         return code
 
 
 @contextmanager
 def _memory_file() -> Iterator[int]:
-    """A file in memory, without a name; where there is none, one on the disk."""
+    """Open an anonymous file in memory, or on disk if the system has no memfd_create."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("mmhash-image")
         try:

@@ -1,7 +1,7 @@
-"""A decoder process: it takes one job after another, until the service ends or it exceeds a limit.
+"""A decoder process: it runs one job after another, until the service exits or it exceeds a limit.
 
-Run as `python -m mmhash_service.decoder.process`, with what `main` reads as its arguments. It
-imports as little as it can, and everything before it gives up its privileges.
+It is started as `python -m mmhash_service.decoder.process` with the arguments of `main`. It imports
+as little as possible, and all of it before it gives up its privileges.
 """
 
 import os
@@ -37,7 +37,7 @@ from mmhash_service.decoder.messages import (
 )
 from mmhash_service.server.malloc import tune_malloc
 
-# Pillow would import these when it meets the first of their files, and then it may open none.
+# Pillow would import these at the first of their files, when the process can open no more files.
 _PLUGINS = (
     BmpImagePlugin,
     GifImagePlugin,
@@ -51,13 +51,13 @@ _PLUGINS = (
 
 
 def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None:
-    """Answer the jobs that come by the connection with that descriptor."""
-    sandbox.end_with(parent)
+    """Run the jobs received from the socket with that descriptor."""
+    sandbox.exit_with(parent)
     tune_malloc()
     pin_pillow()
     _warm_up()
     connection = socket.socket(fileno=descriptor)
-    # What a library prints may quote the file.
+    # The output of a library may quote the image.
     os.dup2(1, 2)
     idle = sandbox.address_space()
     unconfined = sandbox.enter(idle + costs.memory_bytes(max_nbytes, max_pixels))
@@ -77,7 +77,7 @@ class _DeferredError(Exception):
 
 
 class _Budget:
-    """The time and memory of one job; they grow with the frames that are met."""
+    """The time and memory limits of one job, which grow with the frames that are visited."""
 
     def __init__(self, job: Job, idle: int) -> None:
         self._job, self._idle = job, idle
@@ -85,11 +85,11 @@ class _Budget:
         self._limit_memory(job.max_pixels)
 
     def spend(self, body: bytes) -> Answer:
-        """Decode the image within the limits; beyond that of time the process ends."""
+        """Decode the image within the limits; SIGPROF kills the process beyond that of time."""
         job = self._job
         try:
             self._grow(0, 0)
-            if body[8:12] == b"WEBP":  # Pillow reserves its memory before it tells its size
+            if body[8:12] == b"WEBP":  # Pillow allocates its memory before its size is known
                 self._limit_memory(job.max_pixels)
             return decode_image(body, job.algorithm, job.max_pixels, self._grow)
         except _DeferredError as deferred:
@@ -111,7 +111,7 @@ class _Budget:
 
 
 def _warm_up() -> None:
-    """Have Pillow load all that decoding takes, by one image of each format and mode."""
+    """Have Pillow load everything it needs, by decoding an image of each format and mode."""
     for name, mode in product(FORMATS, ("RGB", "P")):
         body = BytesIO()
         image = Image.new(mode, (2, 2))

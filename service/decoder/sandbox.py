@@ -1,4 +1,4 @@
-"""What a decoder process gives up before it sees the first untrusted byte."""
+"""The sandbox of a decoder process: resource limits and a system call filter."""
 
 import ctypes
 import errno
@@ -12,8 +12,8 @@ from typing import Any
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 _SECCOMP_MODE_FILTER = 2
 
-# Everything that decoding, hashing and answering take. All else fails with EPERM: to open a file,
-# make a socket, start a process or a thread, or signal another process.
+# The system calls to decode, hash and answer. All others fail with EPERM, such as those to open a
+# file, create a socket, start a process or a thread, or signal another process.
 _ALLOWED = (
     *("brk", "munmap", "mremap", "madvise"),
     *("read", "pread64", "write", "close", "fstat", "lseek"),
@@ -24,30 +24,30 @@ _ALLOWED = (
 )
 _PROT_EXEC = 4
 
-# stdin, stdout, stderr, the connection, and the file of the job at hand.
+# stdin, stdout, stderr, the connection, and the file of the current job.
 _MAX_DESCRIPTORS = 8
 
 _STATM = Path("/proc/self/statm")
 
 
-def end_with(parent: int) -> None:
-    """Have the kernel end this process with the service, if it does such a thing."""
+def exit_with(parent: int) -> None:
+    """Have the kernel kill this process when the service exits, if it supports that."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended already
+    if os.getppid() != parent:  # it has exited already
         raise SystemExit(0)
 
 
 def address_space() -> int:
-    """How many bytes of address space this process has now."""
+    """Return the size of the address space of this process in bytes."""
     try:
         return int(_STATM.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    except OSError:  # not Linux: then RLIMIT_AS bounds nothing anyway
+    except OSError:  # not Linux, where RLIMIT_AS has no effect
         return 1 << 40
 
 
 def enter(max_address_space: int) -> str:
-    """Give up privileges; return why system calls are not filtered, or an empty string."""
+    """Give up privileges; return the reason if there is no system call filter, or ''."""
     _limit(resource.RLIMIT_AS, max_address_space)
     for kind in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
         _limit(kind, 0)
@@ -59,13 +59,13 @@ def enter(max_address_space: int) -> str:
 
 
 def limit_memory(address_space: int) -> None:
-    """Have allocations fail above so many bytes of address space."""
+    """Have allocations fail if they would exceed that address space, in bytes."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (min(address_space, hard), hard))
 
 
 def limit_cpu(seconds: float) -> None:
-    """Have SIGPROF end this process after so much CPU time; 0 takes the limit away."""
+    """Have SIGPROF kill this process after that CPU time; 0 removes the limit."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
@@ -80,14 +80,14 @@ def _filter_calls() -> str:
     rules.allow("prlimit64", args={0: 0})  # its own limits, within the hard ones
     try:
         program = rules.program
-        # Not rules.load(): to find libc that runs other programs, which need a folder to write to.
+        # Not rules.load(): it runs programs to find libc, and they need a writable folder.
         instructions = ctypes.create_string_buffer(program, len(program))
         _prctl(
             _PR_SET_SECCOMP,
             _SECCOMP_MODE_FILTER,
             ctypes.byref(_Program(len(program) // 8, ctypes.addressof(instructions))),
         )
-    except OSError as error:  # an old kernel, a container that forbids it, another processor
+    except OSError as error:  # an old kernel, a container that forbids it, or another processor
         return str(error)[:200]
     return ""
 

@@ -16,17 +16,13 @@ import numpy as np
 from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder, Encoder
 
+from mmhash_service.bodies.json_limits import MAX_DEPTH, MAX_VALUES
 from mmhash_service.request_fields import FEATURE_FORMATS, KINDS, MEDIA
 
 TAGS = "mmhash_tags"
 """The member of a request in which the tags of its keys travel."""
 
 MAX_TAGS = 1000
-MAX_DEPTH = 200
-
-# Long strings cost next to nothing, numbers and names do: with so many the parser holds the GIL,
-# and with it the event loop, for 5 ms.
-MAX_VALUES = 150_000
 
 # That of the tags first: a request that a gateway has annotated has them.
 _NAMES = [b'"%s"' % name.encode() for name in (TAGS, *KINDS)]

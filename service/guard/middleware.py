@@ -21,9 +21,9 @@ from mmhash import Digest, TagError
 from mmhash.engines import sglang, trtllm, vllm
 from mmhash.tags import open_tag
 from mmhash_service.api.headers import has_duplicates
+from mmhash_service.bodies.json_limits import MAX_VALUES
 from mmhash_service.guard.caller_hashes import (
     MAX_TAGS,
-    MAX_VALUES,
     RefusedError,
     check_form,
     strip_unverified_hashes,

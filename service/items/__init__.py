@@ -1,1 +1,1 @@
-"""The items of a request, from a JSON body, a URL or shared memory."""
+"""Items of a request that are in JSON, at a URL or in shared memory."""

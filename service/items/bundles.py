@@ -1,4 +1,4 @@
-"""A tensor at hand as items: one, or as many as a bundle has."""
+"""Hashing of a tensor in memory: as one item, or as the items of a bundle."""
 
 from math import prod
 
@@ -13,46 +13,45 @@ from mmhash_service.runtime.context import RequestContext
 
 
 def hash_tensor(
-    call: RequestContext, item: JsonItem, dtype: str, shape: tuple[int, ...], content: bytearray
+    context: RequestContext, item: JsonItem, dtype: str, shape: tuple[int, ...], content: bytearray
 ) -> list[Item]:
-    """The items of a tensor: for a worker."""
+    """Return the items of a tensor; run this in a worker thread."""
     if len(content) != prod(shape) * ITEM_SIZE[dtype]:
         raise Problem("wrong-length")
     if item.grids is None and item.counts is None:
-        digest = hash_bytes(memoryview(content), call.algorithm)
-        return [call.item(item.name, "tensor", dtype, shape, len(content), digest)]
-    check_count(call, item)
+        digest = hash_bytes(memoryview(content), context.algorithm)
+        return [context.item(item.name, "tensor", dtype, shape, len(content), digest)]
+    check_count(context, item)
     items = []
     for number, (rows, part) in enumerate(_split(item, dtype, shape, content)):
-        digest = hash_bytes(part, call.algorithm)
-        items.append(
-            call.item(
-                item.part_name(number), "tensor", dtype, (rows, *shape[1:]), len(part), digest
-            )
-        )
+        digest = hash_bytes(part, context.algorithm)
+        name = item.part_name(number)
+        items.append(context.item(name, "tensor", dtype, (rows, *shape[1:]), len(part), digest))
     return items
 
 
 def _split(
     item: JsonItem, dtype: str, shape: tuple[int, ...], content: bytearray
 ) -> list[tuple[int, memoryview]]:
-    """How many rows each item of a bundle has, and its bytes."""
+    """Return the number of rows and the bytes of each item of a bundle."""
     if not shape:
         raise Problem("invalid-bundle")
-    row = prod(shape[1:]) * ITEM_SIZE[dtype]
+    row_size = prod(shape[1:]) * ITEM_SIZE[dtype]
     try:
         cuts = mmhash.split(_Rows(shape[0]), grids=item.grids, counts=item.counts)
     except InputError as error:
         raise Problem("invalid-bundle") from error
     whole = memoryview(content)
-    return [(cut.stop - cut.start, whole[cut.start * row : cut.stop * row]) for cut in cuts]
+    return [
+        (cut.stop - cut.start, whole[cut.start * row_size : cut.stop * row_size]) for cut in cuts
+    ]
 
 
 class _Rows:
-    """So many rows, of which a cut is told and not made: numpy has not all of our dtypes."""
+    """A stand-in for an array that returns its slices, since numpy lacks some of our dtypes."""
 
     def __init__(self, count: int) -> None:
         self.shape = (count,)
 
-    def __getitem__(self, cuts: tuple[slice]) -> slice:
-        return cuts[0]
+    def __getitem__(self, index: tuple[slice]) -> slice:
+        return index[0]

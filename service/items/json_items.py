@@ -1,4 +1,4 @@
-"""Items that a JSON body names: by their bytes, by a URL, or by a handle to where they lie."""
+"""Items of a JSON body: their content is in the body, at a URL, or in memory of this host."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,19 +18,19 @@ from mmhash_service.items.shared_memory import check_proof, hash_shared, nbytes_
 from mmhash_service.items.urls import hash_url
 from mmhash_service.runtime.context import RequestContext
 
-# How many images and URLs of one body are decoded or fetched at once.
-_AT_ONCE = 8
+# Images and URLs of one body that are decoded or fetched concurrently.
+_CONCURRENCY = 8
 
 
 class EncodedImage(NamedTuple):
-    """An image at hand whose pixels are wanted."""
+    """An image whose pixels are still to be hashed."""
 
     body: BytesIO
     digest: Digest
 
 
 class RemoteItem(NamedTuple):
-    """What a URL points to."""
+    """An item whose content is still to be fetched."""
 
     url: str
 
@@ -38,94 +38,105 @@ class RemoteItem(NamedTuple):
 _Result = list[Item] | EncodedImage | RemoteItem
 
 HashRemote = Callable[[RequestContext, JsonItem, str], Awaitable[list[Item]]]
-"""What hashes the content that a URL points to, as the item wants it."""
+"""Hashes the content of a URL as the item requires."""
 
 
 class JsonReader(JsonText):
-    """The JSON body of `POST /hash`: held until its last piece, then its items are hashed."""
+    """A reader of the JSON body of `POST /hash`, which is held and then hashed."""
 
-    def __init__(self, call: RequestContext) -> None:
-        super().__init__(call.settings, call.admission)
-        self._call = call
+    def __init__(self, context: RequestContext) -> None:
+        super().__init__(context.settings, context.admission)
+        self._context = context
 
     async def finish(self) -> list[Item]:
-        """The items; a bundle has several."""
-        items, results = await self._call.work.run(self._begin)
-        return [item for found in await _finish(self._call, items, results) for item in found]
+        """Return the items; a bundle has several."""
+        items, results = await self._context.work.run(self._begin)
+        hashed = await _finish(self._context, items, results)
+        return [item for bundle in hashed for item in bundle]
 
     def _begin(self) -> tuple[list[JsonItem], list[_Result]]:
         body = parse_json(self.text, HashBody)
-        return body.items, hash_inline(self._call, body.items, body.proof)
+        return body.items, hash_inline(self._context, body.items, body.proof)
 
 
 async def hash_items(
-    call: RequestContext, items: list[JsonItem], hash_remote: HashRemote = hash_url
+    context: RequestContext, items: list[JsonItem], hash_remote: HashRemote = hash_url
 ) -> list[list[Item]]:
-    """What each of the items is; a bundle is several."""
-    results = await call.work.run(hash_inline, call, items, None)
-    return await _finish(call, items, results, hash_remote)
+    """Hash the items, and return a list for each: of one item, or of the items of a bundle."""
+    results = await context.work.run(hash_inline, context, items, None)
+    return await _finish(context, items, results, hash_remote)
 
 
 async def _finish(
-    call: RequestContext,
+    context: RequestContext,
     items: list[JsonItem],
     results: list[_Result],
     hash_remote: HashRemote = hash_url,
 ) -> list[list[Item]]:
-    """Decode or fetch, a few at a time, what was not at hand."""
-    gate = asyncio.Semaphore(_AT_ONCE)
+    """Decode images and fetch URLs, a few concurrently, in place of their intermediate results."""
+    semaphore = asyncio.Semaphore(_CONCURRENCY)
 
-    async def finish(number: int, rest: EncodedImage | RemoteItem) -> None:
-        async with gate:
-            if isinstance(rest, EncodedImage):
-                results[number] = [await hash_pixels(call, items[number].name, *rest)]
+    async def finish(index: int, pending: EncodedImage | RemoteItem) -> None:
+        async with semaphore:
+            if isinstance(pending, EncodedImage):
+                results[index] = [await hash_pixels(context, items[index].name, *pending)]
             else:
-                results[number] = await hash_remote(call, items[number], rest.url)
+                results[index] = await hash_remote(context, items[index], pending.url)
 
     try:
         async with asyncio.TaskGroup() as group:
-            for number, found in enumerate(results):
-                if not isinstance(found, list):
-                    group.create_task(finish(number, found))
+            for index, result in enumerate(results):
+                if not isinstance(result, list):
+                    group.create_task(finish(index, result))
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from failed.exceptions[0].__cause__
-    done = [found for found in results if isinstance(found, list)]
-    if sum(map(len, done)) > call.settings.max_items:
+    hashed = [result for result in results if isinstance(result, list)]
+    if sum(map(len, hashed)) > context.settings.max_items:
         raise Problem("too-many-items")
-    return done
+    return hashed
 
 
-def hash_inline(call: RequestContext, items: list[JsonItem], proof: Proof | None) -> list[_Result]:
-    """Hash in one go what can be: all but images' pixels and what URLs point to."""
-    if len(items) > call.settings.max_items:
+def hash_inline(
+    context: RequestContext, items: list[JsonItem], proof: Proof | None
+) -> list[_Result]:
+    """Hash all items but images by their pixels and those at URLs; run this in a worker thread."""
+    if len(items) > context.settings.max_items:
         raise Problem("too-many-items")
     if any(item.shm is not None or item.cuda_ipc is not None for item in items):
-        check_proof(call, proof)
-    in_place = nbytes_of(items)
-    return [_hash_item(call, item, in_place) for item in items]
+        check_proof(context, proof)
+    shared_nbytes = nbytes_of(items)
+    return [_hash_item(context, item, shared_nbytes) for item in items]
 
 
 def content_of(item: JsonItem) -> bytearray:
-    """The bytes that an item has in its data or in a data: URL."""
+    """Return the content of an item with `data` or a data: URL."""
     return parse_base64(item.data) if item.data is not None else read_data_url(item.url or "")
 
 
-def _hash_item(call: RequestContext, item: JsonItem, in_place: int) -> _Result:
+def _hash_item(context: RequestContext, item: JsonItem, shared_nbytes: int) -> _Result:
     if [item.data, item.url, item.shm, item.cuda_ipc].count(None) != 3:
         raise Problem("no-content")
-    if item.data is None and item.url is None:
-        return hash_shared(call, item, in_place)
-    is_tensor = (item.dtype is not None, item.shape is not None)
-    if is_tensor != (item.kind == "tensor",) * 2:
-        raise Problem("incomplete-tensor")
-    if item.kind != "tensor" and (item.grids is not None or item.counts is not None):
-        raise Problem("invalid-bundle")
+    if item.shm is not None or item.cuda_ipc is not None:
+        return hash_shared(context, item, shared_nbytes)
+    _check_fields(item)
     if item.url is not None and not is_data_url(item.url):
         return RemoteItem(item.url)
-    content = content_of(item)
+    return _hash_content(context, item, content_of(item))
+
+
+def _check_fields(item: JsonItem) -> None:
+    """Refuse an item with fields of another kind, or a tensor that lacks its own."""
+    is_tensor = item.kind == "tensor"
+    if (item.dtype is not None) != is_tensor or (item.shape is not None) != is_tensor:
+        raise Problem("incomplete-tensor")
+    if not is_tensor and (item.grids is not None or item.counts is not None):
+        raise Problem("invalid-bundle")
+
+
+def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -> _Result:
     if item.dtype is not None and item.shape is not None:
-        return hash_tensor(call, item, parse_dtype(item.dtype), tuple(item.shape), content)
+        return hash_tensor(context, item, parse_dtype(item.dtype), tuple(item.shape), content)
     if item.kind == "image":
         return EncodedImage(BytesIO(content), hash_bytes(memoryview(content), "blake3"))
-    digest = hash_bytes(memoryview(content), call.algorithm)
-    return [call.item(item.name, "bytes", "", (), len(content), digest)]
+    digest = hash_bytes(memoryview(content), context.algorithm)
+    return [context.item(item.name, "bytes", "", (), len(content), digest)]

@@ -1,10 +1,10 @@
-"""Processes that hash segments of shared memory through a mapping, for this one.
+"""Helper processes that map and hash segments of untrusted shared memory.
 
-Who owns a segment can cut it short while it is hashed, and then the process that maps it is ended
-(SIGBUS). So others map it: such an end is one call's failure, and the process is replaced. pread()
-in this process would be as safe, but takes 20 MiB from 2.6 to 5 ms: it copies at 5 GB/s.
+The owner of a segment can truncate it while it is hashed, which kills the process that maps it
+(SIGBUS). In a helper process this fails one request, and the process is replaced. pread() in this
+process would be as safe, but takes 5 ms instead of 2.6 ms for 20 MiB: it copies at 5 GB/s.
 
-The parent sends a descriptor with a header and the ranges, and gets a digest a range.
+A request is a file descriptor with a header and the ranges; the response is a digest for each.
 """
 
 import mmap
@@ -14,7 +14,6 @@ import select
 import signal
 import socket
 import struct
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,18 +24,19 @@ from mmhash.cpu import hash_bytes
 from mmhash.digest import ALGORITHMS, DIGEST_SIZE, Algorithm
 from mmhash.errors import TransportError
 from mmhash_service.api.problems import Problem
+from mmhash_service.runtime.child_process import ChildProcess
 
-# Each process hashes by all cores: two, so that a short item does not wait for a long one.
+# Each process uses all cores. There are two, so that a short item does not wait for a long one.
 PROCESSES = 2
 
-_HEADER = struct.Struct("<BBI")  # the algorithm, whether to keep the mapping, how many ranges
+_HEADER = struct.Struct("<BBI")  # algorithm, keep the mapping, number of ranges
 _RANGE = struct.Struct("<QQ")
-_KEPT = 4  # mappings that a process keeps, of pools
-_IDLE_S = 2.0  # after this time it looks whether their files are gone
+_KEPT = 4  # mappings of pools that a process keeps
+_IDLE_S = 2.0  # the interval at which an idle process drops mappings of removed files
 
 
 class MappedHasher:
-    """The processes, each started when it is first needed."""
+    """The pool of processes, each started when it is first needed."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -47,7 +47,7 @@ class MappedHasher:
     def digests(
         self, file: int, ranges: Sequence[tuple[int, int]], algorithm: Algorithm, *, keep: bool
     ) -> list[Digest]:
-        """The digests of ranges of a file, which the caller has checked to be that long."""
+        """Return the digests of ranges of a file whose length the caller has checked."""
         try:
             child = self._idle.get(timeout=self._timeout_s)
         except Empty:
@@ -56,57 +56,49 @@ class MappedHasher:
         try:
             if child is None:
                 child = _Child(self._timeout_s)
-            found = child.ask(file, ranges, algorithm, keep)
+            digests = child.request(file, ranges, algorithm, keep)
             healthy = child
-            return found  # noqa: TRY300  (in the order of events)
+            return digests  # noqa: TRY300  (in the order of events)
         except TimeoutError:
             raise Problem("too-slow") from None
         except (OSError, EOFError) as error:
-            raise TransportError("the segment was cut short while it was read") from error
+            raise TransportError("the segment was truncated while it was read") from error
         finally:
             if healthy is None and child is not None:
-                child.end()
+                child.kill()
             self._idle.put(healthy)
 
     def close(self) -> None:
-        """End the processes that are idle; the others end with this process at the latest."""
+        """Kill the idle processes; the others exit with this process at the latest."""
         for _ in range(PROCESSES):
             try:
                 child = self._idle.get_nowait()
             except Empty:
                 return
             if child is not None:
-                child.end()
+                child.kill()
 
 
 class _Child:
-    """A process, as its parent sees it. It ends when the connection does."""
+    """A process, and its requests. It exits when the connection is closed."""
 
     def __init__(self, timeout_s: float) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            # A session of its own: what a terminal sends to the server is not for it.
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "mmhash_service.items.mapped_hasher"],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        ours.settimeout(timeout_s)
-        self._socket = ours
+        self._process = ChildProcess("mmhash_service.items.mapped_hasher")
+        self._process.connection.settimeout(timeout_s)
 
-    def ask(
+    def request(
         self, file: int, ranges: Sequence[tuple[int, int]], algorithm: Algorithm, keep: bool
     ) -> list[Digest]:
+        connection = self._process.connection
         header = _HEADER.pack(ALGORITHMS.index(algorithm), keep, len(ranges))
-        socket.send_fds(self._socket, [header], [file])
-        self._socket.sendall(b"".join(_RANGE.pack(*part) for part in ranges))
+        socket.send_fds(connection, [header], [file])
+        connection.sendall(b"".join(_RANGE.pack(*part) for part in ranges))
         size = DIGEST_SIZE[algorithm]
-        answer = _receive(self._socket, size * len(ranges))
-        return [Digest(algorithm, answer[at : at + size]) for at in range(0, len(answer), size)]
+        response = _receive(connection, size * len(ranges))
+        starts = range(0, len(response), size)
+        return [Digest(algorithm, response[start : start + size]) for start in starts]
 
-    def end(self) -> None:
-        self._socket.close()
+    def kill(self) -> None:
         self._process.kill()
         self._process.wait()
 
@@ -121,19 +113,19 @@ def _receive(connection: socket.socket, nbytes: int) -> bytes:
     return bytes(received)
 
 
-def main() -> None:
-    """Answer the parent until it hangs up, or a file is shorter than it said."""
+def main(descriptor: int) -> None:
+    """Answer requests until the parent closes the connection, or a file is truncated."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a SIGBUS is expected, no dump of content
-    parent = socket.socket(fileno=os.dup(0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # SIGBUS is expected: dump no content
+    parent = socket.socket(fileno=descriptor)
     with suppress(EOFError, OSError):
-        _answer(parent, _Mappings())
+        _serve(parent, _Mappings())
 
 
-def _answer(parent: socket.socket, mappings: "_Mappings") -> None:
+def _serve(parent: socket.socket, mappings: "_Mappings") -> None:
     while True:
-        if mappings.any and not select.select([parent], [], [], _IDLE_S)[0]:
-            mappings.drop_gone()
+        if mappings and not select.select([parent], [], [], _IDLE_S)[0]:
+            mappings.drop_stale()
             continue
         header, files, _, _ = socket.recv_fds(parent, _HEADER.size, 1)
         if not header:
@@ -142,39 +134,38 @@ def _answer(parent: socket.socket, mappings: "_Mappings") -> None:
         algorithm, keep, count = _HEADER.unpack(header)
         ranges = list(_RANGE.iter_unpack(_receive(parent, count * _RANGE.size)))
         whole = mappings.map(files[0], bool(keep))
-        found = [_digest(whole, start, nbytes, ALGORITHMS[algorithm]) for start, nbytes in ranges]
-        parent.sendall(b"".join(found))
+        digests = [_digest(whole, start, nbytes, ALGORITHMS[algorithm]) for start, nbytes in ranges]
+        parent.sendall(b"".join(digests))
 
 
 def _digest(whole: memoryview, start: int, nbytes: int, algorithm: Algorithm) -> bytes:
     part = whole[start : start + nbytes]
-    if len(part) != nbytes:  # the file is shorter than it was a moment ago
+    if len(part) != nbytes:  # the file was truncated since the parent checked it
         raise EOFError
     return hash_bytes(part, algorithm).bytes
 
 
 class _Mappings:
-    """Mappings of pools, kept by their files, which stay open: so no other is taken for one."""
+    """Cached mappings of pools. Their files stay open, so that no inode number is reused."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, int], tuple[int, memoryview]] = {}
 
-    @property
-    def any(self) -> bool:
-        return bool(self._known)
+    def __len__(self) -> int:
+        return len(self._known)
 
     def map(self, file: int, keep: bool) -> memoryview:
-        """The whole file; its descriptor is kept or closed."""
-        self.drop_gone()
-        found = os.fstat(file)
-        key = (found.st_dev, found.st_ino, found.st_size)
+        """Return the whole file; its descriptor is kept or closed."""
+        self.drop_stale()
+        status = os.fstat(file)
+        key = (status.st_dev, status.st_ino, status.st_size)
         if key in self._known:
             os.close(file)
-            self._known[key] = self._known.pop(key)  # the last to go
+            self._known[key] = self._known.pop(key)  # now the most recently used
             return self._known[key][1]
         whole = memoryview(b"")
-        if found.st_size:
-            whole = memoryview(mmap.mmap(file, found.st_size, access=mmap.ACCESS_READ))
+        if status.st_size:
+            whole = memoryview(mmap.mmap(file, status.st_size, access=mmap.ACCESS_READ))
         if keep:
             while len(self._known) >= _KEPT:
                 self._drop(next(iter(self._known)))
@@ -183,11 +174,11 @@ class _Mappings:
             os.close(file)
         return whole
 
-    def drop_gone(self) -> None:
-        """Give up the memory of files that were removed or have another length."""
+    def drop_stale(self) -> None:
+        """Unmap files that were removed or have another length."""
         for key, (file, _) in list(self._known.items()):
-            found = os.fstat(file)
-            if found.st_nlink == 0 or found.st_size != key[2]:
+            status = os.fstat(file)
+            if status.st_nlink == 0 or status.st_size != key[2]:
                 self._drop(key)
 
     def _drop(self, key: tuple[int, int, int]) -> None:
@@ -196,4 +187,4 @@ class _Mappings:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

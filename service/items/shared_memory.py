@@ -1,7 +1,7 @@
-"""Items that lie in memory of this host: hashed there, never sent.
+"""Items in the memory of this host: hashed in place, never sent.
 
-Only when switched on, and only for a caller who shows that he shares the host: he lays a nonce
-into a segment of shared memory, and says in the body what it is and where.
+This must be enabled in the settings, and the caller must prove that it runs on the same host: it
+writes a nonce to a segment of shared memory, and sends the nonce and the segment's handle.
 """
 
 from hmac import compare_digest
@@ -17,45 +17,48 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Item, JsonItem, Proof
 from mmhash_service.runtime.context import RequestContext
 
-# Up to this length a segment is copied and hashed here: quicker than to ask another process.
+# Shorter segments are copied and hashed in this process, which is faster than another process.
 _READ_MAX = 256 << 10
 
-# What a handle may say that is not the caller's to say.
-_NOT_BELIEVED = ("digests",)
+# Fields of a handle that the server ignores: the caller could forge them.
+_IGNORED_FIELDS = ("digests",)
 
 
-def check_proof(call: RequestContext, proof: Proof | None) -> None:
-    """See that the caller's nonce is where he says, in memory that we see too."""
+def check_proof(context: RequestContext, proof: Proof | None) -> None:
+    """Check that the caller's nonce is in shared memory that this process can read."""
     if proof is None:
         raise Problem("other-host")
-    if not call.settings.shm and not call.settings.cuda_ipc:
+    if not context.settings.shm and not context.settings.cuda_ipc:
         raise Problem("in-place-off")
     nonce = bytes.fromhex(proof.nonce)
     try:
         with UntrustedTensor.open(proof.shm) as segment:
-            found = segment.nbytes == len(nonce) and compare_digest(segment.read(), nonce)
+            is_same_host = segment.nbytes == len(nonce) and compare_digest(segment.read(), nonce)
     except TransportError as error:
         raise Problem("other-host") from error
-    if not found:
+    if not is_same_host:
         raise Problem("other-host")
 
 
-def hash_shared(call: RequestContext, item: JsonItem, total: int) -> list[Item]:
-    """The items of a handle, of `total` bytes in the whole body: for a worker thread."""
-    if not (call.settings.shm if item.shm is not None else call.settings.cuda_ipc):
+def hash_shared(context: RequestContext, item: JsonItem, total: int) -> list[Item]:
+    """Return the items of a handle; run this in a worker thread.
+
+    `total` is the sum of the bytes of all handles in the body.
+    """
+    if not (context.settings.shm if item.shm is not None else context.settings.cuda_ipc):
         raise Problem("in-place-off")
     try:
         with _open(item) as feature:
             if (feature.kind, item.dtype, item.shape) != (item.kind, None, None):
                 raise Problem("invalid-handle")
-            check_count(call, item)
+            check_count(context, item)
             feature.verify()
-            if total > call.settings.max_body_bytes:
+            if total > context.settings.max_body_bytes:
                 raise Problem("body-too-large")
             named = _parts(item, feature)
-            digests = _hash_parts(call, feature, [part for _, part in named])
+            digests = _hash_parts(context, feature, [part for _, part in named])
             return [
-                call.item(name, part.kind, part.dtype, part.shape, part.nbytes, digest)
+                context.item(name, part.kind, part.dtype, part.shape, part.nbytes, digest)
                 for (name, part), digest in zip(named, digests, strict=True)
             ]
     except (TransportError, DeviceError) as error:
@@ -63,15 +66,15 @@ def hash_shared(call: RequestContext, item: JsonItem, total: int) -> list[Item]:
 
 
 def nbytes_of(items: list[JsonItem]) -> int:
-    """The bytes that all handles of a body speak of: one slice may be named many times."""
+    """Return the sum of the bytes of all handles of a body, which may repeat a slice."""
     sizes = [(item.shm or item.cuda_ipc or {}).get("nbytes") for item in items]
     return sum(size for size in sizes if type(size) is int and size > 0)
 
 
 def _open(item: JsonItem) -> UntrustedTensor | IpcTensor:
     handle = item.shm if item.shm is not None else item.cuda_ipc or {}
-    told = {name: value for name, value in handle.items() if name not in _NOT_BELIEVED}
-    return UntrustedTensor.open(told) if item.shm is not None else IpcTensor.open(told)
+    used = {name: value for name, value in handle.items() if name not in _IGNORED_FIELDS}
+    return UntrustedTensor.open(used) if item.shm is not None else IpcTensor.open(used)
 
 
 def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
@@ -84,24 +87,24 @@ def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
     return [(item.part_name(number), part) for number, part in enumerate(parts)]
 
 
-def check_count(call: RequestContext, item: JsonItem) -> None:
-    """Refuse a number of items before a list of so many is made."""
-    if isinstance(item.counts, int) and item.counts > call.settings.max_items:
+def check_count(context: RequestContext, item: JsonItem) -> None:
+    """Refuse too large a number of items before a list of that length is created."""
+    if isinstance(item.counts, int) and item.counts > context.settings.max_items:
         raise Problem("too-many-items")
 
 
 def _hash_parts(
-    call: RequestContext, feature: UntrustedTensor | IpcTensor, parts: list[Any]
+    context: RequestContext, feature: UntrustedTensor | IpcTensor, parts: list[Any]
 ) -> list[Digest]:
     if isinstance(feature, IpcTensor):
-        return [mmhash.digest(part, algorithm=call.algorithm) for part in parts]
+        return [mmhash.digest(part, algorithm=context.algorithm) for part in parts]
     if feature.nbytes <= _READ_MAX:
         whole = memoryview(feature.read())
         starts = [part.start - feature.start for part in parts]
         return [
-            hash_bytes(whole[start : start + part.nbytes], call.algorithm)
+            hash_bytes(whole[start : start + part.nbytes], context.algorithm)
             for start, part in zip(starts, parts, strict=True)
         ]
     ranges = [(part.start, part.nbytes) for part in parts]
     with feature.reading() as file:
-        return call.mapped.digests(file, ranges, call.algorithm, keep=feature.is_lent)
+        return context.mapped.digests(file, ranges, context.algorithm, keep=feature.is_lent)

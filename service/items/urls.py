@@ -1,4 +1,4 @@
-"""Items by URL: of an allowed host, or of a file below the root."""
+"""Items at URLs: from an allowed host, or from a file below the configured root."""
 
 from dataclasses import replace
 from math import prod
@@ -18,100 +18,112 @@ from mmhash_service.items.shared_memory import check_count
 from mmhash_service.memo.entries import Fetched
 from mmhash_service.runtime.context import RequestContext
 
-# What is read of a file at once: hashed within 0.2 ms.
+# A file is read in pieces of this length, each hashed within 0.2 ms.
 _PIECE = 1 << 20
 
 Tensor = tuple[str, tuple[int, ...]]
+"""The dtype and the shape of a tensor."""
 
 
-async def hash_url(call: RequestContext, item: JsonItem, url: str) -> list[Item]:
-    """What the URL points to, as the item wants it; a data: URL is none of these."""
-    with call.admission.reserve() as admission:
-        call = replace(call, admission=admission)
+async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[Item]:
+    """Hash the content of an http(s): or file: URL as the item requires."""
+    with context.admission.reserve() as admission:
+        context = replace(context, admission=admission)
         tensor = _tensor(item)
-        is_bundle = item.grids is not None or item.counts is not None
-        reader: Reader
-        if tensor is not None and is_bundle:
-            reader = _BundleReader(call, item, tensor)
-        elif item.kind == "image":
-            reader = PixelsReader(call, item.name)
-        else:
-            reader = StreamReader(call, item.name, tensor)
-        if not is_bundle and not is_file_url(url):
-            return [await _hash_remote(call, item, url, reader, tensor)]
-        await read_url(call, url, reader, tensor)
+        reader = _open_reader(context, item, tensor)
+        if not isinstance(reader, _BundleReader) and not is_file_url(url):
+            return [await _hash_remote(context, item, url, reader, tensor)]
+        await read_url(context, url, reader, tensor)
         return await reader.finish()
 
 
 async def read_url(
-    call: RequestContext, url: str, reader: Reader, tensor: Tensor | None = None
+    context: RequestContext, url: str, reader: Reader, tensor: Tensor | None = None
 ) -> None:
-    """Hand the reader what the URL points to; the memo is not asked."""
+    """Pass the content of the URL to the reader, without a lookup in the memo."""
     if is_file_url(url):
-        await _read_file(call, url, reader, tensor)
+        await _read_file(context, url, reader, tensor)
     else:
-        async with call.fetcher.get(call.fetcher.allowed(url), None) as remote:
-            await _read(remote, reader, tensor)
+        async with context.fetcher.get(context.fetcher.allowed(url), None) as remote:
+            await _read_remote(remote, reader, tensor)
 
 
 async def _hash_remote(
-    call: RequestContext, item: JsonItem, text: str, reader: Reader, tensor: Tensor | None
+    context: RequestContext,
+    item: JsonItem,
+    text: str,
+    reader: PixelsReader | StreamReader,
+    tensor: Tensor | None,
 ) -> Item:
-    """The item, without a transfer where its host says that the memo still knows it."""
-    url = call.fetcher.allowed(text)
-    # Of an image the memo knows the pixels by the digest of its file.
-    known = await call.memo.url(
-        call.space, str(url), "blake3" if item.kind == "image" else call.algorithm
-    )
-    recalled = await _recall(call, item, tensor, known) if known is not None else None
-    asked = Validator(known.etag, known.last_modified) if known and recalled else None
-    async with call.fetcher.get(url, asked) as remote:
+    """Return the item at an http(s) URL, from the memo if the host answers 304 Not Modified."""
+    url = context.fetcher.allowed(text)
+    # The memo stores pixels by the digest of the image's file.
+    algorithm = "blake3" if item.kind == "image" else context.algorithm
+    entry = await context.memo.url(context.space, str(url), algorithm)
+    recalled = await _recall(context, item, tensor, entry) if entry is not None else None
+    condition = None
+    if entry is not None and recalled is not None:
+        condition = Validator(entry.etag, entry.last_modified)
+    async with context.fetcher.get(url, condition) as remote:
         if recalled is not None and remote.unchanged:
             return recalled
-        await _read(remote, reader, tensor)
-    (found,) = await reader.finish()
+        await _read_remote(remote, reader, tensor)
+    (result,) = await reader.finish()
     if isinstance(reader, PixelsReader):
         digest = reader.encoded
     else:
-        digest = Digest(found.algorithm, bytes.fromhex(found.digest))
-        found.memo = "miss"
+        digest = Digest(result.algorithm, bytes.fromhex(result.digest))
+        result.memo = "miss"
     if remote.validator is not None:
-        call.memo.keep_url(call.space, str(url), Fetched(*remote.validator, remote.count, digest))
-    return found
+        entry = Fetched(*remote.validator, remote.count, digest)
+        context.memo.keep_url(context.space, str(url), entry)
+    return result
 
 
 async def _recall(
-    call: RequestContext, item: JsonItem, tensor: Tensor | None, known: Fetched
+    context: RequestContext, item: JsonItem, tensor: Tensor | None, entry: Fetched
 ) -> Item | None:
-    """The item that the URL gave the last time."""
+    """Return the item that the URL had at its last fetch, if the memo still has it."""
     if item.kind == "image":
-        return await recall_pixels(call, item.name, known.digest)
-    if known.nbytes != _length(tensor, known.nbytes):
+        return await recall_pixels(context, item.name, entry.digest)
+    if not _fits(tensor, entry.nbytes):
         return None
     dtype, shape = tensor or ("", ())
-    found = call.item(item.name, item.kind, dtype, shape, known.nbytes, known.digest)
-    found.memo = "hit"
-    return found
+    result = context.item(item.name, item.kind, dtype, shape, entry.nbytes, entry.digest)
+    result.memo = "hit"
+    return result
 
 
-async def _read(remote: Remote, reader: Reader, tensor: Tensor | None) -> None:
+async def _read_remote(remote: Remote, reader: Reader, tensor: Tensor | None) -> None:
     if remote.length is not None:
         _check_length(tensor, remote.length)
     await remote.read(reader.take)
 
 
-async def _read_file(call: RequestContext, url: str, reader: Reader, tensor: Tensor | None) -> None:
-    settings = call.settings
-    file, nbytes = await call.work.run(open_file, url, settings.file_root, settings.url_max_bytes)
+async def _read_file(
+    context: RequestContext, url: str, reader: Reader, tensor: Tensor | None
+) -> None:
+    settings, run = context.settings, context.work.run
+    file, nbytes = await run(open_file, url, settings.file_root, settings.url_max_bytes)
     with file:
         _check_length(tensor, nbytes)
         missing = nbytes
-        while missing and (piece := await call.work.run(file.read, min(missing, _PIECE))):
+        while missing and (piece := await run(file.read, min(missing, _PIECE))):
             missing -= len(piece)
-            if (waiting := reader.take(piece)) is not None:
-                await waiting
+            if (pending := reader.take(piece)) is not None:
+                await pending
     if missing:
-        raise Problem("url-failed") from FetchFailure("file", Failed("cut while it was read"))
+        raise Problem("url-failed") from FetchFailure("file", Failed("truncated while it was read"))
+
+
+def _open_reader(
+    context: RequestContext, item: JsonItem, tensor: Tensor | None
+) -> "_BundleReader | PixelsReader | StreamReader":
+    if tensor is not None and (item.grids is not None or item.counts is not None):
+        return _BundleReader(context, item, tensor)
+    if item.kind == "image":
+        return PixelsReader(context, item.name)
+    return StreamReader(context, item.name, tensor)
 
 
 def _tensor(item: JsonItem) -> Tensor | None:
@@ -120,32 +132,32 @@ def _tensor(item: JsonItem) -> Tensor | None:
     return parse_dtype(item.dtype), tuple(item.shape)
 
 
-def _length(tensor: Tensor | None, otherwise: int) -> int:
-    """How many bytes a tensor has; what is none may have any number."""
-    return otherwise if tensor is None else prod(tensor[1]) * ITEM_SIZE[tensor[0]]
+def _fits(tensor: Tensor | None, nbytes: int) -> bool:
+    """Return whether content of that length can be the tensor; any can be if it is not a tensor."""
+    return tensor is None or nbytes == prod(tensor[1]) * ITEM_SIZE[tensor[0]]
 
 
 def _check_length(tensor: Tensor | None, nbytes: int) -> None:
-    """Refuse what is no such tensor before it is read."""
-    if nbytes != _length(tensor, nbytes):
+    """Refuse content of the wrong length before it is read."""
+    if not _fits(tensor, nbytes):
         raise Problem("wrong-length")
 
 
 class _BundleReader:
-    """A tensor of several items: held until its last piece, then cut and hashed by a worker."""
+    """A reader of a bundle, which is held and then split and hashed in a worker thread."""
 
-    def __init__(self, call: RequestContext, item: JsonItem, tensor: Tensor) -> None:
-        check_count(call, item)
-        self._call, self._item, self._tensor = call, item, tensor
+    def __init__(self, context: RequestContext, item: JsonItem, tensor: Tensor) -> None:
+        check_count(context, item)
+        self._context, self._item, self._tensor = context, item, tensor
         self._content = bytearray()
 
     def take(self, piece: bytes | memoryview, /) -> None:
-        """Keep the next piece."""
-        self._call.admission.hold(len(piece))
+        """Append the next piece."""
+        self._context.admission.hold(len(piece))
         self._content += piece
 
     async def finish(self) -> list[Item]:
-        """The items, in their order."""
-        return await self._call.work.run(
-            hash_tensor, self._call, self._item, *self._tensor, self._content
+        """Return the items, in order."""
+        return await self._context.work.run(
+            hash_tensor, self._context, self._item, *self._tensor, self._content
         )

@@ -10,8 +10,8 @@ from time import perf_counter
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mmhash_service.bodies.reading import BODY_BYTES
 from mmhash_service.runtime import metrics
-from mmhash_service.runtime.limits import BODY_BYTES
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from blake3 import blake3
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mmhash_service.api.problems import response
+from mmhash_service.api.problem_handlers import problem_response
 from mmhash_service.routes import page
 
 # Whoever watches over the process needs no key, and the page asks a person for his.
@@ -27,7 +27,7 @@ class ApiKeyMiddleware:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             text = Headers(scope=scope).get("authorization", "")
             if not (text.startswith(_SCHEME) and self._knows(text.removeprefix(_SCHEME))):
-                await response("unauthorized")(scope, receive, send)
+                await problem_response("unauthorized")(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -3,7 +3,7 @@
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mmhash_service.api.headers import has_duplicates
-from mmhash_service.api.problems import response
+from mmhash_service.api.problem_handlers import problem_response
 
 
 class RefuseDuplicates:
@@ -15,6 +15,6 @@ class RefuseDuplicates:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a request, or refuse it before any header is believed."""
         if scope["type"] == "http" and has_duplicates(scope["headers"]):
-            await response("duplicate-header")(scope, receive, send)
+            await problem_response("duplicate-header")(scope, receive, send)
         else:
             await self._app(scope, receive, send)

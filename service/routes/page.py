@@ -1,4 +1,4 @@
-"""`GET /`: a page for people. Its files are plain ones, read once and served from memory."""
+"""`GET /`: the web page. Its static files are read once and served from memory."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 _FOLDER = Path(__file__).parents[1] / "page"
 
-# Not by the machine's own table of types, which may know another name for JavaScript.
+# Not by mimetypes, whose system-wide table may have another type for JavaScript.
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -18,7 +18,7 @@ _TYPES = {
 }
 
 _HEADERS = {
-    # A name or a picture that a person drops can neither run nor be sent elsewhere.
+    # The name or content of a dropped file can neither run as a script nor be sent elsewhere.
     "Content-Security-Policy": "; ".join(
         (
             "default-src 'none'",
@@ -34,7 +34,7 @@ _HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Kept, but asked for each time: after an upgrade no file of the old page meets one of the new.
+    # Cached, but revalidated each time, so that files of two versions are never mixed.
     "Cache-Control": "no-cache",
 }
 
@@ -42,11 +42,11 @@ FILES = {
     "/" if path.name == "index.html" else f"/page/{path.name}": path
     for path in sorted(_FOLDER.iterdir())
 }
-"""Where each file of the page is served."""
+"""The files of the page, by the path of their URL."""
 
 
 def _serve(path: Path) -> Callable[[Request], Awaitable[Response]]:
-    """What answers with that file, or with 304 to who has it."""
+    """Return the handler of a file, which answers 304 if the client has it cached."""
     content = path.read_bytes()
     etag = f'"{blake3(content).hexdigest(length=16)}"'
     headers = {**_HEADERS, "ETag": etag}
@@ -60,5 +60,5 @@ def _serve(path: Path) -> Callable[[Request], Awaitable[Response]]:
     return serve
 
 
-# Starlette's routes answer HEAD too and are not in the OpenAPI page.
+# Unlike FastAPI's, Starlette's routes answer HEAD and are not in the OpenAPI document.
 router = APIRouter(routes=[Route(url, _serve(path)) for url, path in FILES.items()])

@@ -1,4 +1,4 @@
-"""Whether the server lives, is ready and answers; what it is and can do; its metrics."""
+"""Probes, versions, capabilities and metrics of the server."""
 
 import platform
 
@@ -10,8 +10,8 @@ from mmhash.engines import known
 from mmhash.framing import SPEC_VERSION
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Health, Info, Version
-from mmhash_service.runtime import self_test as backends
 from mmhash_service.runtime.metrics import exposition
+from mmhash_service.runtime.self_test import devices, self_test
 
 router = APIRouter()
 
@@ -29,44 +29,44 @@ _LIMITS = (
 
 @router.get("/live")
 async def live() -> Health:
-    """That the process runs: else start it anew."""
+    """Answer while the process runs; if it does not answer, restart it."""
     return Health(status="ok")
 
 
 @router.get("/ready")
 async def ready(request: Request) -> Health:
-    """That calls may come: every backend gives the known digest, and the server is not stopping."""
+    """Answer if the server accepts requests and every backend passes its self-test."""
     state = request.app.state
     if state.limits.draining:
         raise Problem("draining")
     if not await state.decoders.is_ready():
         raise Problem("not-ready")
-    if not await state.work.run(backends.self_test, state.settings):
+    if not await state.work.run(self_test, state.settings):
         raise Problem("not-ready")
     return Health(status="ok")
 
 
 @router.get("/health")
 async def health() -> Health:
-    """That the process answers."""
+    """Answer while the process runs."""
     return Health(status="ok")
 
 
 @router.get("/version")
 async def version() -> Version:
-    """What is running."""
+    """Return the versions of mmhash, of the spec of its keys, and of Python."""
     return Version(mmhash=mmhash.__version__, spec=SPEC_VERSION, python=platform.python_version())
 
 
 @router.get("/info")
 async def info(request: Request) -> Info:
-    """What the server can do, and how far it goes."""
+    """Return the capabilities and limits of the server."""
     settings = request.app.state.settings
     return Info(
         algorithms=list(ALGORITHMS),
         spec=SPEC_VERSION,
         limits={name: getattr(settings, name) for name in _LIMITS},
-        devices=await request.app.state.work.run(backends.devices, settings),
+        devices=await request.app.state.work.run(devices, settings),
         engines=known(),
         in_place=[name for name in ("shm", "cuda_ipc") if getattr(settings, name)],
         memo=request.app.state.memo.kind,
@@ -79,6 +79,6 @@ async def info(request: Request) -> Info:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics() -> Response:
-    """What Prometheus reads."""
+    """Return the metrics in the Prometheus text format."""
     text, content_type = exposition()
     return Response(text, media_type=content_type)

@@ -1,4 +1,4 @@
-"""One call of `POST /hash`: what it asks, for whom, and with what room."""
+"""The context of one request that hashes: its options, its tenant and its resources."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from mmhash_service.engines import parse_engines
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.items.mapped_hasher import MappedHasher
 from mmhash_service.memo.memo import Memo
-from mmhash_service.runtime.limits import Admission
+from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.worker_pool import WorkerPool
 from mmhash_service.settings import Settings
 from mmhash_service.signing import Signer, build_signer
@@ -24,7 +24,7 @@ from mmhash_service.tenants import Tenant, resolve_tenant
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What all readers of a body need to know."""
+    """The options of a request, and the resources of the application that answers it."""
 
     algorithm: Algorithm
     pixels: bool
@@ -38,10 +38,10 @@ class RequestContext:
     memo: Memo
     fetcher: Fetcher
     mapped: MappedHasher
-    # Whose entries of the memo the call sees: all of one space are one to it.
+    # The namespace of the request's memo entries: empty, or the secret of a private tenant.
     space: bytes
 
-    def item(  # noqa: PLR0917  (in the order of an answer)
+    def item(  # noqa: PLR0917  (in the order of an item's fields)
         self,
         name: str | None,
         kind: Kind,
@@ -52,7 +52,7 @@ class RequestContext:
         *,
         extra: bytes = b"",
     ) -> Item:
-        """The answer for content of that digest."""
+        """Return the item with the digest: its key, engine fields and tag."""
         secret = self.tenant.secret if self.tenant else None
         key = frame(kind, dtype, shape, digest, extra, tenant=secret)
         item = Item(
@@ -73,7 +73,7 @@ class RequestContext:
 
 
 def build_context(request: Request, query: HashQuery, admission: Admission) -> RequestContext:
-    """What the request asks, with the means of the application that answers it."""
+    """Build the context of a request from its query and headers."""
     state = request.app.state
     tenant = resolve_tenant(request, state.settings)
     is_private = tenant is not None and tenant.name in state.settings.private_tenants

@@ -1,4 +1,4 @@
-"""What Prometheus reads: base units, and no label that a client can choose."""
+"""Prometheus metrics: in base units, and without labels that a client can choose."""
 
 import os
 from collections.abc import Iterable
@@ -18,76 +18,76 @@ MULTIPROC_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 REGISTRY = CollectorRegistry()
 
-REQUESTS = Counter("mmhash_requests", "Calls answered.", ("call", "status"), registry=REGISTRY)
+REQUESTS = Counter("mmhash_requests", "Requests answered.", ("call", "status"), registry=REGISTRY)
 SECONDS = Histogram(
     "mmhash_request_duration_seconds",
-    "From the head of a call to the end of its answer.",
+    "Time from the head of a request to the end of its response.",
     ("call",),
     registry=REGISTRY,
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
-BODY_BYTES = Counter("mmhash_body_bytes", "Bytes of bodies received.", registry=REGISTRY)
+BODY_BYTES = Counter("mmhash_body_bytes", "Bytes of request bodies received.", registry=REGISTRY)
 ITEMS = Counter("mmhash_items", "Items hashed.", ("kind",), registry=REGISTRY)
-PROBLEMS = Counter("mmhash_problems", "Calls that failed.", ("problem",), registry=REGISTRY)
+PROBLEMS = Counter("mmhash_problems", "Requests that failed.", ("problem",), registry=REGISTRY)
 CALLS = Gauge(
     "mmhash_calls_in_progress",
-    "Calls with a body that are being answered.",
+    "Requests with a body in progress.",
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
 HELD_BYTES = Gauge(
     "mmhash_held_bytes",
-    "Bytes of bodies that are held.",
+    "Bytes of request bodies held in memory.",
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
 FETCHES = Counter(
     "mmhash_fetches",
-    "URLs that were asked: fetched, unchanged, abandoned, or the problem.",
+    "URLs requested, by result: fetched, unchanged, abandoned, or the problem.",
     ("result",),
     registry=REGISTRY,
 )
-FETCHED_BYTES = Counter("mmhash_fetched_bytes", "Bytes that URLs gave.", registry=REGISTRY)
+FETCHED_BYTES = Counter("mmhash_fetched_bytes", "Bytes received from URLs.", registry=REGISTRY)
 MEMO_LOOKUPS = Counter(
     "mmhash_memo_lookups",
-    "Entries of the memo that were asked for, and where they came from.",
+    "Lookups of memo entries, by the source that had the entry.",
     ("kind", "source"),
     registry=REGISTRY,
 )
 MEMO_FAILURES = Counter(
     "mmhash_memo_failures",
-    "Operations of the memo's store that failed or took too long.",
+    "Operations of the memo's store that failed or timed out.",
     ("operation",),
     registry=REGISTRY,
 )
 MEMO_BYTES = Gauge(
     "mmhash_memo_bytes",
-    "Bytes of the memo that are held in memory.",
+    "Bytes of memo entries held in memory.",
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
 
 
 class _Workers(MultiProcessCollector):
-    """The metrics of all workers; a file that one of them has only just made has none yet."""
+    """The metrics of all workers."""
 
     def collect(self) -> Iterable[Metric]:
-        """Read the files that have been begun: an empty one is an error to the package."""
+        """Merge all files but empty ones, just created by a worker: the package would fail."""
         with os.scandir(os.environ[MULTIPROC_VARIABLE]) as entries:
             files = [entry.path for entry in entries if entry.name.endswith(".db") and _size(entry)]
-        found: Iterable[Metric] = self.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
-        return found
+        merged: Iterable[Metric] = self.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
+        return merged
 
 
 def _size(entry: "os.DirEntry[str]") -> int:
     try:
         return entry.stat().st_size
-    except FileNotFoundError:  # of a worker that has died meanwhile
+    except FileNotFoundError:  # of a worker that has exited meanwhile
         return 0
 
 
 def exposition() -> tuple[bytes, str]:
-    """All metrics as text, those of all workers together, and the text's Content-Type."""
+    """Return the metrics of all workers as text, and its Content-Type."""
     registry = REGISTRY
     if MULTIPROC_VARIABLE in os.environ:
         registry = CollectorRegistry()

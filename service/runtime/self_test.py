@@ -1,4 +1,4 @@
-"""What can hash here, and whether it hashes right."""
+"""The self-test of the hash backends, and the devices that they run on."""
 
 import ctypes
 from collections.abc import Iterator
@@ -12,24 +12,24 @@ from mmhash.digest import Algorithm
 from mmhash.errors import DeviceError
 from mmhash_service.settings import Settings
 
-# Three chunks and a bit, of the bytes that BLAKE3's own vectors are made of.
+# Three chunks and one byte of the input that BLAKE3's own test vectors use.
 _CONTENT = bytes(i % 251 for i in range(3 * 1024 + 1))
-_ANSWERS: dict[Algorithm, str] = {
+_KNOWN_DIGESTS: dict[Algorithm, str] = {
     "blake3": "7124b49501012f81cc7f11ca069ec9226cecb8a2c850cfe644e327d22d3e1cd3",
     "xxh3": "596dd5c3d14286bcc2b44e0659c8d2e1",
 }
 
 
 def devices(settings: Settings) -> list[str]:
-    """Where content may lie; a GPU is not touched unless items may lie on it."""
+    """Return the devices that items may be on: GPUs only if the setting cuda_ipc is on."""
     return ["cpu", *(f"cuda:{index}" for index in _gpus(settings))]
 
 
 def self_test(settings: Settings) -> bool:
-    """Whether each backend gives the digest that is known."""
+    """Return whether each backend computes the known digests."""
     return all(
-        digest == answer
-        for algorithm, answer in _ANSWERS.items()
+        digest == expected
+        for algorithm, expected in _KNOWN_DIGESTS.items()
         for digest in _digests(settings, algorithm)
     )
 
@@ -37,7 +37,7 @@ def self_test(settings: Settings) -> bool:
 def _digests(settings: Settings, algorithm: Algorithm) -> Iterator[str]:
     yield mmhash.digest(_CONTENT, algorithm=algorithm).hex()
     for index in _gpus(settings):
-        segment = (_where_a_gpu_sees_it(index), len(_CONTENT))
+        segment = (_pinned_content(index), len(_CONTENT))
         yield hash_segments(index, [segment], algorithm).wait()[0].hex()
 
 
@@ -52,10 +52,10 @@ def _gpus(settings: Settings) -> list[int]:
 
 
 @cache
-def _where_a_gpu_sees_it(index: int) -> int:
-    """The content's address for a GPU, in pinned memory: no torch is needed to get it there."""
+def _pinned_content(index: int) -> int:
+    """Copy the content to pinned memory, which needs no torch; return its address on the GPU."""
     device_state = device_of(index)
     with device_state.context():
-        here, there = device_state.driver.allocate_pinned(len(_CONTENT))
-    ctypes.memmove(here, _CONTENT, len(_CONTENT))
-    return there
+        host, device = device_state.driver.allocate_pinned(len(_CONTENT))
+    ctypes.memmove(host, _CONTENT, len(_CONTENT))
+    return device

@@ -1,4 +1,4 @@
-"""What takes longer than the event loop may: done by a few threads, in a bounded time."""
+"""A thread pool for work that would block the event loop, with a time limit."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class WorkerPool:
-    """The threads, and how long a call waits for one and for its answer."""
+    """The threads, and the time limit of a job, including its time in the queue."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(cpu_count(), thread_name_prefix="mmhash-work")
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `function` gives, if it does so in time."""
+        """Run `function` in a thread, and return its result or raise the problem `too-slow`."""
         future = self._threads.submit(function, *args, **kwargs)
-        # A thread that is too late ends all the same, for what it works on is bounded: nobody
-        # waits for it, and its place is not given away before.
+        # After the time-out the thread still ends its job, whose work is bounded. Its result is
+        # ignored, and it starts no other job before.
         done, _ = await asyncio.wait(
             {waiting := asyncio.wrap_future(future)}, timeout=self._timeout_s
         )
@@ -33,5 +33,5 @@ class WorkerPool:
         return waiting.result()
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start no more jobs, and cancel those in the queue."""
         self._threads.shutdown(wait=False, cancel_futures=True)

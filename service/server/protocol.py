@@ -12,7 +12,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from mmhash_service.runtime.limits import MIN_PROGRESS
+from mmhash_service.bodies.reading import MIN_PROGRESS
 
 # Clients and proxies send far less, and most servers take no more than 8 to 32 KiB. What uvloop
 # reads at once, 256 KiB, may come on top.

@@ -19,7 +19,7 @@ import uvicorn
 
 from mmhash.errors import MMHashError
 from mmhash_service.app import create_app
-from mmhash_service.runtime.limits import Limits
+from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.metrics import MULTIPROC_VARIABLE
 from mmhash_service.server import logs
 from mmhash_service.server.malloc import tune_malloc

@@ -1,4 +1,4 @@
-"""What docs/http.md shows is what happens."""
+"""The examples and the tables of docs/http.md."""
 
 import json
 import re

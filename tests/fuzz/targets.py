@@ -58,7 +58,7 @@ from mmhash_service.guard.caller_hashes import TAGS, RefusedError, strip_unverif
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, SealedEntry
 from mmhash_service.request_fields import KINDS
 from mmhash_service.runtime.context import RequestContext
-from mmhash_service.runtime.limits import Limits
+from mmhash_service.runtime.capacity import Limits
 from mmhash_service.settings import Settings
 
 # Now, and not at the first image: what is imported later is not instrumented.

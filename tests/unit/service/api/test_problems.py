@@ -14,7 +14,7 @@ from mmhash_service.app import create_app
 from mmhash_service.bodies.parsing import MAX_DIMS
 from mmhash_service.decoder.messages import MAX_FRAMES
 
-PAGE = Path(__file__).parents[3] / "docs" / "http.md"
+PAGE = Path(__file__).parents[4] / "docs" / "http.md"
 
 
 def check(answer: httpx.Response, name: str) -> None:
@@ -107,6 +107,6 @@ def test_the_cause_of_a_problem_goes_to_the_log_in_one_line(
     lines = [
         entry.getMessage()
         for entry in caplog.records
-        if entry.name == "mmhash_service.api.problems"
+        if entry.name == "mmhash_service.api.problem_handlers"
     ]
     assert lines == [r"damaged-image: ValueError('two\nlines')"]

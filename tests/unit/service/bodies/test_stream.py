@@ -11,7 +11,7 @@ import mmhash
 from mmhash.digest import ALGORITHMS
 from mmhash_service.app import create_app
 from mmhash_service.bodies.stream import BACKGROUND_BYTES, BATCH, AlignedHasher, BackgroundHasher
-from mmhash_service.runtime.limits import SPARE_REQUESTS, STREAM_BYTES, Limits
+from mmhash_service.runtime.capacity import SPARE_REQUESTS, STREAM_BYTES, Limits
 from mmhash_service.settings import Settings
 
 CONTENT = bytes(at % 251 for at in range(3 * BATCH + 12_345))

@@ -39,23 +39,25 @@ def with_pool() -> Callable[..., Any]:
     return run
 
 
-@pytest.fixture(scope="session")
+def _decoders() -> set[int]:
+    """Return the decoder processes of this process."""
+    decoders = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            is_decoder = b"mmhash_service.decoder.process" in (path / "cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == os.getpid() and is_decoder:
+            decoders.add(int(path.name))
+    return decoders
+
+
+@pytest.fixture
 def children() -> Callable[[], list[int]]:
-    """The decoder processes of this process."""
-
-    def children() -> list[int]:
-        found = []
-        for path in Path("/proc").glob("[0-9]*"):
-            try:
-                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-                is_decoder = b"mmhash_service.decoder.process" in (path / "cmdline").read_bytes()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if parent == os.getpid() and is_decoder:
-                found.append(int(path.name))
-        return found
-
-    return children
+    """The decoder processes that the test started: a server of other tests may have its own."""
+    others = _decoders()
+    return lambda: sorted(_decoders() - others)
 
 
 @pytest.fixture(scope="session")

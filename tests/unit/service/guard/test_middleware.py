@@ -21,7 +21,8 @@ from starlette.types import Message, Receive, Scope, Send
 import mmhash
 from mmhash import Digest, sign_tag
 from mmhash.engines import known, request_fields, sglang, vllm
-from mmhash_service.guard.caller_hashes import MAX_TAGS, MAX_VALUES
+from mmhash_service.bodies.json_limits import MAX_VALUES
+from mmhash_service.guard.caller_hashes import MAX_TAGS
 from mmhash_service.guard.middleware import _PROBLEMS, INLINE_MAX_BYTES, Guard
 
 PAGE = Path(__file__).parents[3] / "docs" / "guard.md"
@@ -633,6 +634,10 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
     modules = done.stdout.split()
     assert "prometheus_client" not in modules
     assert {name for name in modules if name.startswith("mmhash_service.")} == {
+        "mmhash_service.api",
+        "mmhash_service.bodies",
+        "mmhash_service.bodies.json_limits",
+        "mmhash_service.guard",
         "mmhash_service.guard.caller_hashes",
         "mmhash_service.guard.middleware",
         "mmhash_service.guard.settings",

@@ -14,7 +14,7 @@ from mmhash import engines
 from mmhash.digest import ALGORITHMS
 from mmhash.framing import SPEC_VERSION
 from mmhash_service.app import create_app
-from mmhash_service.runtime import self_test as backends
+from mmhash_service.runtime import self_test
 from mmhash_service.settings import Settings
 
 Running = Callable[[FastAPI], AbstractContextManager[Any]]
@@ -32,7 +32,7 @@ def test_a_backend_that_is_wrong_is_not_ready(
 ) -> None:
     for algorithm in ALGORITHMS:
         with monkeypatch.context() as changed:
-            changed.setitem(backends._ANSWERS, algorithm, "00")
+            changed.setitem(self_test._KNOWN_DIGESTS, algorithm, "00")
             assert problem_of(client.get("/ready")) == (503, "not-ready")
             assert client.get("/live").status_code == 200
     assert client.get("/ready").status_code == 200

@@ -16,7 +16,8 @@ from fastapi import FastAPI
 import mmhash
 from mmhash_service.api.problems import PROBLEMS
 from mmhash_service.app import create_app
-from mmhash_service.runtime.limits import INLINE_MAX_BYTES, MIN_PROGRESS, STREAM_BYTES
+from mmhash_service.bodies.reading import INLINE_MAX_BYTES, MIN_PROGRESS
+from mmhash_service.runtime.capacity import STREAM_BYTES
 from mmhash_service.settings import Settings
 
 RAW = {"content-type": "application/octet-stream"}

@@ -1,0 +1,106 @@
+"""The body types of `POST /hash`: the table that bodies, multipart parts and OpenAPI read."""
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+from mmhash.view import ITEM_SIZE
+from mmhash_service.api.openapi import json_schema
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import HashBody, HashQuery
+from mmhash_service.bodies.multipart import MultipartReader
+from mmhash_service.bodies.parsing import parse_dtype, parse_media_type, parse_shape
+from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
+from mmhash_service.bodies.safetensors import SafetensorsReader
+from mmhash_service.items.json_items import JsonReader
+from mmhash_service.runtime.context import RequestContext
+
+_BINARY = {"type": "string", "format": "binary"}
+
+
+class BodyType(NamedTuple):
+    """A Content-Type that `POST /hash` accepts."""
+
+    # Takes the whole Content-Type, and the name of a part or None.
+    open: Callable[[RequestContext, str, str | None], Reader]
+    schema: dict[str, Any] = _BINARY
+    may_be_part: bool = True
+    may_be_tensor: bool = False
+
+
+def find_body_type(content_type: str) -> BodyType:
+    """Return the entry of the table for a Content-Type."""
+    main, sub = parse_media_type(content_type)
+    body_type = BODY_TYPES.get(f"{main}/{sub}") or BODY_TYPES.get(f"{main}/*")
+    if body_type is None:
+        raise Problem("unsupported-media-type")
+    return body_type
+
+
+def open_body(
+    context: RequestContext,
+    body_type: BodyType,
+    content_type: str,
+    query: HashQuery,
+    length: int | None,
+) -> Reader:
+    """Return the reader of a whole body, whose Content-Length is `length` if it has one."""
+    if query.dtype is None and query.shape is None:
+        return body_type.open(context, content_type, None)
+    if not body_type.may_be_tensor:
+        raise Problem("tensor-not-raw")
+    return _open_tensor(context, query, length)
+
+
+def _open_part(context: RequestContext, content_type: str, name: str) -> Reader:
+    body_type = find_body_type(content_type)
+    if not body_type.may_be_part:
+        raise Problem("unsupported-media-type")
+    return body_type.open(context, content_type, name)
+
+
+def _open_bytes(context: RequestContext, _content_type: str, name: str | None) -> Reader:
+    if context.pixels:
+        raise Problem("pixels-not-image")
+    return StreamReader(context, name)
+
+
+def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) -> Reader:
+    if context.pixels:
+        raise Problem("pixels-not-image")
+    if query.dtype is None or query.shape is None:
+        raise Problem("incomplete-tensor")
+    dtype, shape = parse_dtype(query.dtype), parse_shape(query.shape)
+    if length not in {None, prod(shape) * ITEM_SIZE[dtype]}:
+        raise Problem("wrong-length")
+    return StreamReader(context, None, (dtype, shape))
+
+
+def _open_image(context: RequestContext, _content_type: str, name: str | None) -> Reader:
+    return PixelsReader(context, name) if context.pixels else StreamReader(context, name)
+
+
+def _open_safetensors(context: RequestContext, _content_type: str, _name: str | None) -> Reader:
+    return SafetensorsReader(context)
+
+
+def _open_multipart(context: RequestContext, content_type: str, _name: str | None) -> Reader:
+    return MultipartReader(context, content_type, partial(_open_part, context))
+
+
+def _open_json(context: RequestContext, _content_type: str, _name: str | None) -> Reader:
+    return JsonReader(context)
+
+
+BODY_TYPES = {
+    "application/octet-stream": BodyType(_open_bytes, may_be_tensor=True),
+    "image/*": BodyType(_open_image),
+    "video/*": BodyType(_open_bytes),
+    "audio/*": BodyType(_open_bytes),
+    "application/x-safetensors": BodyType(_open_safetensors),
+    "multipart/form-data": BodyType(
+        _open_multipart, {"type": "object", "additionalProperties": _BINARY}, may_be_part=False
+    ),
+    "application/json": BodyType(_open_json, json_schema(HashBody), may_be_part=False),
+}

@@ -1,0 +1,78 @@
+"""Admission: the number of requests that a process answers at once and the bytes that they hold."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from mmhash.cpu import cpu_count
+from mmhash_service.api.problems import Problem
+from mmhash_service.runtime import metrics
+from mmhash_service.settings import Settings
+
+# A streamed body holds the piece that is hashed and the next one.
+STREAM_BYTES = 256 << 10
+
+# More concurrent requests than this keep all cores busy without background threads.
+SPARE_REQUESTS = 4 * cpu_count()
+
+
+class Admission:
+    """The bytes that one request, or a part of it, holds."""
+
+    def __init__(self, limits: "Limits") -> None:
+        self._limits = limits
+        self.held = 0
+
+    def reserve(self) -> AbstractContextManager["Admission"]:
+        """Reserve bytes for a part of the request, released at the end of the context."""
+        return self._limits.reserve()
+
+    def hold(self, nbytes: int) -> None:
+        """Reserve `nbytes` more, or raise the problem `busy`."""
+        if self._limits.held + nbytes > self._limits.max_held:
+            raise Problem("busy")
+        self._limits.held += nbytes
+        self.held += nbytes
+        metrics.HELD_BYTES.inc(nbytes)
+
+
+class Limits:
+    """The requests in progress and the bytes held by a process, with a limit on each."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.max_held = settings.max_held_bytes
+        self.max_calls = settings.max_calls
+        self.held = 0
+        self.calls = 0
+        # Set after SIGTERM: admitted requests are answered, new ones are refused.
+        self.draining = False
+
+    def has_spare_capacity(self, nbytes: int) -> bool:
+        """Return whether background work has idle cores, and may hold `nbytes`."""
+        return self.calls <= SPARE_REQUESTS and self.held + nbytes <= self.max_held
+
+    @contextmanager
+    def admit(self) -> Iterator[Admission]:
+        """Admit a request, or refuse it before its body is read."""
+        if self.draining:
+            raise Problem("draining")
+        if self.calls >= self.max_calls:
+            raise Problem("busy")
+        self.calls += 1
+        metrics.CALLS.inc()
+        try:
+            with self.reserve() as admission:
+                yield admission
+        finally:
+            self.calls -= 1
+            metrics.CALLS.dec()
+
+    @contextmanager
+    def reserve(self) -> Iterator[Admission]:
+        """Reserve bytes for the stream buffer; release them and all held later at the end."""
+        admission = Admission(self)
+        try:
+            admission.hold(STREAM_BYTES)
+            yield admission
+        finally:
+            self.held -= admission.held
+            metrics.HELD_BYTES.dec(admission.held)

@@ -1,0 +1,43 @@
+"""A helper process of this package, connected to this one by a socket."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+
+
+class ChildProcess:
+    """A process that runs a module with the descriptor of its socket as the first argument.
+
+    It must exit when the connection is closed, and so when this process exits.
+    """
+
+    def __init__(
+        self, module: str, *arguments: int, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.connection, theirs = socket.socketpair()
+        with theirs:
+            descriptor = theirs.fileno()
+            self._process = subprocess.Popen(  # noqa: S603  (no argument is a client's)
+                [sys.executable, "-P", "-m", module, *map(str, (descriptor, *arguments))],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=environment,
+                pass_fds=[descriptor],
+                # Ctrl-C is for the service, which still has requests to answer.
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def kill(self) -> None:
+        """Close the connection, and kill the process if it still runs."""
+        self.connection.close()
+        self._process.kill()
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None if the process still runs."""
+        return self._process.poll()
+
+    def wait(self) -> int:
+        """Wait for the process to exit, and return its exit code."""
+        return self._process.wait()
