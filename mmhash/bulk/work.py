@@ -21,7 +21,7 @@ from mmhash.view import view_of
 # in the core's cache, 2.5 through 1 MiB, 1.6 through 32 MiB, and with 1.9 mapped, for its faults.
 BUFFER = 128 << 10
 # Several threads need more than a buffer: mapped, two of them have 4.4 GB/s. Of slices of this size
-# each thread of xxh3 has its share (cpu.XXH3_SHARE); what is smaller has one thread.
+# each thread of xxh3 has its share (states.XXH3_SHARE); what is smaller has one thread.
 SLICE = 64 << 20
 
 Row = tuple[Any, ...]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from mmhash import cuda
-from mmhash.digest import Algorithm, Digest
+from mmhash.algorithms import ALGORITHMS, Algorithm
+from mmhash.digest import Digest
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.executor.gpu import after, current_stream, digest_through, on_host
 from mmhash.executor.item_cost import ItemCost
@@ -103,10 +104,8 @@ def facts() -> Iterator[tuple[str, str]]:
     except Exception:  # noqa: BLE001  (a broken torch is told of elsewhere)
         gpu = None
     known = rates(gpu)
-    for name, here, there in (
-        ("blake3", known.blake3, known.gpu_blake3),
-        ("xxh3", known.xxh3, known.gpu_xxh3),
-    ):
+    for name in ALGORITHMS:
+        here, there = known.cpu(name), known.gpu(name)
         inline = int(INLINE_SECONDS * here) >> 10
         by_gpu = f", through GPU {gpu} {there / 1e9:.1f} GB/s" if there else ""
         yield f"{name} rate", f"{here / 1e9:.1f} GB/s a thread, inline to {inline} KiB{by_gpu}"

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from platform import node
 from time import perf_counter
@@ -14,9 +14,9 @@ import numpy as np
 from blake3 import blake3
 
 from mmhash import cuda
+from mmhash.algorithms import ALGORITHM_SPECS, ALGORITHMS, Algorithm
 from mmhash.cpu import cpu_count, hash_bytes
 from mmhash.cuda.compiler import cache_directory
-from mmhash.digest import Algorithm
 from mmhash.executor.gpu import digest_through
 from mmhash.hashing import key
 
@@ -29,24 +29,22 @@ class Rates(NamedTuple):
     The way by the GPU is a copy and a kernel: so many seconds in any case, and a rate.
     """
 
-    blake3: float
-    xxh3: float
+    cpu_rates: dict[Algorithm, float]
     call: float
-    gpu_blake3: float = 0.0
-    gpu_xxh3: float = 0.0
+    gpu_rates: dict[Algorithm, float] = {}  # noqa: RUF012  (never changed)
     gpu_call: float = 0.0
 
     def cpu(self, algorithm: Algorithm) -> float:
         """The rate of one thread."""
-        return self.blake3 if algorithm == "blake3" else self.xxh3
+        return self.cpu_rates[algorithm]
 
     def gpu(self, algorithm: Algorithm) -> float:
         """The rate by the GPU; 0 without one."""
-        return self.gpu_blake3 if algorithm == "blake3" else self.gpu_xxh3
+        return self.gpu_rates[algorithm] if self.gpu_rates else 0.0
 
 
 # Until the machine is measured: a slow core of today, and no GPU.
-ASSUMED = Rates(blake3=1e9, xxh3=5e9, call=20e-6)
+ASSUMED = Rates({name: spec.assumed_rate for name, spec in ALGORITHM_SPECS.items()}, call=20e-6)
 
 
 def gpu_in_use() -> int | None:
@@ -74,19 +72,19 @@ def rates(gpu: int | None) -> Rates:
 def measure(gpu: int | None) -> Rates:
     """Hash a few MiB with each algorithm, here and through the GPU."""
     data = np.ones(16 * _MIB, np.uint8).data  # zeros would be one page, read again and again
-    found = Rates(
-        blake3=len(data) / _least(lambda: hash_bytes(data, "blake3", 1), 5),
-        xxh3=len(data) / _least(lambda: hash_bytes(data, "xxh3", 1), 5),
-        call=_least(lambda: key(b""), 99),
-    )
+    cpu_rates = {
+        name: len(data) / _least(partial(hash_bytes, data, name, 1), 5)
+        for name in ALGORITHMS
+    }
+    call = _least(lambda: key(b""), 99)
     if gpu is None:
-        return found
-    start = _least(lambda: digest_through(gpu, data[:4096], "blake3"), 9)
-    blake3_seconds = _least(lambda: digest_through(gpu, data, "blake3"), 5) - start
-    xxh3_seconds = _least(lambda: digest_through(gpu, data, "xxh3"), 5) - start
-    return found._replace(
-        gpu_blake3=len(data) / blake3_seconds, gpu_xxh3=len(data) / xxh3_seconds, gpu_call=start
-    )
+        return Rates(cpu_rates, call)
+    gpu_call = _least(lambda: digest_through(gpu, data[:4096], "blake3"), 9)
+    gpu_rates = {
+        name: len(data) / (_least(partial(digest_through, gpu, data, name), 5) - gpu_call)
+        for name in ALGORITHMS
+    }
+    return Rates(cpu_rates, call, gpu_rates, gpu_call)
 
 
 def _least(call: Callable[[], object], rounds: int) -> float:
@@ -111,9 +109,17 @@ def _path(gpu: int | None) -> Path | None:
 
 def _read(path: Path) -> Rates | None:
     try:
-        found = Rates(**json.loads(path.read_bytes()))
-        return found if min(found[:3]) > 0 and min(found) >= 0 else None
-    except (OSError, TypeError, ValueError):  # none yet, or of another version
+        read = Rates(**json.loads(path.read_bytes()))
+        rates_are_known = [read.cpu_rates[name] > 0 for name in ALGORITHMS]
+        rates_are_known += [read.gpu(name) >= 0 for name in ALGORITHMS]
+        return read if all(rates_are_known) and read.call > 0 and read.gpu_call >= 0 else None
+    except (
+        OSError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # none yet, or of another version
         return None
 
 
