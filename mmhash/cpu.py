@@ -2,12 +2,13 @@
 
 from typing import Self
 
-from mmhash.algorithms import ALGORITHM_SPECS
-from mmhash.digest import Algorithm, Digest, check_algorithm
+from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
+from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.states import cpu_count as cpu_count
-from mmhash.states import fork_count
+from mmhash.states import cpu_count, fork_count
 from mmhash.view import bytes_of
+
+__all__ = ["Hasher", "cpu_count", "hash_bytes"]
 
 # Below this size a second thread costs more than it gains.
 PARALLEL_FROM = 1 << 20

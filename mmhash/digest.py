@@ -5,11 +5,10 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from mmhash.algorithms import ALGORITHMS as ALGORITHMS
-from mmhash.algorithms import DIGEST_SIZE as DIGEST_SIZE
-from mmhash.algorithms import Algorithm as Algorithm
-from mmhash.algorithms import check_algorithm as check_algorithm
+from mmhash.algorithms import ALGORITHMS, DIGEST_SIZE, Algorithm, check_algorithm
 from mmhash.errors import InputTypeError, InputValueError
+
+__all__ = ["ALGORITHMS", "DIGEST_SIZE", "Algorithm", "Digest", "check_algorithm"]
 
 _TEXT = re.compile(r"(?P<algorithm>[a-z0-9]+):(?P<hex>[0-9a-fA-F]*)")
 

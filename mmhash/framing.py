@@ -7,17 +7,25 @@ from blake3 import blake3
 from mmhash.algorithms import DIGEST_SIZE, Algorithm
 from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError
+from mmhash.fields import field
+
+__all__ = [
+    "KEY_CONTEXT",
+    "SPEC_VERSION",
+    "TENANT_CONTEXT",
+    "TENANT_SIZE",
+    "field",
+    "frame",
+    "preimage",
+    "preimage_template",
+    "tenant_key",
+]
 
 SPEC_VERSION = 1
 TENANT_SIZE = 32
 
 KEY_CONTEXT = "mmhash 2026-11-21 key v1"
 TENANT_CONTEXT = "mmhash 2026-11-21 tenant v1"
-
-
-def field(value: bytes) -> bytes:
-    """Return `value` after its length: no two sequences of fields have the same bytes."""
-    return len(value).to_bytes(8, "little") + value
 
 
 def preimage(

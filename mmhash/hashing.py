@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, overload
 
 from mmhash import cuda
-from mmhash.cpu import hash_bytes
 from mmhash.algorithms import Algorithm, check_algorithm
+from mmhash.cpu import hash_bytes
 from mmhash.digest import Digest
 from mmhash.errors import DeviceError, InputError, InputTypeError, InputValueError
 from mmhash.framing import frame, preimage_template, tenant_key
@@ -205,7 +205,7 @@ def _assemble(plan: _Plan, leaf_keys: list[Digest], options: _Options) -> Digest
 
 
 def _begin_views(views: list[View], options: _Options) -> Callable[[], list[Digest]]:
-    """Start hashing on each GPU, hash the data on the host; return a function that collects keys."""
+    """Start hashing on each GPU, hash data on the host; return a function that collects keys."""
     keys_of_views: dict[int, Digest] = {}
     on_host: list[tuple[int, View, memoryview]] = []
     on_device: dict[int, list[tuple[int, View, DeviceBytes]]] = {}

@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError, TagError
-from mmhash.framing import field
+from mmhash.fields import field
 
 TAG_CONTEXT = "mmhash 2026-11-21 tag v1"
 SECRET_SIZE = 32

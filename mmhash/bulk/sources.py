@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from mmhash.bulk.work import Options, Row, Shard, failed, hash_files, hash_values
 from mmhash.errors import InputValueError
-from mmhash.framing import field
+from mmhash.fields import field
 from mmhash.io.files import open_file
 from mmhash.io.names import STDIN, printable, reason
 

@@ -73,8 +73,7 @@ def measure(gpu: int | None) -> Rates:
     """Hash a few MiB with each algorithm, here and through the GPU."""
     data = np.ones(16 * _MIB, np.uint8).data  # zeros would be one page, read again and again
     cpu_rates = {
-        name: len(data) / _least(partial(hash_bytes, data, name, 1), 5)
-        for name in ALGORITHMS
+        name: len(data) / _least(partial(hash_bytes, data, name, 1), 5) for name in ALGORITHMS
     }
     call = _least(lambda: key(b""), 99)
     if gpu is None:
