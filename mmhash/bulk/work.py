@@ -20,8 +20,8 @@ from mmhash.view import view_of
 # One thread reads and hashes 512 MiB from the page cache at 2.7 GB/s through a buffer that stays in
 # the core's cache, 2.5 through 1 MiB, 1.6 through 32 MiB, and 1.9 mapped, because of page faults.
 BUFFER = 128 << 10
-# Several threads need more than a buffer: with a mapped file, two of them reach 4.4 GB/s. A slice of
-# this size has enough for two threads of xxh3 (states.XXH3_SHARE); one thread hashes smaller files.
+# Several threads need more than a buffer: with a mapped file, two of them reach 4.4 GB/s. A slice
+# has enough for two threads of xxh3 (states.XXH3_SHARE); one thread hashes smaller files.
 SLICE = 64 << 20
 
 Row = tuple[Any, ...]
