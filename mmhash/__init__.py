@@ -1,4 +1,4 @@
-"""One key for one content: on the CPU, on the GPU, in the gateway and in the engine."""
+"""Cache keys for multimodal inputs: equal on the CPU, on the GPU, in a gateway and in an engine."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -53,8 +53,8 @@ __all__ = [
 ]
 
 
-# Imported when first asked for: a plain hash needs none of them, and they take longer than it does.
-_LATER = {
+# Imported at first use: a plain hash needs none of them, and importing them takes longer than it.
+_LAZY = {
     "AsyncClient": "mmhash.client",
     "AsyncHasher": "mmhash.executor",
     "Client": "mmhash.client",
@@ -69,7 +69,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_LATER[name])
+    module = import_module(_LAZY[name])
     return module if module.__name__.endswith(f".{name}") else getattr(module, name)

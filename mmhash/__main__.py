@@ -1,4 +1,4 @@
-"""`python -m mmhash`: the same command line where the `mmhash` script is not on the path."""
+"""`python -m mmhash`: the command line without the `mmhash` script on the path."""
 
 from mmhash.cli import main
 

@@ -1,43 +1,30 @@
-"""The value of a hash, and the names of the algorithms that make one."""
+"""The value of a hash."""
 
 import builtins
 import re
 from dataclasses import dataclass
-from typing import Literal, Self, get_args
+from typing import Self
 
+from mmhash.algorithms import ALGORITHMS, DIGEST_SIZE, Algorithm, check_algorithm
 from mmhash.errors import InputTypeError, InputValueError
 
-Algorithm = Literal["blake3", "xxh3"]
-ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
-
-DIGEST_SIZE: dict[str, int] = {"blake3": 32, "xxh3": 16}
+__all__ = ["ALGORITHMS", "DIGEST_SIZE", "Algorithm", "Digest", "check_algorithm"]
 
 _TEXT = re.compile(r"(?P<algorithm>[a-z0-9]+):(?P<hex>[0-9a-fA-F]*)")
 
 
-def check_algorithm(name: str) -> Algorithm:
-    """Return `name` if it is an algorithm of ours; else say which are."""
-    if not issubclass(type(name), str):
-        raise InputTypeError(f"an algorithm is a str, not {type(name).__name__}")
-    name = str.__str__(name)
-    for algorithm in ALGORITHMS:
-        if name == algorithm:
-            return algorithm
-    raise InputValueError(f"unknown algorithm {name[:40]!r}: choose one of {', '.join(ALGORITHMS)}")
-
-
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The value of a hash: which algorithm gave it, and its bytes.
+    """The value of a hash: the algorithm's name and the bytes.
 
-    `str()` spells it as `blake3:<hex>`, which `parse()` reads back.
+    `str()` returns `blake3:<hex>`, which `parse()` reads.
     """
 
     algorithm: Algorithm
     bytes: builtins.bytes
 
     def __post_init__(self) -> None:
-        # A plain text of a known name, the common case, is not checked further.
+        # A plain str of a known name, the common case, is not checked further.
         size = DIGEST_SIZE.get(self.algorithm) if type(self.algorithm) is str else None
         if size is None:
             size = DIGEST_SIZE[check_algorithm(self.algorithm)]
@@ -45,22 +32,22 @@ class Digest:
             raise InputValueError(f"a {self.algorithm} digest is {size} bytes")
 
     def hex(self) -> str:
-        """The bytes as lower-case hex: what `b3sum` prints."""
+        """Return the bytes as lower-case hex, as `b3sum` prints them."""
         return self.bytes.hex()
 
     @property
     def u64(self) -> int:
-        """The first 8 bytes as a big-endian number, for callers who have room for no more."""
+        """The first 8 bytes as a big-endian number, for consumers of 64-bit hashes."""
         return int.from_bytes(self.bytes[:8], "big")
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the spelling that `str()` gives."""
+        """Parse the text form that `str()` returns."""
         if not isinstance(text, str):
             raise InputTypeError(f"a digest is parsed from a str, not from {type(text).__name__}")
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise InputValueError("a digest is spelled <algorithm>:<hex>, like blake3:af1349b9…")
+            raise InputValueError("a digest is written <algorithm>:<hex>, like blake3:af1349b9…")
         algorithm = check_algorithm(match["algorithm"])
         size = DIGEST_SIZE[algorithm]
         if len(match["hex"]) != 2 * size:

@@ -1,14 +1,14 @@
-"""What can go wrong, as one tree.
+"""The tree of errors.
 
 MMHashError
-├── InputError            what was given cannot be hashed, cut or parsed
-│   ├── InputTypeError    … for what it is (also a TypeError)
-│   └── InputValueError   … for what it holds (also a ValueError)
-├── LimitError            what was given is larger than is allowed
-├── TagError              a tag does not vouch for what is asked
-├── TransportError        a handle cannot be opened, or is not what it says
-├── ServiceError          the service refuses a call, or does not answer
-└── DeviceError           a device cannot do what was asked of it
+├── InputError            an input cannot be hashed, split or parsed
+│   ├── InputTypeError    … because of its type (also a TypeError)
+│   └── InputValueError   … because of its value (also a ValueError)
+├── LimitError            an input is larger than a limit
+├── TagError              a tag is not valid for this key, engine or tenant
+├── TransportError        a handle cannot be opened, or its content does not match it
+├── ServiceError          the service refused a request, or did not respond
+└── DeviceError           a device cannot do the requested work
 """
 
 
@@ -17,34 +17,34 @@ class MMHashError(Exception):
 
 
 class InputError(MMHashError):
-    """What was given cannot be hashed, cut or parsed."""
+    """An input cannot be hashed, split or parsed."""
 
 
 class InputTypeError(InputError, TypeError):
-    """The given object is of a kind that has no content to hash."""
+    """The type of an input has no content to hash."""
 
 
 class InputValueError(InputError, ValueError):
-    """The given object is of a good kind, but its value is not."""
+    """The type of an input is supported, but its value is not."""
 
 
 class LimitError(MMHashError):
-    """What was given is larger than is allowed."""
+    """An input is larger than a limit."""
 
 
 class TagError(MMHashError):
-    """A tag does not vouch for what is asked: forged, expired, or made for something else."""
+    """A tag is forged, expired, or made for another key, engine or tenant."""
 
 
 class TransportError(MMHashError):
-    """A handle cannot be opened, or is not what it says."""
+    """A handle cannot be opened, or its content does not match it."""
 
 
 class ServiceError(MMHashError):
-    """The service refuses a call, or does not answer: then it has no `status`.
+    """The service refused a request, or did not respond: then `status` is None.
 
-    `type` is that of the problem which it tells (docs/http.md), `detail` its words; `retry_after`
-    is in how many seconds to call again, if it says so.
+    `type` and `detail` are those of the problem in the response (docs/http.md); `retry_after` is
+    the number of seconds to wait before a retry, if the response has one.
     """
 
     def __init__(
@@ -63,4 +63,4 @@ class ServiceError(MMHashError):
 
 
 class DeviceError(MMHashError):
-    """A device cannot do what was asked of it."""
+    """A device cannot do the requested work."""

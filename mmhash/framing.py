@@ -1,11 +1,25 @@
-"""Spec v1 of keys: what is hashed beside the content, and how it is delimited (docs/spec.md)."""
+"""Frames of spec v1: the metadata that a key covers besides the content (docs/spec.md)."""
 
 import struct
 
 from blake3 import blake3
 
-from mmhash.digest import DIGEST_SIZE, Algorithm, Digest
+from mmhash.algorithms import DIGEST_SIZE, Algorithm
+from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError
+from mmhash.fields import field
+
+__all__ = [
+    "KEY_CONTEXT",
+    "SPEC_VERSION",
+    "TENANT_CONTEXT",
+    "TENANT_SIZE",
+    "field",
+    "frame",
+    "preimage",
+    "preimage_template",
+    "tenant_key",
+]
 
 SPEC_VERSION = 1
 TENANT_SIZE = 32
@@ -14,15 +28,10 @@ KEY_CONTEXT = "mmhash 2026-11-21 key v1"
 TENANT_CONTEXT = "mmhash 2026-11-21 tenant v1"
 
 
-def field(value: bytes) -> bytes:
-    """`value` behind its length: no two sequences of fields give the same bytes."""
-    return len(value).to_bytes(8, "little") + value
-
-
 def preimage(
     kind: str, dtype: str, shape: tuple[int, ...], digest: Digest, extra: bytes = b""
 ) -> bytes:
-    """What is hashed to a key: seven fields."""
+    """Return the seven fields whose hash is the key."""
     return b"".join(
         map(
             field,
@@ -42,10 +51,10 @@ def preimage(
 def preimage_template(
     kind: str, dtype: str, shape: tuple[int, ...], algorithm: Algorithm
 ) -> tuple[bytes, int]:
-    """A preimage whose digest is still to be filled in, and where; of an item without an extra."""
+    """Return a preimage with a digest of zeros, and the digest's offset; the item has no extra."""
     size = DIGEST_SIZE[algorithm]
-    made = preimage(kind, dtype, shape, Digest(algorithm, bytes(size)))
-    return made, len(made) - len(field(b"")) - size
+    template = preimage(kind, dtype, shape, Digest(algorithm, bytes(size)))
+    return template, len(template) - len(field(b"")) - size
 
 
 def frame(
@@ -57,7 +66,7 @@ def frame(
     *,
     tenant: bytes | None = None,
 ) -> Digest:
-    """The key of an item: its content's digest, bound to what the item is and whose it is."""
+    """Return the key of an item: the digest of its content, bound to its metadata and tenant."""
     framed = preimage(kind, dtype, shape, digest, extra)
     if tenant is None:
         return Digest("blake3", blake3(framed, derive_key_context=KEY_CONTEXT).digest())
@@ -65,7 +74,7 @@ def frame(
 
 
 def tenant_key(tenant: bytes) -> bytes:
-    """The key that a tenant's frames are hashed with."""
+    """Derive the key with which a tenant's frames are hashed."""
     if not isinstance(tenant, bytes):
         raise InputTypeError(f"tenant is bytes or None, not {type(tenant).__name__}")
     if len(tenant) != TENANT_SIZE:

@@ -1,6 +1,6 @@
-"""The three calls that turn what you have into what it is called: digest, key and keys.
+"""The functions digest(), key() and keys().
 
-What lies on a GPU is hashed there, all of it in one launch, and the rest on the CPU meanwhile.
+Data on a GPU is hashed there, in one launch for each GPU, while the CPU hashes the rest.
 """
 
 import warnings
@@ -9,13 +9,14 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, overload
 
 from mmhash import cuda
+from mmhash.algorithms import Algorithm, check_algorithm
 from mmhash.cpu import hash_bytes
-from mmhash.digest import Algorithm, Digest, check_algorithm
+from mmhash.digest import Digest
 from mmhash.errors import DeviceError, InputError, InputTypeError, InputValueError
 from mmhash.framing import frame, preimage_template, tenant_key
 from mmhash.view import DeviceBytes, View, view_of
 
-# A list in a list in a list …: deeper than any processor nests, shallower than Python's stack.
+# Of nested lists: deeper than any processor nests, shallower than Python's stack.
 MAX_DEPTH = 16
 
 
@@ -24,18 +25,18 @@ def digest(
 ) -> Digest:
     """Hash the bytes of `data`: bytes-like, numpy array, torch tensor, DLPack array or PIL image.
 
-    The bytes are the little-endian elements in C order, of an image its pixels. Threads: one
-    below 1 MiB, all above, or as many as `threads` says. `copy=False` refuses an input that
-    cannot be read where it lies.
+    The bytes are the elements in C order, little-endian; for an image, its pixels. By default one
+    thread hashes inputs below 1 MiB, and all cores larger ones; `threads` overrides this.
+    `copy=False` refuses an input that cannot be read in place.
     """
     chosen = check_algorithm(algorithm)
-    if _may_have_digest(data.__class__) and (carried := precomputed_digest(data, chosen)):
-        return carried
+    if _may_have_digest(data.__class__) and (attached := precomputed_digest(data, chosen)):
+        return attached
     view = view_of(data, copy=copy)
-    found = _content_digest(view.data, chosen, threads, copy)
+    content = _content_digest(view.data, chosen, threads, copy)
     if view.check_lease is not None:
         view.check_lease()
-    return found
+    return content
 
 
 def _content_digest(
@@ -44,8 +45,8 @@ def _content_digest(
     if isinstance(content, DeviceBytes):
         try:
             segment = (content.address, content.nbytes)
-            (found,) = cuda.hash_segments(content.device, [segment], algorithm).wait()
-            return Digest(algorithm, found)
+            (raw,) = cuda.hash_segments(content.device, [segment], algorithm).wait()
+            return Digest(algorithm, raw)
         except DeviceError as error:
             content = _on_the_host(content, error, copy)
     return hash_bytes(content, algorithm, threads)
@@ -59,31 +60,31 @@ def key(
     threads: int | None = None,
     copy: bool = True,
 ) -> Digest:
-    """Name one item: its digest framed with its kind, dtype and shape.
+    """Return the key of one item: its digest framed with its kind, dtype and shape.
 
-    A list or tuple is one item of several parts. `tenant` is 32 secret bytes: keys of two tenants
-    never meet, and nobody without the secret can guess one.
+    A list or tuple is one item of several parts. `tenant` is 32 secret bytes: keys of different
+    tenants never collide, and cannot be guessed without the secret.
     """
     options = _Options(check_algorithm(algorithm), tenant, threads, copy)
     if isinstance(item, (list, tuple)) or _may_have_digest(item.__class__):
-        (found,) = _begin([item], options).wait()
-        return found
+        (item_key,) = _begin([item], options).wait()
+        return item_key
     view = view_of(item, copy=copy)
     if isinstance(view.data, memoryview):
         return _host_key(view, view.data, options)
-    (found,) = _begin_views([view], options)()
-    return found
+    (item_key,) = _begin_views([view], options)()
+    return item_key
 
 
 class PendingKeys:
-    """Keys on their way: those of what lies on a GPU may not be there yet."""
+    """The keys of a list; those of items on a GPU may still be computed."""
 
     def __init__(self, collect: Callable[[], list[Digest]]) -> None:
         self._collect: Callable[[], list[Digest]] | None = collect
         self._keys: list[Digest] = []
 
     def wait(self) -> list[Digest]:
-        """The keys, in the order of the items. Until then the items must stay as they are."""
+        """Return the keys in the order of the items, which must not change until then."""
         if self._collect is not None:
             self._keys, self._collect = self._collect(), None
         return self._keys
@@ -118,10 +119,10 @@ def keys(
     copy: bool = True,
     wait: bool = True,
 ) -> list[Digest] | PendingKeys:
-    """Name each item of a list; an error says which item it was.
+    """Return the key of each item of a list; an error message names the item's number.
 
-    Items on GPUs take one launch a GPU, on the caller's current stream. With `wait=False` nothing
-    is waited for: `wait()` on what comes back gives the keys.
+    Items on a GPU take one launch for each GPU, on the caller's current stream. With `wait=False`
+    the function does not wait for them: `wait()` of the result returns the keys.
     """
     if not isinstance(items, (list, tuple, Iterator)):
         raise InputTypeError(
@@ -141,7 +142,7 @@ class _Options(NamedTuple):
     copy: bool
 
 
-# A list's parts, the number of a view, or a key that is known.
+# The plans of a list's parts, the index of a view, or a key that is known already.
 _Plan = list["_Plan"] | int | Digest
 
 
@@ -156,9 +157,11 @@ def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingK
     leaf_keys = _begin_views(views, options)
 
     def collect() -> list[Digest]:
-        found = leaf_keys()
+        keys_of_views = leaf_keys()
         return [
-            found[plan] if isinstance(plan, int) else _assemble(plan, found, options)
+            keys_of_views[plan]
+            if isinstance(plan, int)
+            else _assemble(plan, keys_of_views, options)
             for plan in plans
         ]
 
@@ -166,7 +169,7 @@ def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingK
 
 
 def _plan(item: Any, views: list[View], options: _Options, depth: int = 0) -> _Plan:
-    """Collect the views of what `item` holds, and how they hang together."""
+    """Append the views of `item` and its parts to `views`; return how they make up the item."""
     if isinstance(item, (list, tuple)):
         if depth == MAX_DEPTH:
             raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
@@ -181,7 +184,7 @@ def _plan(item: Any, views: list[View], options: _Options, depth: int = 0) -> _P
 
 @lru_cache(maxsize=256)
 def _may_have_digest(kind: type) -> bool:
-    """Whether such items are handles, which may have their digest with them."""
+    """Return True for handles, to which the producer may have attached a digest."""
     return hasattr(kind, "__mmhash_digest__")
 
 
@@ -202,8 +205,8 @@ def _assemble(plan: _Plan, leaf_keys: list[Digest], options: _Options) -> Digest
 
 
 def _begin_views(views: list[View], options: _Options) -> Callable[[], list[Digest]]:
-    """Begin to hash on each GPU, hash what lies on the host, and return what collects the keys."""
-    found: dict[int, Digest] = {}
+    """Start hashing on each GPU, hash data on the host; return a function that collects keys."""
+    keys_of_views: dict[int, Digest] = {}
     on_host: list[tuple[int, View, memoryview]] = []
     on_device: dict[int, list[tuple[int, View, DeviceBytes]]] = {}
     for index, view in enumerate(views):
@@ -211,25 +214,25 @@ def _begin_views(views: list[View], options: _Options) -> Callable[[], list[Dige
             on_device.setdefault(view.data.device, []).append((index, view, view.data))
         else:
             on_host.append((index, view, view.data))
-    flights = []
+    launches = []
     for device, tensors in on_device.items():
         try:
-            flights.append((tensors, _launch(device, tensors, options)))
+            launches.append((tensors, _launch(device, tensors, options)))
         except DeviceError as error:
             on_host += [
                 (index, view, _on_the_host(data, error, options.copy))
                 for index, view, data in tensors
             ]
     for index, view, data in on_host:
-        found[index] = _host_key(view, data, options)
+        keys_of_views[index] = _host_key(view, data, options)
 
     def collect() -> list[Digest]:
-        for tensors, flight in flights:
-            for (index, view, _), key_bytes in zip(tensors, flight.wait(), strict=True):
+        for tensors, pending in launches:
+            for (index, view, _), key_bytes in zip(tensors, pending.wait(), strict=True):
                 if view.check_lease is not None:
                     view.check_lease()
-                found[index] = Digest("blake3", key_bytes)
-        return [found[index] for index in range(len(views))]
+                keys_of_views[index] = Digest("blake3", key_bytes)
+        return [keys_of_views[index] for index in range(len(views))]
 
     return collect
 
@@ -237,16 +240,16 @@ def _begin_views(views: list[View], options: _Options) -> Callable[[], list[Dige
 def _launch(
     device: int, tensors: list[tuple[int, View, DeviceBytes]], options: _Options
 ) -> cuda.Pending:
-    """Hash tensors where they lie, and frame their digests there too."""
-    blanks: dict[tuple[str, tuple[int, ...]], tuple[bytes, int]] = {}
+    """Hash tensors on their device, and frame their digests there too."""
+    templates: dict[tuple[str, tuple[int, ...]], tuple[bytes, int]] = {}
     frames, segments = [], []
     for _, (_, dtype, shape, _, _, _), data in tensors:
-        made = blanks.get((dtype, shape))
-        if made is None:
-            made = blanks[dtype, shape] = preimage_template(
+        template = templates.get((dtype, shape))
+        if template is None:
+            template = templates[dtype, shape] = preimage_template(
                 "tensor", dtype, shape, options.algorithm
             )
-        frames.append(made)
+        frames.append(template)
         segments.append((data.address, data.nbytes))
     secret = None if options.tenant is None else tenant_key(options.tenant)
     framing = cuda.Frames(*cuda.framing_key(secret), frames)
@@ -264,13 +267,13 @@ _warned: set[str] = set()
 
 
 def _on_the_host(data: DeviceBytes, error: DeviceError, copy: bool) -> memoryview:
-    """A GPU's bytes copied, where the GPU cannot hash them: the same digest, later."""
+    """Copy a GPU's bytes to the host because the GPU cannot hash them, and warn once."""
     if not copy:
         raise InputValueError(
             f"a tensor on GPU {data.device} cannot be read in place, and copy=False forbids a copy:"
             f" {error}"
         ) from error
-    reason = f"GPU {data.device} does not hash ({error}): tensors on it are copied to the host"
+    reason = f"GPU {data.device} cannot hash ({error}): tensors on it are copied to the host"
     if reason not in _warned:
         _warned.add(reason)
         warnings.warn(reason, RuntimeWarning, stacklevel=4)

@@ -1,7 +1,10 @@
-"""A PIL image as its pixels, and what they mean: mode, size, palette and transparency.
+"""The content of an image as the spec defines it: pixels, and a description of each frame.
 
-EXIF orientation is not applied: two images that differ in it alone have one key. Of an animation
-every frame counts, its timing does not.
+This module reads images that mmhash itself opened, and may seek them freely. For an image object of
+the caller, which must not change, pil_image.py decides what to read and uses this module for it.
+
+EXIF orientation is not applied: images that differ only in it have the same key. Every frame of an
+animation counts, its timing does not.
 """
 
 import struct
@@ -9,15 +12,15 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from mmhash.errors import InputError, InputTypeError, InputValueError, LimitError
-from mmhash.framing import field
+from mmhash.fields import field
 
 if TYPE_CHECKING:
     from PIL import Image
 
-# What vision servers take. Pillow knows more, and hands one of them, EPS, to another program.
+# The formats that vision servers accept. Pillow supports more; for EPS it starts another program.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
-# What Pillow's parsers trip over when the bytes are damaged, found by fuzzing.
+# Exceptions that Pillow's parsers raise for damaged bytes, found by fuzzing.
 DAMAGE = (
     ArithmeticError,
     EOFError,
@@ -35,18 +38,18 @@ DAMAGE = (
 def read_image(
     image: "Image.Image", *, max_pixels: int | None = None, max_frames: int | None = None
 ) -> tuple[int, bytes | bytearray, bytes]:
-    """The number of frames, the pixels of all, and a description of each as the spec has it.
+    """Return the number of frames, the pixels of all, and their descriptions as in the spec.
 
-    Call seek() on the image, which drops edits, and leave it at the frame where it was: an image
-    of somebody else's goes through `read_pil_image`. Limits are checked before pixels are read.
+    seek() is called on the image, which drops edits, and it is left at its current frame: a
+    caller's own image goes through `read_pil_image`. The limits are checked before pixels are read.
     """
-    here = image.tell()
+    position = image.tell()
     try:
         count = _walk(image, max_pixels, max_frames)
         image.seek(0)
         if count == 1:
             return 1, image.tobytes(), describe(image)
-        return count, *_read_frames(image, count, here)
+        return count, *_read_frames(image, count, position)
     except InputError:
         raise
     except DAMAGE as error:
@@ -54,10 +57,10 @@ def read_image(
 
 
 def _walk(image: "Image.Image", max_pixels: int | None, max_frames: int | None) -> int:
-    """How many frames there are.
+    """Visit all frames, and return their number.
 
-    All are visited before the first is read, for a later frame of a GIF can make the whole larger,
-    and Pillow does not forget that: read at once, the same image would have two keys.
+    All are visited before the first is read, because a later frame of a GIF can enlarge the whole,
+    and Pillow keeps the larger size: otherwise the same image would have two keys.
     """
     count = pixels = 0
     while True:
@@ -73,24 +76,24 @@ def _walk(image: "Image.Image", max_pixels: int | None, max_frames: int | None) 
             raise LimitError(f"the image has more than {max_frames} frames")
 
 
-def _read_frames(image: "Image.Image", count: int, here: int) -> tuple[bytearray, bytes]:
+def _read_frames(image: "Image.Image", count: int, position: int) -> tuple[bytearray, bytes]:
     pixels, descriptions = bytearray(), []
     for number in range(count):
         image.seek(number)
         pixels += image.tobytes()
         descriptions.append(describe(image))
-    image.seek(here)
+    image.seek(position)
     return pixels, b"".join(descriptions)
 
 
 def describe(frame: "Image.Image") -> bytes:
-    """Mode, size, palette and transparency of a loaded frame, as the spec has them."""
+    """Return the mode, size, palette and transparency of a loaded frame as in the spec."""
     return b"".join(
         (
             field(frame.mode.encode()),
             struct.pack("<QQ", frame.width, frame.height),
             field(_palette(frame) if frame.mode in {"P", "PA"} else b""),
-            field(spell_transparency(frame.info.get("transparency"))),
+            field(encode_transparency(frame.info.get("transparency"))),
         )
     )
 
@@ -100,12 +103,12 @@ def _palette(frame: "Image.Image") -> bytes:
 
 
 def pad_palette(colors: bytes) -> bytes:
-    """All 256 colours: formats differ in how many unused ones they store."""
+    """Pad a palette to 256 colours: formats differ in the number of unused ones that they store."""
     return colors + b"\0\0\0\xff" * (256 - len(colors) // 4)
 
 
-def spell_transparency(value: Any) -> bytes:
-    """Pillow gives one index or level, a table of bytes, or a colour, by format and mode."""
+def encode_transparency(value: Any) -> bytes:
+    """Encode Pillow's transparency: an index or level, a table of bytes, or a colour."""
     match value:
         case None:
             return b""

@@ -1,8 +1,10 @@
-"""A caller's PIL image, read as it is now and left as it is.
+"""The caller's PIL image objects: read in their current state, and left unchanged.
 
-An image of several frames is read through a second image object: to seek the caller's would drop
-its edits, and cannot be undone. Nothing here runs on one image in two threads at once, because
-Pillow's objects break under that (a GIF crashed the interpreter).
+image.py defines the content of an image; this module finds which frames an image object stands for,
+and reads them without an effect on the object. An image of several frames is read through a second
+image object: to seek the caller's would drop its edits, and cannot be undone. Two threads never
+read one image at the same time, because Pillow's objects do not support it (a GIF crashed the
+interpreter).
 """
 
 import os
@@ -14,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from mmhash.errors import InputTypeError, InputValueError, MMHashError
-from mmhash.image import DAMAGE, describe, pad_palette, read_image, spell_transparency
+from mmhash.image import DAMAGE, describe, encode_transparency, pad_palette, read_image
 
 if TYPE_CHECKING:
     from PIL import Image
 
-# The state of Pillow's WebP decoder, which gives the frames only in order.
+# The state of Pillow's WebP decoder, which returns the frames only in order.
 _WEBP_LOADED = "_WebPImageFile__loaded"
 _WEBP_SHOWN = "_WebPImageFile__logical_frame"
 _WEBP_NEXT = "_WebPImageFile__physical_frame"
@@ -27,10 +29,10 @@ _WEBP_TIME = "_WebPImageFile__timestamp"
 
 
 def read_pil_image(image: "Image.Image") -> tuple[int, bytes | bytearray, bytes]:
-    """The number of frames, the pixels of all, and a description of each as the spec has it.
+    """Return the number of frames, the pixels of all, and their descriptions as in the spec.
 
-    An open file of several frames counts with all of them. An image that has no further frames to
-    show (a copy, an unpickled one, one whose file is closed) counts as the frame that it shows.
+    An open file of several frames stands for all of them. An image without further frames (a copy,
+    an unpickled image, one whose file is closed) stands for its current frame.
     """
     with _named_errors(image), _lock_of(image):
         if not _may_have_frames(image):
@@ -49,7 +51,7 @@ def read_pil_image(image: "Image.Image") -> tuple[int, bytes | bytearray, bytes]
 
 
 def count_frames(image: "Image.Image") -> int:
-    """The number of frames that a key of `image` covers. The image is not moved."""
+    """Return the number of frames that a key of `image` covers, without seeking it."""
     with _named_errors(image):
         if not _may_have_frames(image):
             return 1
@@ -76,7 +78,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _lock_of(shared: object) -> Iterator[None]:
-    """Hold an object's lock, which exists as long as a thread holds it or waits for it."""
+    """Hold an object's lock, which exists only while a thread holds or awaits it."""
     with _locks_lock:
         lock = _locks.setdefault(id(shared), threading.RLock())
     with lock:
@@ -85,7 +87,7 @@ def _lock_of(shared: object) -> Iterator[None]:
 
 @contextmanager
 def _named_errors(image: "Image.Image") -> Iterator[None]:
-    """Raise what Pillow, a file object or a subclass raises as an error of the library."""
+    """Convert exceptions of Pillow, a file object or a subclass to errors of the library."""
     try:
         yield
     except (MMHashError, MemoryError):
@@ -95,7 +97,7 @@ def _named_errors(image: "Image.Image") -> Iterator[None]:
 
 
 def _why_unreadable(image: "Image.Image", error: Exception) -> str:
-    from PIL import Image  # noqa: PLC0415  (an image is met)
+    from PIL import Image  # noqa: PLC0415  (imported already: the input is an image)
     from PIL._util import DeferredError  # noqa: PLC0415
 
     attributes = vars(image)
@@ -114,8 +116,8 @@ def _why_unreadable(image: "Image.Image", error: Exception) -> str:
 
 
 def _file_of(image: "Image.Image") -> Any:
-    """The open file behind an image, or None. `_fp` stays when `fp` is None after load()."""
-    from PIL._util import DeferredError  # noqa: PLC0415  (an image is met)
+    """Return the open file of an image, or None. `_fp` stays when load() sets `fp` to None."""
+    from PIL._util import DeferredError  # noqa: PLC0415  (imported already: the input is an image)
 
     attributes = vars(image)
     file = attributes.get("_fp") or attributes.get("fp")
@@ -125,15 +127,15 @@ def _file_of(image: "Image.Image") -> Any:
 
 
 def _known_count(image: "Image.Image") -> int | None:
-    """`n_frames`, if it is an attribute: GIF and TIFF have a property that seeks."""
+    """Return `n_frames` if it is an attribute: GIF and TIFF have a property, which seeks."""
     attributes = vars(image)
     count = attributes.get("n_frames", attributes.get("_n_frames"))
     return count if isinstance(count, int) else None
 
 
 def _may_have_frames(image: "Image.Image") -> bool:
-    """Decide without a look into the file if there can be more frames than the current one."""
-    from PIL import Image  # noqa: PLC0415  (an image is met)
+    """Decide without reading the file if there can be more frames than the current one."""
+    from PIL import Image  # noqa: PLC0415  (imported already: the input is an image)
 
     if type(image).seek is Image.Image.seek or _known_count(image) == 1:
         return False
@@ -141,10 +143,10 @@ def _may_have_frames(image: "Image.Image") -> bool:
 
 
 def _read_shown(image: "Image.Image") -> tuple[bytes, bytes]:
-    """The pixels and the description of the current frame.
+    """Return the pixels and the description of the current frame.
 
-    An image that is not loaded yet is loaded, as by any method of Pillow that reads pixels. A file
-    object of the caller's stays where it was.
+    An image that is not loaded yet is loaded, as by any method of Pillow that reads pixels. The
+    position of a file object of the caller does not change.
     """
     file = None if getattr(image, "_exclusive_fp", True) else _file_of(image)
     position = None if file is None else file.tell()
@@ -158,7 +160,7 @@ def _read_shown(image: "Image.Image") -> tuple[bytes, bytes]:
 
 @contextmanager
 def _reopening(image: "Image.Image") -> Iterator[Callable[[], "Image.Image"]]:
-    """Give a function that opens the image's file again, as another object."""
+    """Yield a function that opens the image's file again, as another object."""
     if "_decoder" not in vars(image):
         file = _file_of(image)
         position = file.tell()
@@ -172,15 +174,15 @@ def _reopening(image: "Image.Image") -> Iterator[Callable[[], "Image.Image"]]:
     try:
         yield lambda: _over_decoder(image)
     finally:
-        # The decoder gave the second object its frames: the caller's begins anew with the next
-        # frame that it loads.
+        # The second object advanced the shared decoder: the caller's image restarts it when it
+        # loads the next frame.
         if _WEBP_NEXT in vars(image):
             vars(image)["_decoder"].reset()
             vars(image).update({_WEBP_NEXT: 0, _WEBP_TIME: 0})
 
 
 def _open_again(image: "Image.Image", content: bytes) -> "Image.Image":
-    """Open with the same plugin: Image.open could choose another, and warns of a large image."""
+    """Open the file with the same plugin: Image.open could choose another, and warns about size."""
     kind: Any = type(image)
     try:
         again: Image.Image = kind(BytesIO(content))
@@ -193,17 +195,17 @@ def _open_again(image: "Image.Image", content: bytes) -> "Image.Image":
 
 
 def _over_decoder(image: "Image.Image") -> "Image.Image":
-    """A second image over a decoder, which has the file's bytes (WebP, AVIF)."""
+    """Return a second image that shares the decoder, which has the file's bytes (WebP, AVIF)."""
     twin: Any = object.__new__(type(image))
     vars(twin).update(vars(image), _im=None, fp=None, tile=[], info={})
     vars(twin).pop("_AvifImageFile__frame", None)  # seek() does nothing at the frame where it is
-    told = twin._decoder.get_info()
+    info = twin._decoder.get_info()
     if _WEBP_NEXT in vars(image):
-        rawmode = told[4]
-        twin._size, twin._mode = told[0], "RGB" if rawmode == "RGBX" else rawmode
+        rawmode = info[4]
+        twin._size, twin._mode = info[0], "RGB" if rawmode == "RGBX" else rawmode
         twin._reset()
     else:
-        twin._size, twin._mode = told[0], told[2]
+        twin._size, twin._mode = info[0], info[2]
     twin.seek(0)
     again: Image.Image = twin
     return again
@@ -213,7 +215,7 @@ def _is_unedited(image: "Image.Image", reopen: Callable[[], "Image.Image"]) -> b
     """Compare the current frame with the file's, as Pillow decodes it after any use of the image.
 
     A later frame of a GIF enlarges all frames once it was visited, an APNG that was rewound has
-    lost its palette, and one that disposes of frames differs if these were loaded.
+    lost its palette, and one that disposes frames differs if these were loaded.
     """
     return any(
         _shows_the_same(image, _follow(image, reopen(), rewind=rewind, load=load))
@@ -225,7 +227,7 @@ def _is_unedited(image: "Image.Image", reopen: Callable[[], "Image.Image"]) -> b
 def _follow(
     image: "Image.Image", twin: "Image.Image", *, rewind: bool, load: bool
 ) -> "Image.Image":
-    """Bring a freshly opened twin to the frame where the image is."""
+    """Seek a newly opened twin to the current frame of the image."""
     number = image.tell()
     _visit(twin, number, load=load)
     try:
@@ -252,13 +254,12 @@ def _shows_the_same(image: "Image.Image", twin: "Image.Image") -> bool:
         same = _header(image) == _header(twin)
     else:
         twin.load()
-        printable, expected = (one._new(one.im) for one in (image, twin))
-        same = _meaning(image, printable) == _meaning(twin, expected)
+        same = _content(image) == _content(twin)
     return same and _cores(image) == _cores(twin)
 
 
 def _is_pending(image: "Image.Image") -> bool:
-    """Find out if the current frame is not decoded yet."""
+    """Return True if the current frame is not decoded yet."""
     attributes = vars(image)
     if attributes.get("tile") or attributes.get("_im") is None:
         return True
@@ -266,33 +267,35 @@ def _is_pending(image: "Image.Image") -> bool:
 
 
 def _header(image: "Image.Image") -> tuple[Any, ...]:
-    """The description of a frame that is not decoded; to ask Pillow for it would decode it."""
-    from PIL import Image  # noqa: PLC0415  (an image is met)
+    """Return the description of a frame without decoding it, as Pillow's own methods would."""
+    from PIL import Image  # noqa: PLC0415  (imported already: the input is an image)
 
     colors = b""
     if image.mode in {"P", "PA"} and image.palette is not None:
         swatch = Image.new("P", (1, 1)).im
         swatch.putpalette(image.palette.mode, *image.palette.getdata())
         colors = pad_palette(swatch.getpalette("RGBA", "RGBA"))
-    transparency = spell_transparency(image.info.get("transparency"))
+    transparency = encode_transparency(image.info.get("transparency"))
     return image.mode, image.size, colors, transparency
 
 
-def _meaning(image: "Image.Image", printable: "Image.Image") -> tuple[Any, ...]:
-    """All that counts of a decoded frame. `shown` shares its pixels, and is no file."""
-    return image.mode, image.size, describe(printable), printable.tobytes()
+def _content(image: "Image.Image") -> tuple[Any, ...]:
+    """Return everything of a decoded frame that a key covers."""
+    frame = image._new(image.im)  # shares the pixels, and has no file
+    return image.mode, image.size, describe(frame), frame.tobytes()
 
 
-# GIF and APNG draw a frame over the one before, of which they keep this.
-_KEPT = {"GIF": ("_im", "dispose"), "PNG": ("_im", "_prev_im")}
+# GIF and APNG draw a frame over the one before, and keep it in these attributes.
+_PREVIOUS_FRAMES = {"GIF": ("_im", "dispose"), "PNG": ("_im", "_prev_im")}
 
 
 def _cores(image: "Image.Image") -> list[Any]:
-    """The pixels that an edit of an earlier frame would show in."""
-    from PIL import Image  # noqa: PLC0415  (an image is met)
+    """Return the kept pixels of earlier frames, in which an edit of those would show."""
+    from PIL import Image  # noqa: PLC0415  (imported already: the input is an image)
 
-    held = [vars(image).get(name) for name in _KEPT.get(image.format or "", ())]
+    names = _PREVIOUS_FRAMES.get(image.format or "", ())
+    cores = [vars(image).get(name) for name in names]
     return [
-        None if one is None else (one.mode, one.size, Image.Image()._new(one).tobytes())
-        for one in held
+        None if core is None else (core.mode, core.size, Image.Image()._new(core).tobytes())
+        for core in cores
     ]

@@ -1,4 +1,4 @@
-"""Keys of a Ray dataset, hashed where its blocks lie: `mmhash bulk` on more than one machine."""
+"""Keys of a Ray dataset, hashed on the nodes of its blocks: `mmhash bulk` on several machines."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,13 +24,14 @@ def keys(
     of: Literal["bytes", "pixels"] = "bytes",
     engines: tuple[str, ...] = (),
 ) -> "Dataset":
-    """The dataset with the columns that `mmhash bulk` writes of the items in `column`.
+    """Return the dataset with the columns that `mmhash bulk` writes for the items in `column`.
 
-    The items are contents, and the column goes; or paths that all of the cluster can read, and it
-    stays. An item that cannot be hashed says so in its `error`, and the others go on.
+    If the items are contents, the column is removed; if they are paths, which all of the cluster
+    must be able to read, it stays. If an item cannot be hashed, its `error` has the reason; the
+    others are hashed.
     """
-    named = tuple("@".join(parse_engine(engine)) for engine in engines)
-    options = Options(check_algorithm(algorithm), of, named)
+    with_releases = tuple("@".join(parse_engine(engine)) for engine in engines)
+    options = Options(check_algorithm(algorithm), of, with_releases)
     return dataset.map_batches(
         partial(_with_keys, column=column, options=options),
         batch_format="pyarrow",
@@ -41,9 +42,9 @@ def keys(
 def _with_keys(batch: Any, column: str, options: Options) -> Any:
     index = batch.schema.get_field_index(column)
     kind = content_kind(batch.schema.field(index).type) if index >= 0 else None
-    taken = sorted(set(batch.column_names) & set(options.columns) - {column})
-    if taken:
-        raise InputValueError(f"the dataset has columns that keys() writes: {', '.join(taken)}")
+    clashes = sorted(set(batch.column_names) & set(options.columns) - {column})
+    if clashes:
+        raise InputValueError(f"the dataset has columns that keys() writes: {', '.join(clashes)}")
     if kind == "path":
         rows = hash_files((path or "" for path in batch.column(index).to_pylist()), options)
     elif kind == "bytes":
@@ -51,7 +52,7 @@ def _with_keys(batch: Any, column: str, options: Options) -> Any:
         batch = batch.remove_column(index)
     else:
         raise InputValueError(f"the dataset has no column {column!r} of bytes or of paths")
-    found = table_of(rows, schema_of(options.columns))
+    results = table_of(rows, schema_of(options.columns))
     return pa.table(
-        [*batch.columns, *found.columns], names=[*batch.column_names, *found.column_names]
+        [*batch.columns, *results.columns], names=[*batch.column_names, *results.column_names]
     )

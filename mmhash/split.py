@@ -1,4 +1,4 @@
-"""A bundle cut into its items, each a view: an image has one key alone and beside others."""
+"""Bundles split into one view for each item: an image has the same key alone and in a bundle."""
 
 import operator
 from itertools import accumulate, pairwise
@@ -9,16 +9,16 @@ import numpy as np
 
 from mmhash.errors import InputTypeError, InputValueError
 
-# No bundle has more; an array that only looks long would make as many views.
+# No bundle has more; an expanded array that is only nominally long would make that many views.
 MAX_ITEMS = 1 << 20
 
 
 def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) -> list[Any]:
-    """Cut `feature` along `dim` into one view an item, in order, without a copy.
+    """Split `feature` along `dim` into one view for each item, in order, without copying.
 
-    `grids` has a row of 2 or 3 numbers an item, whose product is the item's length along `dim`
-    (the `image_grid_thw` of a processor). `counts` has those lengths themselves, or is one number
-    n: then the bundle holds n items of length 1.
+    `grids` has a row of 2 or 3 numbers for each item, whose product is the item's length along
+    `dim` (the `image_grid_thw` of a processor). `counts` has the lengths themselves, or is a number
+    n: then the bundle has n items of length 1.
     """
     if isinstance(feature, type) or not hasattr(type(feature), "__getitem__"):
         raise InputTypeError(f"split() cuts an array or tensor, not a {type(feature).__name__}")
@@ -46,7 +46,7 @@ def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) 
 
 
 def _bounds(length: int, grids: Any, counts: Any) -> list[int]:
-    """Where each item starts, and where the last one ends: `length`, or the input is wrong."""
+    """Return the start of each item and the end of the last one, which must be `length`."""
     if isinstance(counts, (int, np.integer)) and not isinstance(counts, bool):
         counts = _whole("counts", counts)
         if length > MAX_ITEMS:
@@ -75,7 +75,7 @@ def _rows(grids: Any) -> list[list[int]]:
 
 
 def _as_list(name: str, values: Any) -> list[Any]:
-    """What an array, a tensor, a list or a tuple holds, as a list."""
+    """Return the elements of an array, a tensor, a list or a tuple as a list."""
     if hasattr(type(values), "tolist"):
         try:
             values = values.tolist()
@@ -97,7 +97,7 @@ def _naturals(name: str, values: list[Any]) -> list[int]:
 
 
 def _whole(name: str, value: Any) -> int:
-    """A plain int, without asking what a subclass says of itself."""
+    """Return a plain int, without calling methods that a subclass overrides."""
     if type(value) is int:
         return value
     if type(value) is bool or not issubclass(type(value), (int, np.integer)):

@@ -1,4 +1,4 @@
-"""Tags: a key, signed for an engine and a tenant until a time (docs/spec.md, section 9)."""
+"""Tags: signed keys, valid for an engine and a tenant until a time (docs/spec.md, section 9)."""
 
 import re
 import time
@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError, TagError
-from mmhash.framing import field
+from mmhash.fields import field
 
 TAG_CONTEXT = "mmhash 2026-11-21 tag v1"
 SECRET_SIZE = 32
@@ -23,12 +23,12 @@ _KEY_SIZE = 32
 _MAC_SIZE = 16
 _MAX_EXPIRES = 2**64 - 1
 
-# 60 bytes are 80 characters without padding or spare bits: a tag has one spelling.
+# 60 bytes are 80 characters without padding or spare bits: a tag has one text form.
 _TEXT = re.compile(r"[A-Za-z0-9_-]{80}", re.ASCII)
 
 
 class _Secret(NamedTuple):
-    """What is made of a secret: the MAC's key, and the name by which tags tell their secret."""
+    """Values derived from a secret: the key of the MAC, and the id of the secret in a tag."""
 
     mac_key: bytes
     id: bytes
@@ -37,9 +37,9 @@ class _Secret(NamedTuple):
 def sign_tag(
     key: Digest, *, engine: str, tenant: str | None, expires: int, secrets: Sequence[bytes]
 ) -> str:
-    """A tag that vouches for `key` before the engine and the tenant of these names.
+    """Return a tag that authenticates `key` for the engine and the tenant with these names.
 
-    It holds until `expires`, in seconds since 1970. The first secret signs.
+    It is valid until `expires`, in seconds since 1970. The first secret signs.
     """
     newest = _derive(secrets)[0]
     _check_key(key)
@@ -57,7 +57,7 @@ def verify_tag(
     secrets: Sequence[bytes],
     now: float | None = None,
 ) -> None:
-    """Return if the tag vouches for `key`; else raise a TagError that says what is wrong."""
+    """Return if the tag authenticates `key`; else raise a TagError with the reason."""
     _check_key(key)
     if open_tag(tag, engine=engine, tenant=tenant, secrets=secrets, now=now) != key:
         raise TagError("the tag vouches for another key")
@@ -71,7 +71,7 @@ def open_tag(
     secrets: Sequence[bytes],
     now: float | None = None,
 ) -> Digest:
-    """The key that the tag vouches for; any of the secrets may have signed it."""
+    """Return the key that the tag authenticates; any of the secrets may have signed it."""
     derived = _derive(secrets)
     audience = _audience(engine, tenant)
     if not issubclass(type(tag), str):
@@ -101,7 +101,7 @@ def _derive(secrets: Sequence[bytes]) -> list[_Secret]:
             f"secrets is a list, and a secret is bytes: not {type(secrets).__name__}"
         )
     if not secrets:
-        raise InputValueError("give a secret at least: without one no tag is good")
+        raise InputValueError("give at least one secret: without one no tag is valid")
     for secret in secrets:
         if type(secret) is not bytes:
             raise InputTypeError(f"a secret is bytes, not {type(secret).__name__}")
@@ -112,8 +112,8 @@ def _derive(secrets: Sequence[bytes]) -> list[_Secret]:
 
 @lru_cache(maxsize=16)  # 1 µs of the 5 that a tag takes
 def _derive_one(secret: bytes) -> _Secret:
-    made = blake3(secret, derive_key_context=TAG_CONTEXT).digest(length=32 + _ID_SIZE)
-    return _Secret(made[:32], made[32:])
+    derived = blake3(secret, derive_key_context=TAG_CONTEXT).digest(length=32 + _ID_SIZE)
+    return _Secret(derived[:32], derived[32:])
 
 
 def _check_key(key: Digest) -> None:
@@ -136,7 +136,7 @@ def _check_now(now: float) -> float:
     if type(now) is bool or not issubclass(type(now), (int, float)):
         raise InputTypeError(f"now is a number of seconds, not {type(now).__name__}")
     plain = int.__index__(now) if isinstance(now, int) else float.__float__(now)
-    # NaN is before and after nothing: no tag would ever expire.
+    # NaN compares false with every time: no tag would ever expire.
     if not -_MAX_EXPIRES <= plain <= _MAX_EXPIRES:
         raise InputValueError("now is seconds since 1970, and finite")
     return plain
@@ -149,22 +149,22 @@ def _text(name: str, value: str) -> str:
     try:
         plain.encode()
     except UnicodeEncodeError:
-        raise InputValueError(f"{name} has a lone surrogate: UTF-8 cannot spell it") from None
+        raise InputValueError(f"{name} has a lone surrogate: UTF-8 cannot encode it") from None
     return plain
 
 
 def _audience(engine: str, tenant: str | None) -> bytes:
-    """Before whom a tag is good.
+    """Return the fields that bind a tag to an engine and a tenant.
 
-    An engine's name alone: all its releases that take a caller's hash take it in one spelling, and
-    an upgrade behind a gateway should not end every tag.
+    The engine's name without its release: all releases that accept a caller's hash accept the same
+    form, and an upgrade behind a gateway should not invalidate every tag.
     """
     engine, tenant = _text("engine", engine), None if tenant is None else _text("tenant", tenant)
     name = engine.partition("@")[0]
     if not name:
         raise InputValueError("engine is a name such as vllm or sglang@0.5.23")
     if tenant == "":
-        raise InputValueError("a tenant has a name: give None where there is none")
+        raise InputValueError("a tenant has a name: give None for no tenant")
     return field(name.encode()) + field((tenant or "").encode())
 
 

@@ -1,7 +1,7 @@
-"""Any input as kind, dtype, shape and flat bytes, read in place where that can be.
+"""Views: any input as kind, dtype, shape and flat bytes, read in place if possible.
 
-Whoever has no bytes of its own is refused by name. Nothing is unpickled, and neither torch nor
-Pillow is imported before one of their objects is met.
+Inputs without bytes of their own are refused by an error that names their type. Nothing is
+unpickled, and neither torch nor Pillow is imported before one of their objects is an input.
 """
 
 import ctypes
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["bytes", "tensor", "image", "list"]
 
-# The dtypes that have a key, by the name that torch and numpy (with ml_dtypes) give them, and how
-# many bytes an element takes. Spec v1 is closed over them: a new one needs a line there.
+# The dtypes that have a key, by their name in torch and numpy (with ml_dtypes), and the bytes of an
+# element. Spec v1 lists exactly these: a new one needs a line there.
 ITEM_SIZE = {
     "bool": 1,
     "uint8": 1,
@@ -53,16 +53,16 @@ ITEM_SIZE = {
 
 _DLPACK_HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 
-# An integer of as many bytes: torch writes 1 for every other bool than 0 when it copies bools.
+# Integers of the same size: torch writes 1 for every bool but 0 when it copies bools.
 _SAME_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 
-# Codes of a buffer's format that stand for an address. "Zf", "Zd" and "Zg" are complex numbers.
+# Codes of a buffer's format that mean an address. "Zf", "Zd" and "Zg" are complex numbers.
 _ADDRESS = re.compile(r"[OPXz&]|Z(?![fdg])")
-_CData: type = ctypes.c_int.__mro__[2]  # the base of all that ctypes makes
+_CData: type = ctypes.c_int.__mro__[2]  # the base class of all ctypes objects
 
 
 class DeviceBytes(NamedTuple):
-    """Flat bytes in a GPU's memory, and the tensor that holds them there."""
+    """Flat bytes in a GPU's memory, and the tensor that owns them."""
 
     device: int
     address: int
@@ -70,16 +70,16 @@ class DeviceBytes(NamedTuple):
     owner: "torch.Tensor"
 
     def to_host(self) -> memoryview:
-        """A copy of them."""
+        """Copy the bytes to the host."""
         return _flat_tensor(self.owner.cpu())
 
 
 class View(NamedTuple):
-    """An input as what it is and where its bytes lie.
+    """An input's metadata and the location of its bytes.
 
-    `extra` holds what the bytes alone do not say: an image's modes, sizes and palettes, as the
-    framing takes them. `confirm`, if there is one, raises when the bytes, which are only lent, may
-    have changed while they were read.
+    `extra` holds metadata that only images have: modes, sizes and palettes, as a frame needs them.
+    `check_lease`, if there is one, raises an error if the bytes, which are leased, may have changed
+    while they were read.
     """
 
     kind: Kind
@@ -90,7 +90,7 @@ class View(NamedTuple):
     check_lease: Callable[[], None] | None = None
 
     def on_host(self) -> memoryview:
-        """The bytes for whoever must read them here; those of a GPU, or only lent, are copied."""
+        """Return the bytes in host memory; bytes on a GPU and leased bytes are copied."""
         if not isinstance(self.data, memoryview):
             return self.data.to_host()
         if self.check_lease is None:
@@ -101,12 +101,12 @@ class View(NamedTuple):
 
 
 def view_of(item: Any, *, copy: bool = True) -> View:
-    """See what `item` is and where its bytes lie.
+    """Return the view of `item`: its metadata and the location of its bytes.
 
-    With `copy=False` an input whose bytes do not lie in one piece, in C order and in little-endian
-    is refused instead of copied.
+    With `copy=False`, an input whose bytes are not contiguous, in C order and little-endian is
+    refused instead of copied.
     """
-    if is_tensor(item):  # first, for a list of them is hashed in less time than it takes to look
+    if is_tensor(item):  # first: a list of tensors takes less time to hash than the other checks
         return _view_of_tensor(item, copy)
     if type(item) is bytes:
         return View("bytes", "", (), memoryview(item))
@@ -117,8 +117,8 @@ def view_of(item: Any, *, copy: bool = True) -> View:
     if is_image(item):
         return _view_of_image(item, copy)
     if hasattr(item, "__mmhash_view__"):  # a handle of mmhash.transport, opened here
-        seen: View = item.__mmhash_view__()
-        return seen
+        view: View = item.__mmhash_view__()
+        return view
     if hasattr(item, "__dlpack__") and hasattr(item, "__dlpack_device__"):
         return _view_of_dlpack(item, copy)
     if item is not None and not isinstance(item, (str, list, tuple)):
@@ -132,19 +132,19 @@ def view_of(item: Any, *, copy: bool = True) -> View:
 
 
 def bytes_of(item: Any) -> memoryview:
-    """The flat bytes of `item` alone, copied to the host if they lie on a GPU."""
+    """Return only the flat bytes of `item`, copied to the host if they are on a GPU."""
     return view_of(item).on_host()
 
 
 def is_tensor(item: Any) -> bool:
-    """Whether `item` is a torch tensor; torch need not be installed."""
-    # A module that another thread is importing has no such class yet, and nobody an object of it.
+    """Return True if `item` is a torch tensor; torch need not be installed."""
+    # While another thread imports torch, the class may be missing: then no object of it exists.
     kind = getattr(sys.modules.get("torch"), "Tensor", None)
     return kind is not None and isinstance(item, kind)
 
 
 def is_image(item: Any) -> bool:
-    """Whether `item` is a PIL image; Pillow need not be installed."""
+    """Return True if `item` is a PIL image; Pillow need not be installed."""
     kind = getattr(sys.modules.get("PIL.Image"), "Image", None)
     return kind is not None and isinstance(item, kind)
 
@@ -154,7 +154,7 @@ def _why_refused(item: Any) -> str:
         case None:
             return "None has no content to hash"
         case str():
-            return "a str has no bytes of its own: encode it first, as in text.encode()"
+            return "a str has no bytes of its own: encode it first, for example text.encode()"
         case list() | tuple():
             return (
                 f"a {type(item).__name__} has no bytes of its own: keys() hashes each of its"
@@ -194,7 +194,7 @@ def _flat_buffer(buffer: memoryview, copy: bool) -> memoryview:
         return memoryview(b"")
     try:
         return buffer.cast("B")
-    except TypeError:  # a format such as ctypes' "<i", which cast() does not know
+    except TypeError:  # a format such as ctypes' "<i", which cast() does not support
         return np.frombuffer(buffer, np.uint8).data
 
 
@@ -218,7 +218,7 @@ def _has_pointers(kind: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _dtype_name(dtype: np.dtype[Any]) -> str:
-    """The spec's name of a numpy dtype; cached, for numpy takes 1.4 µs to spell it."""
+    """Return the spec's name of a numpy dtype; cached, because numpy takes 1.4 µs to format it."""
     if dtype.hasobject:
         raise InputTypeError("an object array holds pointers, not content: convert its elements")
     if dtype.names is not None:
@@ -231,7 +231,7 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
     if isinstance(values, np.ma.MaskedArray):
         raise InputTypeError("a masked array has no bytes where it is masked: call filled() first")
-    if type(values) is not np.ndarray:  # np.matrix does not reshape as asked
+    if type(values) is not np.ndarray:  # np.matrix keeps two dimensions in reshape()
         values = np.asarray(values)
     name = _dtype_name(values.dtype)
     shape = values.shape
@@ -246,8 +246,8 @@ def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
 
 @lru_cache(maxsize=256)
 def _tensor_dtype(dtype: "torch.dtype", layout: "torch.layout") -> str:
-    """The spec's name of a tensor's dtype, if such tensors have bytes of their own; cached."""
-    import torch  # noqa: PLC0415  (a tensor is met)
+    """Return the spec's name of a tensor's dtype, if such tensors have bytes of their own."""
+    import torch  # noqa: PLC0415  (imported already: the input is a tensor)
 
     name = str(dtype).removeprefix("torch.")
     if dtype in {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}:
@@ -269,7 +269,7 @@ def _view_of_tensor(tensor: "torch.Tensor", copy: bool) -> View:
 
 
 def _why_unreadable(tensor: "torch.Tensor", error: Exception) -> MMHashError:
-    import torch  # noqa: PLC0415  (a tensor is met)
+    import torch  # noqa: PLC0415  (imported already: the input is a tensor)
 
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return InputTypeError(
@@ -306,14 +306,14 @@ def _read_tensor(tensor: "torch.Tensor", copy: bool) -> View:
         _need_copy("a tensor that is not contiguous", copy)
         tensor = _in_c_order(tensor.detach())
     if on_gpu:
-        where = DeviceBytes(tensor.get_device(), tensor.data_ptr(), tensor.nbytes, tensor)
-        return View("tensor", name, shape, where)
+        data = DeviceBytes(tensor.get_device(), tensor.data_ptr(), tensor.nbytes, tensor)
+        return View("tensor", name, shape, data)
     return View("tensor", name, shape, _flat_tensor(tensor))
 
 
 def _without_subclass(tensor: "torch.Tensor") -> "torch.Tensor":
-    """The plain tensor of a subclass, whose own methods are not called."""
-    import torch  # noqa: PLC0415  (a tensor is met)
+    """Return a subclass's tensor as a plain one, without calling the subclass's methods."""
+    import torch  # noqa: PLC0415  (imported already: the input is a tensor)
 
     kind: Any = type(tensor)
     with torch._C.DisableTorchFunctionSubclass():
@@ -346,10 +346,10 @@ def _check_storage(tensor: "torch.Tensor", *, contiguous: bool) -> None:
 
 
 def _in_c_order(tensor: "torch.Tensor") -> "torch.Tensor":
-    """A contiguous copy, bit by bit."""
-    import torch  # noqa: PLC0415  (a tensor is met)
+    """Return a contiguous copy with the same bits."""
+    import torch  # noqa: PLC0415  (imported already: the input is a tensor)
 
-    same_size = _SAME_SIZE.get(tensor.itemsize)  # None: complex128, which is copied as it is
+    same_size = _SAME_SIZE.get(tensor.itemsize)  # None: complex128, which is copied unchanged
     if same_size is not None:
         tensor = tensor.view(getattr(torch, same_size))
     return tensor.contiguous()
@@ -357,25 +357,25 @@ def _in_c_order(tensor: "torch.Tensor") -> "torch.Tensor":
 
 def _flat_tensor(tensor: "torch.Tensor") -> memoryview:
     count = tensor.numel()
-    if count == 0:  # has strides that view() refuses
+    if count == 0:  # its strides may be ones that view() refuses
         return memoryview(b"")
     if tensor.requires_grad:
         tensor = tensor.detach()
-    if count == 1:  # may have any stride
+    if count == 1:  # its strides may be any, and view() refuses a stride of 0
         tensor = tensor.as_strided((1,), (1,))
     return tensor.reshape(-1).view(sys.modules["torch"].uint8).numpy().data
 
 
 def _view_of_dlpack(item: Any, copy: bool) -> View:
-    """Numpy takes a host array of a dtype that it knows; torch takes all others.
+    """Read an array with numpy if it is on the host and numpy has its dtype, else with torch.
 
-    An exporter is any object, and may raise anything.
+    The exporter can be any object, and may raise any exception.
     """
     name = f"{type(item).__module__}.{type(item).__qualname__}"
     try:
         on_host = item.__dlpack_device__()[0] in _DLPACK_HOST_DEVICES
     except Exception as error:
-        raise DeviceError(f"cannot read a {name}: it does not say where it is") from error
+        raise DeviceError(f"cannot read a {name}: it does not report its device") from error
     if on_host:
         try:
             values = np.from_dlpack(item)

@@ -1,1 +1,1 @@
-"""Keys of very many files or rows: by several processes, and kept so that a kill loses little."""
+"""Keys of very many files or rows, computed by several processes; a killed run can be resumed."""

@@ -1,4 +1,4 @@
-"""Files with a checksum in front, so that damaged, swapped and foreign ones are noticed."""
+"""Files that begin with a checksum, so that damaged, swapped and foreign files are detected."""
 
 import os
 import shutil
@@ -15,16 +15,16 @@ _LENGTH = struct.Struct("<Q")
 _CHECKSUM_SIZE = 32
 _HEAD_SIZE = len(_MAGIC) + _LENGTH.size + _CHECKSUM_SIZE
 
-# Neither follows a link nor waits for the writer of a FIFO.
+# Do not follow a link, and do not wait for the writer of a FIFO.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class DamagedError(MMHashError):
-    """A file is not what was written there."""
+    """A file's content is not the content that was written."""
 
 
 def framed(payload: bytes | memoryview, purpose: str) -> tuple[bytes, bytes | memoryview]:
-    """Return the head of a file and its payload; only a reader with the same purpose takes it."""
+    """Return the header of a file and its payload; read only with the same purpose."""
     length = _LENGTH.pack(len(payload))
     return _MAGIC + length + _checksum(payload, purpose), payload
 
@@ -51,13 +51,13 @@ def _read(path: Path) -> tuple[bytes, memoryview]:
         if len(head) < _HEAD_SIZE or not head.startswith(_MAGIC):
             raise DamagedError("no checksum in front of it")
         (length,) = _LENGTH.unpack_from(head, len(_MAGIC))
-        if status.st_size != _HEAD_SIZE + length:  # seen before gigabytes are read
+        if status.st_size != _HEAD_SIZE + length:  # checked before gigabytes are read
             raise DamagedError(f"{status.st_size} bytes, not {_HEAD_SIZE + length}")
         return head[-_CHECKSUM_SIZE:], memoryview(file.read(length))
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a folder; nothing that a link leads to."""
+    """Remove a file, a link or a directory; not the target of a link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,7 +1,7 @@
-"""Processes that hash shards: as many as cores, each with one shard at a time and one ahead.
+"""Processes that hash shards, one for each core; each has one shard in work and one queued.
 
-A worker is spawned, asked and answered through a pipe of its own, so that one which dies in the
-middle of an answer is noticed; a ProcessPoolExecutor would wait for the rest of it for ever.
+Each worker has its own pipe for tasks and results, so that the parent notices a worker that exits
+in the middle of a result; a ProcessPoolExecutor would wait forever for the rest of it.
 """
 
 import multiprocessing
@@ -21,12 +21,12 @@ from mmhash.errors import MMHashError
 
 _Task = tuple[Callable[[Options, int], list[Row]], Options, int]
 
-# What a worker has to do while its last answer is kept, which waits for the disk.
+# Shards that a worker has, so that it stays busy while the parent writes its last result to disk.
 _AHEAD = 2
 
 
 class Pool:
-    """Workers, which take 0.1 s to start: begin it before what they shall hash is looked up."""
+    """Worker processes; they take 0.1 s to start, so create the pool before listing the source."""
 
     def __init__(self, processes: int) -> None:
         self._workers = [_Worker() for _ in range(processes)]
@@ -46,45 +46,45 @@ class Pool:
     def hash(
         self, shards: Iterator[tuple[int, Shard]], options: Options
     ) -> Iterator[tuple[int, Shard, list[Row]]]:
-        """The rows of numbered shards, in the order in which they are done.
+        """Yield the rows of numbered shards, in the order in which they are finished.
 
-        Meanwhile more shards are looked up. Of those that are known large ones are first, or all
-        would wait for one of them in the end; the rest as they come.
+        More shards are listed meanwhile. Of the listed ones, shards above SLICE are hashed first,
+        largest first, so that the run does not end with one of them; the others in order.
         """
-        waiting: list[tuple[int, int, Shard]] = []
-        answers: list[tuple[int, Shard, list[Row]]] = []
-        are_all_known = False
-        while not are_all_known or waiting or self._asked:
-            if (found := next(shards, None)) is not None:
-                number, shard = found
-                heappush(waiting, (-max(shard.nbytes, SLICE), number, shard))
+        queue: list[tuple[int, int, Shard]] = []
+        results: list[tuple[int, Shard, list[Row]]] = []
+        is_listed = False
+        while not is_listed or queue or self._submitted:
+            if (numbered := next(shards, None)) is not None:
+                number, shard = numbered
+                heappush(queue, (-max(shard.nbytes, SLICE), number, shard))
             else:
-                are_all_known = True
-            if are_all_known or len(waiting) > len(self._workers):
-                self._ask(waiting, options)
-            yield from answers  # the workers are busy while these are kept
-            answers = self._answers(None if are_all_known else 0)
-        yield from answers
+                is_listed = True
+            if is_listed or len(queue) > len(self._workers):
+                self._submit(queue, options)
+            yield from results  # the workers are busy while the caller writes these
+            results = self._results(None if is_listed else 0)
+        yield from results
 
     @property
-    def _asked(self) -> int:
-        return sum(len(worker.asked) for worker in self._workers)
+    def _submitted(self) -> int:
+        return sum(len(worker.submitted) for worker in self._workers)
 
-    def _ask(self, waiting: list[tuple[int, int, Shard]], options: Options) -> None:
-        """Give each worker what it may have."""
+    def _submit(self, queue: list[tuple[int, int, Shard]], options: Options) -> None:
+        """Submit shards to the workers with fewer than _AHEAD."""
         for depth in range(_AHEAD):
             for worker in self._workers:
-                if waiting and len(worker.asked) <= depth:
-                    # More threads than one where there are fewer shards than workers.
-                    threads = max(1, len(self._workers) // (len(waiting) + self._asked))
-                    _, number, shard = heappop(waiting)
-                    worker.ask(number, shard, options, threads)
+                if queue and len(worker.submitted) <= depth:
+                    # Several threads if there are fewer shards than workers.
+                    threads = max(1, len(self._workers) // (len(queue) + self._submitted))
+                    _, number, shard = heappop(queue)
+                    worker.submit(number, shard, options, threads)
 
-    def _answers(self, timeout: float | None) -> list[tuple[int, Shard, list[Row]]]:
-        """What has been done; at least something, if nobody is in a hurry."""
-        busy = {worker.pipe: worker for worker in self._workers if worker.asked}
+    def _results(self, timeout: float | None) -> list[tuple[int, Shard, list[Row]]]:
+        """Return the finished shards; without a time-out, wait until there is one."""
+        busy = {worker.pipe: worker for worker in self._workers if worker.submitted}
         return [
-            busy[pipe].answer()
+            busy[pipe].result()
             for pipe in wait(busy, timeout if busy else 0)
             if isinstance(pipe, Connection)
         ]
@@ -93,42 +93,42 @@ class Pool:
 class _Worker:
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.asked: deque[tuple[int, Shard]] = deque()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.pipe, child_pipe = context.Pipe()
+        self.submitted: deque[tuple[int, Shard]] = deque()
+        self._process = context.Process(target=_serve, args=(child_pipe,), daemon=True)
         self._process.start()
-        theirs.close()  # the last end of its side is the worker's: when that dies, the pipe ends
+        child_pipe.close()  # the worker has the only copy of its end: the pipe ends when it exits
 
-    def ask(self, number: int, shard: Shard, options: Options, threads: int) -> None:
+    def submit(self, number: int, shard: Shard, options: Options, threads: int) -> None:
         try:
             self.pipe.send((shard.hash, options, threads))
         except OSError as error:
-            raise self._death() from error
-        self.asked.append((number, shard))
+            raise self._exit_error() from error
+        self.submitted.append((number, shard))
 
-    def answer(self) -> tuple[int, Shard, list[Row]]:
+    def result(self) -> tuple[int, Shard, list[Row]]:
         try:
             rows: list[Row] = self.pipe.recv()
         except (EOFError, OSError) as error:
-            raise self._death() from error
-        return *self.asked.popleft(), rows
+            raise self._exit_error() from error
+        return *self.submitted.popleft(), rows
 
     def end(self) -> None:
         self._process.kill()
         self._process.join()
         self.pipe.close()
 
-    def _death(self) -> MMHashError:
+    def _exit_error(self) -> MMHashError:
         self._process.join()
         return MMHashError(
-            f"a worker died (exit status {self._process.exitcode}), perhaps for want of memory:"
-            " what was finished is kept, the same command goes on from there"
+            f"a worker exited (status {self._process.exitcode}), perhaps for lack of memory:"
+            " finished shards are kept, run the same command again to resume"
         )
 
 
 def _serve(pipe: Connection) -> None:
-    """Hash what is asked for, until the parent ends this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells all; the parent tells us
+    """Hash shards until the parent ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent acts
     tasks: SimpleQueue[_Task] = SimpleQueue()
     threading.Thread(target=_listen, args=(pipe, tasks), daemon=True).start()
     while True:
@@ -137,9 +137,9 @@ def _serve(pipe: Connection) -> None:
 
 
 def _listen(pipe: Connection, tasks: SimpleQueue[_Task]) -> None:
-    """Take what is asked for ahead, or the parent could not write it while we hash.
+    """Receive tasks while another thread hashes; otherwise the parent would block in send().
 
-    Nobody waits for the rest of a large file when the parent was killed.
+    If the parent was killed, exit at once, without hashing the rest of a large file.
     """
     try:
         while True:

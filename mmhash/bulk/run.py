@@ -1,4 +1,4 @@
-"""A run: a source to a Parquet file of keys, begun or gone on with."""
+"""A run: from a source to a Parquet file of keys, started or resumed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,20 +13,20 @@ from mmhash.framing import SPEC_VERSION
 
 
 class Watch(Protocol):
-    """Is told how far a run is."""
+    """Receives the progress of a run."""
 
     def found(self, shard: Shard) -> None:
-        """There is so much more to do."""
+        """Add a shard to the total."""
 
     def done(self, shard: Shard) -> None:
-        """So much of it is done."""
+        """Add a shard to the finished ones."""
 
     def warn(self, line: str) -> None:
-        """Something is damaged that is repaired."""
+        """Report damage that the run repairs."""
 
 
 def about_of(options: Options) -> dict[str, str]:
-    """What two runs share if one can go on with the shards of the other."""
+    """Return the parameters that must be equal for a run to resume another."""
     return {
         "mmhash": __version__,
         "spec": str(SPEC_VERSION),
@@ -38,26 +38,26 @@ def about_of(options: Options) -> dict[str, str]:
 
 def hash_source(source: Source, out: Path, options: Options, pool: Pool, watch: Watch) -> None:
     """Write the keys of a source to `out`."""
-    with open_shard_store(out, source.names, options, about_of(options), watch.warn) as parts:
-        if parts.result is not None:
-            parts.check_result([shard.identity for shard in source.shards])
+    with open_shard_store(out, source.names, options, about_of(options), watch.warn) as store:
+        if store.result is not None:
+            store.check_result([shard.identity for shard in source.shards])
             return
         identities: list[str] = []
-        unfinished = _unfinished(source, parts, identities, watch)
+        unfinished = _unfinished(source, store, identities, watch)
         for number, shard, rows in pool.hash(unfinished, options):
-            parts.keep(number, shard, rows)
+            store.keep(number, shard, rows)
             watch.done(shard)
-        parts.join(identities)
+        store.join(identities)
 
 
 def _unfinished(
-    source: Source, parts: ShardStore, identities: list[str], watch: Watch
+    source: Source, store: ShardStore, identities: list[str], watch: Watch
 ) -> Iterator[tuple[int, Shard]]:
-    """The shards that are still to be hashed; of all of them the identities are noted."""
+    """Yield the unfinished shards; append the identity of every shard to `identities`."""
     for number, shard in enumerate(source.shards):
         identities.append(shard.identity)
         watch.found(shard)
-        if parts.have(number, shard.identity):
+        if store.have(number, shard.identity):
             watch.done(shard)
         else:
             yield number, shard

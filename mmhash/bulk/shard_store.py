@@ -1,9 +1,10 @@
-"""The Parquet file with the keys, and its finished shards until it is whole.
+"""The Parquet file with the keys, and the finished shards until it is complete.
 
-OUT.parts/ holds a file a shard, each written aside and renamed. Its checksum covers its content,
-its place and the options of its run: a part that is damaged, swapped or of another run is hashed
-again. Only a run that holds the folder's lock writes there. When all shards are there they are
-joined to OUT, which appears by one rename; then the folder goes.
+OUT.parts/ holds one file for each shard, each written to a temporary file and renamed. Its checksum
+covers its content, its position and the options of the run: a part that is damaged, swapped or of
+another run is hashed again. Only the run that holds the directory's lock writes there. When all
+shards are finished, they are joined to OUT, which appears by one rename; then the directory is
+removed.
 """
 
 import fcntl
@@ -25,36 +26,34 @@ from mmhash.bulk.work import Options, Row, Shard
 from mmhash.errors import InputValueError, MMHashError
 
 ABOUT = b"mmhash"
-# Shards that make a row group of the result.
+# Shards in a row group of the result.
 JOINED = 64
 
 _INTEGERS = {"row", "nbytes"}
-
-
 _MANIFEST = "manifest"
 
 
 def table_of(rows: Sequence[Row], schema: Any) -> Any:
-    """Rows as a pyarrow table."""
+    """Return rows as a pyarrow table."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
-    arrays = [pa.array(values, of.type) for values, of in zip(columns, schema, strict=True)]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     return pa.table(arrays, schema=schema)
 
 
 def schema_of(columns: Sequence[str]) -> Any:
-    """The schema of a result with these columns."""
+    """Return the schema of a result with these columns."""
     return pa.schema([(name, pa.int64() if name in _INTEGERS else pa.string()) for name in columns])
 
 
 def _ignore(line: str) -> None:
-    """Say nothing."""
+    """Do nothing."""
 
 
 class ShardStore:
-    """The finished shards of a run; `about` is what another run must share to go on with them.
+    """The finished shards of a run; another run with the same `about` can resume with them.
 
-    `result` is what the joined file says of its run, if there is one already. `warn` is given a
-    line for each part that is damaged.
+    `result` is the `about` in the joined file, if that exists already. `warn` is called with a line
+    for each damaged part.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class ShardStore:
         self._warn = warn
 
     def have(self, number: int, identity: str) -> bool:
-        """Whether a shard is finished. A damaged one is removed: it is not."""
+        """Return True if a shard is finished; a damaged one is removed, and is not."""
         path = self._path(number, identity)
         try:
             read_checked(path, self._purpose(number, identity))
@@ -86,7 +85,7 @@ class ShardStore:
         return True
 
     def keep(self, number: int, shard: Shard, rows: Sequence[Row]) -> None:
-        """Make a shard one of the finished."""
+        """Store the rows of a finished shard."""
         named = [(name, *row) for name, row in zip(shard.names, rows, strict=True)]
         content = pa.BufferOutputStream()
         with pa.ipc.new_file(content, self._schema) as writer:
@@ -96,11 +95,11 @@ class ShardStore:
             file.writelines(framed(memoryview(content.getvalue()), purpose))
 
     def join(self, identities: Sequence[str]) -> None:
-        """Make all shards one file, in order."""
+        """Join all shards in order to one file."""
         about = self._about | {"source": _source_of(identities)}
         schema = self._schema.with_metadata({ABOUT: json.dumps(about)})
         with (
-            _written(self._out, aside=self._folder / "joined.tmp") as file,
+            _written(self._out, temporary=self._folder / "joined.tmp") as file,
             pq.ParquetWriter(
                 file,
                 schema,
@@ -110,12 +109,12 @@ class ShardStore:
             ) as writer,
         ):
             numbered = enumerate(identities)
-            while some := [self._read(*one) for one in islice(numbered, JOINED)]:
-                writer.write_table(pa.concat_tables(some))
+            while tables := [self._read(*one) for one in islice(numbered, JOINED)]:
+                writer.write_table(pa.concat_tables(tables))
         shutil.rmtree(self._folder)
 
     def check_result(self, identities: Sequence[str]) -> None:
-        """See that the joined file is of these shards and whole, and leave nothing beside it."""
+        """Check that the joined file is of these shards and undamaged; remove the parts."""
         about = self._about | {"source": _source_of(identities)}
         _compare(self.result or {}, about, self._out)
         with (
@@ -139,7 +138,7 @@ class ShardStore:
         except (DamagedError, FileNotFoundError) as error:
             why = "gone" if isinstance(error, FileNotFoundError) else f"damaged ({error})"
             raise MMHashError(
-                f"{path} was good and is now {why}: run the same command again, which hashes its"
+                f"{path} was valid and is now {why}: run the same command again, which hashes its"
                 " items again"
             ) from error
         return pa.ipc.open_file(pa.py_buffer(content)).read_all()
@@ -153,7 +152,7 @@ def open_shard_store(
     about: dict[str, str],
     warn: Callable[[str], None] = _ignore,
 ) -> Iterator[ShardStore]:
-    """The parts of this run, begun or gone on with, locked."""
+    """Open and lock the store of this run, new or resumed."""
     folder = _folder_of(out)
     with _locked(folder):
         result = None
@@ -166,16 +165,16 @@ def open_shard_store(
 
 
 def _begin(folder: Path, about: dict[str, str], warn: Callable[[str], None]) -> None:
-    """See that what is finished is of this run, or begin anew."""
+    """Check that the finished parts are of this run, or start a new one."""
     manifest = folder / "manifest.json"
     try:
         _compare(json.loads(bytes(read_checked(manifest, _MANIFEST))), about, folder)
     except FileNotFoundError:
-        for left in folder.iterdir():  # by a run that was killed while it removed them
-            remove(left)
+        for path in folder.iterdir():  # left by a run that was killed while it removed them
+            remove(path)
     except DamagedError as error:
-        # What is finished says by itself of which run it is.
-        warn(f"{manifest} is damaged ({error}): only parts with these options are gone on with")
+        # The checksum of each part covers the options of its run.
+        warn(f"{manifest} is damaged ({error}): only parts with the same options are kept")
         remove(manifest)
     else:
         return
@@ -184,7 +183,7 @@ def _begin(folder: Path, about: dict[str, str], warn: Callable[[str], None]) -> 
 
 
 def count_results(out: Path) -> tuple[int, int]:
-    """How many items a result has, and how many of them have an error for a key."""
+    """Return the numbers of items and of errors in a result."""
     with _readable(out), pq.ParquetFile(out) as file:
         errors = sum(
             len(batch) - batch.column(0).null_count
@@ -198,16 +197,16 @@ def _folder_of(out: Path) -> Path:
 
 
 def _source_of(identities: Sequence[str]) -> str:
-    """All shards in one identity."""
+    """Return one identity for all shards."""
     return blake3("".join(identities).encode()).hexdigest(length=16)
 
 
-def _compare(found: dict[str, str], about: dict[str, str], where: Path) -> None:
-    differing = [name for name in about if found.get(name) != about[name]]
+def _compare(stored: dict[str, str], about: dict[str, str], path: Path) -> None:
+    differing = [name for name in about if stored.get(name) != about[name]]
     if differing:
         raise InputValueError(
-            f"{where} is of another run, with another {' and '.join(differing)}: run that again to"
-            " go on with it, remove it to begin anew, or give another --out"
+            f"{path} is of another run, with another {' and '.join(differing)}: run that command"
+            " again to resume it, remove this to start a new run, or give another --out"
         )
 
 
@@ -223,7 +222,7 @@ def _about(out: Path) -> dict[str, str]:
 
 @contextmanager
 def _readable(out: Path) -> Iterator[None]:
-    """Say that a result is damaged if it cannot be read."""
+    """Raise an error that says that a result is damaged if it cannot be read."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -238,7 +237,7 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder, which is made, for one process; the lock goes with the process."""
+    """Create the directory and lock it; the kernel releases the lock when the process exits."""
     try:
         folder.mkdir(exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -248,11 +247,11 @@ def _locked(folder: Path) -> Iterator[None]:
         ) from error
     try:
         if not _lock(descriptor, folder):
-            raise MMHashError(f"{folder}: another run is at work there")
+            raise MMHashError(f"{folder} is in use by another run")
         try:
             yield
         finally:
-            with suppress(OSError):  # gone, or not empty: only of a run that was refused it is
+            with suppress(OSError):  # removed, or not empty: it is empty if this run was refused
                 folder.rmdir()
     finally:
         os.close(descriptor)
@@ -261,22 +260,22 @@ def _locked(folder: Path) -> Iterator[None]:
 def _lock(descriptor: int, folder: Path) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Who held it may have removed the folder meanwhile, and another made a new one.
+        # The run that held the lock may have removed the directory, and another run created one.
         return os.path.samestat(folder.stat(), os.fstat(descriptor))
     except (BlockingIOError, FileNotFoundError):
         return False
 
 
 @contextmanager
-def _written(path: Path, aside: Path | None = None) -> Iterator[BinaryIO]:
-    """A file that is there as soon as it is whole, and on the disk."""
-    aside = aside or path.with_suffix(".tmp")
-    remove(aside)
-    with aside.open("xb") as file:
+def _written(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO]:
+    """Write a file atomically: it appears when it is complete and on the disk."""
+    temporary = temporary or path.with_suffix(".tmp")
+    remove(temporary)
+    with temporary.open("xb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(path)
+    temporary.replace(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

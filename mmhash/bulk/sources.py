@@ -1,4 +1,4 @@
-"""What is to be hashed in bulk: a folder, a Parquet file or a list, cut into shards."""
+"""The source of a bulk run: a folder, a Parquet file or a list, cut into shards."""
 
 import os
 import struct
@@ -15,45 +15,45 @@ from blake3 import blake3
 
 from mmhash.bulk.work import Options, Row, Shard, failed, hash_files, hash_values
 from mmhash.errors import InputValueError
-from mmhash.framing import field
+from mmhash.fields import field
 from mmhash.io.files import open_file
 from mmhash.io.names import STDIN, printable, reason
 
-# A shard is what a kill may lose of each process's work: some 20 ms of it. A file that is larger is
-# a shard by itself.
+# A killed run loses one shard of each process: about 20 ms of work. A larger file is a shard of its
+# own.
 SHARD_ITEMS = 1024
 SHARD_BYTES = 64 << 20
 
 MAX_PATH = 4096
 PARQUET_MAGIC = b"PAR1"
-# Rows that are read at once, for a row group may hold more than memory.
+# Rows that are read at once, because a row group may be larger than memory.
 ROWS_READ = 64
 
 
 class Source(NamedTuple):
-    """All that a run hashes: its shards come while it is looked through."""
+    """Everything that a run hashes; the shards are listed while others are hashed."""
 
     names: Literal["path", "row"]
     shards: Iterator[Shard]
 
 
 def read_source(name: str, column: str | None) -> Source:
-    """What a name given by the user stands for: a folder, a Parquet file or a list of paths."""
+    """Return the source with a name given by the user: a folder, a Parquet file or a list."""
     with _unreadable(name):
         if name != STDIN and Path(name).is_dir():
-            found: Iterable[tuple[str, os.stat_result | None]] = _walk(name)
+            files: Iterable[tuple[str, os.stat_result | None]] = _walk(name)
         elif name != STDIN and _is_parquet(name):
             return _read_parquet(name, column)
         else:
-            found = map(_look_up, _read_list(name))
+            files = map(_look_up, _read_list(name))
     if column is not None:
         raise InputValueError(f"{name} is no Parquet file: do not give --column")
-    return Source("path", _of_files(found))
+    return Source("path", _of_files(files))
 
 
 @contextmanager
 def _unreadable(name: str) -> Iterator[None]:
-    """Say which source it is that cannot be read."""
+    """Raise an error that names the source if it cannot be read."""
     try:
         yield
     except OSError as error:
@@ -61,20 +61,20 @@ def _unreadable(name: str) -> Iterator[None]:
 
 
 def _walk(folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
-    """The regular files below a folder, in the order of their names, folder by folder.
+    """Yield the regular files below a folder, each folder in the order of its names.
 
-    What cannot be looked at stands there without a status: the worker says why.
+    A path that cannot be read has no status: the worker reports the reason.
     """
     try:
-        waiting = _entries(folder)
+        stack = _entries(folder)
     except OSError:
         yield folder, None
         return
-    while waiting:
-        entry = waiting.pop()
+    while stack:
+        entry = stack.pop()
         try:
             if entry.is_dir(follow_symlinks=False):
-                waiting += _entries(entry.path)
+                stack += _entries(entry.path)
             elif entry.is_file(follow_symlinks=False):
                 yield entry.path, entry.stat(follow_symlinks=False)
         except OSError:
@@ -82,7 +82,7 @@ def _walk(folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """What lies in a folder, the last first."""
+    """Return the entries of a folder in reverse order of their names."""
     with os.scandir(folder) as entries:
         return sorted(entries, key=attrgetter("name"), reverse=True)
 
@@ -104,14 +104,14 @@ def _look_up(path: str) -> tuple[str, os.stat_result | None]:
     try:
         return path, Path(path).stat()
     except (OSError, ValueError):
-        return path, None  # the worker says why
+        return path, None  # the worker reports the reason
 
 
-def _of_files(found: Iterable[tuple[str, os.stat_result | None]]) -> Iterator[Shard]:
+def _of_files(files: Iterable[tuple[str, os.stat_result | None]]) -> Iterator[Shard]:
     paths: list[str] = []
     statuses: list[os.stat_result | None] = []
     nbytes = 0
-    for path, status in found:
+    for path, status in files:
         size = status.st_size if status else 0
         if paths and (len(paths) == SHARD_ITEMS or nbytes + size > SHARD_BYTES):
             yield _shard(paths, statuses, nbytes)
@@ -134,7 +134,7 @@ def _shard(paths: list[str], statuses: list[os.stat_result | None], nbytes: int)
 
 
 def _identity(*parts: bytes) -> str:
-    """Short enough for the name of a file."""
+    """Return a hash that is short enough for the name of a file."""
     return blake3(b"".join(parts)).hexdigest(length=16)
 
 
@@ -149,50 +149,52 @@ def _read_parquet(name: str, column: str | None) -> Source:
     except pa.ArrowException as error:
         raise InputValueError(f"{name}: not a Parquet file: {error}") from error
     with file:
-        kinds = {of.name: content_kind(of.type) for of in file.schema_arrow}
+        kinds = {field.name: content_kind(field.type) for field in file.schema_arrow}
         kind = kinds.get(column or "")
         if kind is None:
-            fit = ", ".join(name for name, kind in kinds.items() if kind) or "there is none"
-            raise InputValueError(f"{name}: name a column of bytes or of paths by --column: {fit}")
+            usable = ", ".join(name for name, kind in kinds.items() if kind) or "there is none"
+            raise InputValueError(
+                f"{name}: name a column of bytes or of paths with --column: {usable}"
+            )
         if kind == "path":
             table = file.read([column], use_threads=False)
-            found = (_look_up(path or "") for path in table.column(0).to_pylist())
-            return Source("path", _of_files(found))
+            files = (_look_up(path or "") for path in table.column(0).to_pylist())
+            return Source("path", _of_files(files))
         return Source("row", _of_rows(name, str(column), file.metadata))
 
 
-def content_kind(of: Any) -> Literal["path", "bytes"] | None:
-    """What the values of a column of this type are: names of files, or contents."""
-    is_a = pa.types
-    if is_a.is_string(of) or is_a.is_large_string(of):
+def content_kind(column_type: Any) -> Literal["path", "bytes"] | None:
+    """Return the kind of the values of a column with this type: names of files, or contents."""
+    if pa.types.is_string(column_type) or pa.types.is_large_string(column_type):
         return "path"
-    if is_a.is_binary(of) or is_a.is_large_binary(of) or is_a.is_fixed_size_binary(of):
-        return "bytes"
-    return None
+    is_binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return "bytes" if any(is_kind(column_type) for is_kind in is_binary) else None
 
 
 def _of_rows(name: str, column: str, metadata: Any) -> Iterator[Shard]:
-    """A shard is a row group: no less of a Parquet file can be found without reading it."""
+    """Yield each row group as a shard: smaller parts cannot be located without reading it."""
     status = Path(name).stat()
     size_and_time = struct.pack("<Qq", status.st_size, status.st_mtime_ns)
     identity = _identity(size_and_time, field(os.fsencode(name)), column.encode())
-    at = 0
+    first_row = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         chunks = map(group.column, range(group.num_columns))
-        (nbytes,) = (of.total_uncompressed_size for of in chunks if of.path_in_schema == column)
-        rows = range(at, at + group.num_rows)
+        (nbytes,) = (
+            chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == column
+        )
+        rows = range(first_row, first_row + group.num_rows)
         hash_group = partial(
             hash_row_group, name=name, column=column, number=number, count=len(rows)
         )
         yield Shard(rows, nbytes, identity, hash_group)
-        at += group.num_rows
+        first_row += group.num_rows
 
 
 def hash_row_group(
     options: Options, threads: int, *, name: str, column: str, number: int, count: int
 ) -> list[Row]:
-    """The rows of a row group of a Parquet file; where it is damaged, its rest says so."""
+    """Return the rows of a row group; if it is damaged, the remaining rows have the error."""
     rows: list[Row] = []
     try:
         with pq.ParquetFile(name) as file:

@@ -1,4 +1,4 @@
-"""What is hashed of an item in bulk, and the row that comes of it."""
+"""Hashing of the items of a shard, and the rows of the result."""
 
 import io
 import json
@@ -17,11 +17,11 @@ from mmhash.framing import frame
 from mmhash.io.images import open_image
 from mmhash.view import view_of
 
-# One thread reads and hashes 512 MiB from the page cache with 2.7 GB/s through a buffer that stays
-# in the core's cache, 2.5 through 1 MiB, 1.6 through 32 MiB, and with 1.9 mapped, for its faults.
+# One thread reads and hashes 512 MiB from the page cache at 2.7 GB/s through a buffer that stays in
+# the core's cache, 2.5 through 1 MiB, 1.6 through 32 MiB, and 1.9 mapped, because of page faults.
 BUFFER = 128 << 10
-# Several threads need more than a buffer: mapped, two of them have 4.4 GB/s. Of slices of this size
-# each thread of xxh3 has its share (cpu.XXH3_SHARE); what is smaller has one thread.
+# Several threads need more than a buffer: with a mapped file, two of them reach 4.4 GB/s. A slice
+# has enough for two threads of xxh3 (states.XXH3_SHARE); one thread hashes smaller files.
 SLICE = 64 << 20
 
 Row = tuple[Any, ...]
@@ -31,7 +31,7 @@ _Item = TypeVar("_Item")
 
 
 class Options(NamedTuple):
-    """How items are hashed, the same for all of a run; engines have their releases named."""
+    """The options of a run; engines are given with their releases."""
 
     algorithm: Algorithm = "blake3"
     of: Literal["bytes", "pixels"] = "bytes"
@@ -39,14 +39,14 @@ class Options(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What is said of an item."""
+        """The columns of the result, without the item's name."""
         return ("kind", "nbytes", "digest", "key", *self.engines, "error")
 
 
 class Shard(NamedTuple):
-    """Items that one process hashes in one go, and that are kept together.
+    """Items that one process hashes together, and whose rows are stored together.
 
-    Of a shard that has changed since it was kept `identity` is another one.
+    `identity` differs if the shard has changed since it was stored.
     """
 
     names: Sequence[str] | range
@@ -56,7 +56,7 @@ class Shard(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """An item's content, hashed: what a row says of it."""
+    """The columns of a row that describe an item's content."""
 
     kind: str
     nbytes: int
@@ -65,7 +65,7 @@ class _Content(NamedTuple):
 
 
 def hash_files(paths: Iterable[str], options: Options, threads: int = 1) -> list[Row]:
-    """The rows of files, each of which is one item."""
+    """Return the rows of files, each of which is one item."""
     if options.of == "pixels":
         hash_image = partial(_hash_image_file, options=options, threads=threads)
         return _rows(open_files(paths), hash_image, options)
@@ -75,12 +75,12 @@ def hash_files(paths: Iterable[str], options: Options, threads: int = 1) -> list
 
 
 def hash_values(values: Iterable[Any], options: Options, threads: int = 1) -> list[Row]:
-    """The rows of pyarrow's scalars of bytes."""
+    """Return the rows of pyarrow's scalars of bytes."""
     return _rows(values, partial(_hash_value, options=options, threads=threads), options)
 
 
 def failed(error: Exception, options: Options) -> Row:
-    """The row of an item that cannot be hashed."""
+    """Return the row of an item that cannot be hashed."""
     why = error.strerror if isinstance(error, OSError) else error
     return (*(None for _ in options.columns[:-1]), f"{type(error).__name__}: {why}")
 
@@ -97,10 +97,10 @@ def _rows(
         except (OSError, ValueError, MMHashError) as error:
             rows.append(failed(error, options))
         else:
-            spelled = (
+            fields = (
                 json.dumps(mmhash.engines.request_fields(key, engine)) for engine in options.engines
             )
-            rows.append((kind, nbytes, digest.hex(), key.hex(), *spelled, None))
+            rows.append((kind, nbytes, digest.hex(), key.hex(), *fields, None))
     return rows
 
 
@@ -147,7 +147,7 @@ def _hash_read(
     descriptor: int, size: int, algorithm: Algorithm, buffer: memoryview
 ) -> tuple[Digest, int]:
     count = os.readv(descriptor, [buffer])
-    if count == size < len(buffer):  # most files: nothing beside this is worth its time
+    if count == size < len(buffer):  # the fast path for most files
         return hash_bytes(buffer[:count], algorithm, 1), count
     count = nbytes = count + _fill(descriptor, buffer[count:])
     hasher = Hasher(algorithm)
@@ -159,7 +159,7 @@ def _hash_read(
 
 
 def _fill(descriptor: int, buffer: memoryview) -> int:
-    """Read until the buffer is full or the file ends; how much there was."""
+    """Read until the buffer is full or the file ends; return the number of bytes."""
     filled = 0
     while filled < len(buffer) and (count := os.readv(descriptor, [buffer[filled:]])):
         filled += count
@@ -169,7 +169,7 @@ def _fill(descriptor: int, buffer: memoryview) -> int:
 def _hash_mapped(descriptor: int, algorithm: Algorithm, threads: int) -> tuple[Digest, int]:
     hasher = Hasher(algorithm, threads=threads)
     with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
-        for at in range(0, len(data), SLICE):
-            with data[at : at + SLICE] as part:
+        for start in range(0, len(data), SLICE):
+            with data[start : start + SLICE] as part:
                 hasher.update(part)
         return Digest(algorithm, hasher.digest()), len(data)

@@ -1,4 +1,4 @@
-"""The `mmhash` command: starts the app, and lets nothing but one line reach a user as an error."""
+"""The `mmhash` command: runs the app, and shows every error to the user as one line."""
 
 import io
 import os
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run the command line; never leave a trace on stderr for what is not a defect of ours."""
+    """Run the command line; print a traceback only for a bug in mmhash."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A sum file is UTF-8 with bare newlines, whatever the locale and the platform.
+        # A sum file is UTF-8 with bare newlines, regardless of the locale and the platform.
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
     try:
         try:
             with extra("cli"):
-                from mmhash.cli.app import app  # noqa: PLC0415  (what it needs may be missing)
+                from mmhash.cli.app import app  # noqa: PLC0415  (its dependencies may be missing)
 
                 status = _run(app)
         finally:
-            # What stdout refuses shows here, not after the last handler. Without one, None is fine.
+            # Flush, so that an error of stdout is raised here, not after the last handler.
             print(end="", flush=True)  # noqa: T201
     except KeyboardInterrupt:
         sys.exit(130)
     except MMHashError as error:
         sys.exit(visible(f"mmhash: {error}", sys.stderr))
     except OSError as error:
-        # stdout is gone or full: its buffer would be tried again at exit, and must have a place.
+        # stdout is closed or full: Python flushes its buffer again at exit, to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(
             1 if isinstance(error, BrokenPipeError) else visible(f"mmhash: {error}", sys.stderr)
@@ -41,15 +41,15 @@ def main() -> None:
 
 
 def _run(app: "Typer") -> int:
-    """Run the app; an argument that it cannot read may hold anything, and is shown in its error."""
-    from typer import Abort, rich_utils  # noqa: PLC0415  (the app is imported: typer is there)
+    """Run the app; escape its error messages, which contain arguments and thus any character."""
+    from typer import Abort, rich_utils  # noqa: PLC0415  (installed: the app is imported)
 
     try:
         status = app(prog_name="mmhash", standalone_mode=False)
     except Abort:
         return 1
     except Exception as error:
-        # Typer keeps the base class of its errors to itself.
+        # Typer does not export the base class of its errors.
         if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
             raise
         text = visible(error.format_message(), sys.stderr)

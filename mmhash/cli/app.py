@@ -1,4 +1,4 @@
-"""The commands, one line each: a new one is a module beside this and a line here."""
+"""The list of commands: a new command is a module of this package and a line here."""
 
 from typing import Annotated
 
@@ -26,8 +26,8 @@ app.command("health")(check_health)
 app.command("env")(print_env)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_given: bool) -> None:
+    if is_given:
         print(f"mmhash {__version__}")  # noqa: T201
         raise typer.Exit
 

@@ -26,56 +26,57 @@ def key_bulk(
     source: Annotated[
         str,
         typer.Argument(
-            help="A folder, a Parquet file, or a list of paths, one a line; - is stdin."
+            help="A folder, a Parquet file, or a list with one path per line; - is stdin."
         ),
     ],
     *,
     out: Annotated[Path, typer.Option(help="The Parquet file to write.", dir_okay=False)],
     column: Annotated[
-        str | None, typer.Option(help="Of a Parquet file: its column of bytes, or of paths.")
+        str | None, typer.Option(help="The column of a Parquet file: bytes or paths.")
     ] = None,
     of: Annotated[
-        Literal["bytes", "pixels"], typer.Option(help="What of an image is its content.")
+        Literal["bytes", "pixels"],
+        typer.Option(help="Hash the bytes of files, or the pixels of images."),
     ] = "bytes",
-    algorithm: Annotated[Algorithm, typer.Option(help="The hash of the content.")] = "blake3",
+    algorithm: Annotated[Algorithm, typer.Option(help="The hash algorithm.")] = "blake3",
     engine: Annotated[
         list[str] | None,
-        typer.Option(help="Add the key as this engine has it: sglang@0.5.23, vllm; repeatable."),
+        typer.Option(help="Add the key in this engine's format: sglang@0.5.23, vllm; repeatable."),
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(min=1, help="How many processes hash.", show_default="all cores"),
+        typer.Option(min=1, help="Number of processes.", show_default="all cores"),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write the key of each item of SOURCE; the same command goes on with what was killed."""
+    """Write the key of each item of SOURCE; the same command resumes a run that was killed."""
     engines = dict.fromkeys("@".join(mmhash.engines.registry.parse(name)) for name in engine or ())
     if (
         source != STDIN
         and Path(source).is_dir()
         and out.resolve().is_relative_to(Path(source).resolve())
     ):
-        raise InputValueError(f"{out} would lie in the folder that is read: give another --out")
-    from mmhash.bulk.pool import Pool  # noqa: PLC0415  (other commands need not wait for these)
+        raise InputValueError(f"{out} is in the folder that is read: give another --out")
+    from mmhash.bulk.pool import Pool  # noqa: PLC0415  (slow to import)
     from mmhash.bulk.work import Options  # noqa: PLC0415
 
     with Pool(processes or cpu_count()) as pool:
         with extra("bulk"):
             from mmhash.bulk.run import hash_source  # noqa: PLC0415
-            from mmhash.bulk.shard_store import count_results  # noqa: PLC0415  (need not be installed)
+            from mmhash.bulk.shard_store import count_results  # noqa: PLC0415
             from mmhash.bulk.sources import read_source  # noqa: PLC0415
-        found = read_source(source, column)
+        items_source = read_source(source, column)
         with _bar(quiet=quiet) as watch:
-            hash_source(found, out, Options(algorithm, of, tuple(engines)), pool, watch)
+            hash_source(items_source, out, Options(algorithm, of, tuple(engines)), pool, watch)
     items, errors = count_results(out)
     say(f"{printable(str(out))}: {items} items")
     if errors:
-        complain(f"WARNING: {errors} of them could not be hashed: the column error says why")
+        complain(f"WARNING: {errors} of them could not be hashed: see the column error")
         raise typer.Exit(1)
 
 
 class _Bar:
-    """Shows how many items and bytes there are, as far as they are known, and are done."""
+    """A progress bar of the items and bytes that are listed and finished."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -83,18 +84,18 @@ class _Bar:
         self._items = self._nbytes = self._done = 0
 
     def found(self, shard: "Shard") -> None:
-        """Count a shard."""
+        """Add a shard to the total."""
         self._items += len(shard.names)
         self._nbytes += shard.nbytes
         self._progress.update(self._task, total=self._nbytes, items=self._items)
 
     def done(self, shard: "Shard") -> None:
-        """Count it as done."""
+        """Add a shard to the finished ones."""
         self._done += len(shard.names)
         self._progress.update(self._task, advance=shard.nbytes, done=self._done)
 
     def warn(self, line: str) -> None:
-        """Name what is damaged and hashed again."""
+        """Report a damaged part, which is hashed again."""
         complain(f"WARNING: {printable(line)}")
 
 

@@ -1,4 +1,4 @@
-"""`mmhash check`: whether files still are what a sum file says."""
+"""`mmhash check`: compare files with the digests in a sum file."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from mmhash.errors import InputValueError, MMHashError
 from mmhash.io.files import open_file
 from mmhash.io.names import STDIN, printable, reason
 
-# A digest and a path of 4096 bytes, each of them escaped, and some room.
+# A digest and a path of 4096 bytes, each of them escaped, and some reserve.
 MAX_LINE = 16 * 1024
 
 
 class _Outcome(Enum):
-    """What came of one line of a sum file; of a failure, in the words of the summary."""
+    """The result of one line of a sum file; the value is the text of the summary."""
 
     MATCH = ""
     MISMATCH = "computed checksum{s} did NOT match"
@@ -29,7 +29,7 @@ class _Outcome(Enum):
 
 
 def check_files(files: Files = None, *, quiet: Quiet = False) -> None:
-    """Hash again what sum files name, as `sum` or b3sum wrote them, and compare."""
+    """Check the files that are listed in sum files, as written by `sum` or b3sum."""
     outcomes: Counter[_Outcome] = Counter()
     failed = False
     for name in files or [STDIN]:
@@ -48,7 +48,7 @@ def check_files(files: Files = None, *, quiet: Quiet = False) -> None:
 
 
 def _check_sums(sum_file: str, *, quiet: bool) -> Iterator[_Outcome]:
-    found = False
+    has_checksum = False
     for number, line in enumerate(_read_lines(sum_file), 1):
         try:
             expected, name = parse_line(line)
@@ -56,16 +56,16 @@ def _check_sums(sum_file: str, *, quiet: bool) -> Iterator[_Outcome]:
             complain(f"{printable(sum_file)}: line {number}: {error}")
             yield _Outcome.MALFORMED
         else:
-            found = True
+            has_checksum = True
             yield _check_file(name, expected, quiet=quiet)
-    if not found:
+    if not has_checksum:
         raise InputValueError("no line of it is a checksum")
 
 
 def _check_file(name: str, expected: Digest, *, quiet: bool) -> _Outcome:
     try:
         digest, _ = hash_named_file(name, expected.algorithm, None, quiet=quiet, is_named=False)
-    except (OSError, ValueError) as error:  # a ValueError: a name that no system takes
+    except (OSError, ValueError) as error:  # a ValueError: a name that no system accepts
         say(f"{printable(name)}: FAILED ({reason(error)})")
         return _Outcome.UNREADABLE
     if digest != expected:
@@ -77,7 +77,7 @@ def _check_file(name: str, expected: Digest, *, quiet: bool) -> _Outcome:
 
 
 def _read_lines(sum_file: str) -> Iterator[str]:
-    """The lines, until one shows that this is no sum file."""
+    """Yield the lines; raise an error at a line that no sum file has."""
     try:
         with open_file(sum_file) as file:
             while line := file.readline(MAX_LINE + 1):

@@ -14,7 +14,7 @@ def hash_named_file(
 ) -> tuple[Digest, int]:
     """Return the digest of a file's bytes, and their number.
 
-    A file that the user did not name is read only if it is a regular file: others may not end.
+    A file that the user did not name is read only if it is a regular file: others may never end.
     """
     hasher = Hasher(algorithm, threads=threads or cpu_count())
     with open_file(name) if is_named else open_regular_file(name) as file:

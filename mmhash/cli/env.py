@@ -1,4 +1,4 @@
-"""`mmhash env`: what a bug report should say of where mmhash runs; it prints whatever is broken."""
+"""`mmhash env`: facts about the environment for a bug report, even if parts of it are broken."""
 
 import platform
 from collections.abc import Iterator
@@ -34,10 +34,11 @@ PACKAGES = (
 
 def print_env(
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Remove shared memory whose owner is dead, instead.")
+        bool,
+        typer.Option("--sweep", help="Instead, remove shared memory of processes that exited."),
     ] = False,
 ) -> None:
-    """Print versions, cores and GPUs, a line each."""
+    """Print versions, cores and GPUs, one per line."""
     if sweep:
         for name in remove_orphans():
             say(f"removed {name}")
@@ -54,12 +55,12 @@ def _facts() -> Iterator[tuple[str, str]]:
     for package in PACKAGES:
         yield package, _version_of(package)
     yield "cpu cores", str(cpu_count())
-    yield from _gpus()  # late: it is slow, and a broken driver may end the process
+    yield from _gpus()  # last but one: it is slow, and a broken driver may end the process
     yield from _rates()
 
 
 def _rates() -> Iterator[tuple[str, str]]:
-    from mmhash.executor.placement import facts  # noqa: PLC0415  (brings asyncio along)
+    from mmhash.executor.placement import facts  # noqa: PLC0415  (imports asyncio)
 
     return facts()
 
@@ -69,22 +70,21 @@ def _version_of(package: str) -> str:
         return version(package)
     except ModuleNotFoundError:
         return "not installed"
-    except Exception as error:  # noqa: BLE001  (damaged metadata is a fact like others)
+    except Exception as error:  # noqa: BLE001  (damaged metadata is reported, too)
         return f"unknown ({reason(error)})"
 
 
 def _gpus() -> Iterator[tuple[str, str]]:
     try:
-        import torch  # noqa: PLC0415  (need not be installed)
+        import torch  # noqa: PLC0415  (may not be installed)
 
-        torch.cuda.current_device()  # raises, and says why, where there is none
+        torch.cuda.current_device()  # raises an error with the reason if there is none
         devices = [
             torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())
         ]
-    except Exception as error:  # noqa: BLE001  (why there is none is what is asked)
+    except Exception as error:  # noqa: BLE001  (the reason is printed)
         yield "gpus", f"none ({reason(error)})"
         return
     for index, device in enumerate(devices):
-        told = f"{device.name}, {device.total_memory / 2**30:.1f} GiB"
-        why = why_unavailable(index)
-        yield f"gpu {index}", f"{told}, {'hashes what lies on it' if why is None else why}"
+        name = f"{device.name}, {device.total_memory / 2**30:.1f} GiB"
+        yield f"gpu {index}", f"{name}, {why_unavailable(index) or 'hashes its own tensors'}"

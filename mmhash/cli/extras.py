@@ -1,4 +1,4 @@
-"""What a command needs beyond the core, and how to say that it is missing."""
+"""Optional dependencies of commands, and the error for a missing one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Import inside this: a package that is missing ends the command with the extra's name."""
+    """Exit with the install line of an extra if an import in the block fails."""
     try:
         yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("mmhash"):
-            raise  # a defect of ours
+            raise  # a bug in mmhash
         raise SystemExit(
-            f"mmhash: {error.name} is not installed: pip install 'mmhash[{name}]'"
+            f"mmhash: {error.name} is not installed: pip install 'mmhash-keys[{name}]'"
         ) from None

@@ -1,4 +1,4 @@
-"""`mmhash health`: whether the server answers, for the check of a container."""
+"""`mmhash health`: request the server's health, for the health check of a container."""
 
 import http.client
 import socket
@@ -15,22 +15,22 @@ _TIMEOUT_S = 5.0
 
 def check_health(
     url: Annotated[
-        str, typer.Argument(help="Where it listens: http://HOST:PORT, or unix:PATH.")
+        str, typer.Argument(help="The server's address: http://HOST:PORT, or unix:PATH.")
     ] = "http://127.0.0.1:8780",
     *,
-    ready: Annotated[bool, typer.Option("--ready", help="Ask whether calls may come.")] = False,
+    ready: Annotated[bool, typer.Option("--ready", help="Check readiness for requests.")] = False,
 ) -> None:
-    """Ask the server whether it answers; the exit status says so too."""
+    """Check the server; the exit status is 0 if it responds with 200."""
     path = "/ready" if ready else "/health"
     try:
         with closing(_connection(url)) as connection:
             connection.request("GET", path)
-            with connection.getresponse() as answer:
-                status, words = answer.status, answer.reason
+            with connection.getresponse() as response:
+                status, phrase = response.status, response.reason
     except (OSError, ValueError, http.client.HTTPException) as error:
-        say(f"{url}: no answer ({type(error).__name__})")
+        say(f"{url}: no response ({type(error).__name__})")
         raise typer.Exit(1) from error
-    say(f"{url}: {status} {words}")
+    say(f"{url}: {status} {phrase}")
     if status != http.client.OK:
         raise typer.Exit(1)
 
@@ -40,12 +40,12 @@ def _connection(url: str) -> http.client.HTTPConnection:
         return _UnixConnection(url.removeprefix("unix:"), timeout=_TIMEOUT_S)
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:
-        raise ValueError("a server is at http://HOST:PORT or unix:PATH")
+        raise ValueError("the address of a server is http://HOST:PORT or unix:PATH")
     return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """To a socket that has a path instead of an address."""
+    """A connection to a Unix socket."""
 
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)

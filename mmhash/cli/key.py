@@ -1,4 +1,4 @@
-"""`mmhash key`: the key of each item in each file, by what the file is."""
+"""`mmhash key`: the key of each item in each file, depending on the kind of the file."""
 
 import json
 import re
@@ -29,7 +29,7 @@ _SHAPE = re.compile(r"(\d{1,18}(,\d{1,18})*)?", re.ASCII)
 
 
 class _Hashing(NamedTuple):
-    """How content is hashed and framed, the same for all files."""
+    """The options for hashing and framing, the same for all files."""
 
     algorithm: Algorithm
     threads: int | None
@@ -37,7 +37,7 @@ class _Hashing(NamedTuple):
 
 
 class _Raw(NamedTuple):
-    """What a file without a header is said to hold."""
+    """The dtype and shape of a tensor in a file without a header, given by the user."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -47,7 +47,8 @@ def key_files(
     files: Files = None,
     *,
     of: Annotated[
-        Literal["bytes", "pixels"], typer.Option(help="What of an image is its content.")
+        Literal["bytes", "pixels"],
+        typer.Option(help="Hash the bytes of files, or the pixels of images."),
     ] = "bytes",
     dtype: Annotated[
         str | None, typer.Option(help="Files are tensors of this dtype: float16, bfloat16, …")
@@ -55,23 +56,27 @@ def key_files(
     shape: Annotated[
         str | None, typer.Option(help="… and of this shape: 1,3,224,224", show_default=False)
     ] = None,
-    algorithm: Annotated[Algorithm, typer.Option(help="The hash of the content.")] = "blake3",
+    algorithm: Annotated[Algorithm, typer.Option(help="The hash algorithm.")] = "blake3",
     threads: Threads = None,
     engine: Annotated[
         list[str] | None,
-        typer.Option(help="Print the key as this engine has it: sglang@0.5.23, vllm; repeatable."),
+        typer.Option(
+            help="Print the key in this engine's format: sglang@0.5.23, vllm; repeatable."
+        ),
     ] = None,
     tenant_file: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, help="Holds the tenant's secret: 32 bytes or 64 hex."
+            exists=True,
+            dir_okay=False,
+            help="File with the tenant's secret: 32 bytes or 64 hex digits.",
         ),
     ] = None,
 ) -> None:
-    """Print the key of each file's content, of a .safetensors file the key of each tensor."""
+    """Print the key of each file's content; for a .safetensors file, the key of each tensor."""
     raw = _read_raw(dtype, shape)
     if raw and of == "pixels":
-        raise typer.BadParameter("an image says itself what it holds", param_hint="--dtype")
+        raise typer.BadParameter("an image file has its own format", param_hint="--dtype")
     tenant = _read_tenant(tenant_file) if tenant_file else None
     hashing = _Hashing(algorithm, threads, tenant)
 
@@ -87,24 +92,22 @@ def key_files(
         elif suffix not in {".npy", ".safetensors"}:
             yield name, _file_key(name, raw, hashing)
         elif raw:
-            raise InputValueError(f"{suffix} files say their dtype and shape: do not give --dtype")
+            raise InputValueError(f"{suffix} files contain their dtype and shape: omit --dtype")
         elif suffix == ".npy":
             yield name, _array_key(name, hashing)
         else:
             yield from _tensor_keys(name, hashing)
 
-    def spelled(name: str) -> Iterator[tuple[str, str]]:
-        for printable, found in keys_of(name):
-            yield printable, found.hex()
-            for asked in engine or ():
-                yield (
-                    printable,
-                    f"{asked} {json.dumps(mmhash.engines.request_fields(found, asked))}",
-                )
+    def lines_of(name: str) -> Iterator[tuple[str, str]]:
+        for item_name, item_key in keys_of(name):
+            yield item_name, item_key.hex()
+            for release in engine or ():
+                fields = mmhash.engines.request_fields(item_key, release)
+                yield item_name, f"{release} {json.dumps(fields)}"
 
-    for asked in engine or ():
-        mmhash.engines.registry.parse(asked)  # a wrong one is told before anything is read
-    print_lines(files, spelled)
+    for release in engine or ():
+        mmhash.engines.registry.parse(release)  # reports an unknown one before any file is read
+    print_lines(files, lines_of)
 
 
 def _read_raw(dtype: str | None, shape: str | None) -> _Raw | None:
@@ -121,7 +124,7 @@ def _read_raw(dtype: str | None, shape: str | None) -> _Raw | None:
 
 def _read_tenant(path: Path) -> bytes:
     with path.open("rb") as file:
-        content = file.read(2 * TENANT_SIZE + len("\r\n") + 1)  # one more would be too long
+        content = file.read(2 * TENANT_SIZE + len("\r\n") + 1)  # one byte more than is valid
     if len(content) == TENANT_SIZE:
         return content
     if re.fullmatch(rb"[0-9a-fA-F]{%d}\r?\n?" % (2 * TENANT_SIZE), content):
@@ -144,7 +147,7 @@ def _array_key(name: str, hashing: _Hashing) -> Digest:
         array = np.lib.format.open_memmap(name, mode="r")
     except OSError:
         raise
-    except Exception as error:  # numpy's parser lets through what its parts raise: TokenError, …
+    except Exception as error:  # numpy's parser does not convert errors of its parts: TokenError, …
         raise InputValueError(
             "not an .npy file of plain numbers (objects would be pickles, which are never"
             f" loaded): {error}"

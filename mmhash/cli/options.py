@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, each spelled and explained once."""
+"""Arguments and options that several commands share."""
 
 from typing import Annotated
 
@@ -10,8 +10,8 @@ Files = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, help="How many threads hash one file.", show_default="all cores"),
+    typer.Option(min=1, help="Number of threads for one file.", show_default="all cores"),
 ]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", help="No progress bar, and no line for what is OK.")
+    bool, typer.Option("--quiet", help="No progress bar, and no line for files that are OK.")
 ]

@@ -1,4 +1,4 @@
-"""Bars on stderr, for a person who waits: only on a terminal."""
+"""Progress bars on stderr, only if it is a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -17,17 +17,17 @@ from rich.progress import (
 
 from mmhash.cli.terminal import visible
 
-# Less is hashed before a bar could be read.
+# Smaller files are hashed before a user could read a bar.
 LONG = 256 << 20
 
 
 def is_watched(*, quiet: bool) -> bool:
-    """Whether anybody would see a bar, and wants to."""
+    """Return True if stderr is a terminal and bars are not disabled."""
     return not quiet and sys.stderr is not None and sys.stderr.isatty()
 
 
 def bytes_progress(what: TextColumn) -> Progress:
-    """A bar of bytes behind what it is said to be; it shows nothing before it is started."""
+    """Return a progress bar of bytes after the column `what`; it is hidden until it is started."""
     console = Console(stderr=True)
     return Progress(
         what,
@@ -43,7 +43,7 @@ def bytes_progress(what: TextColumn) -> Progress:
 
 @contextmanager
 def bar(name: str, size: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Give the function that takes how many bytes more are done, of a file that takes long.
+    """Yield a function that adds a number of hashed bytes; show a bar for a long file.
 
     A pipe has size 0.
     """

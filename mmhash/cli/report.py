@@ -1,4 +1,4 @@
-"""How hashes and failures are told: a line each, and one bad file does not stop the others."""
+"""Output of hashes and errors, one per line; a file with an error does not stop the others."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from mmhash.io.names import STDIN, printable, reason
 def print_lines(
     files: list[str] | None, hashes_of: Callable[[str], Iterable[tuple[str, str]]]
 ) -> None:
-    """Print `<hash>  <name>` for all that each file gives; exit 1 if one could not be hashed."""
+    """Print `<hash>  <name>` for each item of each file; exit with 1 if a file has an error."""
     failed = False
     for file in files or [STDIN]:
         try:
@@ -30,10 +30,10 @@ def print_lines(
 
 
 def say(line: str) -> None:
-    """Print a line at once: the next file may take long."""
+    """Print a line and flush it, because the next file may take long."""
     print(visible(line, sys.stdout), flush=True)  # noqa: T201
 
 
 def complain(text: str) -> None:
-    """Tell on stderr what went wrong."""
+    """Print an error or a warning on stderr."""
     typer.echo(visible(f"mmhash: {text}", sys.stderr), err=True)

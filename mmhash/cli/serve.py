@@ -1,4 +1,4 @@
-"""`mmhash serve`: the HTTP front end, which lives in mmhash_service."""
+"""`mmhash serve`: start the HTTP service of mmhash_service."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ def serve(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes that answer.", show_default="MMHASH_WORKERS"),
+        typer.Option(min=1, help="Number of processes.", show_default="MMHASH_WORKERS"),
     ] = None,
     config: Annotated[
         Path | None,
@@ -36,9 +36,9 @@ def serve(
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting of docs/settings.md."),
     ] = None,
 ) -> None:
-    """Answer over HTTP until stopped; options go before MMHASH_… variables, then comes the file."""
+    """Serve HTTP until stopped; options override MMHASH_… variables, which override the file."""
     with extra("service"):
-        from pydantic import ValidationError  # noqa: PLC0415  (need not be installed)
+        from pydantic import ValidationError  # noqa: PLC0415  (may not be installed)
         from pydantic_settings import SettingsError  # noqa: PLC0415
 
         from mmhash_service.server import server  # noqa: PLC0415
@@ -48,15 +48,15 @@ def serve(
         os.environ["MMHASH_CONFIG"] = str(config)
     named = {"host": host, "port": port, "uds": uds, "workers": workers}
     try:
-        asked: dict[str, Any] = dict(map(parse_assignment, settings or ()))
-        asked |= {name: value for name, value in named.items() if value is not None}
-        chosen = Settings(**asked)
+        assigned: dict[str, Any] = dict(map(parse_assignment, settings or ()))
+        assigned |= {name: value for name, value in named.items() if value is not None}
+        effective = Settings(**assigned)
     except ValidationError as error:
         # Without the values: a setting may be a secret.
-        wrong = [f"{'.'.join(map(str, at['loc']))}: {at['msg']}" for at in error.errors()]
-        raise InputValueError(f"settings: {'; '.join(wrong)}") from error
+        details = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        raise InputValueError(f"settings: {'; '.join(details)}") from error
     except RecursionError as error:
         raise InputValueError("settings: a value is nested too deep") from error
     except (SettingsError, ValueError) as error:
         raise InputValueError(f"settings: {error}") from error
-    server.serve(chosen)
+    server.serve(effective)

@@ -14,7 +14,7 @@ from mmhash.digest import Algorithm
 def sum_files(
     files: Files = None,
     *,
-    algorithm: Annotated[Algorithm, typer.Option(help="The hash.")] = "blake3",
+    algorithm: Annotated[Algorithm, typer.Option(help="The hash algorithm.")] = "blake3",
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:

@@ -1,13 +1,13 @@
-"""Text for a terminal: names come from anywhere, and a terminal obeys what they hold."""
+"""Text for a terminal: names may contain control characters, which a terminal would execute."""
 
 from typing import TextIO
 
 
 def visible(text: str, stream: TextIO | None) -> str:
-    r"""Return one line of text as that stream may show it.
+    r"""Return one line of text in a form that is safe for the stream.
 
-    On a terminal each character that does not print, or that changes how others are shown, becomes
-    an escape such as `\x1b` or `\u202e`. To a file or pipe the text goes as it is.
+    For a terminal, each character that is not printable, or changes how others are shown, becomes
+    an escape such as `\x1b` or `\u202e`. For a file or a pipe, the text does not change.
     """
     if text.isprintable() or stream is None or stream.closed or not stream.isatty():
         return text

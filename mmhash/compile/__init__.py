@@ -1,4 +1,4 @@
-"""The hash inside compiled graphs: passes, their manager, and a backend for torch.compile."""
+"""Hashing in compiled graphs: passes, their manager, and a backend for torch.compile."""
 
 from mmhash.compile.backend import Backend, backend
 from mmhash.compile.drop_dead_digest import DropDeadDigest

@@ -1,4 +1,4 @@
-"""Passes in torch.compile: before Inductor, or before eager."""
+"""A torch.compile backend that runs passes before Inductor or another backend."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,9 +13,9 @@ Compiled = Callable[..., Any]
 
 
 class Backend:
-    """What torch.compile takes as `backend`: the passes of a manager, and then another backend.
+    """A `backend` for torch.compile: the passes of a manager, then another backend.
 
-    They see Dynamo's graph. So what Inductor keeps in its caches, it keeps by the rewritten graph.
+    The passes see Dynamo's graph, so the keys of Inductor's caches are of the rewritten graph.
     """
 
     __name__ = "mmhash"
@@ -31,7 +31,7 @@ class Backend:
         *,
         options: Mapping[str, str] | None = None,
     ) -> Compiled:
-        """Rewrite the graph and compile it; as it was, if it cannot be compiled afterwards.
+        """Rewrite the graph and compile it; if that fails, compile the original graph.
 
         `options={"then": "eager"}` in torch.compile names another backend than Inductor.
         """

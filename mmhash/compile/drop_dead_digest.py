@@ -1,4 +1,4 @@
-"""A digest that nobody reads is not computed."""
+"""A pass that removes digests without a reader."""
 
 from torch.fx import GraphModule
 
@@ -7,12 +7,12 @@ from mmhash.compile.passes import Pass
 
 
 class DropDeadDigest(Pass):
-    """Take out calls of `mmhash::digest` and `mmhash::digests` whose result nobody reads."""
+    """Remove calls of `mmhash::digest` and `mmhash::digests` whose result has no reader."""
 
     name = "drop_dead_digest"
 
     def __call__(self, graph_module: GraphModule) -> int:
-        """Return how many were taken out."""
+        """Return the number of removed calls."""
         graph = graph_module.graph
         dead = [node for node in graph.nodes if node.target in {DIGEST, DIGESTS} and not node.users]
         for node in dead:

@@ -1,4 +1,4 @@
-"""Each graph before and after each pass, as files to read: `MMHASH_COMPILE_DUMP` says where."""
+"""Graphs before and after each pass, written to the directory `MMHASH_COMPILE_DUMP`."""
 
 import difflib
 import itertools
@@ -11,7 +11,7 @@ _numbers = itertools.count()
 
 
 class Dump:
-    """The folder of one graph."""
+    """The directory of one graph."""
 
     def __init__(self, folder: Path, graph_module: GraphModule) -> None:
         folder.mkdir(parents=True)
@@ -20,7 +20,7 @@ class Dump:
         self._steps = itertools.count()
 
     def write(self, name: str, graph_module: GraphModule) -> None:
-        """Keep the graph as a pass has left it, and what that changed."""
+        """Write the graph after a pass, and the difference to the graph before."""
         before, self._code = self._code, _code(graph_module)
         difference = difflib.unified_diff(
             before.splitlines(keepends=True),
@@ -38,11 +38,11 @@ class Dump:
 
 
 def open_dump(graph_module: GraphModule) -> Dump | None:
-    """A folder of its own for a graph, if dumps are asked for."""
-    asked = os.environ.get("MMHASH_COMPILE_DUMP")
-    if not asked:
+    """Create a directory for a graph, if dumps are on."""
+    directory = os.environ.get("MMHASH_COMPILE_DUMP")
+    if not directory:
         return None
-    return Dump(Path(asked) / f"{os.getpid()}-{next(_numbers)}", graph_module)
+    return Dump(Path(directory) / f"{os.getpid()}-{next(_numbers)}", graph_module)
 
 
 def _code(graph_module: GraphModule) -> str:

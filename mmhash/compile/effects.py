@@ -1,6 +1,6 @@
-"""Which nodes of a graph read only: those of an explicit list. Every other one counts as a writer.
+"""The list of operations that only read; every other node of a graph counts as a writer.
 
-A schema is not proof: that of `aten::batch_norm` declares no mutation, and the operator updates its
+A schema is not proof: that of `aten::batch_norm` declares no mutation, but the operator updates its
 running statistics.
 """
 
@@ -16,8 +16,8 @@ from torch.nn import functional
 
 import mmhash.ops  # noqa: F401  (registers the operators)
 
-# Names that torch, its methods and its operators share. None writes to a tensor, or changes the
-# shape or storage of one, unless it is given `out`.
+# Names that torch, its methods and its operators share. None of them writes to a tensor, or changes
+# its shape or storage, unless it is called with `out`.
 _NAMES = frozenset(
     """
     abs absolute acos acosh add addcdiv addcmul addmm addmv alias all amax amin aminmax angle
@@ -65,7 +65,7 @@ _FUNCTIONS = frozenset(
     if callable(getattr(holder, name, None))
 )  # fmt: skip
 
-# These are as pure as what they are given: of a tensor, a number, or several of them they are.
+# These are pure if their arguments are tensors, numbers, or lists of them.
 _ON_VALUES = frozenset(
     getattr(operator, name)
     for name in (
@@ -95,7 +95,7 @@ _OPERATORS = frozenset(
 
 
 def may_write(node: Node) -> bool:
-    """Return whether a node may write to a tensor, or change its shape or its storage."""
+    """Return True if a node may write to a tensor, or change its shape or its storage."""
     if node.op in {"placeholder", "get_attr", "output"}:
         return False
     if "out" in node.kwargs or "inplace" in node.kwargs:
@@ -117,30 +117,30 @@ def may_write(node: Node) -> bool:
 
 
 def written_storages(graph: Graph) -> set[int]:
-    """The storages that some node of a graph may write to, anywhere in it."""
+    """Return the storages to which any node of a graph may write."""
     return {
         storage
         for node in graph.nodes
         if may_write(node)
-        for given in _may_be_written(node)
-        for storage in storages_of(given)
+        for argument in _may_be_written(node)
+        for storage in storages_of(argument)
     }
 
 
 def storages_of(node: Node) -> Iterator[int]:
-    """The storage of each tensor that a node gives: views of one tensor share it."""
+    """Yield the storage of each tensor that a node returns; views of one tensor share it."""
     for value in _flat(result_of(node)):
         if isinstance(value, Tensor) and value.layout == torch.strided:
             yield value.untyped_storage()._cdata
 
 
 def result_of(node: Node) -> Any:
-    """The fake tensors and numbers that stand for a node's result; None if they are not known."""
+    """Return the fake tensors and numbers of a node's result; None if they are not known."""
     return node.meta.get("val", node.meta.get("example_value"))
 
 
 def _may_be_written(node: Node) -> list[Node]:
-    """Return what a node that may write is given, or as much of it as it may write to."""
+    """Return the arguments to which a node may write."""
     is_in_place = (
         node.target in _IN_PLACE_NAMES
         or node.target in _IN_PLACE_FUNCTIONS
@@ -156,7 +156,7 @@ def _is_listed(target: Any) -> bool:
 
 
 def _name(target: Any) -> str | None:
-    """The name of one of torch's operators, without its overload."""
+    """Return the name of one of torch's operators without its overload; None for other targets."""
     if not isinstance(target, _OPERATOR):
         return None
     namespace, _, name = str(target._schema.name).partition("::")
@@ -164,7 +164,7 @@ def _name(target: Any) -> str | None:
 
 
 def _is_guard(node: Node) -> bool:
-    """Whether a node checks inputs: torch.export puts one in front of what it gives."""
+    """Return True if a node checks inputs: torch.export adds one to the modules that it returns."""
     owner = node.graph.owning_module
     if owner is None:
         return False
@@ -174,9 +174,9 @@ def _is_guard(node: Node) -> bool:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether a node gives tensors and numbers, whose methods are torch's and Python's."""
+    """Return True if a node returns tensors and numbers, whose methods are torch's and Python's."""
     if node.target in _OPERATORS:
-        return True  # of those that a pass has added the graph does not say what they give
+        return True  # nodes that a pass added have no recorded result
     values = list(_flat(result_of(node)))
     return bool(values) and all(
         isinstance(value, (Tensor, int, float, torch.SymInt, torch.SymFloat, torch.SymBool))

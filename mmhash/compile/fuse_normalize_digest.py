@@ -1,7 +1,7 @@
-"""The steps that make features of pixels and the digest of each image become one call.
+"""A pass that fuses the steps from pixels to features and the digest of each image into one call.
 
-It is bit-equal, so what would round otherwise is left alone: another order, a multiplication by
-1 / std, float64, a mean or std of anything but one float32 a channel.
+The result is equal bit for bit, so steps that round differently are not fused: another order, a
+multiplication by 1 / std, float64, a mean or std that is not one float32 for each channel.
 """
 
 import operator
@@ -32,7 +32,7 @@ from mmhash.ops.normalizing import OUT_DTYPES
 
 @dataclass(frozen=True)
 class FuseNormalizeDigestConfig:
-    """Which features are made by the fused call."""
+    """The dtypes of features that the fused call computes."""
 
     out_dtypes: tuple[torch.dtype, ...] = OUT_DTYPES
 
@@ -42,8 +42,8 @@ class FuseNormalizeDigest(Pass):
 
     The multiplication and the last cast may be missing, and the features may have other readers.
     The steps stay as they are if
-    - another node reads a step between;
-    - a node that may write to a tensor stands between the first step and the digest;
+    - another node reads an intermediate step;
+    - a node between the first step and the digest may write to a tensor;
     - a node anywhere in the graph may write to the pixels, the mean or the std: it may also change
       their shape, and the graph shows one shape for each;
     - the fused call would be slower on this GPU.
@@ -55,7 +55,7 @@ class FuseNormalizeDigest(Pass):
         self.config: FuseNormalizeDigestConfig = config
 
     def __call__(self, graph_module: GraphModule) -> int:
-        """Return how many digests were fused with what they read."""
+        """Return the number of fused digests."""
         graph = graph_module.graph
         matches = 0
         for node in list(graph.nodes):
@@ -64,7 +64,7 @@ class FuseNormalizeDigest(Pass):
 
 
 class _Steps(NamedTuple):
-    """What the steps do, and their nodes from the features back to the first cast."""
+    """The operands of the steps, and their nodes from the features back to the first cast."""
 
     nodes: list[Node]
     pixels: Node
@@ -74,39 +74,39 @@ class _Steps(NamedTuple):
 
 
 def _fuse(graph: Graph, digest: Node, out_dtypes: Sequence[torch.dtype]) -> bool:
-    """Fuse what leads to a digest, if it is the pattern."""
+    """Fuse a digest with the steps before it if they match the pattern; return True if so."""
     call = digest_of(digest)
     steps = _steps(call.x) if call and call.dim == 0 else None
     if call is None or steps is None or _written_between(steps, digest):
         return False
-    made, pixels, mean, std = map(value_of, (call.x, steps.pixels, steps.mean, steps.std))
-    if made is None or pixels is None or mean is None or std is None:
+    features, pixels, mean, std = map(value_of, (call.x, steps.pixels, steps.mean, steps.std))
+    if features is None or pixels is None or mean is None or std is None:
         return False
     channel_dim = _channel_dim(pixels, mean, std)
-    if channel_dim is None or made.dtype not in out_dtypes:
+    if channel_dim is None or features.dtype not in out_dtypes:
         return False
     if not _only_read(graph, steps.pixels, steps.mean, steps.std):
         return False
-    if pixels.is_cuda and not _pays_on_cuda(pixels, made.dtype, call.algorithm, channel_dim):
+    if pixels.is_cuda and not _pays_on_cuda(pixels, features.dtype, call.algorithm, channel_dim):
         return False
 
     with graph.inserting_before(call.x):
-        both = graph.call_function(
+        fused = graph.call_function(
             NORMALIZE_DIGEST,
-            (steps.pixels, steps.scale, steps.mean, steps.std, made.dtype),
+            (steps.pixels, steps.scale, steps.mean, steps.std, features.dtype),
             {"algorithm": call.algorithm, "channel_dim": channel_dim},
         )
         for index, node in enumerate((call.x, digest)):
-            one = graph.call_function(operator.getitem, (both, index))
-            one.meta = node.meta.copy()
-            node.replace_all_uses_with(one)
+            result = graph.call_function(operator.getitem, (fused, index))
+            result.meta = node.meta.copy()
+            node.replace_all_uses_with(result)
     for node in (digest, *steps.nodes):
         erase(graph, node)
     return True
 
 
 def _steps(features: Node) -> _Steps | None:
-    """Read the steps backwards, as long as each has one reader."""
+    """Match the steps backwards from the features, as long as each has one reader."""
     nodes = [features]
     steps: list[Step] = []
     while len(steps) < 5 and (step := step_of(nodes[-1])):
@@ -132,7 +132,7 @@ def _steps(features: Node) -> _Steps | None:
 
 
 def _written_between(steps: _Steps, digest: Node) -> bool:
-    """Whether another node, from the first cast to the digest, may write to a tensor."""
+    """Return True if another node between the first cast and the digest may write to a tensor."""
     node = steps.nodes[-1]
     while node is not digest:
         if node not in steps.nodes and may_write(node):
@@ -141,13 +141,13 @@ def _written_between(steps: _Steps, digest: Node) -> bool:
     return False
 
 
-def _only_read(graph: Graph, *given: Node) -> bool:
+def _only_read(graph: Graph, *nodes: Node) -> bool:
     written = written_storages(graph)
-    return all(written.isdisjoint(storages_of(node)) for node in given)
+    return all(written.isdisjoint(storages_of(node)) for node in nodes)
 
 
 def _channel_dim(pixels: Tensor, mean: Tensor, std: Tensor) -> int | None:
-    """In which dimension of the pixels the operator finds the channels of mean and std."""
+    """Return the dimension of the pixels that has the channels of mean and std, if there is one."""
     if pixels.dtype != torch.uint8 or pixels.ndim < 2 or not pixels.is_contiguous():
         return None
     for values in (mean, std):
@@ -166,7 +166,7 @@ def _pays_on_cuda(
 ) -> bool:
     image = pixels.shape[1:]
     if not all(type(axis) is int for axis in image):
-        return True  # who knows
+        return True  # not known for symbolic shapes
     return pays(image, out_dtype, algorithm, channel_dim - 1)
 
 

@@ -1,4 +1,4 @@
-"""Passes over a graph, one after another, each undone if it fails."""
+"""The pass manager: passes over a graph in order, each rolled back if it fails."""
 
 import hashlib
 import warnings
@@ -25,7 +25,7 @@ from mmhash.compile.report import Report, Row
 
 
 class PassManager:
-    """Ordered passes, and a report of what they last did; without `passes`, all of ours."""
+    """Ordered passes and a report of their last run; the default is all passes of mmhash."""
 
     def __init__(self, passes: Sequence[Pass] | None = None) -> None:
         if passes is None:
@@ -37,10 +37,10 @@ class PassManager:
     def __call__(
         self, graph_module: GraphModule, example_inputs: Sequence[Any] = ()
     ) -> GraphModule:
-        """Rewrite a graph, in place, and return it.
+        """Rewrite a graph in place, and return it.
 
-        A graph that a compiler or torch.export made says of each node what it gives; for any other
-        that is found out with `example_inputs`. What is not known is left alone.
+        In a graph from a compiler or torch.export, each node has metadata about its result; for any
+        other graph, it is computed from `example_inputs`. Nodes without metadata do not change.
         """
         if example_inputs and not any(map(value_of, graph_module.graph.nodes)):
             _propagate(graph_module, example_inputs)
@@ -48,7 +48,7 @@ class PassManager:
         rows: list[Row] = []
         kept: Graph | None = None
         for graph_pass in self.passes:
-            # Copied anew only after a change: where nothing matches, the copy is most of the cost.
+            # Copied again only after a change: if nothing matches, the copy is most of the cost.
             kept = kept or copy_of(graph_module.graph)
             row = self._run(graph_pass, graph_module, kept)
             rows.append(row)
@@ -68,7 +68,7 @@ class PassManager:
             if matches:
                 graph_module.graph.lint()
                 graph_module.recompile()
-        except Exception as failure:  # noqa: BLE001  (whatever a pass raises, the model must run)
+        except Exception as failure:  # noqa: BLE001  (the model must run even if a pass fails)
             graph_module.graph = kept
             matches, error = 0, _reason(failure)
             self._warn(graph_pass.name, error)
@@ -77,11 +77,11 @@ class PassManager:
         return Row(graph_pass.name, graph_pass.uuid(), matches, before, after, taken, error)
 
     def last_report(self) -> Report:
-        """What the passes did to the graph that they last saw."""
+        """Return the report about the last graph."""
         return self._report
 
     def disown(self, error: Exception) -> bool:
-        """Say that what was rewritten last could not be compiled; whether anything was."""
+        """Mark the last rewrites as rolled back: they did not compile. Return True if any exist."""
         blamed = [row for row in self._report.rows if row.matches]
         for row in blamed:
             self._warn(row.name, _reason(error))
@@ -99,12 +99,12 @@ class PassManager:
             warnings.warn(f"compiler pass {name} was rolled back: {reason}", stacklevel=3)
 
     def uuid(self) -> str:
-        """What tells apart two managers that may rewrite a graph differently."""
+        """Return an identifier that differs for managers that may rewrite a graph differently."""
         return hashlib.sha256("".join(each.uuid() for each in self.passes).encode()).hexdigest()
 
 
 class _Propagation(Module):
-    """A module that finds out what the nodes of a graph give; the graph's tensors are its own."""
+    """A module that computes the metadata of a graph's nodes; it owns the graph's tensors."""
 
     def __init__(self, graph_module: GraphModule, mode: FakeTensorMode) -> None:
         super().__init__()
@@ -119,12 +119,12 @@ def _propagate(graph_module: GraphModule, example_inputs: Sequence[Any]) -> None
     mode = FakeTensorMode()
     propagation = _Propagation(graph_module, mode)
     state = chain(propagation.named_parameters(), propagation.named_buffers())
-    # A graph that writes to a buffer must not do so here, so each has a fake tensor in its place.
+    # Fake tensors replace the buffers: a graph that writes to a buffer must not do so here.
     fake: dict[str, Any] = {name: mode.from_tensor(value) for name, value in state}
-    with suppress(Exception):  # a graph that torch cannot follow: its other nodes stay unknown
+    with suppress(Exception):  # torch cannot run the graph: nodes after the failure stay unknown
         functional_call(propagation, fake, tuple(example_inputs))
 
 
 def _reason(error: Exception) -> str:
-    """The first line: what torch adds below it is for a log."""
+    """Return the first line of an error; torch adds details below it."""
     return f"{type(error).__name__}: {error}".partition("\n")[0]

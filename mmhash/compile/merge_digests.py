@@ -1,4 +1,4 @@
-"""Several digests of parts of one tensor become one call, which on a GPU is one launch."""
+"""A pass that merges digests of parts of one tensor into one call, on a GPU one launch."""
 
 import operator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from mmhash.digest import Algorithm
 
 @dataclass(frozen=True)
 class MergeDigestsConfig:
-    """From how many digests on they are merged."""
+    """The minimum number of digests that are merged."""
 
     at_least: int = 2
 
@@ -26,9 +26,9 @@ _Group = tuple[Node, Algorithm, torch.device]
 class MergeDigests(Pass):
     """Merge the calls of `mmhash::digest` on parts of one tensor into one of `mmhash::digests`.
 
-    A call may wait until its result is read, or until a node that may write to a tensor: all calls
-    that wait are merged there. A digest that a node may write to stays a call of its own, because
-    the rows of a merged one share a storage.
+    A call can be delayed until its result is read, or until a node that may write to a tensor: all
+    delayed calls are merged there. A digest to which a node may write stays a separate call,
+    because the rows of merged digests share a storage.
     """
 
     name = "merge_digests"
@@ -37,7 +37,7 @@ class MergeDigests(Pass):
         self.config: MergeDigestsConfig = config
 
     def __call__(self, graph_module: GraphModule) -> int:
-        """Return how many merged calls there are."""
+        """Return the number of merged calls."""
         graph = graph_module.graph
         nodes = list(graph.nodes)
         if sum(node.target is DIGEST for node in nodes) < self.config.at_least:

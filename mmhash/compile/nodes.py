@@ -1,4 +1,4 @@
-"""What a node of a graph does, whether Dynamo, torch.export or a symbolic trace wrote it."""
+"""The meaning of a graph's nodes, for graphs of Dynamo, torch.export and symbolic tracing."""
 
 import copy
 import operator
@@ -16,7 +16,7 @@ DIGEST = torch.ops.mmhash.digest.default
 DIGESTS = torch.ops.mmhash.digests.default
 NORMALIZE_DIGEST = torch.ops.mmhash.normalize_digest.default
 
-# A step that writes in place is the same step where nobody else reads what it writes to.
+# A step that writes in place is the same step if no other node reads the tensor.
 _STEPS: dict[object, str] = {
     target: step
     for step, targets in {
@@ -40,12 +40,12 @@ _VIEWS = {
     "select", "narrow", "split", "chunk", "unbind",
 }  # fmt: skip
 
-# It says what is known of a tensor; torch.export writes it beside casts.
+# An assertion about a tensor's metadata, which torch.export adds to casts.
 _ASSERTION = aten._assert_tensor_metadata.default
 
 
 class Step(NamedTuple):
-    """One elementwise step: what it is (mul, sub, div or cast), of what, and by what."""
+    """One elementwise step: its name (mul, sub, div or cast), its input and its operand."""
 
     name: str
     source: Any
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 
 def step_of(node: Node) -> Step | None:
-    """The step that a node is; None for another, or one with more arguments than a step has."""
+    """Return a node as a step; None if it is no step, or has more arguments than a step has."""
     if node.op not in {"call_function", "call_method"}:
         return None
     if node.op == "call_method" and node.target in _CASTS and len(node.args) == 1:
@@ -73,9 +73,10 @@ def step_of(node: Node) -> Step | None:
 
 
 def number_of(operand: Any) -> float | None:
-    """The float32 by which a tensor is multiplied, if it is known: a number, or one in a tensor.
+    """Return the constant by which a tensor is multiplied: a number, or a float32 in a tensor.
 
-    A tensor with another reader is not known: that reader may write to it, or hand out a view.
+    The value of a tensor with another reader is not known: that reader may write to it, or return a
+    view of it.
     """
     if isinstance(operand, Node) and operand.target is torch.tensor and len(operand.args) == 1:
         value = value_of(operand)
@@ -88,7 +89,7 @@ def number_of(operand: Any) -> float | None:
 
 
 def copy_of(graph: Graph) -> Graph:
-    """A copy with all that Dynamo has set on its nodes, which deepcopy leaves out."""
+    """Return a copy with the attributes that Dynamo sets on nodes, which deepcopy omits."""
     twin = copy.deepcopy(graph)
     for node, own in zip(graph.nodes, twin.nodes, strict=True):
         vars(own).update({**vars(node), **vars(own)})
@@ -96,25 +97,25 @@ def copy_of(graph: Graph) -> Graph:
 
 
 def value_of(operand: Any) -> torch.Tensor | None:
-    """The fake tensor that stands for a node's result, if the graph has one and it is a tensor."""
+    """Return the fake tensor of a node's result, if the graph has one."""
     value = result_of(operand) if isinstance(operand, Node) else None
     return value if isinstance(value, torch.Tensor) else None
 
 
 def readers(node: Node) -> list[Node]:
-    """Who reads a node's result."""
+    """Return the nodes that read a node's result, without assertions."""
     return [user for user in node.users if user.target is not _ASSERTION]
 
 
 def erase(graph: Graph, node: Node) -> None:
-    """Take out a node that nobody reads, and what is asserted of it."""
+    """Remove a node without a reader, and the assertions about it."""
     for assertion in list(node.users):
         graph.erase_node(assertion)
     graph.erase_node(node)
 
 
 def source_of(node: Node) -> Node:
-    """The tensor that a node is a part of, through views with plain numbers; else the node."""
+    """Return the tensor of which a node is a view with constant indices; else the node itself."""
     while node.op != "call_module" and node.target in _VIEWS:
         if not node.args or not isinstance(node.args[0], Node):
             break
@@ -131,9 +132,9 @@ class DigestCall(NamedTuple):
 
 
 def digest_of(node: Node) -> DigestCall | None:
-    """What a node asks of `mmhash::digest`, if it does."""
+    """Return a node's call of `mmhash::digest`, if it is one."""
     if node.target is not DIGEST:
         return None
     (x,) = node.all_input_nodes
-    given: Any = node.kwargs
-    return DigestCall(x, check_algorithm(given.get("algorithm", "blake3")), given.get("dim"))
+    options: Any = node.kwargs
+    return DigestCall(x, check_algorithm(options.get("algorithm", "blake3")), options.get("dim"))

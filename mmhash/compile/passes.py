@@ -1,4 +1,4 @@
-"""What a pass over a graph is."""
+"""The base class of passes over a graph."""
 
 import hashlib
 import inspect
@@ -12,9 +12,9 @@ from mmhash.compile import effects, nodes
 
 
 class Pass(ABC):
-    """One rewriting of a graph.
+    """A pass that rewrites a graph.
 
-    `config` holds its settings, a frozen dataclass that lies beside it, or None if it has none.
+    `config` holds its settings, a frozen dataclass of the same module, or None if it has none.
     """
 
     name: str
@@ -22,18 +22,18 @@ class Pass(ABC):
 
     @abstractmethod
     def __call__(self, graph_module: GraphModule) -> int:
-        """Rewrite the graph; return at how many places. At 0 it is as it was."""
+        """Rewrite the graph; return the number of changed places: 0 if the graph did not change."""
 
     def uuid(self) -> str:
-        """What tells apart two passes that may rewrite a graph differently: source and settings."""
+        """Return an identifier of the pass: a hash of its source and settings."""
         try:
-            own = inspect.getsource(sys.modules[type(self).__module__])
-        except (OSError, TypeError):  # written at a prompt, where there is no file
-            own = marshal.dumps(type(self).__call__.__code__).hex()
-        said = (
+            source = inspect.getsource(sys.modules[type(self).__module__])
+        except (OSError, TypeError):  # defined at a prompt, without a file
+            source = marshal.dumps(type(self).__call__.__code__).hex()
+        parts = (
             type(self).__qualname__,
             repr(self.config),
-            own,
+            source,
             *map(inspect.getsource, (effects, nodes)),
         )
-        return hashlib.sha256("\0".join(said).encode()).hexdigest()
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -1,11 +1,11 @@
-"""What the passes did to a graph."""
+"""The report of the passes over one graph."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Row:
-    """One pass: at how many places it rewrote the graph, and what that cost."""
+    """One pass: the number of places where it rewrote the graph, and its cost."""
 
     name: str
     uuid: str
@@ -13,7 +13,7 @@ class Row:
     nodes_before: int
     nodes_after: int
     milliseconds: float
-    rolled_back: str = ""  # why, if it was
+    rolled_back: str = ""  # the reason, if it was
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Report:
     rows: tuple[Row, ...]
 
     def matches(self, name: str) -> int:
-        """At how many places the pass of that name rewrote the graph."""
+        """Return the number of places where the pass of that name rewrote the graph."""
         return sum(row.matches for row in self.rows if row.name == name)
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""The same digests on a CUDA device: kernels, their compiler and their launch.
+"""The same digests on a CUDA device: kernels, their compilation and their launch.
 
-Nothing here imports torch or touches a driver before it is asked to hash.
+Importing this package imports neither torch nor the CUDA driver; the first hash loads them.
 """
 
 from mmhash.cuda.frames import Frames, framing_key

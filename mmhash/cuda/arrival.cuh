@@ -1,11 +1,11 @@
-// Blocks that work on one thing, of which the last has to finish it.
+// Blocks that share one result, which the last block to arrive completes.
 #pragma once
 #include "portable.cuh"
 
 namespace mm {
 
-// Whether this block is the last of `count` to come here, for one thread of it. What the block
-// wrote before is then seen by the block that is last. The counter starts as 0 and is left as 0.
+// Return true in the last of `count` blocks to arrive; called by one thread of each. The last block
+// sees everything that the others wrote before. The counter is 0 before and after.
 __device__ inline bool arrive_last(u64 counter, u32 count) {
     if (count == 1) return true;
     u32 before;  // at count - 1 the counter becomes 0 again

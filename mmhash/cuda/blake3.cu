@@ -1,6 +1,6 @@
-// BLAKE3 over a list of segments in one launch: a block a tile, and the last block of a segment to
-// finish joins the tiles. A chunk or a parent is one thread's work where there are enough of them
-// to fill the processors, and four lanes' where the time of a single one counts.
+// BLAKE3 over a list of segments in one launch: one block for each tile, and the last block of a
+// segment to finish joins the tiles. One thread computes a chunk or a parent if there are enough of
+// them to fill the processors, and four lanes do if the latency of one counts.
 #include "blake3_tile.cuh"
 #include "launch.cuh"
 
@@ -37,7 +37,7 @@ __device__ __forceinline__ void hash_tile(const Parameters<N>& p) {
             }
         } else if (thread / 32 * 8 < chunks) {
             const u32 i = thread / 4;
-            const u32 read = i < chunks ? i : chunks - 1;  // a warp's quads keep step
+            const u32 read = i < chunks ? i : chunks - 1;  // all quads of a warp take part
             const u8* at = data + read * CHUNK_BYTES;
             u32* stage = &tree.nodes[0][STAGE + 2 * i];
             const Quad quad;

@@ -1,4 +1,4 @@
-// BLAKE3's arithmetic: compression, chunk and parent.
+// The arithmetic of BLAKE3: compression, chunk and parent.
 #pragma once
 #include "portable.cuh"
 
@@ -28,18 +28,18 @@ MM_CODE void blake3_iv(u32* cv) {
 
 MM_CODE u32 rotate_right(u32 x, u32 bits) {
 #if defined(__CUDACC__)
-    // By whole bytes: one operand to read instead of two.
+    // Rotations by whole bytes: one operand to read instead of two.
     if (bits == 16) return __byte_perm(x, 0, 0x1032);
     if (bits == 8) return __byte_perm(x, 0, 0x0321);
 #endif
     return x >> bits | x << (32 - bits);
 }
 
-// `one` is 1, which the compiler must not know: as a multiply-add, a sum leaves the integer pipe to
-// the xors and rotations. Of a + x + b only the second sum is written so; it is what keeps the
-// three from becoming one instruction of the integer pipe, and the compiler itself then puts the
-// others on the multiply-add pipe, where they read a register less. On an H200 at 4 GiB: no sum
-// written so 1.50 TB/s, all of them 1.67, this one 1.86.
+// `one` is 1, hidden from the compiler: written as a multiply-add, a sum leaves the integer pipe to
+// the xors and rotations. Only the second sum of a + x + b is written this way: this prevents the
+// fusion of the three operands into one instruction of the integer pipe, and the compiler then puts
+// the other sums on the multiply-add pipe, where they read one register less. On an H200 at 4 GiB:
+// no sum written this way 1.50 TB/s, all of them 1.67, only this one 1.86.
 MM_CODE void quarter(u32& a, u32& b, u32& c, u32& d, u32 x, u32 y, u32 one) {
     a = (a + x) * one + b;
     d = rotate_right(d ^ a, 16);
@@ -69,9 +69,9 @@ MM_CODE void permute(u32* m) {
     for (int i = 0; i < 16; i++) m[i] = p[i];
 }
 
-// One compression; `cv` becomes the first half of its output, which is all that a hash of 32 bytes
-// and a tree's nodes need. UNROLL rounds are written out: within them the permutation only renames
-// registers, between them it moves 16.
+// One compression; `cv` becomes the first half of its output, which is enough for a hash of 32
+// bytes and for a tree's nodes. UNROLL rounds are unrolled: within them the permutation only
+// renames registers, between them it moves 16.
 template <int UNROLL>
 MM_CODE void compress(u32* cv, const u32* block, u64 counter, u32 nbytes, u32 flags, u32 one) {
     u32 v[16], m[16];
@@ -105,7 +105,7 @@ MM_CODE void compress(u32* cv, const u32* block, u64 counter, u32 nbytes, u32 fl
     for (int i = 0; i < 8; i++) cv[i] = v[i] ^ v[i + 8];
 }
 
-// Block `index` of a chunk that starts at `data` and has `nbytes`, at any alignment, zero-padded.
+// Read block `index` of a chunk of `nbytes` at `data`, with any alignment, zero-padded.
 MM_CODE void gather_block(u32* block, const u8* data, u32 nbytes, u32 index) {
     const u32 offset = misalignment(data);
     const u8* granules = data - offset;
@@ -138,8 +138,8 @@ MM_CODE void whole_block(u32* block, const u8* data, u32 index) {
     }
 }
 
-// The chaining value of a chunk of 1024 bytes on a granule's address. Its loop is the same for all
-// threads, so that the compiler may keep what is uniform out of the registers.
+// Compute the chaining value of a chunk of 1024 bytes, aligned to a granule. The loop is the same
+// for all threads, so that the compiler can keep uniform values out of the registers.
 template <int UNROLL>
 MM_CODE void whole_chunk(u32* cv, const u8* data, u64 counter, u32 root, u32 one) {
     u32 next[16];
@@ -157,7 +157,7 @@ MM_CODE void whole_chunk(u32* cv, const u8* data, u64 counter, u32 root, u32 one
     }
 }
 
-// The chaining value of a chunk of 0 to 1024 bytes; its digest if `root` is ROOT instead of 0.
+// Compute the chaining value of a chunk of 0 to 1024 bytes; its digest if `root` is ROOT, not 0.
 template <int UNROLL>
 MM_CODE void chunk(u32* cv, const u8* data, u32 nbytes, u64 counter, u32 root, u32 one) {
     const u32 blocks = nbytes ? (nbytes + BLOCK_BYTES - 1) / BLOCK_BYTES : 1;
@@ -182,15 +182,15 @@ MM_CODE void chunk(u32* cv, const u8* data, u32 nbytes, u64 counter, u32 root, u
     }
 }
 
-// The parent of two nodes, whose 16 words lie in `children`.
+// Compute the parent of two nodes, whose 16 words are in `children`.
 template <int UNROLL>
 MM_CODE void parent(u32* cv, const u32* children, u32 root, u32 one) {
     blake3_iv(cv);
     compress<UNROLL>(cv, children, 0, BLOCK_BYTES, PARENT | root, one);
 }
 
-// BLAKE3 of a message of 0 to 1024 bytes in a mode of its own: its key and its flags. The message
-// is padded with zeros to whole blocks, at least one.
+// Compute BLAKE3 of a message of 0 to 1024 bytes with a key and the flags of a mode. The message is
+// padded with zeros to whole blocks, at least one.
 MM_CODE void keyed_chunk(u32* cv, const u32* message, u32 nbytes, const u32* key, u32 mode,
                          u32 one) {
     const u32 blocks = nbytes ? (nbytes + BLOCK_BYTES - 1) / BLOCK_BYTES : 1;

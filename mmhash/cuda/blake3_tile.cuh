@@ -1,4 +1,4 @@
-// A tile of BLAKE3's tree by one block, and the tiles of a segment by the last block to finish.
+// A tile of BLAKE3's tree, computed by one block, and the tiles of a segment, joined by the last.
 #pragma once
 #include "arrival.cuh"
 #include "blake3.cuh"
@@ -8,25 +8,25 @@ namespace mm {
 
 enum : u32 {
     THREADS = 128,
-    QUAD_SHIFT = 15,      // a tile whose chunks four threads take each
-    MAX_NODES = 1024,     // chunks a tile at most, and tiles joined at a time
-    ROW = MAX_NODES + 8,  // so spaced that the four lanes of a quad seldom read from one bank
-    STAGE = 64,           // nodes that hold the blocks which quads are at
+    QUAD_SHIFT = 15,      // a tile with four threads for each chunk
+    MAX_NODES = 1024,     // maximum of chunks in a tile, and of tiles joined at a time
+    ROW = MAX_NODES + 8,  // spaced so that the four lanes of a quad seldom read from one bank
+    STAGE = 64,           // nodes that hold the quads' current blocks
 };
 
 struct alignas(16) Tree {
-    // Word by word: neighbours' words lie side by side, so a parent's read has no bank conflict.
+    // Ordered by word: words of neighbours are adjacent, so a parent's read has no bank conflict.
     // Word m of the block of parent i is nodes[m % 8][2 * i + m / 8].
     u32 nodes[8][ROW];
     bool last;
 };
 
-// Four lanes that do one compression, a column of its state each: more work than by one thread, but
-// a warp has 8 instead of 32, and is sooner done. On an H200 a chunk takes a warp alone 19 900
-// cycles instead of 22 100, a level of the tree 1 290 instead of 1 490.
+// Four lanes that do one compression, each a column of its state: more work than in one thread, but
+// a warp has 8 compressions instead of 32, and finishes sooner. On an H200 a chunk takes one warp
+// 19 900 cycles instead of 22 100, a level of the tree 1 290 instead of 1 490.
 struct Quad {
     u32 column;
-    u32 at[ROUNDS][4];  // where the words lie that this lane needs, from the block's node
+    u32 at[ROUNDS][4];  // offsets of the words that this lane needs, from the block's node
 
     __device__ __forceinline__ Quad() {
         column = threadIdx.x & 3;
@@ -64,8 +64,8 @@ struct Quad {
 #pragma unroll
         for (u32 r = 0; r < ROUNDS; r++) {
             quarter(a, b, c, d, block[at[r][0]], block[at[r][1]], one);
-            // To the diagonal of which this lane has `b`: that is the word finished last, and the
-            // others are on their way meanwhile.
+            // To the diagonal in which this lane has `b`: that word is finished last, and the
+            // others are moved meanwhile.
             a = from(a, 3);
             c = from(c, 1);
             d = from(d, 2);
@@ -85,7 +85,7 @@ struct Quad {
         high = pick(column, iv[4], iv[5], iv[6], iv[7]);
     }
 
-    // As whole_chunk; the blocks pass through `stage`, a node of Tree.
+    // Same as whole_chunk; the blocks are staged in `stage`, a node of Tree.
     __device__ __forceinline__ void chunk(u32& low, u32& high, u32* stage, const u8* data,
                                           u64 counter, u32 one) const {
         start(low, high);
@@ -102,7 +102,7 @@ struct Quad {
         }
     }
 
-    // Not through registers: the compiler would read them as late as it can, and wait.
+    // Asynchronous, not through registers: the compiler would load those late, and then wait.
     __device__ __forceinline__ void copy(u32* stage, const u8* block) const {
 #pragma unroll
         for (u32 w = 0; w < 4; w++) {
@@ -115,8 +115,8 @@ struct Quad {
     }
 };
 
-// Join the `n` nodes from `first` (even) on, `levels` levels up; how many are left. Not inline: its
-// code is as long as a chunk's, and is needed thrice.
+// Join the `n` nodes from `first` (even) on, `levels` levels up; return how many are left. Not
+// inlined: the code is as long as a chunk's, and is used three times.
 __device__ __noinline__ u32 join(Tree& tree, u32 first, u32 n, u32 levels, u32 root, u32 one) {
     const u32 thread = threadIdx.x, warp = thread / 32;
     u32(*nodes)[ROW] = reinterpret_cast<u32(*)[ROW]>(&tree.nodes[0][first]);
@@ -189,9 +189,9 @@ __device__ inline void put_node(const Tree& tree, u8* node) {
     if (threadIdx.x < 8) reinterpret_cast<u32*>(node)[threadIdx.x] = tree.nodes[threadIdx.x][0];
 }
 
-// Leave a tile's node with its segment's others, and join them all if this block is the last of the
-// `tiles` to come here: whether it is. From tile `head` on a tile is of 2^QUAD_SHIFT bytes, before
-// it `levels` levels larger.
+// Store a tile's node with those of its segment, and join them all if this block is the last of
+// `tiles` to arrive; return true in that block. From tile `head` on, a tile has 2^QUAD_SHIFT bytes;
+// the tiles before are `levels` levels larger.
 __device__ __forceinline__ bool join_tiles(Tree& tree, u8* nodes, u64 counter, u32 tile, u32 tiles,
                                            u32 head, u32 levels, u32 one) {
     put_node(tree, nodes + tile * 32ull);

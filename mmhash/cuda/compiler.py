@@ -1,6 +1,6 @@
-"""Kernels from source to machine code, through NVRTC, kept on disk by what they were made from.
+"""Compilation of kernels to machine code with NVRTC, and a disk cache of the results.
 
-NVRTC is the compiler that CUDA torch brings along: no nvcc and no host compiler is needed.
+NVRTC is the compiler that CUDA builds of torch install: no nvcc and no host compiler is needed.
 """
 
 import ctypes
@@ -26,14 +26,14 @@ _CHECK_SIZE = 32
 
 
 def compile_kernels(source: str, capability: int) -> bytes:
-    """Compile a source of this directory for a card of `capability` (90 for 9.0)."""
+    """Compile a source of this directory for a GPU with `capability` (90 for 9.0)."""
     nvrtc = _Nvrtc.get()
     target = nvrtc.target(capability)
     return nvrtc.compile(source, target)
 
 
 def load_kernels(source: str, capability: int) -> bytes:
-    """The same from the disk cache, where it is compiled into if it is not there whole."""
+    """Return the same from the disk cache; compile and store it if it is missing or damaged."""
     nvrtc = _Nvrtc.get()
     target = nvrtc.target(capability)
     directory = cache_directory()
@@ -48,7 +48,7 @@ def load_kernels(source: str, capability: int) -> bytes:
 
 
 def nvrtc_version() -> tuple[int, int]:
-    """The version of the NVRTC in use; a DeviceError if there is none."""
+    """Return the version of NVRTC; raise a DeviceError if it is not installed."""
     return _Nvrtc.get().version
 
 
@@ -70,10 +70,10 @@ def _cache_name(source: str, target: str, version: tuple[int, int]) -> str:
 
 
 def cache_directory() -> Path | None:
-    """Where this user alone may write, or None: code from elsewhere is not run."""
-    chosen = os.environ.get("MMHASH_CACHE_DIR")
-    if chosen:
-        directory = Path(chosen)
+    """Return a directory to which only this user can write, or None: no other code is run."""
+    configured = os.environ.get("MMHASH_CACHE_DIR")
+    if configured:
+        directory = Path(configured)
     else:
         try:
             home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -82,11 +82,11 @@ def cache_directory() -> Path | None:
         directory = Path(home) / "mmhash"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = directory.stat()
+        status = directory.stat()
     except OSError:
         return None
-    writable_by_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if found.st_uid != os.geteuid() or writable_by_others:
+    writable_by_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if status.st_uid != os.geteuid() or writable_by_others:
         return None
     return directory
 
@@ -101,7 +101,7 @@ def _read_checked(path: Path) -> bytes | None:
 
 
 def _write_checked(path: Path, image: bytes) -> None:
-    """Best effort, and whole or not at all: who loses a race overwrites with the same bytes."""
+    """Write a file atomically if possible; two processes would write the same bytes."""
     with suppress(OSError):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
         try:
@@ -114,13 +114,13 @@ def _write_checked(path: Path, image: bytes) -> None:
 
 
 def _candidates() -> Iterator[str]:
-    """Where NVRTC may be, the newest first: torch's wheels, then wherever the linker looks."""
+    """Yield the places of NVRTC, newest first: torch's wheels, then the linker's search path."""
     spec = find_spec("nvidia")
-    found: list[Path] = []
+    libraries: list[Path] = []
     for root in (spec.submodule_search_locations or []) if spec else []:
-        found += Path(root).glob("*/lib/libnvrtc.so.[0-9]*")
-    whole = [path for path in found if not path.name.endswith(".alt")]
-    for path in sorted(whole, key=lambda path: path.name, reverse=True):
+        libraries += Path(root).glob("*/lib/libnvrtc.so.[0-9]*")
+    complete = [path for path in libraries if not path.name.endswith(".alt")]
+    for path in sorted(complete, key=lambda path: path.name, reverse=True):
         yield str(path)
     yield from ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 
@@ -144,15 +144,16 @@ class _Nvrtc:
             with suppress(OSError, AttributeError):
                 return _Nvrtc(ctypes.CDLL(name))
         raise DeviceError(
-            "NVRTC is not installed: it comes with CUDA builds of torch, or as"
+            "NVRTC is not installed: install a CUDA build of torch, or run"
             " `pip install nvidia-cuda-nvrtc`"
         )
 
     def target(self, capability: int) -> str:
-        """The card's own machine code, or of a card newer than this NVRTC the nearest PTX."""
+        """Return the GPU's architecture, or the nearest PTX if the GPU is newer than NVRTC."""
         older = [arch for arch in self._known if OLDEST <= arch <= capability]
         if not older:
-            raise DeviceError(f"NVRTC {self.version[0]}.{self.version[1]} knows no sm_{capability}")
+            version = f"{self.version[0]}.{self.version[1]}"
+            raise DeviceError(f"NVRTC {version} does not support sm_{capability}")
         return f"sm_{capability}" if older[-1] == capability else f"compute_{older[-1]}"
 
     def compile(self, source: str, target: str) -> bytes:
@@ -199,6 +200,6 @@ class _Nvrtc:
             raise DeviceError(f"{name}: {describe(status).decode()}")
 
 
-if __name__ == "__main__":  # warm the cache: python -m mmhash.cuda.compiler 90
+if __name__ == "__main__":  # fill the cache: python -m mmhash.cuda.compiler 90
     for kernels in sorted(SOURCES.glob("*.cu")):
         load_kernels(kernels.name, int(sys.argv[1]))

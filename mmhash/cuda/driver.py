@@ -1,4 +1,4 @@
-"""The few calls of the CUDA driver that a launch needs, with its errors as DeviceError."""
+"""The functions of the CUDA driver that a launch needs, with errors as DeviceError."""
 
 import ctypes
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _HOST_ALLOC_PORTABLE_MAPPED = 3
 _NOT_READY = 600
 _PROCESSORS, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 75, 76
 
-# Names as cuda.h maps them; those without a version have none.
+# Names as cuda.h maps them, some with a version.
 _CALLS = {
     "cuInit": (ctypes.c_uint,),
     "cuDeviceGet": (ctypes.c_void_p, ctypes.c_int),
@@ -40,13 +40,13 @@ _CALLS = {
 
 
 class Driver:
-    """libcuda, loaded and started once in a process."""
+    """libcuda, loaded and initialised once per process."""
 
     def __init__(self) -> None:
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError:
-            raise DeviceError("no CUDA driver: libcuda.so.1 is not there") from None
+            raise DeviceError("no CUDA driver: libcuda.so.1 is not installed") from None
         self._calls: dict[str, Any] = {}
         for name, arguments in _CALLS.items():
             call = getattr(library, name)
@@ -58,11 +58,11 @@ class Driver:
         self.call("cuInit", 0)
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call the driver; what is not success is a DeviceError."""
+        """Call a function of the driver; raise a DeviceError if it fails."""
         self.check(name, self._calls[name](*arguments))
 
     def check(self, name: str, status: int) -> None:
-        """Raise what a call of the driver returned, unless it is success."""
+        """Raise a DeviceError if the status that a function returned is not success."""
         if status:
             raise DeviceError(f"{name}: {self._error_name(status)}")
 
@@ -72,26 +72,26 @@ class Driver:
         return name.value.decode() if name.value else f"error {status}"
 
     def current_context(self) -> int | None:
-        """The calling thread's context."""
+        """Return the calling thread's context."""
         context = ctypes.c_void_p()
         self.check("cuCtxGetCurrent", self._get_current(ctypes.byref(context)))
         return context.value
 
     def count(self) -> int:
-        """How many devices there are."""
+        """Return the number of devices."""
         count = ctypes.c_int()
         self.call("cuDeviceGetCount", ctypes.byref(count))
         return count.value
 
     def capability(self, device: int) -> int:
-        """A device's compute capability: 90 for 9.0."""
+        """Return a device's compute capability: 90 for 9.0."""
         major, minor = (
             self._attribute(device, which) for which in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR)
         )
         return major * 10 + minor
 
     def processors(self, device: int) -> int:
-        """How many multiprocessors a device has."""
+        """Return the number of multiprocessors of a device."""
         return self._attribute(device, _PROCESSORS)
 
     def _attribute(self, device: int, which: int) -> int:
@@ -101,15 +101,15 @@ class Driver:
         return value.value
 
     def primary_context(self, device: int) -> int:
-        """The context that torch and the runtime API use, kept for the process's life."""
+        """Return the context that torch and the runtime API use, kept until the process exits."""
         handle, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuDeviceGet", ctypes.byref(handle), device)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
-        assert context.value is not None  # noqa: S101  (the driver said success)
+        assert context.value is not None  # noqa: S101  (the driver reported success)
         return context.value
 
     def push(self, context: int) -> None:
-        """Make a context the calling thread's, until pop()."""
+        """Make a context current in the calling thread until pop()."""
         self.call("cuCtxPushCurrent_v2", context)
 
     def pop(self) -> None:
@@ -117,30 +117,30 @@ class Driver:
         self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def functions(self, image: bytes, names: Sequence[str]) -> list[int]:
-        """Load machine code into the current context and find kernels in it."""
-        module, found = ctypes.c_void_p(), []
+        """Load machine code into the current context and return kernels of it by name."""
+        module, functions = ctypes.c_void_p(), []
         self.call("cuModuleLoadData", ctypes.byref(module), image)
         for name in names:
             function = ctypes.c_void_p()
             self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
-            found.append(function.value or 0)
-        return found
+            functions.append(function.value or 0)
+        return functions
 
     def allocate(self, nbytes: int) -> int:
-        """Device memory."""
+        """Allocate device memory and return its address."""
         address = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(address), nbytes)
         return address.value
 
     def allocate_pinned(self, nbytes: int) -> tuple[int, int]:
-        """Host memory that kernels can write: its address here and there."""
-        here, there = ctypes.c_void_p(), ctypes.c_uint64()
-        self.call("cuMemHostAlloc", ctypes.byref(here), nbytes, _HOST_ALLOC_PORTABLE_MAPPED)
-        self.call("cuMemHostGetDevicePointer_v2", ctypes.byref(there), here, 0)
-        return here.value or 0, there.value
+        """Allocate host memory that kernels can write; return its addresses on host and device."""
+        host, device = ctypes.c_void_p(), ctypes.c_uint64()
+        self.call("cuMemHostAlloc", ctypes.byref(host), nbytes, _HOST_ALLOC_PORTABLE_MAPPED)
+        self.call("cuMemHostGetDevicePointer_v2", ctypes.byref(device), host, 0)
+        return host.value or 0, device.value
 
     def finished(self, stream: int) -> bool:
-        """Whether all on a stream is done; raises what went wrong on it."""
+        """Return True if all work on a stream is done; raise a DeviceError if it failed."""
         status = self._calls["cuStreamQuery"](stream)
         if status == _NOT_READY:
             return False
@@ -150,5 +150,5 @@ class Driver:
 
 @cache
 def driver() -> Driver:
-    """The driver; a DeviceError if this machine has none."""
+    """Return the driver; raise a DeviceError if this machine has none."""
     return Driver()

@@ -1,10 +1,10 @@
-"""Keys framed on the device: what a kernel needs to turn a digest into a key by itself."""
+"""Frames for keys computed on the device: a kernel's input for turning a digest into a key."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 # The key of BLAKE3's derive-key mode for framing.KEY_CONTEXT, which the blake3 package does not
-# give out; a test derives it again.
+# expose; a test derives it again.
 CONTEXT_KEY = bytes.fromhex("2eae37b4bc8442252285736b7e2f94b4e0af33a82ab7fe337bb7bdcc17c672df")
 
 KEYED = 16
@@ -14,9 +14,9 @@ MAX_PREIMAGE = 1024  # one chunk: a longer one is framed on the host
 
 
 class Frames(NamedTuple):
-    """One key and mode for all, and an item's preimage with where its digest goes into it.
+    """One key and mode for all, and for each item its preimage and the offset of the digest in it.
 
-    An item of None stays a digest. The preimage's digest field may hold anything: it is
+    An item of None stays a digest. The content of a preimage's digest field does not matter: it is
     overwritten.
     """
 
@@ -26,5 +26,5 @@ class Frames(NamedTuple):
 
 
 def framing_key(tenant_key: bytes | None) -> tuple[bytes, int]:
-    """The key and mode of frames without a tenant, or with the key made of a tenant's secret."""
+    """Return the key and mode of frames without a tenant, or with the key derived from a tenant."""
     return (CONTEXT_KEY, DERIVE_KEY) if tenant_key is None else (tenant_key, KEYED)

@@ -1,4 +1,4 @@
-// What a launch is told, and how a segment's result leaves it. launch.py packs the same layout.
+// The parameters of a launch, and the delivery of a segment's result. launch.py packs this layout.
 #pragma once
 #include "blake3.cuh"
 #include "tree.cuh"
@@ -6,34 +6,35 @@
 namespace mm {
 
 struct Launch {
-    u64 scratch;   // nodes of unfinished trees
-    u64 counters;  // zeros: one a segment, then one of segments done; zeros again when all is done
-    u64 host_out;  // 32 bytes a segment, in pinned host memory
+    u64 scratch;     // nodes of unfinished trees
+    u64 counters;    // one for each segment, then one of finished segments; zeros before and after
+    u64 host_out;    // 32 bytes for each segment, in pinned host memory
     u64 device_out;  // the same on the device, or 0
-    u64 flag;        // in pinned host memory: becomes `ticket` once all results are there
-    u64 frames;      // in pinned host memory: a Frame a segment, then the preimages; or 0
+    u64 flag;        // in pinned host memory: set to `ticket` after all results are written
+    u64 frames;      // in pinned host memory: a Frame for each segment, then the preimages; or 0
     u32 key[8];      // the frames' key and mode
     u32 mode;
     u32 ticket;
     u32 segments;
-    u32 tile_shift;  // bytes a tile, as a power of two
+    u32 tile_shift;  // a tile has 2^tile_shift bytes
     u32 one;         // 1: see blake3.cuh
-    u32 head;        // BLAKE3's tiles from this one of a segment on are QUAD_TILE bytes
+    u32 head;        // BLAKE3's tiles of a segment from this one on have 2^QUAD_SHIFT bytes
 };
 
-// A key's preimage: its digest is put into it at `hole`. nbytes of 0: the digest is the result.
+// A key's preimage: the digest is written into it at `hole`. If nbytes is 0, the digest is the
+// result.
 struct Frame {
     u32 at;  // from `frames`
     unsigned short nbytes, hole;
 };
 
-// In the parameters themselves: a table in memory would be one more copy to wait for.
+// The segments are in the parameters: a table in memory would need one more copy.
 template <int N>
 struct Parameters {
     Launch launch;
     u64 data[N];
     u64 nbytes[N];
-    u32 first[N];  // its first tile
+    u32 first[N];  // the first tile of each segment
 };
 
 template <int N>
@@ -50,7 +51,7 @@ struct DeliveryRoom {
     u32 message[FRAME_WORDS];
 };
 
-// Hand out a segment's digest, `words` of room.digest. Called by one whole warp.
+// Deliver a segment's digest, the first `words` of room.digest. Called by all lanes of one warp.
 __device__ __noinline__ void deliver(const Launch& launch, u32 segment, u32 words,
                                      DeliveryRoom& room) {
     const u32 lane = threadIdx.x & 31;
@@ -87,7 +88,7 @@ __device__ __noinline__ void deliver(const Launch& launch, u32 segment, u32 word
     if (lane == 0) {
         const u32 others = launch.segments - 1;
         u32* done = reinterpret_cast<u32*>(launch.counters) + launch.segments;
-        if (others == 0 || atomicInc(done, others) == others) {  // which makes it 0 again
+        if (others == 0 || atomicInc(done, others) == others) {  // and resets it to 0
             asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(launch.flag),
                          "r"(launch.ticket)
                          : "memory");

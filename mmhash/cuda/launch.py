@@ -1,4 +1,4 @@
-"""Segments of device memory to digests: one launch for a list, the results in pinned memory."""
+"""Digests of segments of device memory: one launch for a list, with results in pinned memory."""
 
 import ctypes
 import struct
@@ -11,24 +11,20 @@ from itertools import accumulate
 from time import perf_counter, sleep
 from typing import Final, NamedTuple
 
-from mmhash.cpu import XXH3_LEAF
+from mmhash.algorithms import ALGORITHM_SPECS, ALGORITHMS, Algorithm
 from mmhash.cuda.compiler import OLDEST, load_kernels, nvrtc_version
 from mmhash.cuda.driver import Driver, driver
 from mmhash.cuda.frames import MAX_PREIMAGE, Frames
-from mmhash.digest import DIGEST_SIZE, Algorithm
 from mmhash.errors import DeviceError, InputValueError
 
 Segment = tuple[int, int]  # address, bytes
 
-# How many segments a kernel's parameters hold: one, what fits 4 KiB, what fits 32764 bytes.
+# Segments that a kernel's parameters hold: one, those that fit 4 KiB, those that fit 32764 bytes.
 CAPACITIES: Final = (1, 180, 1600)
 MAX_SEGMENTS = CAPACITIES[-1]
-THREADS: dict[Algorithm, int] = {"blake3": 128, "xxh3": 160}
-NODE: dict[Algorithm, int] = {"blake3": 32, "xxh3": 16}
-_SOURCE: dict[Algorithm, str] = {"blake3": "blake3.cu", "xxh3": "xxh3.cu"}
-_ENTRIES = {name: [f"{name}_{capacity}" for capacity in CAPACITIES] for name in THREADS}
+_KERNEL_NAMES = {name: [f"{name}_{capacity}" for capacity in CAPACITIES] for name in ALGORITHMS}
 
-# launch.cuh's Launch, and what follows it where there is one segment.
+# launch.cuh's Launch, and the arrays that follow it for one segment.
 _HEAD = struct.Struct("<6Q32s6I")
 _SINGLE = struct.Struct("<6Q32s6I2QI")
 _FRAME = struct.Struct("<IHH")
@@ -38,27 +34,25 @@ _NO_KEY = bytes(32)
 _SMALL_SHIFT = 15
 ALL: Final = 0xFFFFFFFF
 
-LEAF_SHIFT = XXH3_LEAF.bit_length() - 1
-
 # Pinned memory of a slot: the flag, the results, then frames and their preimages.
 _RESULT = 32
-_RESULTS_AT = 64
-_FRAMES_AT = _RESULTS_AT + MAX_SEGMENTS * _RESULT
-_PREIMAGES_AT = MAX_SEGMENTS * _FRAME.size  # from the frames
-_PREIMAGE_ROOM = 64 << 10
-_PINNED = _FRAMES_AT + _PREIMAGES_AT + _PREIMAGE_ROOM
+_RESULTS_OFFSET = 64
+_FRAMES_OFFSET = _RESULTS_OFFSET + MAX_SEGMENTS * _RESULT
+_PREIMAGES_OFFSET = MAX_SEGMENTS * _FRAME.size  # from the frames
+_PREIMAGES_SIZE = 64 << 10
+_PINNED = _FRAMES_OFFSET + _PREIMAGES_OFFSET + _PREIMAGES_SIZE
 
 _COUNTERS = (MAX_SEGMENTS + 1) * 4 // 256 * 256 + 256
 _SMALLEST_SCRATCH = 64 << 10
 
-# A thread looks at the flag, with the GIL, for as long as a small hash takes; then it naps between
-# looks. An event would cost each launch 1 µs here and more on the device.
-_LOOK_FOR = 100e-6
-_NAP = 50e-6
+# A thread polls the flag, with the GIL, for as long as a small hash takes; then it sleeps between
+# polls. An event would cost each launch 1 µs here and more on the device.
+_POLL_S = 100e-6
+_SLEEP_S = 50e-6
 
 
 def hash_segments(
-    device: int,
+    device_index: int,
     segments: Sequence[Segment],
     algorithm: Algorithm,
     *,
@@ -66,22 +60,22 @@ def hash_segments(
     frames: Frames | None = None,
     device_out: int = 0,
 ) -> "Pending":
-    """Hash stretches of a device's memory, each an (address, bytes), without waiting for them.
+    """Start hashing segments of a device's memory, each an (address, bytes); do not wait.
 
-    The work follows what is on `stream` (torch's current one by default) and nothing else. Until
-    `wait()` has returned the memory must stay as it is: keep its tensors, and if another stream
-    than theirs is used, record them there. `device_out` is where on the device the results go as
-    well, 32 bytes a segment.
+    The work is ordered after the work on `stream` (by default torch's current stream) and nothing
+    else. Until `wait()` has returned, the memory must not change: keep its tensors, and if `stream`
+    is not the stream of a tensor, record the tensor there. `device_out` is an address on the device
+    to which the results are also written, 32 bytes for each segment.
     """
-    device_state = device_of(device)
+    device = device_of(device_index)
     if stream is None:
-        stream = current_stream(device)
-    pending = Pending([])  # if a later launch fails, it gives back the slots of the earlier ones
-    with device_state.context():
+        stream = current_stream(device_index)
+    pending = Pending([])  # if a later launch fails, it returns the slots of the earlier ones
+    with device.context():
         for start, end in _batches(len(segments), frames):
             pending.add(
                 _launch(
-                    device_state,
+                    device,
                     segments[start:end],
                     algorithm,
                     stream=stream,
@@ -93,91 +87,92 @@ def hash_segments(
 
 
 class Pending:
-    """Digests on their way from a device."""
+    """Digests that a device is still computing."""
 
-    def __init__(self, flights: list["_Launch"]) -> None:
-        self._flights = flights
+    def __init__(self, launches: list["_Launch"]) -> None:
+        self._launches = launches
         self._lock = threading.Lock()
         self._results: list[bytes] = []
 
-    def add(self, flight: "_Launch") -> None:
-        """Take on one launch more."""
-        self._flights.append(flight)
+    def add(self, launch: "_Launch") -> None:
+        """Append the results of one more launch."""
+        self._launches.append(launch)
 
     def done(self) -> bool:
-        """Whether wait() would return at once."""
-        return all(flight.is_done() for flight in self._flights)
+        """Return True if wait() would return at once."""
+        return all(launch.is_done() for launch in self._launches)
 
     def wait(self) -> list[bytes]:
-        """The segments' digests, or the keys of those that had a frame, in their order."""
+        """Return the digests of the segments in order; for a segment with a frame, its key."""
         with self._lock:
-            while self._flights:
-                self._results += self._flights[0].collect()
-                del self._flights[0]
+            while self._launches:
+                self._results += self._launches[0].collect()
+                del self._launches[0]
             return self._results
 
     def __del__(self) -> None:
-        for flight in self._flights:
-            flight.abandon()
+        for launch in self._launches:
+            launch.abandon()
 
 
 @cache
-def why_unavailable(device: int) -> str | None:
-    """Why a device cannot hash, or None if it can; asked once, for the answer does not change."""
+def why_unavailable(device_index: int) -> str | None:
+    """Return the reason why a device cannot hash, or None if it can; this does not change."""
     try:
-        device_of(device)
+        device_of(device_index)
     except DeviceError as error:
         return str(error)
     return None
 
 
-def current_stream(device: int) -> int:
-    """Torch's current stream of a device."""
+def current_stream(device_index: int) -> int:
+    """Return torch's current stream of a device."""
     torch = sys.modules.get("torch")
     if torch is None:
         return 0
-    # What Triton calls: 0.1 µs, where the public current_stream() makes an object in 3 µs.
+    # The function that Triton uses: 0.1 µs. The public current_stream() creates an object in 3 µs.
     raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
-    stream: int = raw(device) if raw else torch.cuda.current_stream(device).cuda_stream
+    stream: int = raw(device_index) if raw else torch.cuda.current_stream(device_index).cuda_stream
     return stream
 
 
 def _batches(count: int, frames: Frames | None) -> Iterator[tuple[int, int]]:
-    """Cut a list into launches; one, unless it is very long or its frames are."""
+    """Cut a list into launches: one, unless there are too many segments or preimages."""
     if frames is not None and len(frames.items) != count:
         raise InputValueError(f"{len(frames.items)} frames for {count} segments")
     if frames is None:
         for start in range(0, count, MAX_SEGMENTS):
             yield start, min(start + MAX_SEGMENTS, count)
         return
-    start, room, seen = 0, _PREIMAGE_ROOM, set[bytes]()
+    start, free, seen = 0, _PREIMAGES_SIZE, set[bytes]()
     for index, item in enumerate(frames.items):
-        if index - start == MAX_SEGMENTS or room < MAX_PREIMAGE:
+        if index - start == MAX_SEGMENTS or free < MAX_PREIMAGE:
             yield start, index
-            start, room = index, _PREIMAGE_ROOM
+            start, free = index, _PREIMAGES_SIZE
             seen.clear()
         if item is not None and item[0] not in seen:
             if len(item[0]) > MAX_PREIMAGE:
                 raise InputValueError(f"a frame on the device has at most {MAX_PREIMAGE} bytes")
             seen.add(item[0])
-            room -= (len(item[0]) + 15) // 16 * 16
+            free -= (len(item[0]) + 15) // 16 * 16
     if start < count:
         yield start, count
 
 
 class Tiling(NamedTuple):
-    """How segments are cut: tiles of 2^shift bytes, from tile `head` of a segment on small ones."""
+    """The size of tiles: 2^shift bytes, and from tile `head` of a segment on the small size."""
 
     shift: int
     head: int
 
 
-def shape(lengths: Sequence[int], processors: int) -> Tiling:
-    """The shape for BLAKE3.
+def choose_tiling(lengths: Sequence[int], processors: int) -> Tiling:
+    """Return the tiling for BLAKE3.
 
-    Small tiles, four threads a chunk, are sooner done as long as a processor has one at most (on an
-    H200 1 MiB in 21.1 instead of 23.2 µs). They also take what is left when every processor has a
-    tile of 128 chunks, which else would have some do twice the work (20 MiB: 32.1 instead of 35.1).
+    Small tiles, with four threads for each chunk, finish sooner as long as a processor has at most
+    one (on an H200 1 MiB in 21.1 instead of 23.2 µs). They also take the rest when every processor
+    has a tile of 128 chunks; otherwise some processors would do twice the work (20 MiB: 32.1
+    instead of 35.1).
 
     A larger tile has more of its joining done by full warps (at 1 GiB: 1.56, 1.80 and 1.84 TB/s
     with 128, 512 and 1024 chunks), a smaller one leaves no processor idle.
@@ -196,8 +191,35 @@ def shape(lengths: Sequence[int], processors: int) -> Tiling:
     return Tiling(19 if total < 1 << 30 else 20, ALL)
 
 
+class _Grid(NamedTuple):
+    """Segments cut into tiles, each of which is one block's work."""
+
+    addresses: list[int]
+    lengths: list[int]
+    first_tiles: list[int]
+    """The first tile of each segment."""
+    tiles: int
+    tiling: Tiling
+
+
+def _cut(segments: Sequence[Segment], algorithm: Algorithm, processors: int) -> _Grid:
+    """Cut segments into tiles; an empty segment is one tile."""
+    addresses = [address for address, _ in segments]
+    lengths = [nbytes for _, nbytes in segments]
+    if min(lengths) < 0:
+        raise InputValueError("a segment has a negative length")
+    shift = ALGORITHM_SPECS[algorithm].kernels.tile_shift
+    tiling = choose_tiling(lengths, processors) if shift is None else Tiling(shift, ALL)
+    shift, head = tiling
+    first_tiles = list(accumulate([((n - 1) >> shift) + 1 or 1 for n in lengths], initial=0))
+    tiles = first_tiles.pop()
+    if 0 < head < tiles:  # a single segment
+        tiles = head + ((lengths[0] - (head << shift) - 1) >> _SMALL_SHIFT) + 1
+    return _Grid(addresses, lengths, first_tiles, tiles, tiling)
+
+
 def _launch(
-    device_state: "Device",
+    device: "Device",
     segments: Sequence[Segment],
     algorithm: Algorithm,
     *,
@@ -205,127 +227,108 @@ def _launch(
     frames: Frames | None,
     device_out: int,
 ) -> "_Launch":
-    count = len(segments)
-    addresses = [address for address, _ in segments]
-    lengths = [nbytes for _, nbytes in segments]
-    if min(lengths) < 0:
-        raise InputValueError("a segment has a negative length")
-    shift, head = (
-        shape(lengths, device_state.processors)
-        if algorithm == "blake3"
-        else Tiling(LEAF_SHIFT, ALL)
-    )
-    # An empty segment is a tile as well.
-    firsts = list(accumulate([((n - 1) >> shift) + 1 or 1 for n in lengths], initial=0))
-    tiles = firsts.pop()
-    if 0 < head < tiles:  # a single segment
-        tiles = head + ((lengths[0] - (head << shift) - 1) >> _SMALL_SHIFT) + 1
-    slot = device_state.slot(tiles * NODE[algorithm] + count * 32, stream)
-    started = False
+    """Launch one kernel over segments, in a slot that holds its parameters and results."""
+    spec = ALGORITHM_SPECS[algorithm]
+    grid = _cut(segments, algorithm, device.processors)
+    slot = device.slot(grid.tiles * spec.kernels.node_size + len(segments) * 32, stream)
+    is_started = False
     try:
-        slot.ticket = ticket = slot.ticket % 0xFFFFFFFF + 1
-        frames_at = slot.put_frames(frames) if frames else 0
-        key, mode = (frames.key, frames.mode) if frames else (_NO_KEY, 0)
-        which = 0 if count == 1 else 1 if count <= CAPACITIES[1] else 2
-        parameters = slot.parameters[which]
-        start = (slot.scratch, slot.counters, slot.results, device_out, slot.flag_there, frames_at)
-        tail = (key, mode, ticket, count, shift, 1, head)
-        if which == 0:
-            _SINGLE.pack_into(parameters, 0, *start, *tail, addresses[0], lengths[0], 0)
-        else:
-            capacity = CAPACITIES[which]
-            at = _HEAD.size
-            _HEAD.pack_into(parameters, 0, *start, *tail)
-            struct.pack_into(f"<{count}Q", parameters, at, *addresses)
-            struct.pack_into(f"<{count}Q", parameters, at + 8 * capacity, *lengths)
-            struct.pack_into(f"<{count}I", parameters, at + 16 * capacity, *firsts)
-        cuda = device_state.driver
-        kernel = device_state.kernels(_SOURCE[algorithm], _ENTRIES[algorithm])[which]
-        started = True
-        status = cuda.launch(
-            kernel,
-            tiles,
-            1,
-            1,
-            THREADS[algorithm],
-            1,
-            1,
-            0,
-            stream,
-            slot.arguments[which],
-            None,
-        )
-        cuda.check("cuLaunchKernel", status)
+        variant = slot.fill(grid, frames, device_out)
+        kernel = device.kernels(f"{algorithm}.cu", _KERNEL_NAMES[algorithm])[variant]
+        shape = (grid.tiles, 1, 1, spec.kernels.threads, 1, 1)
+        is_started = True
+        status = device.driver.launch(kernel, *shape, 0, stream, slot.arguments[variant], None)
+        device.driver.check("cuLaunchKernel", status)
     except BaseException as error:
-        if started and not isinstance(error, DeviceError):
-            device_state.abandoned_slots.append(
-                (slot, slot.ticket)
-            )  # a signal's: the kernel may still write
+        if is_started and not isinstance(error, DeviceError):
+            # A signal's exception: the kernel may still write.
+            device.abandoned_slots.append((slot, slot.ticket))
         else:
-            device_state.free.append(slot)
-        if isinstance(error, struct.error):
-            raise InputValueError(f"a segment is an address and a length: {error}") from error
+            device.free_slots.append(slot)
         raise
-    size = DIGEST_SIZE[algorithm]
-    if frames is None:
-        return _Launch(device_state, stream, slot, ticket, [size] * count)
-    sizes = [size if item is None else _RESULT for item in frames.items]
-    return _Launch(device_state, stream, slot, ticket, sizes)
+    items = frames.items if frames else [None] * len(segments)
+    sizes = [spec.digest_size if item is None else _RESULT for item in items]
+    return _Launch(device, stream, slot, sizes)
 
 
 class _Slot:
-    """What one launch has for itself until its results are read."""
+    """The memory of one launch, in use until its results are read."""
 
     def __init__(self, cuda: Driver, scratch: int, stream: int) -> None:
         self.capacity = scratch
         self.counters = cuda.allocate(_COUNTERS + scratch)
         self.scratch = self.counters + _COUNTERS
         cuda.call("cuMemsetD32Async", self.counters, 0, _COUNTERS // 4, stream)
-        self.pinned, there = cuda.allocate_pinned(_PINNED)
-        ctypes.memset(self.pinned, 0, _RESULTS_AT)
+        self.pinned, self._pinned_on_device = cuda.allocate_pinned(_PINNED)
+        ctypes.memset(self.pinned, 0, _RESULTS_OFFSET)
         self.flag = ctypes.c_uint32.from_address(self.pinned)
-        self.flag_there = there
-        self.results = there + _RESULTS_AT
-        self.frames = there + _FRAMES_AT
         self.ticket = 0
         sizes = [_HEAD.size + 20 * capacity + 4 for capacity in CAPACITIES]
-        self.parameters = [ctypes.create_string_buffer(size) for size in sizes]
+        self._parameters = [ctypes.create_string_buffer(size) for size in sizes]
         self.arguments = [
-            (ctypes.c_void_p * 1)(ctypes.addressof(buffer)) for buffer in self.parameters
+            (ctypes.c_void_p * 1)(ctypes.addressof(buffer)) for buffer in self._parameters
         ]
 
-    def put_frames(self, frames: Frames) -> int:
-        """Lay the frames where the kernel finds them; equal preimages are laid down once."""
-        placed: dict[tuple[bytes, int] | None, bytes] = {None: bytes(_FRAME.size)}
+    def fill(self, grid: _Grid, frames: Frames | None, device_out: int) -> int:
+        """Write a launch's parameters; return the index of its kernel, by capacity."""
+        self.ticket = self.ticket % 0xFFFFFFFF + 1
+        frames_address = self._put_frames(frames) if frames else 0
+        key, mode = (frames.key, frames.mode) if frames else (_NO_KEY, 0)
+        count = len(grid.lengths)
+        flag = self._pinned_on_device
+        results = flag + _RESULTS_OFFSET
+        shift, head = grid.tiling
+        launch = (
+            *(self.scratch, self.counters, results, device_out, flag, frames_address),
+            *(key, mode, self.ticket, count, shift, 1, head),
+        )
+        variant = 0 if count == 1 else 1 if count <= CAPACITIES[1] else 2
+        parameters = self._parameters[variant]
+        try:
+            if variant == 0:
+                _SINGLE.pack_into(parameters, 0, *launch, grid.addresses[0], grid.lengths[0], 0)
+            else:
+                capacity, offset = CAPACITIES[variant], _HEAD.size
+                _HEAD.pack_into(parameters, 0, *launch)
+                struct.pack_into(f"<{count}Q", parameters, offset, *grid.addresses)
+                struct.pack_into(f"<{count}Q", parameters, offset + 8 * capacity, *grid.lengths)
+                struct.pack_into(
+                    f"<{count}I", parameters, offset + 16 * capacity, *grid.first_tiles
+                )
+        except struct.error as error:
+            raise InputValueError(f"a segment is an address and a length: {error}") from error
+        return variant
+
+    def _put_frames(self, frames: Frames) -> int:
+        """Write the frames to pinned memory, equal preimages once; return their device address."""
+        packed: dict[tuple[bytes, int] | None, bytes] = {None: bytes(_FRAME.size)}
         preimages: list[bytes] = []
         table: list[bytes] = []
-        at = _PREIMAGES_AT
+        offset = _PREIMAGES_OFFSET
         for item in frames.items:
-            if item is not None and item not in placed:
+            if item is not None and item not in packed:
                 preimage, hole = item
-                placed[item] = _FRAME.pack(at, len(preimage), hole)
+                packed[item] = _FRAME.pack(offset, len(preimage), hole)
                 padded = preimage + bytes(-len(preimage) % 16)
                 preimages.append(padded)
-                at += len(padded)
-            table.append(placed[item])
-        here = self.pinned + _FRAMES_AT
-        ctypes.memmove(here, b"".join(table), len(table) * _FRAME.size)
-        ctypes.memmove(here + _PREIMAGES_AT, b"".join(preimages), at - _PREIMAGES_AT)
-        return self.frames
+                offset += len(padded)
+            table.append(packed[item])
+        start = self.pinned + _FRAMES_OFFSET
+        ctypes.memmove(start, b"".join(table), len(table) * _FRAME.size)
+        ctypes.memmove(start + _PREIMAGES_OFFSET, b"".join(preimages), offset - _PREIMAGES_OFFSET)
+        return self._pinned_on_device + _FRAMES_OFFSET
 
 
 class _Launch:
     """One launch between its start and the reading of its results."""
 
-    __slots__ = ("_card", "_results_read", "_sizes", "_slot", "_stream", "_ticket")
+    __slots__ = ("_device", "_results_read", "_sizes", "_slot", "_stream", "_ticket")
 
-    def __init__(
-        self, device_state: "Device", stream: int, slot: _Slot, ticket: int, sizes: list[int]
-    ) -> None:
-        self._card = device_state
+    def __init__(self, device: "Device", stream: int, slot: _Slot, sizes: list[int]) -> None:
+        self._device = device
         self._stream = stream
         self._slot = slot
-        self._ticket = ticket
+        self._ticket = slot.ticket
         self._sizes = sizes
         self._results_read = False
 
@@ -334,58 +337,58 @@ class _Launch:
 
     def collect(self) -> list[bytes]:
         slot, ticket, flag = self._slot, self._ticket, self._slot.flag
-        until = perf_counter() + _LOOK_FOR
+        until = perf_counter() + _POLL_S
         while flag.value != ticket:
             if perf_counter() > until:
                 self._sleep_until_done()
                 break
-        results = ctypes.string_at(slot.pinned + _RESULTS_AT, len(self._sizes) * _RESULT)
+        results = ctypes.string_at(slot.pinned + _RESULTS_OFFSET, len(self._sizes) * _RESULT)
         self._results_read = True
-        self._card.free.append(slot)
+        self._device.free_slots.append(slot)
         return [
             results[index * _RESULT : index * _RESULT + size]
             for index, size in enumerate(self._sizes)
         ]
 
     def _sleep_until_done(self) -> None:
-        nap = 0.0  # gives the GIL away and comes back at once
+        seconds = 0.0  # releases the GIL and returns at once
         while not self.is_done():
-            with self._card.context():
-                finished = self._card.driver.finished(self._stream)
+            with self._device.context():
+                finished = self._device.driver.finished(self._stream)
             if finished and not self.is_done():
                 raise DeviceError("a kernel ended without its results")
-            sleep(nap)
-            nap = min(nap + 1e-6, _NAP)
+            sleep(seconds)
+            seconds = min(seconds + 1e-6, _SLEEP_S)
 
     def abandon(self) -> None:
-        if not self._results_read:  # else it is free: a signal came before the list was cut
-            self._card.abandoned_slots.append((self._slot, self._ticket))
+        if not self._results_read:  # else it is free: a signal interrupted Pending.wait()
+            self._device.abandoned_slots.append((self._slot, self._ticket))
 
 
 class Device:
     """A device with its kernels, and the slots that are free for the next launch."""
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, index: int) -> None:
         self.driver = driver()
-        if not 0 <= device < self.driver.count():
-            raise DeviceError(f"there is no CUDA device {device}")
-        capability = self.driver.capability(device)
+        if not 0 <= index < self.driver.count():
+            raise DeviceError(f"there is no CUDA device {index}")
+        capability = self.driver.capability(index)
         if capability < OLDEST:
             raise DeviceError(
-                f"CUDA device {device} is sm_{capability}: the kernels need sm_{OLDEST} or newer"
+                f"CUDA device {index} is sm_{capability}: the kernels need sm_{OLDEST} or newer"
             )
-        nvrtc_version()  # says that it is missing before a context is made
+        nvrtc_version()  # raises if NVRTC is missing, before a context is created
         self._capability = capability
-        self.processors = self.driver.processors(device)
-        self._context = self.driver.primary_context(device)
+        self.processors = self.driver.processors(index)
+        self._context = self.driver.primary_context(index)
         self._kernels: dict[str, list[int]] = {}
         self._loading = threading.Lock()
-        self.free: list[_Slot] = []
+        self.free_slots: list[_Slot] = []
         self.abandoned_slots: list[tuple[_Slot, int]] = []
 
     @contextmanager
     def context(self) -> Iterator[None]:
-        """Make the device's context the calling thread's."""
+        """Make the device's context current in the calling thread."""
         if self.driver.current_context() == self._context:
             yield
             return
@@ -396,38 +399,42 @@ class Device:
             self.driver.pop()
 
     def kernels(self, source: str, names: Sequence[str]) -> list[int]:
-        """Kernels of a source, by their names; compiled and loaded once."""
-        found = self._kernels.get(source)
-        if found is None:
+        """Return kernels of a source by their names; compiled and loaded once."""
+        kernels = self._kernels.get(source)
+        if kernels is None:
             with self._loading:
                 image = load_kernels(source, self._capability)
-                found = self._kernels[source] = self.driver.functions(image, names)
-        return found
+                kernels = self._kernels[source] = self.driver.functions(image, names)
+        return kernels
 
     def slot(self, scratch: int, stream: int) -> _Slot:
-        """A free slot with so much scratch, or a new one."""
-        if not self.free and self.abandoned_slots:
-            abandoned_slots, self.abandoned_slots = self.abandoned_slots, []
-            for slot, ticket in abandoned_slots:
-                if slot.flag.value == ticket:
-                    self.free.append(slot)
-                else:
-                    self.abandoned_slots.append((slot, ticket))
-        held: list[_Slot] = []
+        """Take a free slot with at least this much scratch memory, or create one."""
+        if not self.free_slots and self.abandoned_slots:
+            self._reclaim_abandoned()
+        too_small: list[_Slot] = []
         try:
-            while self.free:
-                slot = self.free.pop()
+            while self.free_slots:
+                slot = self.free_slots.pop()
                 if slot.capacity >= scratch:
                     return slot
-                held.append(slot)
+                too_small.append(slot)
         except IndexError:  # another thread took the last
             pass
         finally:
-            self.free += held
+            self.free_slots += too_small
         return _Slot(self.driver, max(_SMALLEST_SCRATCH, 1 << (scratch - 1).bit_length()), stream)
+
+    def _reclaim_abandoned(self) -> None:
+        """Free the abandoned slots whose launches have finished."""
+        abandoned_slots, self.abandoned_slots = self.abandoned_slots, []
+        for slot, ticket in abandoned_slots:
+            if slot.flag.value == ticket:
+                self.free_slots.append(slot)
+            else:
+                self.abandoned_slots.append((slot, ticket))
 
 
 @cache
-def device_of(device: int) -> Device:
-    """A device; a DeviceError if it is none of ours."""
-    return Device(device)
+def device_of(index: int) -> Device:
+    """Return the device with this index; a DeviceError if it cannot be used."""
+    return Device(index)

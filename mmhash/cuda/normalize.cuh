@@ -1,7 +1,7 @@
-// Pixels made features: scaled, less their channel's mean, over its deviation, rounded.
+// Features of pixels: scaled, minus the channel's mean, divided by its deviation, rounded.
 //
-// A pixel has 256 values, so a channel is a table of as many features: each is computed once a
-// block, step by step as they are written, and looked up from then on.
+// A pixel has 256 values, so a channel is a table of 256 features: each block computes the tables
+// once, step by step as in the expression, and then looks features up.
 #pragma once
 #include "portable.cuh"
 
@@ -16,10 +16,10 @@ enum class Format : u32 {
 enum : u32 {
     VALUES = 256,  // of a pixel
     CHANNELS = 8,  // of an image, at most
-    WORD = 4,      // pixels that are read, made features and written at a time
+    WORD = 4,      // pixels that are read, converted and written at a time
 };
 
-// Division by what is the same all through a launch, for numbers below 2^31.
+// Division by a constant of the launch, for numbers below 2^31.
 struct Divisor {
     u32 by;
     u32 multiplier;  // 2^shift / by, the next larger integer
@@ -30,17 +30,17 @@ MM_CODE u32 divided(u32 n, const Divisor& d) {
     return static_cast<u32>(static_cast<u64>(n) * d.multiplier >> d.shift);
 }
 
-// How an image's pixels become features. normalize.py packs the same layout.
+// The steps from an image's pixels to features. normalize.py packs the same layout.
 struct Normalization {
-    u64 mean;  // a float a channel
+    u64 mean;  // a float for each channel
     u64 std;
-    Divisor run;  // pixels in a row that are of one channel
+    Divisor run;  // consecutive pixels of one channel
     Divisor channels;
     float scale;
     Format format;
 };
 
-// The channel of a pixel, and how many of its run are before it.
+// The channel of a pixel, and the number of pixels before it in its run.
 struct Place {
     u32 channel, before;
 };
@@ -56,7 +56,7 @@ MM_CODE void step(const Normalization& how, Place& place) {
     if (++place.channel == how.channels.by) place.channel = 0;
 }
 
-// The bits of the feature that a pixel of a channel becomes.
+// Return the bits of the feature for a pixel of a channel.
 MM_CODE u32 feature(const Normalization& how, u32 channel, u32 pixel) {
     const float mean = reinterpret_cast<const float*>(how.mean)[channel];
     const float std = reinterpret_cast<const float*>(how.std)[channel];
@@ -69,8 +69,8 @@ MM_CODE u32 feature(const Normalization& how, u32 channel, u32 pixel) {
     }
 }
 
-// The channels' tables, the first ones again behind the last, so that each is followed by the next
-// pixel's where channels take turns. Item is an integer as wide as a feature.
+// The channels' tables, with the first ones repeated after the last, so that for interleaved
+// channels each is followed by that of the next pixel. Item is an integer as wide as a feature.
 template <typename Item>
 struct Tables {
     Item of[CHANNELS + WORD - 1][VALUES];
@@ -132,7 +132,7 @@ MM_CODE u32 look_up(Table<u32> table, u32 index) {
 #endif
 }
 
-// The features of a word of pixels, as they lie in memory.
+// The features of a word of pixels, in memory order.
 template <typename Item>
 struct alignas(WORD * sizeof(Item)) Features {
     u32 w[sizeof(Item)];
@@ -144,8 +144,8 @@ MM_CODE void put(Features<u16>& features, u32 index, u32 bits) {
     features.w[index / 2] = index % 2 ? features.w[index / 2] | bits << 16 : bits;
 }
 
-// Of a word of pixels, the first of the channel whose table it is, each of a channel `turn` (0 or
-// 1) further than the one before.
+// Return the features of a word of pixels; `table` is of the first pixel's channel, and the channel
+// of each further pixel is `turn` (0 or 1) after that of the one before.
 template <typename Item>
 MM_CODE Features<Item> features_of(u32 word, Table<Item> table, u32 turn) {
     Features<Item> features;
@@ -156,7 +156,7 @@ MM_CODE Features<Item> features_of(u32 word, Table<Item> table, u32 turn) {
     return features;
 }
 
-// Of a word of pixels in which a run ends, and so a channel.
+// Return the features of a word of pixels in which a run ends, and thus a channel.
 template <typename Item>
 MM_SELDOM Features<Item> features_across(u32 word, const Tables<Item>& tables,
                                          const Normalization& how, Place place) {
@@ -169,7 +169,7 @@ MM_SELDOM Features<Item> features_across(u32 word, const Tables<Item>& tables,
     return features;
 }
 
-// Of a word of pixels of which the first is at `place`.
+// Return the features of a word of pixels; the first pixel is at `place`.
 template <typename Item>
 MM_CODE Features<Item> features_at(u32 word, const Tables<Item>& tables, const Normalization& how,
                                    Place place) {
@@ -180,14 +180,14 @@ MM_CODE Features<Item> features_at(u32 word, const Tables<Item>& tables, const N
     return features_across(word, tables, how, place);
 }
 
-// What a launch is told. The images lie one behind another, and are of whole words on multiples of
-// 4, none of them empty. normalize.py packs the same layout.
+// The parameters of a launch. The images are contiguous, aligned to 4 bytes, consist of whole
+// words, and are not empty. normalize.py packs the same layout.
 struct Work {
     u64 pixels;
     u64 features;
     u64 digests;
     u64 scratch;   // nodes of unfinished trees
-    u64 counters;  // a zero an image, if it has several tiles; zeros again when all is done
+    u64 counters;  // one for each image if it has several tiles; zeros before and after
     Normalization how;
     u32 image;  // pixels of one
     u32 tiles;  // of one

@@ -1,4 +1,4 @@
-"""Features of uint8 pixels and their digests, from one reading of the pixels."""
+"""Features of uint8 pixels and their digests, computed in one pass over the pixels."""
 
 import ctypes
 import struct
@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 import torch
 
-from mmhash.cuda.launch import LEAF_SHIFT, NODE, THREADS, current_stream, device_of, hash_segments
-from mmhash.digest import DIGEST_SIZE, Algorithm
+from mmhash.algorithms import ALGORITHM_SPECS, ALGORITHMS, DIGEST_SIZE, Algorithm
+from mmhash.cuda.launch import current_stream, device_of, hash_segments
 
-# What the kernels take: normalize.cuh's CHANNELS, images that its Divisor divides, words of pixels.
+# The kernels' limits: normalize.cuh's CHANNELS, images that its Divisor divides, words of pixels.
 _CHANNELS: Final = 8
 _LARGEST: Final = (1 << 31) - 1
 _WORD: Final = 4
@@ -22,13 +22,14 @@ _SECTOR: Final = 32
 _WORK = struct.Struct("<7Q6IfI4I")
 _FORMAT = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 
-_SOURCE: dict[Algorithm, str] = {"blake3": "normalize_blake3.cu", "xxh3": "normalize_xxh3.cu"}
 _ITEM_SIZES = (2, 4)
-_ENTRIES = {name: [f"normalize_{name}_{size * 8}" for size in _ITEM_SIZES] for name in _SOURCE}
+_KERNEL_NAMES = {
+    name: [f"normalize_{name}_{size * 8}" for size in _ITEM_SIZES] for name in ALGORITHMS
+}
 
 
 class Steps(NamedTuple):
-    """How pixels become features: the steps' values, and the dimension of the channels."""
+    """The operands of the steps from pixels to features, and the dimension of the channels."""
 
     scale: float | None
     mean: torch.Tensor
@@ -45,15 +46,16 @@ def normalize_digest(  # noqa: PLR0917  (the operator's own arguments, which tor
     algorithm: Algorithm,
     channel_dim: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features of a batch of images on a device, and a digest for each of them.
+    """Return the features of a batch of images on a device, and a digest for each image.
 
-    `pixels` is contiguous, its first dimension the batch; `mean` and `std` are float32, one a
-    channel, on the same device. The features are torch's own for
-    `((pixels.float() * scale - mean) / std).to(out_dtype)`, bit for bit. All is in order on the
-    current stream, and nothing waits.
+    `pixels` is contiguous, its first dimension the batch; `mean` and `std` are float32, one for
+    each channel, on the same device. The features are equal to torch's
+    `((pixels.float() * scale - mean) / std).to(out_dtype)`, bit for bit. All work is ordered on the
+    current stream; the function does not wait.
 
-    What the kernels do not take goes step by step: images whose pixels are no multiple of 4 or more
-    than 2^31, pixels at an odd address, more than 8 channels.
+    Inputs that the kernels do not support are computed step by step: images whose number of pixels
+    is not a multiple of 4 or is above 2^31, pixels at an address that 4 does not divide, more than
+    8 channels.
     """
     steps = Steps(scale, mean, std, channel_dim)
     count, channels = pixels.shape[0], pixels.shape[channel_dim]
@@ -63,40 +65,43 @@ def normalize_digest(  # noqa: PLR0917  (the operator's own arguments, which tor
         return _step_by_step(pixels, steps, out_dtype, algorithm)
     features = torch.empty(pixels.shape, dtype=out_dtype, device=pixels.device)
     digests = pixels.new_empty((count, DIGEST_SIZE[algorithm]))
-    shift = LEAF_SHIFT if algorithm == "xxh3" else _tile_shift(features.nbytes)
+    kernels = ALGORITHM_SPECS[algorithm].kernels
+    shift = kernels.tile_shift or _tile_shift(features.nbytes)
     tiles = ((features.nbytes // count - 1) >> shift) + 1
-    # A node a tile, and room for the length with which an xxh3 root's message ends.
-    nodes = count * (tiles + 1) * NODE[algorithm]
-    scratch = pixels.new_empty(nodes + count * 4)
-    counters = scratch.data_ptr() + nodes
+    # A node for each tile, and room for the length with which an xxh3 root's message ends.
+    node_bytes = count * (tiles + 1) * kernels.node_size
+    scratch = pixels.new_empty(node_bytes + count * 4)
+    counters = scratch.data_ptr() + node_bytes
     work = pack_work((pixels, features, digests, scratch), steps, counters, tiles, shift)
-    device = pixels.get_device()
-    stream = current_stream(device)
-    device_state = device_of(device)
-    with device_state.context():
-        kernels = device_state.kernels(_SOURCE[algorithm], _ENTRIES[algorithm])
-        kernel = kernels[_ITEM_SIZES.index(out_dtype.itemsize)]
+    stream = current_stream(pixels.get_device())
+    device = device_of(pixels.get_device())
+    with device.context():
+        functions = device.kernels(f"normalize_{algorithm}.cu", _KERNEL_NAMES[algorithm])
+        function = functions[_ITEM_SIZES.index(out_dtype.itemsize)]
         if tiles > 1:
-            device_state.driver.call("cuMemsetD32Async", counters, 0, count, stream)
-        shape = (count * tiles, 1, 1, THREADS[algorithm], 1, 1)
+            device.driver.call("cuMemsetD32Async", counters, 0, count, stream)
+        shape = (count * tiles, 1, 1, kernels.threads, 1, 1)
         arguments = (ctypes.c_char_p * 1)(work)
-        device_state.driver.call("cuLaunchKernel", kernel, *shape, 0, stream, arguments, None)
+        device.driver.call("cuLaunchKernel", function, *shape, 0, stream, arguments, None)
     return features, digests
 
 
 def pays(image: Sequence[int], out_dtype: torch.dtype, algorithm: Algorithm, channel: int) -> bool:
-    """Whether the kernel beats compiled steps and a digest for images of this shape.
+    """Return True if the kernel beats compiled steps and a digest for images of this shape.
 
-    Not where it goes step by step. Nor, on an H200 and 256 MiB of pixels: for BLAKE3, where images
-    end within a sector of memory, which is then written by halves (378² to bfloat16: 675 µs against
-    581); and for xxh3 with the channels last (358 against 331).
+    It does not for images that are computed step by step. Nor, on an H200 with 256 MiB of pixels:
+    for BLAKE3 if images end within a sector of memory, which is then written in two halves (378²
+    to bfloat16: 675 µs against 581); and for xxh3 with the channels last (358 against 331).
     """
     pixels = prod(image)
     if pixels % _WORD or image[channel] > _CHANNELS:
         return False
-    if algorithm == "xxh3":
-        return channel == 0 or image[channel] == 1
-    return pixels * out_dtype.itemsize % _SECTOR == 0
+    kernels = ALGORITHM_SPECS[algorithm].kernels
+    has_channels_last = channel != 0 and image[channel] != 1
+    has_partial_sectors = pixels * out_dtype.itemsize % _SECTOR != 0
+    return (kernels.fuses_channels_last or not has_channels_last) and (
+        kernels.fuses_partial_sectors or not has_partial_sectors
+    )
 
 
 def pack_work(
@@ -106,7 +111,7 @@ def pack_work(
     tiles: int,
     shift: int,
 ) -> bytes:
-    """What a launch is told; the memory is the pixels, features, digests and scratch."""
+    """Return the kernel's parameter; `memory` is the pixels, features, digests and scratch."""
     pixels, features, *_ = memory
     image, channels = pixels.numel() // len(pixels), pixels.shape[steps.channel_dim]
     run = image if channels == 1 else prod(pixels.shape[steps.channel_dim + 1 :])
@@ -129,7 +134,7 @@ def pack_work(
 def _step_by_step(
     pixels: torch.Tensor, steps: Steps, out_dtype: torch.dtype, algorithm: Algorithm
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same by torch's own kernels, and a launch that hashes what they wrote."""
+    """Do the same with torch's kernels, and one launch that hashes the features."""
     shape = [1] * pixels.ndim
     shape[steps.channel_dim] = -1
     made = pixels.float()
@@ -144,16 +149,16 @@ def _step_by_step(
 
 
 def divisor(by: int) -> tuple[int, int, int]:
-    """What normalize.cuh's Divisor holds: the multiplier is 2^shift / by, the next larger integer.
+    """Return normalize.cuh's Divisor; its multiplier is 2^shift / by, the next larger integer.
 
-    Its error stays below 1 / by for numerators below 2^31.
+    The error stays below 1 / by for numerators below 2^31.
     """
     shift = 31 + (by - 1).bit_length()
     return by, (1 << shift) // by + 1, shift
 
 
 def _tile_shift(nbytes: int) -> int:
-    """Smaller tiles leave no processor idle, larger ones join faster.
+    """Return the tile shift for BLAKE3: small tiles leave no processor idle, large join faster.
 
     64 images of 8 MiB of features on an H200: 390, 380 and 384 µs with 128, 256 and 512 KiB.
     """

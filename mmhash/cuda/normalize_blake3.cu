@@ -1,9 +1,10 @@
-// Features of images and their BLAKE3 in one launch: a block makes a tile of an image's features,
-// writes and hashes it, and the last block of an image to finish joins the tiles.
+// Features of images and their BLAKE3 in one launch: a block computes a tile of an image's
+// features, writes and hashes it, and the last block of an image to finish joins the tiles.
 //
-// A thread hashes a chunk of its own, 1 KiB from its neighbour's: what it made by itself it would
-// write far from them. So a warp makes the next block of all its chunks together, neighbouring
-// lanes what lies side by side, and hands it to the threads that hash it through shared memory.
+// Each thread hashes one chunk, 1 KiB from that of its neighbour: if it also computed the features
+// of its chunk, neighbouring threads would write to distant addresses. Instead, a warp computes the
+// next block of all its chunks together, neighbouring lanes adjacent features, and passes them
+// through shared memory to the threads that hash them.
 #include "blake3_tile.cuh"
 #include "normalize_tile.cuh"
 
@@ -12,11 +13,11 @@ namespace mm {
 enum : u32 {
     WARP_CHUNKS = 32,
     WARP_BYTES = WARP_CHUNKS * CHUNK_BYTES,
-    MAX_TILE_CHUNKS = 512,  // beside their nodes a Tree has room for the warps' stages
+    MAX_TILE_CHUNKS = 512,  // leaves room in a Tree for the warps' stages
 };
 
-// A warp's block of each of its chunks, between who makes and who hashes it. The granules of a
-// block are so interchanged that neither meets another on a bank.
+// The current block of each of a warp's chunks, between the lanes that compute it and the lane that
+// hashes it. The granules of a block are permuted so that neither access has bank conflicts.
 struct Stage {
     u8* start;
 
@@ -29,7 +30,7 @@ struct Stage {
     }
 };
 
-// How the lanes of a warp share the making of its blocks.
+// The distribution of a warp's blocks over its lanes.
 template <typename Item>
 struct Share {
     typedef Piece<Item, 1> Made;
@@ -59,9 +60,9 @@ struct Share {
     }
 };
 
-// Write a warp's up to 32 chunks, `nbytes` from byte `at` of the stretch on, and give each lane the
-// chaining value of one. The two kinds of source share the loop, since the code of two loops does
-// not stay in the instruction cache: with two, 792 images of 3 x 336 x 336 take 535 µs instead of
+// Write up to 32 chunks of a warp, `nbytes` from byte `at` of the stretch on, and return in each
+// lane the chaining value of one. Both kinds of source share the loop, because the code of two
+// loops exceeds the instruction cache: with two, 792 images of 3 x 336 x 336 take 535 µs instead of
 // 424.
 template <typename Item>
 __device__ __forceinline__ void make_chunks(u32* cv, const Stretch<Item>& stretch, u32 at,
@@ -151,8 +152,8 @@ __device__ __forceinline__ void make_tile(const Work& work) {
 
 }  // namespace mm
 
-// With 5 blocks a processor, whose warps are at more places of the code, 256 MiB of pixels take 411
-// µs instead of 367.
+// With 5 blocks on a processor, whose warps run more different code, 256 MiB of pixels take 411 µs
+// instead of 367.
 #define MM_ENTRY(BITS, ITEM)                                             \
     extern "C" __global__ void __launch_bounds__(mm::THREADS, 4)         \
         normalize_blake3_##BITS(const __grid_constant__ mm::Work work) { \

@@ -1,11 +1,11 @@
-// How a block comes by the features of a stretch of an image: it reads pixels, and takes what they
-// become, which is then in memory as well.
+// Sources of the features of a part of an image: read() loads pixels, and take() computes their
+// features, writes them to memory and returns them.
 #pragma once
 #include "normalize.cuh"
 
 namespace mm {
 
-// Words of pixels, and the features that they become.
+// Words of pixels, and their features.
 template <u32 WORDS>
 struct alignas(WORDS* WORD) Pixels {
     u32 w[WORDS];
@@ -30,14 +30,14 @@ __device__ __forceinline__ Pixels<2> load(const Pixels<2>* at) {
     return pixels;
 }
 
-// An image's features from byte `start` on, and the pixels that they are made of.
+// An image's features from byte `start` on, and their pixels.
 template <typename Item>
 struct Stretch {
     const Work& work;
     const Tables<Item>& tables;
     const u8* pixels;
     u8* features;
-    u32 first;  // the image's pixel with which it starts
+    u32 first;  // its first pixel in the image
 
     __device__ __forceinline__ Stretch(const Work& work, const Tables<Item>& tables, u32 image,
                                        u64 start)
@@ -52,7 +52,7 @@ struct Stretch {
     }
 };
 
-// A stretch of one channel in pieces on multiples of their size.
+// A stretch of one channel, in pieces aligned to their size.
 template <typename Item, u32 WORDS>
 struct Plain {
     typedef Pixels<WORDS> Raw;
@@ -61,7 +61,7 @@ struct Plain {
     u8* features;
     Table<Item> table;
 
-    // Whether `nbytes` from byte `at` of a stretch on are such.
+    // Return true if `nbytes` from byte `at` of a stretch on are such a stretch.
     static __device__ __forceinline__ bool fits(const Stretch<Item>& stretch, u32 at, u32 nbytes) {
         const u64 pixels = reinterpret_cast<u64>(stretch.pixels) + at / sizeof(Item);
         const u64 features = reinterpret_cast<u64>(stretch.features) + at;
@@ -74,7 +74,7 @@ struct Plain {
           features(stretch.features + at),
           table(table_of(stretch.tables, stretch.place_at(at).channel)) {}
 
-    // Go on by so many bytes of features; read() and take() count from there.
+    // Advance by `nbytes` of features; offsets in read() and take() start there.
     __device__ __forceinline__ void skip(u32 nbytes) {
         pixels += nbytes / sizeof(Item);
         features += nbytes;
@@ -93,7 +93,7 @@ struct Plain {
     }
 };
 
-// Any stretch, from byte `at` to `end`; what is beyond is zeros.
+// Any stretch, from byte `at` to `end`; zeros follow it.
 template <typename Item, u32 WORDS>
 struct Mixed {
     typedef Pixels<WORDS> Raw;

@@ -1,4 +1,4 @@
-// Features of images and their xxh3 tree in one launch: a block makes a leaf of an image's
+// Features of images and their xxh3 tree in one launch: a block computes a leaf of an image's
 // features, writes and hashes it, and the last block of an image to finish hashes the leaves'
 // digests.
 #include "arrival.cuh"
@@ -23,7 +23,7 @@ struct Granules {
     }
 };
 
-// A leaf that is still to be made.
+// A leaf whose features are computed when they are read.
 template <typename Item>
 struct Made {
     enum : u32 {
@@ -42,7 +42,7 @@ struct Made {
         }
     }
 
-    // Bytes before the last block are also written by the warp that sums them, and the same.
+    // Bytes before the last block are also written by the warp that sums them, with equal values.
     __device__ __forceinline__ const u8* fetch(u32 at, u32 end) const {
         const Mixed<Item, 1> mixed(stretch, at, end);
         for (u32 i = (threadIdx.x & 31) * sizeof(Features<Item>); i < end - at;

@@ -1,4 +1,4 @@
-// What device code needs from its compiler, so that the same headers build as plain C++ on a host.
+// Compiler-dependent parts of device code, so that the same headers build as C++ on a host.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -22,14 +22,14 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// A granule: 16 bytes on an address that 16 divides. Data is read in granules that hold at least
-// one byte of it, so no read leaves the page of a byte that may be read.
+// A granule: 16 bytes at an address that 16 divides. Data is read in granules that contain at least
+// one byte of it, so no read leaves the page of a byte that is readable.
 struct alignas(16) Granule {
     u32 w[4];
 };
 
-// How data is read: CACHED does not change while a kernel runs, FRESH may have been written by
-// another block of the same kernel, and is read past L1.
+// The kind of memory that is read: CACHED does not change while a kernel runs; FRESH may have been
+// written by another block of the same kernel, and is read without L1.
 enum class Memory {
     CACHED,
     FRESH
@@ -65,7 +65,7 @@ MM_CODE u32 load_word(const u8* at) {
 #endif
 }
 
-// Each rounded by itself, which a multiply-add is not.
+// Each operation is rounded separately, unlike a multiply-add.
 MM_CODE float product(float a, float b) {
 #if defined(__CUDACC__)
     return __fmul_rn(a, b);
@@ -133,9 +133,9 @@ MM_CODE u32 shift_pair(u32 lo, u32 hi, u32 bits) {
 #endif
 }
 
-// `to[0 … N)` from the N + 4 words of the granules that hold them, `offset` (0 to 15) bytes in.
-// The word's part of the offset is a branch, the same for all threads of a segment: as a choice a
-// word it would cost two instructions each.
+// Copy `to[0 … N)` from N + 4 words of granules, starting `offset` (0 to 15) bytes into them. The
+// offset in words is a branch, which is the same for all threads of a segment: a selection for each
+// word would cost two instructions.
 template <int N>
 MM_CODE void realign(u32* to, const u32* from, u32 offset) {
     const u32 bits = (offset & 3) * 8;

@@ -1,5 +1,5 @@
-// The xxh3 tree over a list of segments in one launch: a block a leaf, and the last block of a
-// segment to finish hashes the leaves' digests.
+// The xxh3 tree over a list of segments in one launch: one block for each leaf, and the last block
+// of a segment to finish hashes the leaves' digests.
 #include "arrival.cuh"
 #include "launch.cuh"
 #include "xxh3_leaf.cuh"
@@ -24,8 +24,8 @@ __device__ __forceinline__ void hash_leaf(const Parameters<N>& p) {
                    (static_cast<u64>(leaf) << launch.tile_shift);
     u32 length = piece_bytes(nbytes, launch.tile_shift, leaf);
     u64 seed = 0;
-    // Leaf and root in one loop, so that the code is there once: a short launch waits for its
-    // instructions more than for its data.
+    // Leaf and root share one loop, so that the code exists once: a short launch waits longer for
+    // its instructions than for its data.
 #pragma unroll 1
     for (bool root = nbytes == 0;; root = true) {
         if (root) {

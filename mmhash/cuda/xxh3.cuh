@@ -1,8 +1,8 @@
-// XXH3-128's arithmetic: the short forms, and the long one cut so that many threads can share it.
+// The arithmetic of XXH3-128: the short forms, and the long form, split for many threads.
 //
 // The long form is a chain over blocks of 1 KiB: add the block's sum to the accumulators, scramble.
-// A block's sum does not depend on the chain, so sums are taken in parallel and only the scrambles
-// follow one another.
+// A block's sum does not depend on the chain, so sums are computed in parallel; only the scrambles
+// are sequential.
 #pragma once
 #include "portable.cuh"
 
@@ -14,7 +14,7 @@ enum : u32 {
     XXH3_BLOCK_BYTES = STRIPES * STRIPE_BYTES,
     XXH3_SHORT = 240,  // the longest message without a chain
     SECRET_WORDS = 24,
-    SCRAMBLE_WORD = 16,  // where in the secret the scramble's key starts
+    SCRAMBLE_WORD = 16,  // index of the scramble's key in the secret
     LAST_STRIPE_AT = 121,
     MERGE_LOW_AT = 11,
     MERGE_HIGH_AT = 117,
@@ -70,7 +70,7 @@ MM_CODE u64 avalanche(u64 h) {
     return h ^ h >> 32;
 }
 
-MM_CODE u64 avalanche64(u64 h) {  // the finish of the older XXH64, kept for the shortest messages
+MM_CODE u64 avalanche64(u64 h) {  // the finish of XXH64, used for the shortest messages
     h = (h ^ h >> 33) * P64_2;
     h = (h ^ h >> 29) * P64_3;
     return h ^ h >> 32;
@@ -83,7 +83,7 @@ MM_CODE u64 secret_at(const u64* secret, u32 at) {
     return bits ? word >> bits | secret[(at >> 3) + 1] << (64 - bits) : word;
 }
 
-// Word `i` of the secret that a seed makes of the default one.
+// Return word `i` of the secret that is derived from the default one with a seed.
 MM_CODE u64 seeded_secret(u32 i, u64 seed) {
     return i & 1 ? DEFAULT_SECRET[i] - seed : DEFAULT_SECRET[i] + seed;
 }
@@ -170,7 +170,7 @@ MM_CODE Hash128 short_message(const u8* in, u32 nbytes, u64 seed) {
     return finish_middle(acc, nbytes, seed);
 }
 
-// What a stripe adds to accumulator i: `own` is its word i, `other` its word i ^ 1.
+// Return a stripe's term for accumulator i: `own` is its word i, `other` its word i ^ 1.
 MM_CODE u64 stripe_term(u64 own, u64 other, u64 secret) {
     return other + low_times_high(own ^ secret);
 }
@@ -190,12 +190,12 @@ MM_CODE u64 first_accumulator(u32 i) {
     }
 }
 
-// How many blocks of a long message are followed by a scramble, and how many stripes then precede
-// the last one, which ends with the message and overlaps them.
+// The number of blocks of a long message that are followed by a scramble, and the number of stripes
+// between them and the last stripe, which ends with the message and overlaps them.
 MM_CODE u32 chained_blocks(u32 nbytes) { return (nbytes - 1) / XXH3_BLOCK_BYTES; }
 MM_CODE u32 loose_stripes(u32 nbytes) { return (nbytes - 1) % XXH3_BLOCK_BYTES / STRIPE_BYTES; }
 
-// Accumulator i's sum over what follows the last scramble: share `part` of PARTS of it.
+// Return part `part` of PARTS of accumulator i's sum over the data after the last scramble.
 template <u32 PARTS>
 MM_CODE u64 loose_sum(const u8* in, u32 nbytes, const u64* secret, u32 i, u32 part) {
     const u8* block = in + static_cast<u64>(chained_blocks(nbytes)) * XXH3_BLOCK_BYTES;

@@ -1,4 +1,4 @@
-// A leaf of the xxh3 tree by one block, and so its root.
+// A leaf of the xxh3 tree, or its root, computed by one block.
 #pragma once
 #include "tree.cuh"
 #include "xxh3.cuh"
@@ -6,9 +6,9 @@
 namespace mm {
 
 enum : u32 {
-    // So, with 4 blocks a processor, 256 MiB take 70.5 µs; with 8 warps of 4 blocks, 3 a processor,
-    // 74.0, and most other shapes are slower.
-    READERS = 4,  // warps that read and sum; one more follows the chain behind them
+    // With this shape and 4 blocks on a processor, 256 MiB take 70.5 µs; with 8 warps of 4 blocks,
+    // 3 on a processor, 74.0; most other shapes are slower.
+    READERS = 4,  // warps that read and sum; one more warp computes the chain
     THREADS = (READERS + 1) * 32,
     BATCH = 8,   // blocks of 1 KiB that a warp reads at a time
     ROUND = 32,  // blocks between two barriers
@@ -24,7 +24,7 @@ __device__ __forceinline__ u64 pair64(u32 low, u32 high) {
     return static_cast<u64>(high) << 32 | low;
 }
 
-// Granules in memory, as they are.
+// Granules that are stored in memory.
 template <bool ALIGNED>
 struct Stored {
     typedef Granule Raw;
@@ -51,9 +51,9 @@ struct Stored {
     __device__ __forceinline__ Granule take(u32, const Raw& raw) const { return raw; }
 };
 
-// A warp's sums of `n` (1 to BATCH) blocks. A read is 512 bytes in one piece: a lane has two words
-// of one stripe, and needs the same four words of the secret all the time. All reads are under way
-// before the first is taken.
+// Compute a warp's sums of `n` (1 to BATCH) blocks. A read is 512 contiguous bytes: a lane has two
+// words of one stripe, and always needs the same four words of the secret. All reads are issued
+// before the first result is used.
 template <typename Granules>
 __device__ __forceinline__ void sum_blocks(u64 (*sums)[8], Granules granules, u32 n,
                                            const u64* secret) {
@@ -83,7 +83,7 @@ __device__ __forceinline__ void sum_blocks(u64 (*sums)[8], Granules granules, u3
             odd[b] += stripe_term(y, x, secret[half * 2 + 1]);
         }
     }
-    // Over the lanes of one pair of words, halving the blocks a lane looks after at each step.
+    // Reduce over the lanes of one pair of words; each step halves the blocks of a lane.
     u32 mine = 0, width = BATCH, idle = 0;
 #pragma unroll
     for (u32 step = 16; step >= 4; step /= 2) {
@@ -114,7 +114,7 @@ __device__ __forceinline__ void sum_blocks(u64 (*sums)[8], Granules granules, u3
 struct InMemory {
     const u8* in;
 
-    // A warp's sums of its `n` blocks from byte `at` on.
+    // Compute a warp's sums of `n` blocks from byte `at` on.
     __device__ __forceinline__ void sum(u64 (*sums)[8], u32 at, u32 n, const u64* secret) const {
         if (misalignment(in) == 0) {
             sum_blocks(sums, Stored<true>{in + at}, n, secret);
@@ -123,11 +123,11 @@ struct InMemory {
         }
     }
 
-    // Where it is, for a warp that is about to read its bytes from `at` to `end`.
+    // Return its address, for a warp that reads its bytes from `at` to `end`.
     __device__ __forceinline__ const u8* fetch(u32, u32) const { return in; }
 };
 
-// XXH3-128 of a message of more than 240 bytes, by the whole block; the chain's warp has it.
+// Compute XXH3-128 of a message of more than 240 bytes; only the chain's warp has the result.
 template <typename Message>
 __device__ __forceinline__ Hash128 long_message(Leaf& leaf, const Message& message, u32 nbytes) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x / 32;
@@ -154,7 +154,7 @@ __device__ __forceinline__ Hash128 long_message(Leaf& leaf, const Message& messa
     const u32 i = lane & 7;
     const u32 chained = blocks * XXH3_BLOCK_BYTES, last = nbytes - STRIPE_BYTES;
     const u8* in = message.fetch(chained < last ? chained : last, nbytes);
-    // All of its reads at once: one after another they would hold up the chain by 6 µs.
+    // All its reads at once: in sequence they would delay the chain by 6 µs.
     u64 loose = loose_sum<4>(in, nbytes, leaf.secret, i, lane / 8);
     loose += __shfl_xor_sync(~0u, loose, 8);
     loose += __shfl_xor_sync(~0u, loose, 16);
@@ -174,7 +174,7 @@ __device__ __forceinline__ Hash128 long_message(Leaf& leaf, const Message& messa
     return finish_long(all, leaf.secret, nbytes);
 }
 
-// The same of a message of any length.
+// The same for a message of any length.
 template <typename Message>
 __device__ __forceinline__ Hash128 hash(Leaf& leaf, const Message& message, u32 nbytes, u64 seed) {
     if (nbytes <= XXH3_SHORT) {

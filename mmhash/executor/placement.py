@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from mmhash import cuda
-from mmhash.digest import Algorithm, Digest
+from mmhash.algorithms import ALGORITHMS, Algorithm
+from mmhash.digest import Digest
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.executor.gpu import copy_to_host, current_stream, digest_on_gpu, on_stream
 from mmhash.executor.item_cost import ItemCost
@@ -102,10 +103,8 @@ def facts() -> Iterator[tuple[str, str]]:
     except Exception:  # noqa: BLE001  (a broken torch is reported elsewhere)
         gpu = None
     known = rates(gpu)
-    for name, cpu_rate, gpu_rate in (
-        ("blake3", known.blake3, known.gpu_blake3),
-        ("xxh3", known.xxh3, known.gpu_xxh3),
-    ):
+    for name in ALGORITHMS:
+        cpu_rate, gpu_rate = known.cpu(name), known.gpu(name)
         inline = int(INLINE_S * cpu_rate) >> 10
         by_gpu = f", through GPU {gpu} {gpu_rate / 1e9:.1f} GB/s" if gpu_rate else ""
         yield f"{name} rate", f"{cpu_rate / 1e9:.1f} GB/s a thread, inline to {inline} KiB{by_gpu}"

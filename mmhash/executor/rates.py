@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from platform import node
 from time import perf_counter
@@ -14,9 +14,9 @@ import numpy as np
 from blake3 import blake3
 
 from mmhash import cuda
+from mmhash.algorithms import ALGORITHM_SPECS, ALGORITHMS, Algorithm
 from mmhash.cpu import cpu_count, hash_bytes
 from mmhash.cuda.compiler import cache_directory
-from mmhash.digest import Algorithm
 from mmhash.executor.gpu import digest_on_gpu
 from mmhash.hashing import key
 
@@ -30,24 +30,22 @@ class Rates(NamedTuple):
     the GPU's rate.
     """
 
-    blake3: float
-    xxh3: float
+    cpu_rates: dict[Algorithm, float]
     call: float
-    gpu_blake3: float = 0.0
-    gpu_xxh3: float = 0.0
+    gpu_rates: dict[Algorithm, float] = {}  # noqa: RUF012  (never changed)
     gpu_call: float = 0.0
 
     def cpu(self, algorithm: Algorithm) -> float:
         """Return the rate of one thread."""
-        return self.blake3 if algorithm == "blake3" else self.xxh3
+        return self.cpu_rates[algorithm]
 
     def gpu(self, algorithm: Algorithm) -> float:
         """Return the rate of the GPU; 0 without one."""
-        return self.gpu_blake3 if algorithm == "blake3" else self.gpu_xxh3
+        return self.gpu_rates[algorithm] if self.gpu_rates else 0.0
 
 
 # Until the machine is measured: a slow core of today, and no GPU.
-ASSUMED = Rates(blake3=1e9, xxh3=5e9, call=20e-6)
+ASSUMED = Rates({name: spec.assumed_rate for name, spec in ALGORITHM_SPECS.items()}, call=20e-6)
 
 
 def gpu_in_use() -> int | None:
@@ -75,19 +73,18 @@ def rates(gpu: int | None) -> Rates:
 def measure(gpu: int | None) -> Rates:
     """Hash a few MiB with each algorithm, on the CPU and on the GPU."""
     data = np.ones(16 * _MIB, np.uint8).data  # zeros would be one page, read repeatedly
-    measured = Rates(
-        blake3=len(data) / _least(lambda: hash_bytes(data, "blake3", 1), 5),
-        xxh3=len(data) / _least(lambda: hash_bytes(data, "xxh3", 1), 5),
-        call=_least(lambda: key(b""), 99),
-    )
+    cpu_rates = {
+        name: len(data) / _least(partial(hash_bytes, data, name, 1), 5) for name in ALGORITHMS
+    }
+    call = _least(lambda: key(b""), 99)
     if gpu is None:
-        return measured
-    start = _least(lambda: digest_on_gpu(gpu, data[:4096], "blake3"), 9)
-    blake3_seconds = _least(lambda: digest_on_gpu(gpu, data, "blake3"), 5) - start
-    xxh3_seconds = _least(lambda: digest_on_gpu(gpu, data, "xxh3"), 5) - start
-    return measured._replace(
-        gpu_blake3=len(data) / blake3_seconds, gpu_xxh3=len(data) / xxh3_seconds, gpu_call=start
-    )
+        return Rates(cpu_rates, call)
+    gpu_call = _least(lambda: digest_on_gpu(gpu, data[:4096], "blake3"), 9)
+    gpu_rates = {
+        name: len(data) / (_least(partial(digest_on_gpu, gpu, data, name), 5) - gpu_call)
+        for name in ALGORITHMS
+    }
+    return Rates(cpu_rates, call, gpu_rates, gpu_call)
 
 
 def _least(call: Callable[[], object], rounds: int) -> float:
@@ -113,9 +110,12 @@ def _path(gpu: int | None) -> Path | None:
 def _read(path: Path) -> Rates | None:
     try:
         cached = Rates(**json.loads(path.read_bytes()))
-        return cached if min(cached[:3]) > 0 and min(cached) >= 0 else None
-    except (OSError, TypeError, ValueError):  # no file yet, or one of another version
-        return None
+        cpu_rates = [cached.cpu_rates[name] for name in ALGORITHMS]
+        gpu_rates = [cached.gpu(name) for name in ALGORITHMS]
+        is_sound = min(*cpu_rates, cached.call) > 0 and min(*gpu_rates, cached.gpu_call) >= 0
+    except (OSError, AttributeError, KeyError, TypeError, ValueError):
+        return None  # no file yet, or one of another version
+    return cached if is_sound else None
 
 
 def _write(path: Path, measured: Rates) -> None:

@@ -1,1 +1,1 @@
-"""Files, images and safetensors, read for hashing."""
+"""Files, images and safetensors read for hashing, and file names in messages."""

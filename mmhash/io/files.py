@@ -1,4 +1,4 @@
-"""The digest of a file, a pipe or standard input, of which no more than a slice is held."""
+"""The digest of a file, a pipe or standard input, with at most one piece of it in memory."""
 
 import errno
 import mmap
@@ -11,7 +11,7 @@ from pathlib import Path
 from mmhash.cpu import Hasher
 from mmhash.io.names import STDIN
 
-# Of a mapped file: work enough for all cores, and done before a bar or Ctrl-C seems stuck.
+# A piece of a mapped file: enough work for all cores, and short enough for progress and Ctrl-C.
 SLICE = 64 << 20
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -21,7 +21,7 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 
-# Of what must be read into memory: from here on a second thread gains.
+# A piece that is read into memory: from this size on a second thread gains.
 PIECE = 1 << 20
 
 
@@ -34,7 +34,7 @@ def hash_file(
 ) -> int:
     """Hash a file from its beginning to its end, and return its length.
 
-    `advance` is called with the length of each piece that is done.
+    `advance` is called with the length of each piece after it is hashed.
     """
     nbytes = 0
     for piece in _pieces(file, map_file(file) if is_mapped else None):
@@ -45,19 +45,19 @@ def hash_file(
 
 
 def open_file(name: str) -> BufferedReader:
-    """The file of that name, or standard input."""
+    """Open the file with that name, or standard input for `-`."""
     if name == STDIN:
         return open(0, "rb", closefd=False)
     return Path(name).open("rb")
 
 
 def open_regular_file(name: str) -> BufferedReader:
-    """The file of that name, or standard input, if that is a regular file."""
+    """Open the file with that name, or standard input for `-`, if it is a regular file."""
     if name == STDIN:
         file = open_file(name)
     else:
-        _check_regular(Path(name).stat())  # to open a device may do something already
-        # It may be another one by now: never wait for a FIFO's writer.
+        _check_regular(Path(name).stat())  # opening a device may have an effect
+        # The name may mean another file since the check: never wait for a FIFO's writer.
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
         file = os.fdopen(os.open(name, flags | os.O_CLOEXEC), "rb")
     try:
@@ -75,9 +75,9 @@ def _check_regular(facts: os.stat_result) -> None:
 
 
 def map_file(file: BufferedReader) -> memoryview | None:
-    """The file's bytes where they lie; None if it is empty, a pipe, a device or made by the kernel.
+    """Map a file; None if it is empty, a pipe, a device or a file of the kernel such as in /proc.
 
-    As with b3sum, a file that is cut short while it is mapped ends the process.
+    As with b3sum, truncating a file while it is mapped ends the process.
     """
     try:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -87,8 +87,8 @@ def map_file(file: BufferedReader) -> memoryview | None:
 
 def _pieces(file: BufferedReader, mapped: memoryview | None) -> Iterator[memoryview]:
     if mapped is not None:
-        for at in range(0, len(mapped), SLICE):
-            yield mapped[at : at + SLICE]
+        for start in range(0, len(mapped), SLICE):
+            yield mapped[start : start + SLICE]
         return
     buffer = memoryview(bytearray(PIECE))
     while count := file.readinto(buffer):

@@ -1,4 +1,4 @@
-"""An image file opened by Pillow, for the commands that read pixels."""
+"""Image files opened with Pillow, for the commands that read pixels."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_image(file: BufferedReader) -> Iterator["Image.Image"]:
-    """The image in `file`; whatever Pillow trips over, also later, is an error of ours."""
+    """Open the image in `file`; convert all errors of Pillow, also later ones, to mmhash's."""
     from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  (not needed for bytes)
 
     try:
@@ -26,5 +26,5 @@ def open_image(file: BufferedReader) -> Iterator["Image.Image"]:
         raise InputTypeError(f"not an image of {', '.join(FORMATS)}") from error
     except Image.DecompressionBombError as error:
         raise LimitError(str(error)) from error
-    except Exception as error:  # as many kinds as Pillow has parsers
+    except Exception as error:  # each of Pillow's parsers raises its own kinds
         raise InputValueError(f"a damaged image: {error}") from error

@@ -1,6 +1,6 @@
-"""File names in messages and sum files, and the reason of a failure without the name."""
+"""File names in messages and sum files, and the reason for a failure without the name."""
 
-# How a name means standard input.
+# The name of standard input.
 STDIN = "-"
 
 # b3sum's escapes, in both directions.
@@ -9,7 +9,7 @@ _ESCAPES = str.maketrans({character: escape for escape, character in CHARACTERS.
 
 
 def escape(name: str) -> tuple[str, str]:
-    """Return the mark that begins an escaped name's line, or nothing, and the name."""
+    """Return the mark of a line with an escaped name, or an empty str, and the name."""
     name = name.encode(errors="surrogateescape").decode(errors="replace")
     text = name.translate(_ESCAPES)
     return "\\" if text != name else "", text
@@ -21,6 +21,6 @@ def printable(name: str) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Return why something failed, on one line and without the file's name."""
+    """Return the reason for a failure, on one line and without the file's name."""
     text = getattr(error, "strerror", None) or str(error)
     return next(iter(text.splitlines()), type(error).__name__)

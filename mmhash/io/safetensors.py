@@ -1,4 +1,4 @@
-"""The tensors of a safetensors file, each where it lies in the file."""
+"""The tensors of a safetensors file, read in place."""
 
 from collections.abc import Iterator
 from math import prod
@@ -10,7 +10,7 @@ from mmhash.errors import InputTypeError, InputValueError
 from mmhash.io.files import map_file, open_file
 from mmhash.view import ITEM_SIZE
 
-# Our names of the dtypes that the format knows and the spec of keys has.
+# The spec's names of the format's dtypes; a dtype without a name in the spec has no key.
 DTYPES = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -36,8 +36,8 @@ DTYPES = {
 HEADER_LENGTH_SIZE = 8
 
 
-class Tensor(NamedTuple):
-    """A tensor of the file, not yet read."""
+class StoredTensor(NamedTuple):
+    """A tensor of the file; its bytes are mapped, not yet read."""
 
     name: str
     dtype: str
@@ -45,12 +45,12 @@ class Tensor(NamedTuple):
     data: memoryview
 
 
-def read_tensors(path: str) -> Iterator[Tensor]:
-    """The tensors in the order in which they lie in the file; good once the last was given."""
+def read_tensors(path: str) -> Iterator[StoredTensor]:
+    """Yield the tensors in the order of the file; they are valid only if no error follows."""
     with open_file(path) as file:
         data = map_file(file)
     if data is None:
-        raise InputValueError("a safetensors file is read in place, and this cannot be")
+        raise InputValueError("a safetensors file is read in place, and this file cannot be mapped")
     try:
         with safe_open(path, framework="np") as header:
             names = header.offset_keys()
@@ -60,22 +60,22 @@ def read_tensors(path: str) -> Iterator[Tensor]:
     except SafetensorError as error:
         raise InputValueError(f"not a safetensors file: {error}") from error
 
-    # The package has seen to it that the tensors lie one after another, without a hole.
-    at = HEADER_LENGTH_SIZE + int.from_bytes(data[:HEADER_LENGTH_SIZE], "little")
+    # The package has checked that the tensors follow one another without a gap.
+    start = HEADER_LENGTH_SIZE + int.from_bytes(data[:HEADER_LENGTH_SIZE], "little")
     for name, stored_dtype, stored_shape in zip(names, dtypes, shapes, strict=True):
         dtype, shape = _as_torch(name, stored_dtype, stored_shape)
-        end = at + prod(shape) * ITEM_SIZE[dtype]
-        yield Tensor(name, dtype, shape, data[at:end])
-        at = end
-    if at != len(data):
+        end = start + prod(shape) * ITEM_SIZE[dtype]
+        yield StoredTensor(name, dtype, shape, data[start:end])
+        start = end
+    if start != len(data):
         raise InputValueError("the file changed while it was read")
 
 
 def _as_torch(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """The dtype and shape that the tensor has once it is loaded."""
+    """Return the dtype and shape of the tensor after loading."""
     if dtype not in DTYPES:
         raise InputTypeError(f"tensor {name!r}: dtype {dtype} has no key")
-    if dtype == "F4":  # the file counts halves of a byte, torch counts bytes
+    if dtype == "F4":  # the file counts half bytes, torch counts bytes
         if not shape or shape[-1] % 2:
             raise InputValueError(f"tensor {name!r}: an odd row of F4 does not fill its bytes")
         shape = (*shape[:-1], shape[-1] // 2)

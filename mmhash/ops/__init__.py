@@ -1,7 +1,7 @@
-"""Digests as operators of torch, which torch.compile traces through and torch.export keeps.
+"""Digests as torch operators, which torch.compile traces through and torch.export keeps.
 
-Importing this registers `mmhash::digest`, `mmhash::digests` and `mmhash::normalize_digest`, on the
-CPU and on CUDA.
+Importing this package registers `mmhash::digest`, `mmhash::digests` and `mmhash::normalize_digest`
+on the CPU and on CUDA.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ __all__ = ["digest", "digests", "normalize_digest"]
 
 
 def digest(x: Tensor, *, algorithm: str = "blake3", dim: int | None = None) -> Tensor:
-    """The bytes of `mmhash.digest(x)`, where `x` lies; with `dim=0` a row for each slice of it."""
-    found: Tensor = _hashing.digest(x, algorithm=algorithm, dim=dim)
-    return found
+    """Return the bytes of `mmhash.digest(x)` on x's device; with `dim=0` a row for each slice."""
+    result: Tensor = _hashing.digest(x, algorithm=algorithm, dim=dim)
+    return result
 
 
 def digests(parts: Sequence[Tensor], *, algorithm: str = "blake3") -> Tensor:
-    """A row of bytes for each part; all lie on one device, and take one launch there."""
-    found: Tensor = _hashing.digests(parts, algorithm=algorithm)
-    return found
+    """Return a row of bytes for each part; all are on one device, and take one launch there."""
+    rows: Tensor = _hashing.digests(parts, algorithm=algorithm)
+    return rows
 
 
 def normalize_digest(  # noqa: PLR0917  (in the operator's order)
@@ -36,16 +36,16 @@ def normalize_digest(  # noqa: PLR0917  (in the operator's order)
     algorithm: str = "blake3",
     channel_dim: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """Features of uint8 pixels, and a digest an image of them, from one reading of the pixels.
+    """Return features of uint8 pixels and a digest for each image, in one pass over the pixels.
 
-    The features are those of `((pixels.to(float32) * scale - mean) / std).to(out_dtype)`, to the
-    bit; without a `scale` nothing is multiplied. The batch is dim 0, the channels are dim 1 or the
-    last.
+    The features are equal to `((pixels.to(float32) * scale - mean) / std).to(out_dtype)`, bit for
+    bit; without a `scale` there is no multiplication. The batch is dim 0, the channels are dim 1 or
+    the last dim.
     """
     mean, std = (
         torch.as_tensor(values, dtype=torch.float32, device=pixels.device) for values in (mean, std)
     )
-    both: tuple[Tensor, Tensor] = _normalizing.normalize_digest(
+    result: tuple[Tensor, Tensor] = _normalizing.normalize_digest(
         pixels, scale, mean, std, out_dtype, algorithm, channel_dim
     )
-    return both
+    return result

@@ -1,4 +1,4 @@
-"""Features made on the CPU block by block, each hashed while the core's cache still has it."""
+"""Features computed on the CPU in blocks, each hashed while it is in the core's cache."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,28 +13,28 @@ from torch import Tensor
 
 from mmhash.cpu import Hasher, cpu_count
 from mmhash.digest import Algorithm
-from mmhash.ops.host import SHARE, as_rows, hash_stretches
+from mmhash.ops.host import SHARE, as_rows, hash_buffers
 from mmhash.view import bytes_of
 
 T = TypeVar("T")
 
-# How many features a thread makes before it hashes them.
+# Features that a thread computes before it hashes them.
 BLOCK = 1 << 18
 
-# The channels' values are laid out for so many features where channels are last, or the loops over
-# them would be of three steps each.
+# If channels are last, their means and deviations are repeated for this many features: otherwise
+# the inner loops would have three steps each.
 _RUN = 4096
 
-# torch shares a longer cast between threads of its own. With other work on all cores they wait for
-# one another: so made, the features took five times as long as by Inductor.
+# torch splits a longer cast between its own threads. With other work on all cores they wait for
+# one another: the features then took five times as long as with Inductor.
 _CAST = 32767
 
-# Each thread has several shares, for one may be held up by other work.
+# Several shares for each thread, because other work may delay one.
 _SHARES = 4
 
 
 class Rows(NamedTuple):
-    """Pixels as rows, the features of all one after another, and for each row its mean and std."""
+    """Pixels as rows, the features of all rows in sequence, and the mean and std of each row."""
 
     pixels: NDArray[np.uint8]
     features: Tensor
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(pixels: Tensor, features: Tensor, mean: Tensor, std: Tensor, channel_dim: int) -> Rows:
-    """Lay out contiguous pixels: a channel a row, or a run of pixels where channels are last."""
+    """Arrange contiguous pixels in rows: one for a channel, or for a run if channels are last."""
     images = pixels.shape[0]
     channels = pixels.shape[channel_dim]
     in_channel = pixels.numel() // max(images * channels, 1)
@@ -66,12 +66,12 @@ def rows_of(pixels: Tensor, features: Tensor, mean: Tensor, std: Tensor, channel
 
 
 def _longest_run(count: int, limit: int) -> int:
-    """The largest divisor of `count` within a limit."""
+    """Return the largest divisor of `count` within a limit."""
     return next((run for run in range(min(count, limit), 1, -1) if count % run == 0), 1)
 
 
 def make(rows: Rows, images: int, scale: float | None, algorithm: Algorithm) -> Tensor:
-    """Make all features, and return each image's digest."""
+    """Compute all features, and return the digest of each image."""
     flat = bytes_of(rows.features)
     size = len(flat) // max(images, 1)
     threads = max(1, min(cpu_count(), len(flat) // SHARE))
@@ -81,22 +81,22 @@ def make(rows: Rows, images: int, scale: float | None, algorithm: Algorithm) -> 
 
     def fill_and_hash(first: int, last: int) -> list[bytes]:
         hashers = [Hasher(algorithm) for _ in range(first, last)]
-        for at, end in _fill(rows, first * rows.in_image, last * rows.in_image, scale):
-            for image in range(at // size, -(-end // size)):
-                part = flat[max(at, image * size) : min(end, (image + 1) * size)]
+        for start, end in _fill(rows, first * rows.in_image, last * rows.in_image, scale):
+            for image in range(start // size, -(-end // size)):
+                part = flat[max(start, image * size) : min(end, (image + 1) * size)]
                 hashers[image - first].update(part)
         return [hasher.digest() for hasher in hashers]
 
     if images >= threads:
         shares = _share(images, threads, fill_and_hash)
         return as_rows(list(chain.from_iterable(shares)), algorithm)
-    # A digest takes its bytes in order. So that all threads have work, it is taken afterwards.
+    # A digest needs its bytes in order. Hashing afterwards gives all threads work.
     _share(len(rows.pixels), threads, fill)
-    return hash_stretches([flat[at * size :][:size] for at in range(images)], algorithm)
+    return hash_buffers([flat[index * size :][:size] for index in range(images)], algorithm)
 
 
 def _share(count: int, threads: int, work: Callable[[int, int], T]) -> list[T]:
-    """Let threads do `work`, from and to, on shares of a count."""
+    """Call `work(start, end)` in threads for shares of `count`."""
     if threads == 1:
         return [work(0, count)]
     shares = min(count, threads * _SHARES)
@@ -106,39 +106,39 @@ def _share(count: int, threads: int, work: Callable[[int, int], T]) -> list[T]:
 
 
 def _fill(rows: Rows, first: int, last: int, scale: float | None) -> Iterator[tuple[int, int]]:
-    """Make the features of some rows; yield where each block begins and ends, in bytes."""
+    """Compute the features of some rows; yield the start and end of each block in bytes."""
     width = rows.pixels.shape[1]
     height = max(1, BLOCK // max(width, 1))
     itemsize = rows.features.itemsize
     scratch = torch.empty(min(BLOCK, (last - first) * width), dtype=torch.float32)
     for row in range(first, last, height):
         for column in range(0, width, BLOCK):
-            at = slice(row, min(row + height, last)), slice(column, column + BLOCK)
+            block = slice(row, min(row + height, last)), slice(column, column + BLOCK)
             start = row * width + column
-            end = start + rows.pixels[at].size
+            end = start + rows.pixels[block].size
             features = rows.features[start:end]
-            made = features if features.dtype == torch.float32 else scratch[: end - start]
-            _normalize(rows, at, scale, made.numpy())
-            if made is not features:
-                _cast(made, features)
+            normalized = features if features.dtype == torch.float32 else scratch[: end - start]
+            _normalize(rows, block, scale, normalized.numpy())
+            if normalized is not features:
+                _cast(normalized, features)
             yield start * itemsize, end * itemsize
 
 
 def _normalize(
-    rows: Rows, at: tuple[slice, slice], scale: float | None, out: NDArray[np.float32]
+    rows: Rows, block: tuple[slice, slice], scale: float | None, out: NDArray[np.float32]
 ) -> None:
-    """Torch's steps, one by one, in numpy, which does each in the thread that asks for it."""
-    pixels = rows.pixels[at]
+    """Do torch's steps one by one with numpy, which computes each in the calling thread."""
+    pixels = rows.pixels[block]
     x = out.reshape(pixels.shape)
     with np.errstate(all="ignore"):
         np.copyto(x, pixels)
         if scale is not None:
             x *= np.float32(scale)
-        x -= rows.mean[at]
-        x /= rows.std[at]
+        x -= rows.mean[block]
+        x /= rows.std[block]
 
 
-@torch.inference_mode()  # else what was allocated in this mode cannot be written by a thread
-def _cast(made: Tensor, features: Tensor) -> None:
-    for part, out in zip(torch.split(made, _CAST), torch.split(features, _CAST), strict=True):
+@torch.inference_mode()  # else another thread could not write a tensor allocated in this mode
+def _cast(values: Tensor, features: Tensor) -> None:
+    for part, out in zip(torch.split(values, _CAST), torch.split(features, _CAST), strict=True):
         out.copy_(part)

@@ -1,7 +1,7 @@
-"""The operators `mmhash::digest` and `mmhash::digests`: what mmhash.digest gives, as a tensor.
+"""The operators `mmhash::digest` and `mmhash::digests`: results of mmhash.digest as a tensor.
 
-The result lies where the input lies. On a GPU it is all one launch on the current stream, for which
-nobody waits.
+The result is on the device of the input. On a GPU each call is one launch on the current stream;
+the host does not wait for it.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from torch import Tensor
 from mmhash.cuda.launch import Segment, hash_segments
 from mmhash.digest import DIGEST_SIZE, Algorithm, check_algorithm
 from mmhash.errors import InputValueError
-from mmhash.ops.host import hash_stretches
+from mmhash.ops.host import hash_buffers
 from mmhash.view import DeviceBytes, view_of
 
-# A recorded launch would use the same scratch and ticket as those that come after it.
+# A recorded launch would share its scratch memory and ticket with later launches.
 TAGS = (torch.Tag.cudagraph_unsafe,)
 
-_DEVICE_DIGEST_SIZE = 32  # what a kernel writes a segment, also where a digest is shorter
+_DEVICE_DIGEST_SIZE = 32  # that a kernel writes for each segment, even if a digest is shorter
 
 
 @torch.library.custom_op("mmhash::digest", mutates_args=(), tags=TAGS)
 def digest(x: Tensor, *, algorithm: str = "blake3", dim: int | None = None) -> Tensor:
-    """The digest of `x`, or with `dim=0` one for each of its slices."""
+    """Return the digest of `x`, or with `dim=0` one for each of its slices."""
     chosen = check_algorithm(algorithm)
     if dim is None:
         return _hash([x], chosen)[0]
@@ -34,7 +34,7 @@ def digest(x: Tensor, *, algorithm: str = "blake3", dim: int | None = None) -> T
         segments = [(content.address + index * size, size) for index in range(count)]
         return _hash_on_device(x.device, segments, chosen)
     size = len(content) // max(count, 1)
-    return hash_stretches([content[index * size :][:size] for index in range(count)], chosen)
+    return hash_buffers([content[index * size :][:size] for index in range(count)], chosen)
 
 
 @digest.register_fake
@@ -46,7 +46,7 @@ def _(x: Tensor, *, algorithm: str = "blake3", dim: int | None = None) -> Tensor
 
 @torch.library.custom_op("mmhash::digests", mutates_args=(), tags=TAGS)
 def digests(parts: Sequence[Tensor], *, algorithm: str = "blake3") -> Tensor:
-    """The digest of each part, a row each; all lie on one device."""
+    """Return a row for each part, its digest; all parts are on one device."""
     _check_parts(parts)
     return _hash(parts, check_algorithm(algorithm))
 
@@ -66,24 +66,24 @@ def _slices(x: Tensor, dim: int) -> int:
 
 def _check_parts(parts: Sequence[Tensor]) -> None:
     if not parts:
-        raise InputValueError("digests() takes one part at least")
+        raise InputValueError("digests() takes at least one part")
     if any(part.device != parts[0].device for part in parts):
-        raise InputValueError("digests() takes parts that lie on one device")
+        raise InputValueError("digests() takes parts on one device")
 
 
 def _hash(parts: Sequence[Tensor], algorithm: Algorithm) -> Tensor:
-    stretches: list[memoryview] = []
-    contents: list[DeviceBytes] = []  # holds what had to be packed until the launch is queued
+    on_host: list[memoryview] = []
+    on_device: list[DeviceBytes] = []  # keeps packed copies alive until the launch is queued
     for part in parts:
         content = view_of(part).data
         if isinstance(content, DeviceBytes):
-            contents.append(content)
+            on_device.append(content)
         else:
-            stretches.append(content)
-    if contents:
-        segments = [(content.address, content.nbytes) for content in contents]
+            on_host.append(content)
+    if on_device:
+        segments = [(content.address, content.nbytes) for content in on_device]
         return _hash_on_device(parts[0].device, segments, algorithm)
-    return hash_stretches(stretches, algorithm)
+    return hash_buffers(on_host, algorithm)
 
 
 def _hash_on_device(

@@ -1,4 +1,4 @@
-"""Digests of many stretches of host memory at once."""
+"""Digests of many buffers in host memory."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,24 +8,23 @@ import torch
 from mmhash.cpu import cpu_count, hash_bytes
 from mmhash.digest import DIGEST_SIZE, Algorithm
 
-# A thread is started for a call, in 0.05 ms, so it has to have this much to hash.
+# Each call starts its threads, in 0.05 ms each, so a thread needs this much to hash.
 SHARE = 1 << 20
 
 
-def hash_stretches(stretches: Sequence[memoryview], algorithm: Algorithm) -> torch.Tensor:
-    """The digest of each, a row each."""
-    threads = min(cpu_count(), sum(map(len, stretches)) // SHARE)
-    if threads <= 1 or len(stretches) < threads:  # each has work for all cores, or none has
-        found = [hash_bytes(stretch, algorithm).bytes for stretch in stretches]
+def hash_buffers(buffers: Sequence[memoryview], algorithm: Algorithm) -> torch.Tensor:
+    """Return a row for each buffer, its digest."""
+    threads = min(cpu_count(), sum(map(len, buffers)) // SHARE)
+    if threads <= 1 or len(buffers) < threads:  # each has work for all cores, or none has
+        digests = [hash_bytes(buffer, algorithm).bytes for buffer in buffers]
     else:
         with ThreadPoolExecutor(threads) as pool:
-            hashed = pool.map(lambda stretch: hash_bytes(stretch, algorithm, 1).bytes, stretches)
-            found = list(hashed)
-    return as_rows(found, algorithm)
+            digests = list(pool.map(lambda data: hash_bytes(data, algorithm, 1).bytes, buffers))
+    return as_rows(digests, algorithm)
 
 
 def as_rows(digests: Sequence[bytes], algorithm: Algorithm) -> torch.Tensor:
-    """Digests as a tensor, a row each."""
+    """Return digests as a tensor with a row for each."""
     rows = torch.empty(len(digests), DIGEST_SIZE[algorithm], dtype=torch.uint8)
     rows.view(-1).numpy().data[:] = b"".join(digests)
     return rows

@@ -1,7 +1,7 @@
-"""The operator `mmhash::normalize_digest`: features of pixels, and each image's digest of them.
+"""The operator `mmhash::normalize_digest`: features of pixels, and the digest of each image's.
 
-On the CPU a block of features is hashed while the cache still has it; on a GPU one kernel hashes
-what it writes.
+On the CPU a block of features is hashed while it is in the cache; on a GPU one kernel computes and
+hashes the features.
 """
 
 import mmap
@@ -16,8 +16,8 @@ from mmhash.ops.hashing import TAGS
 
 OUT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
-# From here on glibc gives freed memory back at once and takes it anew, 4 KiB a page fault. In pages
-# of 2 MiB the same 128 MiB are written in 16 ms instead of 33.
+# From this size on, glibc returns freed memory to the system at once, and each new allocation has a
+# page fault for every 4 KiB. With pages of 2 MiB, 128 MiB are written in 16 ms instead of 33.
 _HUGE_FROM = 32 << 20
 
 
@@ -31,9 +31,9 @@ def normalize_digest(  # noqa: PLR0917  (an operator's schema)
     algorithm: str = "blake3",
     channel_dim: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """`((pixels.to(float32) * scale - mean) / std).to(out_dtype)`, and a digest an image of it.
+    """Return `((pixels.to(float32) * scale - mean) / std).to(out_dtype)` and each image's digest.
 
-    `mean` and `std` hold a float32 a channel, in any shape.
+    `mean` and `std` have one float32 for each channel, in any shape.
     """
     chosen = check_algorithm(algorithm)
     channel_dim = _check(pixels, mean, std, out_dtype, channel_dim)
@@ -52,7 +52,7 @@ def _(  # noqa: PLR0917  (the operator's schema)
     algorithm: str = "blake3",
     channel_dim: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    from mmhash.cuda import normalize  # noqa: PLC0415  (its kernels are for a GPU alone)
+    from mmhash.cuda import normalize  # noqa: PLC0415  (needed only for a GPU)
 
     chosen = check_algorithm(algorithm)
     channel_dim = _check(pixels, mean, std, out_dtype, channel_dim)
@@ -81,7 +81,7 @@ def _(  # noqa: PLR0917  (the operator's schema)
 def _check(
     pixels: Tensor, mean: Tensor, std: Tensor, out_dtype: torch.dtype, channel_dim: int
 ) -> int:
-    """Refuse what cannot be normalised; return the number of the channels' dimension."""
+    """Check the arguments; return the channels' dimension as a non-negative number."""
     if pixels.dtype != torch.uint8:
         raise InputTypeError(f"pixels are uint8, not {pixels.dtype}")
     if mean.dtype != torch.float32 or std.dtype != torch.float32:
@@ -89,7 +89,7 @@ def _check(
     if out_dtype not in OUT_DTYPES:
         raise InputTypeError(f"features are float32, float16 or bfloat16, not {out_dtype}")
     if not pixels.device == mean.device == std.device:
-        raise InputValueError("pixels, mean and std lie on one device")
+        raise InputValueError("pixels, mean and std must be on one device")
     last = pixels.ndim - 1
     if last < 1 or channel_dim not in {1, -1, last}:
         raise InputValueError(
@@ -99,7 +99,8 @@ def _check(
     channels = pixels.shape[channel_dim]
     if mean.numel() != channels or std.numel() != channels:
         raise InputValueError(
-            f"{channels} channels need as many means and stds, not {mean.numel()} and {std.numel()}"
+            f"{channels} channels need {channels} means and stds, not {mean.numel()} and"
+            f" {std.numel()}"
         )
     return channel_dim % pixels.ndim
 

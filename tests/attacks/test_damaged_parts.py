@@ -236,7 +236,7 @@ def test_a_part_that_is_damaged_while_it_is_joined_is_named(source: str, out: Pa
     for damage, why in ((flip_a_key, "damaged"), (Path.unlink, "gone")):
         damage(path)
         with (
-            pytest.raises(mmhash.MMHashError, match=f"{path} was good and is now {why}"),
+            pytest.raises(mmhash.MMHashError, match=f"{path} was valid and is now {why}"),
             open_shard_store(out, found.names, OPTIONS, about_of(OPTIONS)) as parts,
         ):
             parts.join(identities)

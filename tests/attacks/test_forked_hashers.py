@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import mmhash
-from mmhash import Hasher, InputValueError, cpu
+from mmhash import Hasher, InputValueError, cpu, states
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),
@@ -64,6 +64,7 @@ def test_a_hasher_that_the_parent_made(algorithm: str, threads: int) -> None:
 
 def test_a_hasher_with_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "cpu_count", lambda: 8)
+    monkeypatch.setattr(states, "cpu_count", lambda: 8)
     hasher = Hasher(threads=3).update(BIG)
 
     def check() -> bool:

@@ -57,8 +57,8 @@ from mmhash_service.fetch.validators import validator_of
 from mmhash_service.guard.caller_hashes import TAGS, RefusedError, strip_unverified_hashes
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, SealedEntry
 from mmhash_service.request_fields import KINDS
-from mmhash_service.runtime.context import RequestContext
 from mmhash_service.runtime.capacity import Limits
+from mmhash_service.runtime.context import RequestContext
 from mmhash_service.settings import Settings
 
 # Now, and not at the first image: what is imported later is not instrumented.

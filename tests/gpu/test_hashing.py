@@ -131,7 +131,7 @@ def test_a_gpu_that_cannot_hash_costs_a_copy_and_one_warning(
         same(values.cuda(), values)
         assert mmhash.keys([values.cuda(), values]) == [mmhash.key(values)] * 2
     assert [str(warning.message) for warning in told] == [
-        "GPU 0 does not hash (no room for scratch): tensors on it are copied to the host"
+        "GPU 0 cannot hash (no room for scratch): tensors on it are copied to the host"
     ]
     assert told[0].filename == __file__
     with pytest.raises(InputValueError, match="no room for scratch"):

@@ -1,4 +1,4 @@
-"""The kernels on a card: bit for bit what the CPU gives, whatever the segments."""
+"""The kernels on a device: bit for bit what the CPU gives, whatever the segments."""
 
 import gc
 import random
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmhash.cpu import XXH3_LEAF, hash_bytes
+from mmhash.cpu import hash_bytes
 from mmhash.cuda import Frames, hash_segments, launch, why_unavailable
 from mmhash.cuda.frames import framing_key
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import DeviceError, InputValueError
 from mmhash.framing import TENANT_SIZE, field, frame, tenant_key
+from mmhash.states import XXH3_LEAF
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -22,7 +23,7 @@ MIB = 1 << 20
 
 
 class Content:
-    """The same random bytes on the host and on a card."""
+    """The same random bytes on the host and on a device."""
 
     def __init__(self, nbytes: int) -> None:
         import torch
@@ -84,8 +85,8 @@ def test_random_lists(content: Content, algorithm: Algorithm) -> None:
 
 @pytest.mark.parametrize("shift", [15, 17, 18, 19, 20])
 def test_every_tile_size(content: Content, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    shape = launch.Tiling(shift, 0 if shift == 15 else launch.ALL)
-    monkeypatch.setattr(launch, "shape", lambda *_: shape)
+    tiling = launch.Tiling(shift, 0 if shift == 15 else launch.ALL)
+    monkeypatch.setattr(launch, "choose_tiling", lambda *_: tiling)
     for nbytes in (0, 1, 1 << shift, (1 << shift) + 1, 5 << shift, 66 * MIB - 300):
         for offset in (0, 16, 37):
             content.check([(offset, min(nbytes, 66 * MIB - 300))], "blake3")
@@ -209,13 +210,13 @@ def test_keys_are_framed_as_on_the_host(
 def test_a_handle_that_nobody_waits_for_gives_back_what_it_holds(content: Content) -> None:
     import torch
 
-    card = launch.device_of(0)
+    device = launch.device_of(0)
     held = []
     for _ in range(5):
         for _ in range(50):
             hash_segments(0, [(content.address, MIB)], "blake3")
         torch.cuda.synchronize()
-        held.append(len(card.free) + len(card.abandoned_slots))
+        held.append(len(device.free_slots) + len(device.abandoned_slots))
     assert held[1:] == [max(held[0], 50)] * 4
     content.check([(0, 100)], "blake3")
 
@@ -225,24 +226,26 @@ def test_a_launch_that_fails_gives_its_slot_back(
     content: Content, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Fail where the driver does (a stream that is none), and before it, for another reason."""
-    card = launch.device_of(0)
+    device = launch.device_of(0)
     segments = [(content.address + index, 100) for index in range(count)]
     hash_segments(0, segments, "blake3").wait()
-    before = len(card.free) + len(card.abandoned_slots)
+    before = len(device.free_slots) + len(device.abandoned_slots)
 
     def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
 
     for _ in range(5):
         with monkeypatch.context() as patch:
-            patch.setattr(launch, "THREADS", {"blake3": 1 << 20, "xxh3": 1 << 20})
+            spec = launch.ALGORITHM_SPECS["blake3"]
+            broken = spec._replace(kernels=spec.kernels._replace(threads=1 << 20))
+            patch.setitem(launch.ALGORITHM_SPECS, "blake3", broken)
             with pytest.raises(DeviceError, match="cuLaunchKernel"):
                 hash_segments(0, segments, "blake3")
         with monkeypatch.context() as patch:
-            patch.setattr(card, "kernels", interrupt)
+            patch.setattr(device, "kernels", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 hash_segments(0, segments, "blake3")
-    assert len(card.free) + len(card.abandoned_slots) == before
+    assert len(device.free_slots) + len(device.abandoned_slots) == before
     content.check([(0, 100)], "blake3")
 
 
@@ -251,13 +254,13 @@ def test_a_later_launch_that_fails_gives_back_the_slots_of_all(
 ) -> None:
     import torch
 
-    card = launch.device_of(0)
+    device = launch.device_of(0)
     segments = [(content.address, 100)] * (2 * launch.MAX_SEGMENTS)
     hash_segments(0, segments, "blake3").wait()
     gc.collect()  # earlier tests' errors hold launches as well
     torch.cuda.synchronize()
-    before = len(card.free) + len(card.abandoned_slots)
-    launched = card.kernels
+    before = len(device.free_slots) + len(device.abandoned_slots)
+    launched = device.kernels
 
     for _ in range(3):
         calls: list[int] = []
@@ -269,12 +272,12 @@ def test_a_later_launch_that_fails_gives_back_the_slots_of_all(
             return launched(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(card, "kernels", fail_late)
+            patch.setattr(device, "kernels", fail_late)
             with pytest.raises(DeviceError, match="the second"):
                 hash_segments(0, segments, "blake3")
         gc.collect()  # the error's traceback holds the launch that succeeded
         torch.cuda.synchronize()
-    assert len(card.free) + len(card.abandoned_slots) == before
+    assert len(device.free_slots) + len(device.abandoned_slots) == before
     content.check([(0, 100)], "blake3")
 
 

@@ -65,4 +65,4 @@ def test_the_core_installs_alone_and_works(wheel: Path, tmp_path: Path) -> None:
         capture_output=True, text=True, cwd=tmp_path, check=False,
     )  # fmt: skip
     assert command.returncode == 1
-    assert "pip install 'mmhash[cli]'" in command.stderr
+    assert "pip install 'mmhash-keys[cli]'" in command.stderr

@@ -12,7 +12,8 @@ from hypothesis.extra import numpy as hnp
 
 import mmhash
 from mmhash import Hasher
-from mmhash.cpu import PARALLEL_FROM, XXH3_LEAF
+from mmhash.cpu import PARALLEL_FROM
+from mmhash.states import XXH3_LEAF
 
 MAX_LENGTH = 8 << 20
 NOISE = np.random.default_rng(2026).integers(0, 256, MAX_LENGTH + 64, dtype=np.uint8)

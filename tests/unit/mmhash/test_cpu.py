@@ -8,10 +8,10 @@ from blake3 import blake3
 from xxhash import xxh3_128_digest
 
 import mmhash
-from mmhash import Hasher, InputError, cpu
+from mmhash import Hasher, InputError, cpu, states
 
 # Enough for two shares of an xxh3 tree.
-BIG = np.random.default_rng(7).integers(0, 256, 2 * cpu.XXH3_SHARE + 4321, dtype=np.uint8)
+BIG = np.random.default_rng(7).integers(0, 256, 2 * states.XXH3_SHARE + 4321, dtype=np.uint8)
 
 
 @pytest.mark.parametrize("threads", [None, 1, 2, 3, 64])
@@ -28,7 +28,7 @@ def test_threads_is_a_number_from_one(threads: int) -> None:
 
 
 def test_xxh3_is_not_the_xxh3_of_the_bytes() -> None:
-    for data in (b"", b"a", BIG[: cpu.XXH3_LEAF], BIG[: cpu.XXH3_LEAF + 1]):
+    for data in (b"", b"a", BIG[: states.XXH3_LEAF], BIG[: states.XXH3_LEAF + 1]):
         assert mmhash.digest(data, algorithm="xxh3").bytes != xxh3_128_digest(data)
 
 
@@ -101,6 +101,6 @@ def test_a_forked_child_hashes_on_several_threads(algorithm: str) -> None:
 def test_a_container_s_share_of_the_cores(tmp_path: Path, text: str, share: int | None) -> None:
     cpu_max = tmp_path / "cpu.max"
     cpu_max.write_text(text)
-    assert cpu._share(cpu_max) == share
-    assert cpu._share(tmp_path / "none") is None
+    assert states._cpu_limit(cpu_max) == share
+    assert states._cpu_limit(tmp_path / "none") is None
     assert 1 <= cpu.cpu_count() <= len(os.sched_getaffinity(0))

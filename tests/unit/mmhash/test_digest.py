@@ -3,6 +3,9 @@ import pickle
 import pytest
 
 from mmhash import Digest, InputError, InputTypeError, InputValueError
+from mmhash.algorithms import ALGORITHM_SPECS
+from mmhash.cpu import hash_bytes
+from mmhash.cuda.compiler import SOURCES
 from mmhash.digest import ALGORITHMS, DIGEST_SIZE, check_algorithm
 
 ONE = Digest("blake3", bytes(range(32)))
@@ -54,3 +57,18 @@ def test_digest_refuses_a_wrong_value(value: bytes) -> None:
 def test_unknown_algorithm_names_the_known() -> None:
     with pytest.raises(InputError, match=r"'md5'.*blake3, xxh3"):
         Digest("md5", bytes(16))  # type: ignore[arg-type]
+
+
+def test_the_table_has_every_algorithm_and_no_other() -> None:
+    assert tuple(ALGORITHM_SPECS) == ALGORITHMS
+    # A sum file names no algorithm: its lines are told apart by their length.
+    assert len({spec.digest_size for spec in ALGORITHM_SPECS.values()}) == len(ALGORITHM_SPECS)
+    for name, spec in ALGORITHM_SPECS.items():
+        assert len(spec.new_state(1).digest()) == spec.digest_size
+        for source in (f"{name}.cu", f"normalize_{name}.cu"):
+            assert (SOURCES / source).is_file()
+
+
+def test_an_algorithm_that_is_not_in_the_table_is_no_other_one() -> None:
+    with pytest.raises(KeyError, match="sha256"):
+        hash_bytes(memoryview(b""), "sha256")  # type: ignore[arg-type]

@@ -208,7 +208,7 @@ def test_another_version_is_named() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "why"),
     [
-        ({"secrets": []}, InputValueError, "a secret at least"),
+        ({"secrets": []}, InputValueError, "at least one secret"),
         ({"secrets": [bytes(31)]}, InputValueError, "32 bytes"),
         ({"secrets": OLD}, InputTypeError, "a secret is bytes"),
         ({"secrets": [OLD.hex()]}, InputTypeError, "a secret is bytes"),

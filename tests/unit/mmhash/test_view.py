@@ -108,6 +108,10 @@ def test_negative_strides_and_broadcasts() -> None:
     assert same(values[::-1], values[::-1].copy())
     assert same(np.broadcast_to(values, (3, 8)), np.tile(values, (3, 1)))
     assert same(torch.arange(8).expand(3, 8), torch.arange(8).repeat(3, 1))
+    for shape in ((1,), (1, 1)):  # a stride of 0 in a dimension of size 1
+        assert same(torch.tensor(0.5).expand(shape), torch.full(shape, 0.5))
+    assert same(torch.arange(4).as_strided((1, 4), (0, 1)), torch.arange(4)[None])
+    assert same(torch.arange(4).as_strided((4, 1), (1, 0)), torch.arange(4)[:, None])
 
 
 def test_big_endian_is_hashed_as_little_endian() -> None:

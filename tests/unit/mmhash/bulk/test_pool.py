@@ -61,7 +61,7 @@ def test_large_ones_are_first_of_those_known_and_the_last_have_more_threads() ->
 
 def test_a_worker_that_dies_is_an_error_and_no_worker_is_left(tmp_path: Path) -> None:
     shards = shards_of([1] * 4) | {3: Shard(range(1), 1, "", die)}
-    with pytest.raises(mmhash.MMHashError, match=r"a worker died \(exit status -9\)"):
+    with pytest.raises(mmhash.MMHashError, match=r"a worker exited \(status -9\)"):
         list(hash_shards(shards, Options(), 2))
     assert multiprocessing.active_children() == []
 

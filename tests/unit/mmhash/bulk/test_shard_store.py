@@ -129,9 +129,9 @@ def test_a_result_is_never_overwritten(out: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from mmhash.bulk.shard_store import open_parts
+from mmhash.bulk.shard_store import open_shard_store
 from mmhash.bulk.work import Options
-with open_parts(Path(sys.argv[1]), "path", Options(), {"algorithm": "blake3", "of": "bytes"}):
+with open_shard_store(Path(sys.argv[1]), "path", Options(), {"algorithm": "blake3", "of": "bytes"}):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -143,7 +143,7 @@ def test_one_run_at_a_time_and_the_lock_goes_with_the_process(out: Path) -> None
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(mmhash.MMHashError, match="another run is at work"):
+        with pytest.raises(mmhash.MMHashError, match="in use by another run"):
             begun(out)
         assert out.with_name("keys.parquet.parts").is_dir()
         holder.kill()

@@ -126,7 +126,7 @@ def test_what_is_no_source_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "file"
     pq.write_table(pa.table({"id": [1], "data": [b""], "name": [""]}), file)
     for column in (None, "id", "nothing"):
-        with pytest.raises(mmhash.InputError, match="by --column: data, name"):
+        with pytest.raises(mmhash.InputError, match="with --column: data, name"):
             read_source(str(file), column)
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(mmhash.InputError, match="not a Parquet file"):

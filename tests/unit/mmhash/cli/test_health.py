@@ -58,4 +58,4 @@ def test_where_nobody_listens_is_no_answer(tmp_path: Path) -> None:
     for url in (f"http://127.0.0.1:{port}", f"unix:{tmp_path / 'none'}", "ftp://x", "http://a:b"):
         result = CliRunner().invoke(app, ["health", url])
         assert result.exit_code == 1
-        assert result.stdout.startswith(f"{url}: no answer (")
+        assert result.stdout.startswith(f"{url}: no response (")

@@ -13,9 +13,10 @@ from blake3 import blake3
 from xxhash import xxh3_128_digest
 
 import mmhash.cuda
-from mmhash.cpu import XXH3_LEAF, XXH3_ROOT_SEED, hash_bytes
+from mmhash.cpu import hash_bytes
 from mmhash.cuda.frames import CONTEXT_KEY, DERIVE_KEY, KEYED, framing_key
 from mmhash.framing import KEY_CONTEXT
+from mmhash.states import XXH3_LEAF, XXH3_ROOT_SEED
 
 HEADERS = Path(mmhash.cuda.__file__).parent
 LEAF_SHIFT = XXH3_LEAF.bit_length() - 1

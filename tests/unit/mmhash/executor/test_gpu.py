@@ -61,4 +61,5 @@ def test_what_the_callers_stream_holds_comes_first() -> None:
 def test_the_way_by_the_gpu_is_measured() -> None:
     torch.ones(1).cuda()
     measured = rates.measure(rates.gpu_in_use())
-    assert min(measured) > 0
+    assert min(measured.call, measured.gpu_call) > 0
+    assert min(*measured.cpu_rates.values(), *measured.gpu_rates.values()) > 0

@@ -15,7 +15,9 @@ from mmhash.executor.item_cost import ItemCost, cost_of, identity_of
 from mmhash.executor.placement import Placement, Target, hash_on
 from mmhash.executor.rates import Rates
 
-FAST_GPU = Rates(5e9, 20e9, 5e-6, gpu_blake3=15e9, gpu_xxh3=15e9, gpu_call=100e-6)
+FAST_GPU = Rates(
+    {"blake3": 5e9, "xxh3": 20e9}, 5e-6, {"blake3": 15e9, "xxh3": 15e9}, gpu_call=100e-6
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,7 @@ def placed(known: Rates, device: str = "auto", threads: int = 1) -> Placement:
 
 
 def test_inline_is_a_few_microseconds_of_work() -> None:
-    rules = placed(Rates(blake3=1e9, xxh3=4e9, call=5e-6))
+    rules = placed(Rates({"blake3": 1e9, "xxh3": 4e9}, call=5e-6))
     assert rules.is_inline(ItemCost(10_000), "blake3")
     assert not rules.is_inline(ItemCost(10_001), "blake3")
     assert rules.is_inline(ItemCost(40_000), "xxh3")
@@ -108,7 +110,7 @@ def test_through_a_gpu_the_key_is_the_same(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_rates_are_measured_once_and_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = rates.rates(None)
-    assert min(first.blake3, first.xxh3) > 1e6
+    assert min(first.cpu_rates.values()) > 1e6
     (file,) = cache.iterdir()
     assert json.loads(file.read_text()) == first._asdict()
     rates.rates.cache_clear()
@@ -116,22 +118,34 @@ def test_rates_are_measured_once_and_kept(cache: Path, monkeypatch: pytest.Monke
     assert rates.rates(None) == first
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"blake3": 1}', '{"blake3": 0, "xxh3": 1, "call": 1}',
-                                     '{"blake3": "x", "xxh3": 1, "call": 1}', '{"speed": 1}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"speed": 1}',
+        '{"blake3": 1, "xxh3": 1, "call": 1}',
+        '{"cpu_rates": [], "call": 1}',
+        '{"cpu_rates": {"blake3": 1}, "call": 1}',
+        '{"cpu_rates": {"blake3": 0, "xxh3": 1}, "call": 1}',
+        '{"cpu_rates": {"blake3": "x", "xxh3": 1}, "call": 1}',
+        '{"cpu_rates": {"blake3": 1, "xxh3": 1}, "call": 1, "gpu_rates": {"blake3": 1}}',
+    ],
+)
 def test_a_damaged_file_is_measured_anew(cache: Path, content: str) -> None:
     rates.rates(None)
     (file,) = cache.iterdir()
     file.write_text(content)
     rates.rates.cache_clear()
-    assert rates.rates(None).blake3 > 1e6
-    assert json.loads(file.read_text())["blake3"] > 1e6
+    assert rates.rates(None).cpu("blake3") > 1e6
+    assert json.loads(file.read_text())["cpu_rates"]["blake3"] > 1e6
 
 
 def test_without_a_cache_directory_it_measures(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MMHASH_CACHE_DIR", "/proc/no/such/place")
-    assert rates.rates(None).blake3 > 1e6
+    assert rates.rates(None).cpu("blake3") > 1e6
     assert not list(cache.iterdir())
 
 

@@ -1,0 +1,6 @@
+"""Length-prefixed fields: the encoding of everything that is hashed besides content."""
+
+
+def field(value: bytes) -> bytes:
+    """Return `value` after its length: no two sequences of fields have the same bytes."""
+    return len(value).to_bytes(8, "little") + value
