@@ -21,6 +21,8 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 import mmhash
 from mmhash.engines import known, request_fields
 
+pytestmark = pytest.mark.slow
+
 Serving = Callable[..., AbstractContextManager[str]]
 
 API_KEY = "zweiter Schl\u00fcssel"

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("SOAK_SECONDS", "30"))
 
 
@@ -15,7 +17,7 @@ SECONDS = float(os.environ.get("SOAK_SECONDS", "30"))
 )
 @pytest.mark.timeout(SECONDS * 2 + 180)
 def test_under_load_and_faults_every_request_is_answered_and_right() -> None:
-    command = [sys.executable, "-m", "bench.soak", "--minutes", str(SECONDS / 60)]
+    command = [sys.executable, "-m", "tests.soak", "--minutes", str(SECONDS / 60)]
     soak = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     print(soak.stdout)
     assert soak.returncode == 0

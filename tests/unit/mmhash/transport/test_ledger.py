@@ -16,7 +16,7 @@ from mmhash.transport import SharedTensor
 from mmhash.transport.handles import Grant
 from mmhash.transport.ledger import ALIGNMENT, Lease, Ledger
 from mmhash.transport.segments import DIRECTORY, Segment
-from tests.descriptors import descriptors_below
+from tests.support.descriptors import descriptors_below
 
 KIB = 1024
 CONSUMER = """

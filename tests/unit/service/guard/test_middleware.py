@@ -126,7 +126,7 @@ def test_a_hash_with_a_good_tag_passes_and_the_tags_do_not(secret: bytes) -> Non
     [
         (f"{engine}@{release}", text)
         for engine, ranges in known().items()
-        for release in {text.split(" to ")[-1] for text in ranges}
+        for release in sorted({text.split(" to ")[-1] for text in ranges})
         for text in request_fields(KEYS[0], f"{engine}@{release}").values()
         if isinstance(text, str)
     ],
@@ -182,7 +182,11 @@ def test_a_bad_tag_is_no_tag(tag: Any) -> None:
     assert (refused.status, refused.problem) == (403, "untagged-hash")
 
 
-@pytest.mark.parametrize("tags", [tag_of(KEYS[0]), {tag_of(KEYS[0]): 1}, 7, None])
+@pytest.mark.parametrize(
+    "tags",
+    [tag_of(KEYS[0]), {tag_of(KEYS[0]): 1}, 7, None],
+    ids=["text", "object", "number", "null"],
+)
 def test_tags_that_are_no_list_are_none(tags: Any) -> None:
     seen = ask(chat(part(vllm.uuid(KEYS[0])), mmhash_tags=tags))
     assert "uuid" not in str(seen.request)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.soak.load import Outcome
+from tests.soak.load import Outcome
 
 # Processes that were just started grow for a while: a shorter run tells nothing of a leak.
 JUDGED_FROM_S = 300.0

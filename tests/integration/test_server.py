@@ -1,16 +1,14 @@
 """`serve()` in a process of its own: where it listens, what it logs, and how it stops."""
 
 import os
-import re
 import signal
-import socket
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from threading import Event
@@ -20,75 +18,46 @@ import pytest
 from PIL import Image
 
 import mmhash
-
-
-@contextmanager
-def serving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+from tests.support.service import Service, serving
 
 
 @pytest.fixture
-def process() -> Iterator[subprocess.Popen[str]]:
-    with serving() as process:
-        yield process
+def service() -> Iterator[Service]:
+    with serving() as service:
+        yield service
 
 
-def address_of(process: subprocess.Popen[str]) -> tuple[str, int]:
-    assert process.stderr is not None
-    for line in process.stderr:
-        found = re.search(r"running on http://([^:]+):(\d+)", line)
-        if found:
-            return found[1], int(found[2])
-    raise AssertionError("the server ended before it listened")
-
-
-def test_what_has_begun_is_finished_after_sigterm(process: subprocess.Popen[str]) -> None:
-    with socket.create_connection(address_of(process), timeout=60) as connection:
-        connection.sendall(
-            b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: application/octet-stream\r\n"
-            b"Content-Length: 6\r\nExpect: 100-continue\r\n\r\n"
-        )
-        assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
-        connection.sendall(b"abc")
-        process.send_signal(signal.SIGTERM)
-        assert process.stderr is not None
-        assert any("draining" in line for line in process.stderr)
+def test_what_has_begun_is_finished_after_sigterm(service: Service) -> None:
+    with service.begin_request() as connection:
+        service.process.send_signal(signal.SIGTERM)
+        service.log.wait_for("draining")
         connection.sendall(b"def")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 200 ")
-    assert process.wait(60) == 0
+    service.wait()
 
 
-def test_the_log_says_why_a_call_was_refused(process: subprocess.Popen[str]) -> None:
-    url = "http://{}:{}/hash?of=pixels".format(*address_of(process))
+def test_the_log_says_why_a_call_was_refused(service: Service) -> None:
+    url = "http://{}:{}/hash?of=pixels".format(*service.address)
     answer = httpx.post(url, content=b"no image", headers={"content-type": "image/png"})
     assert answer.status_code == 415
-    os.kill(process.pid, signal.SIGTERM)
-    assert process.stderr is not None
-    assert "unsupported-image: UnidentifiedImageError" in process.stderr.read()
+    assert "unsupported-image: UnidentifiedImageError" in service.stop()
 
 
-def test_an_image_that_pillow_warns_of_is_no_failure(process: subprocess.Popen[str]) -> None:
+def test_an_image_that_pillow_warns_of_is_no_failure(service: Service) -> None:
     body = BytesIO()
     Image.new("1", (9_460, 9_460)).save(body, "PNG")
-    url = "http://{}:{}/hash?of=pixels".format(*address_of(process))
+    url = "http://{}:{}/hash?of=pixels".format(*service.address)
     headers = {"content-type": "image/png"}
     answer = httpx.post(url, content=body.getvalue(), headers=headers, timeout=60)
     assert answer.status_code == 200
-    os.kill(process.pid, signal.SIGTERM)
-    assert process.stderr is not None
-    assert "DecompressionBomb" not in process.stderr.read()
+    assert "DecompressionBomb" not in service.stop()
 
 
 def test_after_sigterm_every_call_taken_on_is_answered_and_no_other(
-    process: subprocess.Popen[str],
+    service: Service,
 ) -> None:
-    host, port = address_of(process)
+    host, port = service.address
     url = f"http://{host}:{port}"
     body, headers = bytes(2 << 20), {"content-type": "application/octet-stream"}
     stopped = Event()
@@ -114,10 +83,7 @@ def test_after_sigterm_every_call_taken_on_is_answered_and_no_other(
     with ThreadPoolExecutor(8) as pool:
         asking = [pool.submit(ask) for _ in range(8)]
         time.sleep(1)
-        process.send_signal(signal.SIGTERM)
-        assert process.stderr is not None
-        log = process.stderr.read()
-        assert process.wait(30) == 0
+        log = service.stop()
         stopped.set()
         found = [at.result() for at in asking]
     # Good answers, and then a refusal: by a problem, or because nobody listens any more.
@@ -128,40 +94,29 @@ def test_after_sigterm_every_call_taken_on_is_answered_and_no_other(
 
 
 def test_a_call_that_outlasts_the_grace_is_cut_off() -> None:
-    with serving("--set", "grace_s=0.3") as process:
-        connection = socket.create_connection(address_of(process), timeout=60)
-        connection.sendall(
-            b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: application/octet-stream\r\n"
-            b"Content-Length: 6\r\nExpect: 100-continue\r\n\r\n"
-        )
-        assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
-        process.send_signal(signal.SIGTERM)
-        assert process.stderr is not None
-        process.stderr.read()
-        assert process.wait(30) == 0
+    with serving("--set", "grace_s=0.3") as service:
+        connection = service.begin_request()
+        service.stop()
         connection.close()
 
 
 def test_a_unix_socket_is_its_owner_s_alone(tmp_path: Path) -> None:
     path = tmp_path / "mmhash.sock"
-    with serving("--uds", str(path)) as process:
-        assert process.stderr is not None
-        assert f"running on unix:{path} with" in process.stderr.readline()
+    with serving("--uds", str(path)) as service:
+        assert f"running on unix:{path} with" in service.log.text
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         transport = httpx.HTTPTransport(uds=str(path))
         with httpx.Client(transport=transport, base_url="http://test") as client:
             headers = {"content-type": "application/octet-stream"}
             answer = client.post("/hash", content=b"abc", headers=headers)
             assert answer.json()["items"][0]["key"] == mmhash.key(b"abc").hex()
-        process.send_signal(signal.SIGTERM)
-        process.stderr.read()
-        assert process.wait(30) == 0
+        service.stop()
         assert not path.exists()
 
 
 def test_several_workers_answer_count_together_and_stop_together() -> None:
-    with serving("--workers", "2") as process:
-        host, port = address_of(process)
+    with serving("--workers", "2") as service:
+        host, port = service.address
         headers = {"content-type": "application/octet-stream"}
         calls = 40
         for _ in range(calls):  # each on a connection of its own, so that both get some
@@ -172,41 +127,38 @@ def test_several_workers_answer_count_together_and_stop_together() -> None:
             text = httpx.get(f"http://{host}:{port}/metrics", timeout=60).text
             assert f'mmhash_requests_total{{call="/hash",status="200"}} {calls}.0' in text
             assert "mmhash_calls_in_progress 0.0" in text
-        process.send_signal(signal.SIGTERM)
-        assert process.stderr is not None
-        process.stderr.read()
-        assert process.wait(30) == 0
+        service.stop()
 
 
 def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() -> None:
-    with serving("--workers", "2") as process:
-        host, port = address_of(process)
+    with serving("--workers", "2") as service:
+        host, port = service.address
         url = f"http://{host}:{port}"
-        connection = begin_call(host, port)
+        connection = service.begin_request()
         calls = "mmhash_calls_in_progress 1.0"
         assert calls in httpx.get(f"{url}/metrics", timeout=60).text
         # Which of them has the call is not known: both are killed.
-        for worker in workers_of(process):
+        for worker in service.workers:
             os.kill(worker, signal.SIGKILL)
-        log = lines_until(process, "ended with -9", 2)
-        assert all("restart at once" in line for line in log)
+        log = service.log.wait_for("ended with -9", 2)
+        assert all("restart at once" in match.string for match in log)
         # The listener is still there: who connects now waits for the next worker.
         assert "mmhash_calls_in_progress 0.0" in httpx.get(f"{url}/metrics", timeout=60).text
         with connection, suppress(ConnectionResetError):
             assert connection.recv(1) == b""
-        stop(process)
+        service.stop()
 
 
 def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
-    with serving("--workers", "2") as process:
-        host, port = address_of(process)
+    with serving("--workers", "2") as service:
+        host, port = service.address
         url = f"http://{host}:{port}"
         for number in (signal.SIGHUP, signal.SIGTERM):
             assert httpx.get(f"{url}/version", timeout=60).status_code == 200
-            connections = [begin_call(host, port) for _ in range(8)]
-            pids = workers_of(process)
+            connections = [service.begin_request() for _ in range(8)]
+            pids = service.workers
             os.kill(pids[0], number)
-            lines_until(process, "draining", 1)
+            service.log.wait_for("draining", 1)
             # Those who connect from now on reach the other one.
             time.sleep(0.5)
             for _ in range(10):
@@ -215,30 +167,28 @@ def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
                 connection.sendall(b"def")
                 assert b"HTTP/1.1 200 " in connection.recv(65536)
                 connection.close()
-            lines_until(process, f"worker {pids[0]} ended with 0", 1)
-        stop(process)
+            service.log.wait_for(f"worker {pids[0]} ended with 0", 1)
+        service.stop()
 
 
 def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.replace("HOOK", HANG))
     command = [sys.executable, str(program)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            url = "http://{}:{}".format(*address_of(process))
+    with serving(program=command) as service:
+        url = "http://{}:{}".format(*service.address)
+        assert httpx.get(f"{url}/version", timeout=60).status_code == 200
+        before = service.workers
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.get(f"{url}/hang", timeout=1)
+        (match,) = service.log.wait_for(r"worker (\d+) .*is hung")
+        hung = int(match[1])
+        assert hung in before
+        service.log.wait_for(f"worker {hung} ended with -9", 1)
+        for _ in range(20):
             assert httpx.get(f"{url}/version", timeout=60).status_code == 200
-            before = workers_of(process)
-            with pytest.raises(httpx.ReadTimeout):
-                httpx.get(f"{url}/hang", timeout=1)
-            (line,) = lines_until(process, "is hung", 1)
-            (hung,) = [pid for pid in before if f"worker {pid} " in line]
-            lines_until(process, f"worker {hung} ended with -9", 1)
-            for _ in range(20):
-                assert httpx.get(f"{url}/version", timeout=60).status_code == 200
-            assert hung not in workers_of(process)
-            stop(process)
-        finally:
-            process.kill()
+        assert hung not in service.workers
+        service.stop()
 
 
 def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Path) -> None:
@@ -246,47 +196,36 @@ def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Pat
     program.write_text(PROGRAM.replace("HOOK", CRASH.replace("PATH", str(broken))))
     broken.touch()
     command = [sys.executable, str(program)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            url = "http://{}:{}".format(*address_of(process))
-            delays = [
-                re.search(r"restart (at once|in \S+ s)", line)[1]  # type: ignore[index]
-                for line in lines_until(process, "ended with 3", 6)
-            ]
-            assert delays == ["at once"] * 2 + ["in 1 s"] * 2 + ["in 2 s"] * 2
-            broken.unlink()
-            assert httpx.get(f"{url}/version", timeout=60).status_code == 200
-            stop(process)
-        finally:
-            process.kill()
+    with serving(program=command) as service:
+        url = "http://{}:{}".format(*service.address)
+        matches = service.log.wait_for(r"ended with 3.*restart (at once|in \S+ s)", 6)
+        delays = [match[1] for match in matches]
+        assert delays == ["at once"] * 2 + ["in 1 s"] * 2 + ["in 2 s"] * 2
+        broken.unlink()
+        assert httpx.get(f"{url}/version", timeout=60).status_code == 200
+        service.stop()
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_signal_during_the_start_is_not_lost(workers: str) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
-        with serving("--workers", workers) as process:
-            address_of(process)
-            process.send_signal(number)
-            assert process.stderr is not None
-            assert '"message": "stopped"' in process.stderr.read()
-            assert process.wait(60) == 0
+        with serving("--workers", workers) as service:
+            service.process.send_signal(number)
+            assert '"message": "stopped"' in service.wait()
 
 
 def test_after_nohup_the_terminal_may_go() -> None:
     command = ["nohup", sys.executable, "-m", "mmhash", "serve", "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            url = "http://{}:{}".format(*address_of(process))
-            process.send_signal(signal.SIGHUP)
-            assert httpx.get(f"{url}/ready", timeout=60).status_code == 200
-            stop(process)
-        finally:
-            process.kill()
+    with serving(program=command) as service:
+        url = "http://{}:{}".format(*service.address)
+        service.process.send_signal(signal.SIGHUP)
+        assert httpx.get(f"{url}/ready", timeout=60).status_code == 200
+        service.stop()
 
 
 def test_an_address_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
-    with serving() as process:
-        host, port = address_of(process)
+    with serving() as service:
+        host, port = service.address
         for more in ([], ["--workers", "2"], ["--host", "localhost"]):
             failure = failure_of("--port", str(port), *more)
             address = f"http://{more[1] if '--host' in more else host}:{port}"
@@ -313,22 +252,17 @@ def test_an_address_that_is_none_is_named(arguments: list[str], address: str) ->
 
 def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -> None:
     path = tmp_path / "mmhash.sock"
-    with serving("--uds", str(path)) as process:
-        assert process.stderr is not None
-        process.stderr.readline()
+    with serving("--uds", str(path)) as service:
         assert f"cannot listen on unix:{path}: Address already in use" in failure_of(
             "--uds", str(path)
         )
         assert path.is_socket()
-        process.kill()
-        process.wait()
+        service.kill()
     # What a server left that was killed is in nobody's way; another file is.
-    with serving("--uds", str(path)) as process:
-        assert process.stderr is not None
-        assert "running on" in process.stderr.readline()
+    with serving("--uds", str(path)) as service:
         path.unlink()
         path.write_text("mine")
-        stop(process)
+        service.stop()
     assert path.read_text() == "mine"
     assert "cannot listen on" in failure_of("--uds", str(path))
     assert path.read_text() == "mine"
@@ -365,44 +299,3 @@ def failure_of(*arguments: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     return done.stderr
-
-
-def begin_call(host: str, port: int) -> socket.socket:
-    """A call of six bytes of which a worker has three."""
-    connection = socket.create_connection((host, port), timeout=60)
-    connection.sendall(
-        b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: application/octet-stream\r\n"
-        b"Content-Length: 6\r\nExpect: 100-continue\r\n\r\n"
-    )
-    assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
-    connection.sendall(b"abc")
-    return connection
-
-
-def lines_until(process: subprocess.Popen[str], text: str, count: int) -> list[str]:
-    """The next lines of the log with that text."""
-    assert process.stderr is not None
-    found: list[str] = []
-    for line in process.stderr:
-        if text in line:
-            found.append(line)
-        if len(found) == count:
-            return found
-    raise AssertionError(f"the log ended with {found}")
-
-
-def stop(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGTERM)
-    assert process.stderr is not None
-    log = process.stderr.read()
-    assert process.wait(60) == 0
-    assert "Traceback" not in log
-
-
-def workers_of(process: subprocess.Popen[str]) -> list[int]:
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [
-        int(child)
-        for child in children
-        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.soak.stage import Service
+from tests.soak.environment import Service
 
 
 class Usage(NamedTuple):

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from bench.soak import oracle
 from mmhash.client import AsyncClient
 from mmhash.transport import SharedTensor
+from tests.soak import oracle
 
 TENANT, SECRET = "acme", bytes(range(32))
 # So many files lie at the origin from the start, `shelf-0` and so on.
@@ -31,7 +31,7 @@ Asked = tuple[Any, Callable[[], Awaitable[Any]]]
 """What a request must come to, and how it is made."""
 
 
-class Means:
+class LoadContext:
     """One process's; contents are drawn from noise that is the same in all processes."""
 
     def __init__(self, number: int, service: str, folder: Path, origin: str) -> None:

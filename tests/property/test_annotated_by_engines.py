@@ -15,6 +15,8 @@ import pytest
 import mmhash
 from mmhash.engines import sglang
 
+pytestmark = pytest.mark.slow
+
 RELEASE = "0.5.23"
 REQUESTS = "sglang/srt/managers/io_struct.py"
 IDENTITY = "sglang/srt/multimodal/cache/identity.py"

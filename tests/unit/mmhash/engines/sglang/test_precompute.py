@@ -22,6 +22,8 @@ import mmhash
 from mmhash.engines import sglang
 from mmhash.executor import AsyncHasher, hasher
 
+pytestmark = pytest.mark.slow
+
 RELEASE = "0.5.23"
 SOURCES = ("sglang/srt/multimodal/modality.py", "sglang/srt/managers/schedule_batch.py")
 FEATURE = torch.arange(600_000, dtype=torch.float32).reshape(600, 1000)
