@@ -13,5 +13,5 @@ def extra(name: str) -> Iterator[None]:
         if error.name is None or error.name.startswith("mmhash"):
             raise  # a defect of ours
         raise SystemExit(
-            f"mmhash: {error.name} is not installed: pip install 'mmhash[{name}]'"
+            f"mmhash: {error.name} is not installed: pip install 'mmhash-keys[{name}]'"
         ) from None

@@ -4,7 +4,7 @@ try:
     import httpx as _httpx  # noqa: F401  (said here, for all that is imported below)
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        "httpx is not installed: pip install 'mmhash[client]'", name=missing.name
+        "httpx is not installed: pip install 'mmhash-keys[client]'", name=missing.name
     ) from None
 
 from mmhash.client.answers import Annotated, Item

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from threading import Event
+from threading import Event, Semaphore
 
 import httpx
 import pytest
@@ -60,7 +60,7 @@ def test_after_sigterm_every_call_taken_on_is_answered_and_no_other(
     host, port = service.address
     url = f"http://{host}:{port}"
     body, headers = bytes(2 << 20), {"content-type": "application/octet-stream"}
-    stopped = Event()
+    stopped, answered = Event(), Semaphore(0)
 
     def ask() -> list[int | str]:
         found: list[int | str] = []
@@ -78,11 +78,13 @@ def test_after_sigterm_every_call_taken_on_is_answered_and_no_other(
                     break
                 if found[-1] != 200:
                     break
+                answered.release()
         return found
 
     with ThreadPoolExecutor(8) as pool:
         asking = [pool.submit(ask) for _ in range(8)]
-        time.sleep(1)
+        for _ in range(8):
+            assert answered.acquire(timeout=60)
         log = service.stop()
         stopped.set()
         found = [at.result() for at in asking]
@@ -94,10 +96,9 @@ def test_after_sigterm_every_call_taken_on_is_answered_and_no_other(
 
 
 def test_a_call_that_outlasts_the_grace_is_cut_off() -> None:
-    with serving("--set", "grace_s=0.3") as service:
-        connection = service.begin_request()
-        service.stop()
-        connection.close()
+    with serving("--set", "grace_s=0.3") as service, service.begin_request():
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(30) == 0
 
 
 def test_a_unix_socket_is_its_owner_s_alone(tmp_path: Path) -> None:
@@ -240,13 +241,18 @@ def test_an_address_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
     [
         (["--host", "192.0.2.1", "--port", "0"], "http://192.0.2.1:0"),
         (["--host", "no.such.host.invalid", "--port", "1"], "http://no.such.host.invalid:1"),
-        (["--uds", "/nowhere/mmhash.sock"], "unix:/nowhere/mmhash.sock"),
-        (["--uds", "/tmp/" + "x" * 200], "unix:/tmp/xxx"),
     ],
 )
 def test_an_address_that_is_none_is_named(arguments: list[str], address: str) -> None:
     failure = failure_of(*arguments)
     assert failure.startswith(f"mmhash: cannot listen on {address}")
+    assert failure.count("\n") == 1
+
+
+@pytest.mark.parametrize("path", ["/nowhere/mmhash.sock", "/tmp/" + "x" * 200])
+def test_a_unix_socket_that_cannot_be_made_is_a_wrong_setting(path: str) -> None:
+    failure = failure_of("--uds", path)
+    assert failure.startswith("mmhash: settings: uds: ")
     assert failure.count("\n") == 1
 
 
@@ -264,7 +270,7 @@ def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -
         path.write_text("mine")
         service.stop()
     assert path.read_text() == "mine"
-    assert "cannot listen on" in failure_of("--uds", str(path))
+    assert "the path exists and is no Unix socket" in failure_of("--uds", str(path))
     assert path.read_text() == "mine"
 
 

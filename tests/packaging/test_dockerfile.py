@@ -155,7 +155,7 @@ def test_labels_say_what_it_is(dockerfile: DockerfileParser) -> None:
     prefix = "org.opencontainers.image."
     labels = {name.removeprefix(prefix): value for name, value in dockerfile.labels.items()}
     assert labels.keys() == {"title", "description", "version", "revision", "licenses"}
-    assert labels["title"] == PROJECT["name"]
+    assert labels["title"] == "mmhash"
     assert labels["version"] == PROJECT["version"]
     assert labels["licenses"] == PROJECT["license"]
 

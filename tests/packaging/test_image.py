@@ -20,7 +20,10 @@ from PIL import Image
 
 import mmhash
 
-pytestmark = pytest.mark.skipif("IMAGE_ROOT" not in os.environ, reason="needs an image: make image")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("IMAGE_ROOT" not in os.environ, reason="needs an image: make image"),
+]
 
 NAVY = Path(__file__).parents[2] / "examples" / "navy.png"
 ADDRESS = ("127.0.0.1", 8780)

@@ -52,7 +52,7 @@ def test_the_core_installs_alone_and_works(wheel: Path, tmp_path: Path) -> None:
     installed = {line.split("=")[0].lower() for line in names.split()}
     assert installed <= {
         "blake3",
-        "mmhash",
+        "mmhash_keys",
         "numpy",
         "xxhash",
         "pip",
@@ -67,4 +67,4 @@ def test_the_core_installs_alone_and_works(wheel: Path, tmp_path: Path) -> None:
         capture_output=True, text=True, cwd=tmp_path, check=False,
     )  # fmt: skip
     assert command.returncode == 1
-    assert "pip install 'mmhash[cli]'" in command.stderr
+    assert "pip install 'mmhash-keys[cli]'" in command.stderr

@@ -202,7 +202,7 @@ def test_what_is_gone_when_it_is_looked_for_is_sent(
 
     with connect(url) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(session.Session, "laid_down", too_early)
+            patch.setattr(session.Session, "share", too_early)
             before = received(url)
             assert client.hash(NOISE)[0].key == mmhash.key(NOISE)
             assert received(url) - before >= NOISE.nbytes

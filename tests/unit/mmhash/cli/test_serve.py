@@ -42,7 +42,7 @@ def test_what_is_missing_or_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch) -
     )
     assert missing.returncode == wrong.returncode == 1
     assert missing.stderr.decode() == (
-        "mmhash: fastapi is not installed: pip install 'mmhash[service]'\n"
+        "mmhash: fastapi is not installed: pip install 'mmhash-keys[service]'\n"
     )
     assert wrong.stderr.decode().startswith("mmhash: settings: port: ")
     assert wrong.stderr.count(b"\n") == 1

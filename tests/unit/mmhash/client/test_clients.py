@@ -29,5 +29,5 @@ def test_without_httpx_the_extra_is_named() -> None:
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "ModuleNotFoundError: httpx is not installed: pip install 'mmhash[client]'"
+        "ModuleNotFoundError: httpx is not installed: pip install 'mmhash-keys[client]'"
     )

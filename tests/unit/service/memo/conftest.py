@@ -5,13 +5,19 @@ from typing import Any
 
 import pytest
 
-from tests.support import memo
+from tests.support import memo, service
 
 
 @pytest.fixture(scope="session")
 def ask() -> Callable[..., dict[str, Any]]:
     """Post an image for its pixels, and return the item."""
     return memo.hash_pixels
+
+
+@pytest.fixture(scope="session")
+def count() -> Callable[..., float]:
+    """Return the sum of a metric's series that have these labels."""
+    return service.count
 
 
 @pytest.fixture(scope="session")
