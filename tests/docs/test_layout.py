@@ -16,7 +16,9 @@ def test_a_unit_test_has_its_module(path: Path) -> None:
     folder = ROOT / path.parent.relative_to(UNIT)
     name = path.stem.removeprefix("test_")
     names = ("__init__.py",) if name == "init" else (f"{name}.py", f"{name}.cuh", name)
-    assert any((folder / one).exists() for one in names), f"{folder.relative_to(ROOT)} has no {name}"
+    assert any((folder / one).exists() for one in names), (
+        f"{folder.relative_to(ROOT)} has no {name}"
+    )
 
 
 def test_services_are_started_by_tests_support_only() -> None:

@@ -27,7 +27,9 @@ def inspect(wheel: Path) -> None:
     for name in ("mmhash/py.typed", "mmhash_service/py.typed", "mmhash_service/page/index.html"):
         assert name in names, name
     kernels = {path.name for path in (ROOT / "mmhash" / "cuda").glob("*.cu*")}
-    packed = {name.removeprefix("mmhash/cuda/") for name in names if name.startswith("mmhash/cuda/")}
+    packed = {
+        name.removeprefix("mmhash/cuda/") for name in names if name.startswith("mmhash/cuda/")
+    }
     assert kernels <= packed, kernels - packed
 
 
@@ -49,12 +51,12 @@ def try_out(binaries: Path) -> None:
         python = [str(binaries / "python"), "-c", program]
         assert subprocess.check_output(python, cwd=folder, text=True).strip() == KEY_OF_ABC
     with serving(program=[command, "serve", "--port", "0"]) as service:
-        request = urllib.request.Request(  # noqa: S310  (our own server)
+        request = urllib.request.Request(
             f"{service.url}/hash",
             data=b"abc",
             headers={"Content-Type": "application/octet-stream"},
         )
-        with urllib.request.urlopen(request) as response:  # noqa: S310
+        with urllib.request.urlopen(request) as response:
             (item,) = json.load(response)["items"]
     assert item["key"] == KEY_OF_ABC
 
