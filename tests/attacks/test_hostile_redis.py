@@ -155,7 +155,7 @@ def picture(shade: int) -> tuple[bytes, str]:
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 def test_a_reply_costs_little_memory_and_time_and_its_connection(reply: Reply) -> None:
     async def ask(store: RedisStore) -> float:
-        """How long the event loop stood still at most."""
+        """The longest time that the event loop was blocked."""
         longest = 0.0
 
         async def tick() -> None:

@@ -557,7 +557,7 @@ def test_a_problem_is_told_short_and_printable(connect: Any, problem: Any) -> No
 
 
 def test_a_client_goes_on_after_each_attack(connect: Any) -> None:
-    """What is left of one answer is not taken for the beginning of the next."""
+    """The rest of one response is not taken for the beginning of the next."""
     good = items(item())
     acts = [sends(good + items(item(key=ANOTHER))), sends(answer(b"{}")), sends(good)]
     turns = iter([*acts, *[sends(good)] * 9])

@@ -116,7 +116,7 @@ def test_a_private_tenant_neither_reads_nor_writes_what_others_do(
     body, _ = picture(6)
     assert hash_pixels(replica, body)["memo"] == "miss"
     entries(redis, 1)
-    # That it was asked for before, nobody tells him; nor the others that he asked.
+    # No tenant learns that another one, or the public, requested the image before.
     assert hash_pixels(replica, body, "acme")["memo"] == "miss"
     entries(redis, 2)
     assert hash_pixels(replica, body, "acme")["memo"] == "hit"

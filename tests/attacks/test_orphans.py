@@ -49,7 +49,7 @@ class Supervisor(service.Service):
 
 
 def _answers(pid: int) -> bool:
-    """Whether the worker's event loop runs: until then it has no epoll."""
+    """Return True if the worker's event loop runs: until then it has no epoll."""
     try:
         links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
     except OSError:

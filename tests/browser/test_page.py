@@ -78,7 +78,7 @@ def choose(page: Page, **files: bytes) -> None:
 
 
 def values(card: Locator) -> dict[str, str]:
-    """What the card says, by name."""
+    """The texts of the card, by name."""
     names = card.locator("dt").all_inner_texts()
     return dict(zip(names, card.locator("code").all_inner_texts(), strict=True))
 

@@ -1,4 +1,4 @@
-"""What docs/http.md shows is what happens."""
+"""The requests of docs/http.md have the responses that the page shows."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def url() -> Iterator[str]:
 
 
 def without_times(answer: Any) -> Any:
-    """What is the same whenever, and wherever, it is asked."""
+    """Return the fields that are the same in every run and on every host."""
     return {name: value for name, value in answer.items() if name not in {"elapsed_ms", "python"}}
 
 

@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""The programs and requests of the README have the results that it shows."""
 
 import json
 import re

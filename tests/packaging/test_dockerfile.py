@@ -40,7 +40,7 @@ def instructions(dockerfile: DockerfileParser) -> list[Instruction]:
 
 @pytest.fixture(scope="module")
 def final(instructions: list[Instruction]) -> list[Instruction]:
-    """What the image itself is made of: the last stage."""
+    """The instructions of the last stage, which makes the image."""
     starts = [at for at, found in enumerate(instructions) if found.name == "FROM"]
     assert len(starts) == 2
     return instructions[starts[-1] :]

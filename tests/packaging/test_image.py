@@ -51,7 +51,7 @@ assert found.key == mmhash.key(item)
 
 
 def children_of(process: subprocess.Popen[str]) -> list[int]:
-    """What unshare, which stays outside of the namespace, waits for: process 1 in it."""
+    """The child of unshare, which stays outside of the namespace: process 1 in it."""
     if process.poll() is not None:
         return []
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()

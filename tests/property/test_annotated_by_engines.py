@@ -1,4 +1,4 @@
-"""What SGLang's own code makes of an annotated request, as its released wheel has it."""
+"""SGLang's own code, from its released wheel, reads annotated requests."""
 
 import ast
 import hashlib

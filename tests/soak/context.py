@@ -1,4 +1,4 @@
-"""What a load process asks with: content, connections, and shared memory."""
+"""The content, connections and shared memory of a load process."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ SHELF = 16
 NOISE_BYTES = 48 << 20
 LONGEST = 32 << 20
 
-# Whoever answers so takes the request later.
+# A service that responds with one of these accepts the request later.
 _PASSING = frozenset({429, 503})
 _PAUSE_S = 0.1
 
@@ -55,7 +55,7 @@ class LoadContext:
 
     @property
     def proof(self) -> dict[str, Any]:
-        """What shows the service that this process shares its host."""
+        """The proof for the service that this process shares its host."""
         return {"nonce": self._nonce.hex(), "shm": self._segment.handle()}
 
     def content(self, longest: int = LONGEST) -> bytes:
@@ -87,7 +87,7 @@ class LoadContext:
         return name
 
     async def post(self, path: str, **request: Any) -> Any:
-        """What the service says in the end: what breaks off or is refused for now is sent again."""
+        """Return the final response: a request that breaks off or is refused for now is sent again."""
         while True:
             try:
                 response = await self.http.post(path, **request)

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: by which part of the run."""
+"""The faults, each at its part of the run."""
 
 import os
 import random
@@ -60,7 +60,7 @@ class Faults:
         return due
 
     def unfelt(self) -> list[str]:
-        """The faults of which the services noticed nothing: these proved nothing."""
+        """Return the faults that the services did not notice: these proved nothing."""
         killed = sum(service.killed_workers() for service in self._services)
         found = [f"{len(_KILLS) - killed} kills of a worker"] if killed != len(_KILLS) else []
         missed = {one.service.name for one in self._outages if one.failures}

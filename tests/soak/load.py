@@ -22,7 +22,7 @@ TIMEOUT_S = 60.0
 
 
 class Outcome(NamedTuple):
-    """What became of a request, how long it took, and how often it was sent again."""
+    """The outcome of a request, its duration, and the number of retries."""
 
     service: str
     kind: str
@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What a load process is told."""
+    """The arguments of a load process."""
 
     number: int
     service: str
@@ -86,5 +86,5 @@ async def _ask(load: Load, context: LoadContext, one: Question) -> Outcome:
 
 
 def judge(one: Question, said: object) -> Verdict:
-    """Whether the answer is the one that the library gives."""
+    """Compare the response with the library's."""
     return "right" if said == one.expected else "wrong"

@@ -1,4 +1,4 @@
-"""What a run leaves: a table of its requests, its samples, and a plot of them."""
+"""The results of a run: a table of its requests, its samples, and a plot of them."""
 
 import csv
 from collections import Counter

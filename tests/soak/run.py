@@ -111,7 +111,7 @@ def _sample(second: float, service: Service, came: list[Outcome], faults: list[F
 
 
 def _left(service: Service) -> list[str]:
-    """What a service still counts with nobody asking, how it stops, and its log's errors."""
+    """Return the requests and bytes still counted without clients, a bad exit status, and the log's errors."""
     metrics = "mmhash_calls_in_progress", "mmhash_held_bytes"
     until = time.monotonic() + _SETTLE_S
     while left := [f"{service.name}: {name} is not 0" for name in metrics if service.count(name)]:

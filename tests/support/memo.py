@@ -1,4 +1,4 @@
-"""What the tests of the memo share: images, and a request for the key of one's pixels."""
+"""Images for tests of the memo, and a request for the key of one's pixels."""
 
 from io import BytesIO
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is asked again and what is not; and how a refusal is told."""
+"""The requests that are retried, those that are not, and the errors of refusals."""
 
 import json
 import socket

@@ -53,7 +53,7 @@ def ledger(clock: Clock) -> Iterator[Ledger]:
 
 
 def copied(ledger: Ledger, grant: Grant) -> None:
-    """What the device does when the copy is done."""
+    """Do as the device does when the copy is done."""
     ledger.filled(grant)
 
 

@@ -35,7 +35,7 @@ def orphan() -> Iterator[str]:
     )
     with owner:
         name = owner.stdout.readline().strip()
-        assert name not in sweep()  # he lives
+        assert name not in sweep()  # its owner lives
         owner.kill()
     yield name
     (DIRECTORY / name).unlink(missing_ok=True)

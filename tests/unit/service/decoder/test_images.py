@@ -48,7 +48,7 @@ def decoded(body: bytes, max_pixels: int = ENOUGH, algorithm: str = "blake3") ->
 
 
 def of_library(body: bytes, algorithm: str = "blake3") -> Decoded:
-    """What the library has of the same image."""
+    """The library's digest of the same image."""
     with Image.open(BytesIO(body)) as image:
         frames, pixels, extra = read_image(image)
     digest = mmhash.digest(pixels, algorithm=algorithm)

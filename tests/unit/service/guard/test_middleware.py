@@ -46,7 +46,7 @@ def chat(*parts: Any, **more: Any) -> dict[str, Any]:
 
 
 class Seen(NamedTuple):
-    """What the engine saw of a call, and what the client got."""
+    """The request that the engine received, and the response to the client."""
 
     body: bytes | None
     headers: dict[str, str]
@@ -461,7 +461,7 @@ def test_all_else_of_any_request_goes_on(request: Any, ascii_: bool) -> None:
 
 
 def hashes_in(value: Any) -> Iterator[Any]:
-    """What an engine could take for a hash."""
+    """Find the values that an engine could take for a hash."""
     children = value.values() if isinstance(value, dict) else value
     if isinstance(value, dict):
         for name in FIELDS[:2]:

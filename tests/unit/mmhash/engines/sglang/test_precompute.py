@@ -81,7 +81,7 @@ def _only(source: str, name: str) -> Any:
 
 @dataclass
 class OlderItem:
-    """What releases before 0.5.10 have: no set_hash."""
+    """An item as releases before 0.5.10 have it: without set_hash."""
 
     feature: Any = None
     precomputed_embeddings: Any = None
