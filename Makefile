@@ -1,54 +1,95 @@
-# `make serve` and `make test` need Python (3.11 or newer) and make, nothing else.
+# `make serve` and `make test` need Python (3.11 or newer) and make, nothing else. uv is used if it is installed.
 PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8780
 BIN := .venv/bin
-INSTALLED := .venv/installed
+UV := $(shell command -v uv 2>/dev/null)
 EXTRAS ?= service
 
-# The constraints hold for what builds the package too.
+# The constraints hold for the build requirements too.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export UV_CONSTRAINT := $(CURDIR)/constraints.txt
+export UV_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: serve test check format bench fuzz vectors image clean
+ifdef UV
+CREATE_VENV = $(UV) venv --quiet --allow-existing --seed --python $(PYTHON) .venv
+INSTALL = $(UV) pip install --quiet --python $(BIN)/python
+else
+CREATE_VENV = $(PYTHON) -m venv .venv
+INSTALL = $(BIN)/python -m pip install --quiet
+endif
+
+# One stamp per set of packages; the larger set includes the smaller one.
+SERVICE := .venv/installed-service
+DEV := .venv/installed-dev
+
+.PHONY: setup serve test test-all check format coverage bench fuzz vectors image release clean
 .DEFAULT_GOAL := test
 
-$(INSTALLED): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+$(SERVICE): pyproject.toml constraints.txt
+	$(CREATE_VENV)
+	$(INSTALL) --editable '.[service]'
 	touch $@
 
-serve: $(INSTALLED)
+$(DEV): pyproject.toml constraints.txt
+	$(CREATE_VENV)
+	$(INSTALL) --editable '.[dev]'
+	touch $(SERVICE) $@
+
+setup: $(DEV)
+
+serve: $(SERVICE)
 	$(BIN)/mmhash serve --host $(HOST) --port $(PORT)
 
-test: $(INSTALLED)
-	$(BIN)/python -m pytest
+# One process per core; the tests of a file share its servers. ARGS="-k name" selects tests.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-check: $(INSTALLED)
+test: $(DEV)
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: $(DEV)
+	$(PYTEST) $(ARGS)
+
+coverage: $(DEV)
+	$(PYTEST) -m "not slow" --cov --cov-report term:skip-covered $(ARGS)
+
+check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy mmhash typings/mmhash_service bench
+	$(BIN)/mypy
 	$(BIN)/codespell
+	git ls-files '*.cu' '*.cuh' '*.cpp' | xargs $(BIN)/clang-format --dry-run --Werror
+	@if grep -qs 'tool.importlinter' pyproject.toml || test -f .importlinter; \
+	then echo $(BIN)/lint-imports; $(BIN)/lint-imports; fi
 
-format: $(INSTALLED)
+format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	git ls-files '*.cu' '*.cuh' '*.cpp' | xargs $(BIN)/clang-format -i
 
-bench: $(INSTALLED)
+bench: $(DEV)
 	$(BIN)/python -m bench
 
-# So many seconds a target, on all cores; what it finds lies in build/fuzz/.
+# Seconds per target, on all cores; failing inputs are written to build/fuzz/.
 FUZZ_SECONDS ?= 120
 
-fuzz: $(INSTALLED)
+fuzz: $(DEV)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
-vectors: $(INSTALLED)
+vectors: $(DEV)
 	$(BIN)/python tests/vectors/make.py
 
 # As root on Debian, with its packages buildah, debootstrap and iproute2.
-image: $(INSTALLED)
+image: $(DEV)
 	deploy/image.sh $(BIN)/python $(EXTRAS)
+
+# Build dist/, check it, and run the wheel in an empty environment.
+release: $(DEV)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python -m tests.packaging.try_wheel dist/*.whl
 
 clean:
 	rm -rf .venv build dist *.egg-info

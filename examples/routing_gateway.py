@@ -18,7 +18,7 @@ import httpx
 from fastapi import FastAPI
 
 from examples.stand_in_tokenizer import tokenize
-from mmhash.client import AsyncClient, KeySpan
+from mmhash.client import AsyncClient, Span
 
 
 @dataclass
@@ -55,7 +55,7 @@ async def complete(chat: dict[str, Any]) -> Any:
     chat, items = await mmhash.annotate(chat, engine="vllm")
     ids, images = tokenize(chat)
     spans = [
-        KeySpan(image.start, image.end, item.key) for image, item in zip(images, items, strict=True)
+        Span(image.start, image.end, item.key) for image, item in zip(images, items, strict=True)
     ]
     blocks = await mmhash.blocks(ids, 16, engine="vllm", spans=spans)
     worker = min(

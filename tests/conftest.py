@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis's profile, and which tests need a GPU."""
+"""Hypothesis's profile, and the tests that need a GPU."""
 
 import os
 import signal

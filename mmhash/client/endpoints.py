@@ -30,7 +30,7 @@ _BLOCK = re.compile("(?:[0-9a-f]{2}){8,64}")
 INFO = Request("GET", "/info", limit=_MIB)
 
 
-class KeySpan(NamedTuple):
+class Span(NamedTuple):
     """The range of an item's placeholders in the ids, without `end`, and the item's key."""
 
     start: int
@@ -74,7 +74,7 @@ def annotate(
 def pad(
     session: Session,
     input_ids: Sequence[int],
-    spans: Iterable[KeySpan],
+    spans: Iterable[Span],
     *,
     engine: str = "sglang",
     version: str | None = None,
@@ -96,7 +96,7 @@ def blocks(
     *,
     engine: str,
     version: str | None = None,
-    spans: Iterable[KeySpan] = (),
+    spans: Iterable[Span] = (),
     cache_salt: str | None = None,
     extra_key: str | None = None,
 ) -> Effects[list[str]]:
@@ -176,10 +176,10 @@ def _span_payloads(spans: Any) -> list[dict[str, Any]]:
     try:
         given = list(spans)
     except TypeError:
-        raise InputTypeError("spans is an iterable of KeySpan") from None
+        raise InputTypeError("spans is an iterable of Span") from None
     for span in given:
-        if not (isinstance(span, KeySpan) and isinstance(span.key, Digest)):
-            raise InputTypeError("spans is an iterable of KeySpan, each with a Digest as its key")
+        if not (isinstance(span, Span) and isinstance(span.key, Digest)):
+            raise InputTypeError("spans is an iterable of Span, each with a Digest as its key")
     return [span.payload() for span in given]
 
 

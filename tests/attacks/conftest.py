@@ -1,21 +1,19 @@
-"""A real server process to attack. After each attack it must still answer, rightly and at once."""
+"""A real server process to attack: after each attack it must still answer, correctly and at once."""
 
 import json
 import re
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import httpx
 import pytest
 
 import mmhash
+from tests.support import service
 
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 LIMITS = {
@@ -28,89 +26,65 @@ LIMITS = {
 }
 
 
-class Victim:
-    """A server process: its client, its address and its log."""
+class Victim(service.Service):
+    """A service to attack, with a client that sends its API key."""
 
-    def __init__(self, process: subprocess.Popen[str], key: str | None) -> None:
-        self.process = process
+    def __init__(self, key: str | None = None, **settings: Any) -> None:
+        super().__init__(settings={**LIMITS, **settings})
+        self.wait_until_listening()
         self.headers = {} if key is None else {"authorization": f"Bearer {key}"}
-        self.log: list[str] = []
-        assert process.stderr is not None
-        while not (found := re.search(r"running on http://([^:]+):(\d+)", self._read_line())):
-            pass
-        self.address = (found[1], int(found[2]))
-        self.client = httpx.Client(base_url=f"http://{found[1]}:{found[2]}", timeout=60)
-        self._thread = Thread(target=self._read_log)
-        self._thread.start()
-
-    def _read_line(self) -> str:
-        assert self.process.stderr is not None
-        line = self.process.stderr.readline()
-        assert line, "the server has ended"
-        self.log.append(line)
-        return line
-
-    def _read_log(self) -> None:
-        assert self.process.stderr is not None
-        self.log.extend(self.process.stderr)
-
-    def end(self) -> None:
-        """Stop it, and have all of its log."""
-        self.client.close()
-        self.process.terminate()
-        self._thread.join()
+        self.client = self.new_client()
 
     def hash(self, body: Any, content_type: str = "application/octet-stream", **query: Any) -> Any:
-        """The answer to POST /hash."""
+        """Return the response to POST /hash."""
         headers = {"content-type": content_type}
         return self.client.post("/hash", content=body, headers=headers, params=query)
 
     def hash_json(self, *items: Any, **more: Any) -> httpx.Response:
-        """The answer to POST /hash of JSON items."""
+        """Return the response to POST /hash of JSON items."""
         return self.client.post("/hash", json={"items": items, **more})
 
-    def connect(self) -> socket.socket:
-        """A connection of one's own."""
-        return socket.create_connection(self.address, timeout=60)
-
     def send_raw(self, request: bytes) -> bytes:
-        """Send bytes as they are, and return what comes until the server closes."""
+        """Send bytes as they are, and return the bytes received until the server closes."""
         with self.connect() as connection:
             connection.sendall(request)
             return b"".join(iter(lambda: connection.recv(65536), b""))
 
     def memory(self) -> int:
-        """How many bytes it has in memory."""
+        """Return the bytes that it has in memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) << 10
+        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert resident is not None
+        return int(resident[1]) << 10
+
+    def end(self) -> None:
+        """Stop it; its log is complete then."""
+        self.client.close()
+        self.process.terminate()
+        self.process.wait()
+        self.log.join()
 
     def assert_well(self) -> None:
-        """It runs, is ready, holds nothing of an attack, and hashes right."""
+        """Assert that it runs, is ready, keeps nothing of an attack, and hashes correctly."""
         assert self.process.poll() is None
-        with httpx.Client(base_url=self.client.base_url, timeout=60) as client:
+        with self.new_client() as client:
             assert client.get("/ready").status_code == 200
             headers = {**self.headers, "content-type": "application/octet-stream"}
             (item,) = client.post("/hash", content=b"abc", headers=headers).json()["items"]
         assert item["key"] == mmhash.key(b"abc").hex()
-        assert not any("Traceback" in line for line in self.log)
+        assert "Traceback" not in self.log.text
 
 
 @contextmanager
 def _serving(key: str | None = None, **settings: Any) -> Iterator[Victim]:
-    told = {**LIMITS, **settings}
-    spelled = [f"{name}={v if isinstance(v, str) else json.dumps(v)}" for name, v in told.items()]
-    arguments = [part for text in spelled for part in ("--set", text)]
-    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            victim = Victim(process, key)
-            yield victim
-            victim.assert_well()
-            victim.end()
-        finally:
-            process.kill()
+    victim = Victim(key, **settings)
+    try:
+        yield victim
+        victim.assert_well()
+        victim.end()
+    finally:
+        victim.client.close()
+        victim.kill()
 
 
 @pytest.fixture(scope="session")

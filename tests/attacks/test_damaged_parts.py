@@ -57,7 +57,7 @@ def source(tmp_path: Path) -> str:
 
 @pytest.fixture
 def out(tmp_path: Path, source: str) -> Path:
-    """Where a run was killed when all of its parts were finished."""
+    """A run that was killed when all of its parts were finished."""
     out = tmp_path / "keys.parquet"
     finish(source, out, OPTIONS)
     return out

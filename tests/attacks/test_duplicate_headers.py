@@ -1,4 +1,4 @@
-"""A header that stands twice, of which the gateway or the guard reads one value and the service the other.
+"""A header sent twice: the gateway or the guard reads one value, and the service the other.
 
 A header that takes one value may stand once: otherwise the request, or the part, is refused.
 """
@@ -89,7 +89,7 @@ FORGED = "f0" * 32
 
 
 def through(body: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, list[bytes]]:
-    """What the engine behind the guard gets, and the status of the answer."""
+    """The request that the engine behind the guard receives, and the status of the response."""
     seen: list[bytes] = []
 
     async def engine(scope: Any, receive: Any, send: Any) -> None:

@@ -1,6 +1,6 @@
 """A caller from elsewhere who guesses the names of segments, to have this host's memory hashed.
 
-Who wants items read in place first shows that he can lay a nonce into memory of this host.
+Before items are read in place, the caller proves that it can write a nonce to memory of this host.
 """
 
 import secrets

@@ -26,7 +26,7 @@ CORES = cpu.cpu_count()
 
 
 def in_child(check: Callable[[], bool]) -> int:
-    """What a forked child ends with: 0 if `check` held, and it did not hang."""
+    """Return the exit status of a forked child: 0 if `check` held, and it did not hang."""
     child = os.fork()
     if child == 0:
         try:

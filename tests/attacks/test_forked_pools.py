@@ -54,7 +54,7 @@ def mine(pool: SharedPool) -> str:
 
 
 def hash_all(pool: SharedPool, address: tuple[str, int], calls: int) -> bool:
-    """Whether the service gives each of so many random tensors its own key."""
+    """Return True if the service gives each of `count` random tensors its own key."""
     chance = np.random.default_rng(secrets.randbits(64))
     nonce = secrets.token_bytes(32)
     with (

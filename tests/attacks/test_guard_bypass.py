@@ -19,7 +19,7 @@ NAMES = ["uuid", "content_hash", "mm_hashes", "mm_content_hashes", "multi_modal_
 
 
 def through(body: bytes, *headers: tuple[bytes, bytes], engine: str = "vllm") -> tuple[int, bytes]:
-    """What the engine behind the guard gets, or the status by which the guard refuses."""
+    """The request that the engine behind the guard receives, or the status by which the guard refuses."""
     seen: list[bytes] = []
 
     async def engine_app(scope: Any, receive: Any, send: Any) -> None:

@@ -6,7 +6,6 @@ Replies are bounded before they are read; one that is not right closes its conne
 import asyncio
 import itertools
 import resource
-import shutil
 import socket
 import subprocess
 import sys
@@ -21,11 +20,11 @@ from typing import Any
 import pytest
 from PIL import Image
 from redis import Redis
-from redis.exceptions import ConnectionError as NotThere
 
 import mmhash
 from mmhash_service.memo.address import RedisAddress, parse_memo_url
 from mmhash_service.memo.redis import RedisStore
+from tests.support.redis import running_redis
 
 Reply = bytes | Callable[[socket.socket], None]
 
@@ -156,7 +155,7 @@ def picture(shade: int) -> tuple[bytes, str]:
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 def test_a_reply_costs_little_memory_and_time_and_its_connection(reply: Reply) -> None:
     async def ask(store: RedisStore) -> float:
-        """How long the event loop stood still at most."""
+        """The longest time that the event loop was blocked."""
         longest = 0.0
 
         async def tick() -> None:
@@ -298,24 +297,8 @@ def test_replies_that_come_one_late_end_their_connection() -> None:
 
 @pytest.fixture
 def redis_port(tmp_path: Path) -> Iterator[int]:
-    binary = shutil.which("redis-server")
-    if binary is None:
-        pytest.skip("needs redis-server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    command += ["--dir", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        with closing(Redis(port=port)) as client:
-            while process.poll() is None:
-                try:
-                    client.ping()
-                    break
-                except NotThere:
-                    time.sleep(0.01)
-        yield port
-        process.terminate()
+    with running_redis(tmp_path) as server:
+        yield server.port
 
 
 # Parent and child ask at once, each for its own names: on a shared socket they would read each

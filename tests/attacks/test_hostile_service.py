@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 import mmhash
-from mmhash.client import AsyncClient, Client, KeySpan
+from mmhash.client import AsyncClient, Client, Span
 
 Act = Callable[[socket.socket], None]
 
@@ -476,7 +476,7 @@ def test_an_answer_about_another_image_is_refused(connect: Any) -> None:
 
 
 IDS = [5, 6, 7, 8]
-SPANS = [KeySpan(1, 3, mmhash.key(b"x"))]
+SPANS = [Span(1, 3, mmhash.key(b"x"))]
 
 
 @pytest.mark.parametrize(
@@ -557,7 +557,7 @@ def test_a_problem_is_told_short_and_printable(connect: Any, problem: Any) -> No
 
 
 def test_a_client_goes_on_after_each_attack(connect: Any) -> None:
-    """What is left of one answer is not taken for the beginning of the next."""
+    """The rest of one response is not taken for the beginning of the next."""
     good = items(item())
     acts = [sends(good + items(item(key=ANOTHER))), sends(answer(b"{}")), sends(good)]
     turns = iter([*acts, *[sends(good)] * 9])

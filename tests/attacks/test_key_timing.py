@@ -1,4 +1,4 @@
-"""Whoever measures how long a refusal takes learns, byte by byte, what a good API key begins with.
+"""An attacker who measures how long a refusal takes learns a good API key byte by byte.
 
 Keys are hashed first, and the digests are compared with all that are known, each in constant time.
 """
@@ -51,7 +51,7 @@ def test_what_is_no_key_is_refused(locked: Any, problem_of: Any, value: str | No
 
 
 def test_every_key_is_compared_whole_whichever_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a timing could show is what is done: here it is counted, so nothing depends on a clock."""
+    """The work that a timing could show is counted here, so nothing depends on a clock."""
     digests = tuple(blake3(key.encode()).hexdigest() for key in KEYS)
     compared: list[tuple[int, int]] = []
 

@@ -1,6 +1,6 @@
 """So many connections that the process runs out of descriptors and can open nothing else.
 
-A process takes as many as its descriptors allow but 128; whoever comes then is hung up on at once.
+A process accepts as many as its descriptors allow, less 128, and closes the others at once.
 """
 
 import resource

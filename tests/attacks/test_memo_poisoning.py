@@ -4,9 +4,6 @@ An entry is sealed under what it is of: who does not hold the picture can neithe
 """
 
 import os
-import shutil
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from io import BytesIO
@@ -15,9 +12,9 @@ from typing import Any
 import pytest
 from PIL import Image
 from redis import Redis
-from redis.exceptions import ConnectionError as NotThere
 
 import mmhash
+from tests.support.redis import running_redis
 
 
 def picture(shade: int) -> tuple[bytes, str]:
@@ -28,26 +25,11 @@ def picture(shade: int) -> tuple[bytes, str]:
 
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    binary = shutil.which("redis-server")
-    if binary is None:
-        pytest.skip("needs redis-server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    folder = str(tmp_path_factory.mktemp("redis"))
-    command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
     with (
-        subprocess.Popen(command, stdout=subprocess.DEVNULL) as process,
-        Redis(port=port) as client,
+        running_redis(tmp_path_factory.mktemp("redis")) as server,
+        Redis(port=server.port) as client,
     ):
-        while process.poll() is None:
-            try:
-                client.ping()
-                break
-            except NotThere:
-                time.sleep(0.01)
         yield client
-        process.terminate()
 
 
 @pytest.fixture
@@ -134,7 +116,7 @@ def test_a_private_tenant_neither_reads_nor_writes_what_others_do(
     body, _ = picture(6)
     assert hash_pixels(replica, body)["memo"] == "miss"
     entries(redis, 1)
-    # That it was asked for before, nobody tells him; nor the others that he asked.
+    # No tenant learns that another one, or the public, requested the image before.
     assert hash_pixels(replica, body, "acme")["memo"] == "miss"
     entries(redis, 2)
     assert hash_pixels(replica, body, "acme")["memo"] == "hit"

@@ -4,35 +4,18 @@ A worker drains when its supervisor exits, however it exits, and leaves the addr
 """
 
 import os
-import re
 import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
 import mmhash
-
-HEAD = (
-    b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: application/octet-stream\r\n"
-    b"Content-Length: 6\r\nExpect: 100-continue\r\n\r\n"
-)
-
-
-def pids_below(pid: int) -> list[int]:
-    """The workers of a supervisor, without the tracker of multiprocessing."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [
-        int(child)
-        for child in children
-        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
+from tests.support import service
 
 
 def runs(pid: int) -> bool:
@@ -49,36 +32,24 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-class Service:
+class Supervisor(service.Service):
     """A supervisor and its workers."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process, self.log = process, log
-        wait_for(lambda: "running on" in log.read_text() or process.poll() is not None)
-        found = re.search(r"running on http://127.0.0.1:(\d+)", log.read_text())
-        assert found is not None, log.read_text()
-        self.port = int(found[1])
-        self.url = f"http://127.0.0.1:{self.port}"
+    @property
+    def port(self) -> int:
+        return self.address[1]
 
     def wait_for_workers(self, count: int = 2) -> list[int]:
-        """The workers, when all of them answer."""
-        wait_for(lambda: len(pids_below(self.process.pid)) == count)
-        workers = pids_below(self.process.pid)
+        """Return the workers, when all of them answer."""
+        wait_for(lambda: len(self.workers) == count)
+        workers = self.workers
         wait_for(lambda: all(_answers(pid) for pid in workers))
         assert httpx.get(f"{self.url}/ready", timeout=60).status_code == 200
         return workers
 
-    def begin_request(self) -> socket.socket:
-        """A request that a worker has begun to answer and that is not whole."""
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=60)
-        connection.sendall(HEAD)
-        assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
-        connection.sendall(b"abc")
-        return connection
-
 
 def _answers(pid: int) -> bool:
-    """Whether the worker's event loop runs: until then it has no epoll."""
+    """Return True if the worker's event loop runs: until then it has no epoll."""
     try:
         links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
     except OSError:
@@ -87,26 +58,25 @@ def _answers(pid: int) -> bool:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Service]]:
-    """Start services; what is left of them in the end is killed."""
-    started: list[subprocess.Popen[bytes]] = []
-    left: list[int] = []
+def start() -> Iterator[Callable[..., Supervisor]]:
+    """Start services; the rest of their processes is killed at the end."""
+    started: list[Supervisor] = []
 
-    def start(*arguments: str, port: int = 0) -> Service:
-        log = tmp_path / f"{len(started)}.log"
-        command = [sys.executable, "-m", "mmhash", "serve", "--port", str(port), *arguments]
-        with log.open("wb") as file:
-            started.append(subprocess.Popen(command, stderr=file, start_new_session=True))
-        return Service(started[-1], log)
+    def start(*arguments: str, port: int = 0) -> Supervisor:
+        started.append(Supervisor("--port", str(port), *arguments, new_session=True))
+        started[-1].wait_until_listening()
+        return started[-1]
 
     yield start
-    for process in started:
-        process.kill()
-        process.wait()
+    for supervisor in started:
+        supervisor.process.kill()
+        supervisor.process.wait()
         # Its workers have its session.
-        left += [pid for pid in all_pids() if session_of(pid) == process.pid]
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
+        for pid in all_pids():
+            if session_of(pid) == supervisor.process.pid:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        supervisor.kill()
 
 
 def all_pids() -> list[int]:
@@ -122,34 +92,34 @@ def session_of(pid: int) -> int | None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
 def test_workers_exit_when_their_supervisor_does(
-    start: Callable[..., Service], number: signal.Signals
+    start: Callable[..., Supervisor], number: signal.Signals
 ) -> None:
-    service = start("--workers", "2")
-    workers = service.wait_for_workers()
-    service.process.send_signal(number)
+    supervisor = start("--workers", "2")
+    workers = supervisor.wait_for_workers()
+    supervisor.process.send_signal(number)
     wait_for(lambda: not any(map(runs, workers)))
     # The address is free.
-    assert start("--workers", "2", port=service.port).wait_for_workers()
+    assert start("--workers", "2", port=supervisor.port).wait_for_workers()
 
 
-def test_workers_that_start_exit_too(start: Callable[..., Service]) -> None:
-    service = start("--workers", "2")
-    wait_for(lambda: len(pids_below(service.process.pid)) == 2)
-    workers = pids_below(service.process.pid)
-    service.process.kill()
+def test_workers_that_start_exit_too(start: Callable[..., Supervisor]) -> None:
+    supervisor = start("--workers", "2")
+    wait_for(lambda: len(supervisor.workers) == 2)
+    workers = supervisor.workers
+    supervisor.process.kill()
     wait_for(lambda: not any(map(runs, workers)))
 
 
 def test_a_request_is_finished_while_the_next_service_has_the_address(
-    start: Callable[..., Service],
+    start: Callable[..., Supervisor],
 ) -> None:
-    service = start("--workers", "2")
-    workers = service.wait_for_workers()
-    with service.begin_request() as connection:
-        service.process.kill()
-        wait_for(lambda: "the supervisor has exited" in service.log.read_text())
+    supervisor = start("--workers", "2")
+    workers = supervisor.wait_for_workers()
+    with supervisor.begin_request() as connection:
+        supervisor.process.kill()
+        wait_for(lambda: "the supervisor has exited" in supervisor.log.text)
         wait_for(lambda: sum(map(runs, workers)) == 1)
-        following = start(port=service.port)
+        following = start(port=supervisor.port)
         key = mmhash.key(b"abc").hex()
         headers = {"content-type": "application/octet-stream"}
         answer = httpx.post(f"{following.url}/hash", content=b"abc", headers=headers, timeout=60)
@@ -161,21 +131,23 @@ def test_a_request_is_finished_while_the_next_service_has_the_address(
     wait_for(lambda: not any(map(runs, workers)))
 
 
-def test_a_request_that_never_ends_does_not_keep_an_orphan(start: Callable[..., Service]) -> None:
-    service = start("--workers", "2", "--set", "grace_s=1")
-    workers = service.wait_for_workers()
-    with service.begin_request():
-        service.process.kill()
+def test_a_request_that_never_ends_does_not_keep_an_orphan(
+    start: Callable[..., Supervisor],
+) -> None:
+    supervisor = start("--workers", "2", "--set", "grace_s=1")
+    workers = supervisor.wait_for_workers()
+    with supervisor.begin_request():
+        supervisor.process.kill()
         wait_for(lambda: not any(map(runs, workers)))
 
 
 def test_a_worker_that_is_stopped_meanwhile_exits_when_it_goes_on(
-    start: Callable[..., Service],
+    start: Callable[..., Supervisor],
 ) -> None:
-    service = start("--workers", "2")
-    workers = service.wait_for_workers()
+    supervisor = start("--workers", "2")
+    workers = supervisor.wait_for_workers()
     os.kill(workers[0], signal.SIGSTOP)
-    service.process.kill()
+    supervisor.process.kill()
     wait_for(lambda: not runs(workers[1]))
     os.kill(workers[0], signal.SIGCONT)
     wait_for(lambda: not runs(workers[0]))
@@ -203,24 +175,18 @@ if __name__ == "__main__":
 
 
 def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
-    program, log = tmp_path / "program.py", tmp_path / "log"
+    program = tmp_path / "program.py"
     program.write_text(HANGING)
-    with _logged([sys.executable, str(program)], log) as process:
-        service = Service(process, log)
-        workers = service.wait_for_workers()
+    supervisor = Supervisor(program=[sys.executable, str(program)])
+    try:
+        supervisor.wait_until_listening()
+        workers = supervisor.wait_for_workers()
         with pytest.raises(httpx.ReadTimeout):
-            httpx.get(f"{service.url}/hang", timeout=1)
-        process.kill()
+            httpx.get(f"{supervisor.url}/hang", timeout=1)
+        supervisor.process.kill()
         wait_for(lambda: not any(map(runs, workers)))
-
-
-@contextmanager
-def _logged(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as file, subprocess.Popen(command, stderr=file) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    finally:
+        supervisor.kill()
 
 
 @pytest.mark.parametrize(
@@ -234,21 +200,21 @@ def _logged(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     ],
 )
 def test_a_signal_drains_them_whoever_it_reaches(
-    start: Callable[..., Service], workers: int, number: signal.Signals, to_all: bool
+    start: Callable[..., Supervisor], workers: int, number: signal.Signals, to_all: bool
 ) -> None:
-    service = start("--workers", str(workers))
-    pids = service.wait_for_workers() if workers > 1 else []
-    with service.begin_request() as connection:
+    supervisor = start("--workers", str(workers))
+    pids = supervisor.wait_for_workers() if workers > 1 else []
+    with supervisor.begin_request() as connection:
         if to_all:  # as a terminal or systemd does
-            os.killpg(service.process.pid, number)
+            os.killpg(supervisor.process.pid, number)
         else:
-            service.process.send_signal(number)
-        wait_for(lambda: "draining: 1 " in service.log.read_text())
+            supervisor.process.send_signal(number)
+        wait_for(lambda: "draining: 1 " in supervisor.log.text)
         time.sleep(0.5)
         connection.sendall(b"def")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 200 ")
-    assert service.process.wait(60) == 0
+    assert supervisor.process.wait(60) == 0
     assert not any(map(runs, pids))
-    assert "Traceback" not in service.log.read_text()
-    assert "ended with" not in service.log.read_text()
+    assert "Traceback" not in supervisor.log.text
+    assert "ended with" not in supervisor.log.text

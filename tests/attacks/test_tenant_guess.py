@@ -1,4 +1,4 @@
-"""A caller who guesses a tenant's name, or computes a tenant's keys without his secret.
+"""A caller who guesses a tenant's name, or computes a tenant's keys without its secret.
 
 The name alone says whose keys are meant; of keys, 32 secret bytes decide, which no answer tells.
 """

@@ -1,13 +1,11 @@
 """A real Chromium, and the server as a user starts it."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from threading import Thread
 
 import pytest
 from playwright.sync_api import (
@@ -19,6 +17,8 @@ from playwright.sync_api import (
     expect,
     sync_playwright,
 )
+
+from tests.support import service
 
 # A busy machine is not a wrong answer.
 PATIENCE_MS = 60_000
@@ -34,32 +34,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @contextmanager
 def _serving(*arguments: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        log = iter(server.stderr.readline, "")
-        found = (re.search(r"running on (http://\S+)", line) for line in log)
-        url = next(match[1] for match in found if match)
-        # A log that nobody reads would fill its pipe, and then hold the server.
-        reading = Thread(target=server.stderr.read)
-        reading.start()
-        try:
-            yield url
-        finally:
-            server.terminate()
-            reading.join()
-    assert server.returncode == 0
+    with service.serving(*arguments) as running:
+        yield running.url
 
 
 @pytest.fixture(scope="session")
 def serving() -> Callable[..., AbstractContextManager[str]]:
-    """Start a server with those arguments; its URL."""
+    """Start a server with these arguments; the value is its URL."""
     return _serving
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """Where a server answers that has its defaults."""
+    """The URL of a server with the default settings."""
     with _serving() as url:
         yield url
 
@@ -94,7 +81,7 @@ def browser() -> Iterator[Browser]:
 
 
 def _install_chromium() -> None:
-    """Into Playwright's own cache, where it is found the next time."""
+    """Install it into Playwright's cache."""
     command = [sys.executable, "-m", "playwright", "install", "--only-shell", "chromium"]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_S)
@@ -106,7 +93,7 @@ def _install_chromium() -> None:
 
 @pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A person's browser, who lets the page use the clipboard."""
+    """A browser that lets the page use the clipboard."""
     with browser.new_context(permissions=["clipboard-read", "clipboard-write"]) as context:
         context.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
@@ -115,7 +102,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def complaints() -> Iterator[list[str]]:
-    """What the browser complains of; whatever is left in the end is a failure."""
+    """The browser's messages; any left at the end is a failure."""
     found: list[str] = []
     yield found
     assert found == []

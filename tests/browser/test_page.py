@@ -21,6 +21,8 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 import mmhash
 from mmhash.engines import known, request_fields
 
+pytestmark = pytest.mark.slow
+
 Serving = Callable[..., AbstractContextManager[str]]
 
 API_KEY = "zweiter Schl\u00fcssel"
@@ -76,7 +78,7 @@ def choose(page: Page, **files: bytes) -> None:
 
 
 def values(card: Locator) -> dict[str, str]:
-    """What the card says, by name."""
+    """The texts of the card, by name."""
     names = card.locator("dt").all_inner_texts()
     return dict(zip(names, card.locator("code").all_inner_texts(), strict=True))
 

@@ -1,4 +1,4 @@
-"""What docs/client.md shows is what happens."""
+"""The programs, tables and sizes of docs/client.md are true."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""What docs/compile.md shows is what happens."""
+"""The programs of docs/compile.md print what the page shows."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ print(backend.manager.last_report())
 
 
 def printed_by(program: str, folder: Path) -> list[list[str]]:
-    """What a program prints, line by line, as words."""
+    """Return the words that a program prints, line by line."""
     (folder / "program.py").write_text(program)
     done = subprocess.run(
         [sys.executable, folder / "program.py"], capture_output=True, text=True, check=False

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.service import serving
+
 PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
 EXAMPLES = re.findall(r"```console\n\$ (.*?)\n```\n\n```json\n(.*?)\n```", PAGE, re.DOTALL)
 FILES, IN_PLACE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -24,22 +26,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A server with the settings that the page speaks of."""
-    tenants = json.dumps({"acme": "11" * 32})
-    settings = ["--set", "shm=true", "--set", f"tenants={tenants}"]
-    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", *settings]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        found = re.search(r"running on (http://\S+)", server.stderr.readline())
-        assert found is not None
-        yield found[1]
-        server.terminate()
-        server.stderr.read()
-    assert server.returncode == 0
+    """A server with the settings of the page."""
+    with serving(settings={"shm": True, "tenants": {"acme": "11" * 32}}) as service:
+        yield service.url
 
 
 def without_times(answer: Any) -> Any:
-    """What is the same whenever, and wherever, it is asked."""
+    """Return the fields that are the same in every run and on every host."""
     return {name: value for name, value in answer.items() if name not in {"elapsed_ms", "python"}}
 
 

@@ -1,4 +1,4 @@
-"""The README's programs, answers and links, and the page of the structure, are true."""
+"""The README's programs, responses and links, and the page of the structure, are true."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""What the shorter pages show runs as it stands there; what it takes for granted is put before it."""
+"""The programs of the shorter pages run as they are, after the names that they assume."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def commands(page: str) -> list[str]:
 
 
 def run_async(program: str, names: dict[str, Any]) -> dict[str, Any]:
-    """What a program that awaits has named in the end."""
+    """Run a program that awaits, and return its variables."""
     body = textwrap.indent(program, "    ")
     exec(f"async def main():\n{body}\n    return locals()", names)
     found: dict[str, Any] = asyncio.run(names["main"]())

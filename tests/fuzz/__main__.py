@@ -61,7 +61,7 @@ def fuzz(
 
 
 def _fuzz_one(name: str, target: Callable[[bytes], None], limits: Limits, folder: Path) -> None:
-    """What the process of one target does; it ends in `Fuzz`."""
+    """Run the process of one target; it ends in `Fuzz`."""
     with (folder / f"{name}.log").open("wb") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

@@ -1,4 +1,4 @@
-"""What parses foreign bytes, each as a function of bytes that fails in the named ways alone.
+"""The parsers of foreign bytes, each as a function of bytes that fails only in the named ways.
 
 Where it costs little a target checks more: a round trip, another cut, another parser's opinion.
 """
@@ -136,7 +136,7 @@ def _read(reader: Reader, body: bytes, step: int) -> list[Item]:
 def _ask(
     path: str, body: bytes, query: bytes = b"", content_type: bytes = b"application/json"
 ) -> Any:
-    """What the application answers, as JSON; a 5xx is a bug."""
+    """Return the application's response as JSON; a 5xx is a bug."""
     scope = {
         "type": "http",
         "method": "POST",
@@ -300,7 +300,7 @@ def _check_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @target
 def guard_rewriting(data: bytes) -> None:
-    """What goes on is what came, without hashes: numbers as spelled, and nothing else gone."""
+    """The forwarded request is the received one without hashes: numbers as spelled, and nothing else removed."""
     body = b'{"mmhash_tags":[],"a":' + data + b"}"
     try:
         written = strip_unverified_hashes(body, lambda _: _VOUCHED, refuse=False)

@@ -26,6 +26,7 @@ def test_every_target_has_cases() -> None:
     assert {case.partition("/")[0] for case in CASES} == TARGETS.keys()
 
 
+@pytest.mark.slow
 def test_a_short_run_finds_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--runs", "500", "--folder", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -42,6 +43,7 @@ print(fuzz({"planted": fails}, Limits(0, 10_000), Path("."), 1))
 """
 
 
+@pytest.mark.slow
 def test_what_a_target_fails_on_is_kept(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PLANTED],

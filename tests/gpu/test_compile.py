@@ -21,7 +21,7 @@ def noise(*shape: int) -> Tensor:
 
 
 def fused(pixels: Tensor, algorithm: Algorithm, then: str) -> tuple[Any, Any, int]:
-    """What the compiled steps give, what they give in eager torch, and how often they matched."""
+    """The results of the compiled steps, those of eager torch, and the number of matches."""
     mean, std = torch.rand(2, 1, 3, 1, 1, device="cuda") + 0.1
 
     def steps(pixels: Tensor) -> tuple[Tensor, Tensor]:

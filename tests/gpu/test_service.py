@@ -1,9 +1,6 @@
 """The service hashes what lies on a GPU of another process, where it lies."""
 
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +10,7 @@ import torch
 
 import mmhash
 from mmhash.transport import FeaturePool, SharedTensor
+from tests.support.service import serving
 
 pytest.importorskip("fastapi")
 pytestmark = pytest.mark.gpu
@@ -21,17 +19,11 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     path = tmp_path_factory.mktemp("service") / "socket"
-    command = [sys.executable, "-m", "mmhash", "serve", "--uds", str(path)]
-    with subprocess.Popen(
-        [*command, "--set", "cuda_ipc=true"], stderr=subprocess.DEVNULL
-    ) as server:
-        while not path.exists():
-            assert server.poll() is None
-            time.sleep(0.05)
-        transport = httpx.HTTPTransport(uds=str(path))
-        with httpx.Client(transport=transport, base_url="http://service", timeout=60) as made:
-            yield made
-        server.terminate()
+    with (
+        serving("--uds", str(path), settings={"cuda_ipc": True}) as service,
+        service.new_client() as client,
+    ):
+        yield client
 
 
 @pytest.fixture

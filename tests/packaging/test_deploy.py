@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from mmhash_service.settings import LIBRARY_VARIABLES, Settings
+from tests.support.service import serving
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = sorted(DEPLOY.glob("compose*.yaml"))
@@ -157,15 +158,10 @@ def test_a_sidecars_probes_find_the_server_that_its_environment_starts(
     ]
     commands = [[part.replace(at, str(tmp_path / "s")) for part in probe] for probe in probes]
     start = [sys.executable, "-m", "mmhash", "serve"]
-    with subprocess.Popen(start, env=os.environ | variables, stderr=subprocess.PIPE) as server:
-        try:
-            assert server.stderr is not None
-            assert b"running on" in server.stderr.readline()
-            for name, *arguments in commands:
-                assert name == "mmhash"
-                subprocess.run([sys.executable, "-m", "mmhash", *arguments], check=True)
-        finally:
-            server.kill()
+    with serving(program=start, env=os.environ | variables):
+        for name, *arguments in commands:
+            assert name == "mmhash"
+            subprocess.run([sys.executable, "-m", "mmhash", *arguments], check=True)
 
 
 def test_cuda_ipc_takes_the_same_processes_and_the_same_gpu() -> None:

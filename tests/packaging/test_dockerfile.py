@@ -40,7 +40,7 @@ def instructions(dockerfile: DockerfileParser) -> list[Instruction]:
 
 @pytest.fixture(scope="module")
 def final(instructions: list[Instruction]) -> list[Instruction]:
-    """What the image itself is made of: the last stage."""
+    """The instructions of the last stage, which makes the image."""
     starts = [at for at, found in enumerate(instructions) if found.name == "FROM"]
     assert len(starts) == 2
     return instructions[starts[-1] :]
@@ -155,7 +155,7 @@ def test_labels_say_what_it_is(dockerfile: DockerfileParser) -> None:
     prefix = "org.opencontainers.image."
     labels = {name.removeprefix(prefix): value for name, value in dockerfile.labels.items()}
     assert labels.keys() == {"title", "description", "version", "revision", "licenses"}
-    assert labels["title"] == PROJECT["name"]
+    assert labels["title"] == "mmhash"
     assert labels["version"] == PROJECT["version"]
     assert labels["licenses"] == PROJECT["license"]
 

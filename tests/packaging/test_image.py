@@ -20,7 +20,10 @@ from PIL import Image
 
 import mmhash
 
-pytestmark = pytest.mark.skipif("IMAGE_ROOT" not in os.environ, reason="needs an image: make image")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("IMAGE_ROOT" not in os.environ, reason="needs an image: make image"),
+]
 
 NAVY = Path(__file__).parents[2] / "examples" / "navy.png"
 ADDRESS = ("127.0.0.1", 8780)
@@ -48,7 +51,7 @@ assert found.key == mmhash.key(item)
 
 
 def children_of(process: subprocess.Popen[str]) -> list[int]:
-    """What unshare, which stays outside of the namespace, waits for: process 1 in it."""
+    """The child of unshare, which stays outside of the namespace: process 1 in it."""
     if process.poll() is not None:
         return []
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()

@@ -385,7 +385,7 @@ def draw(seed: int) -> str:
 
 
 def is_repeatable(source: str) -> bool:
-    """Whether a program runs, twice alike; which NaN comes of two is torch's choice."""
+    """Return True if a program runs, twice alike; which NaN results from two is torch's choice."""
     runs = []
     for _ in range(2):
         try:
@@ -398,7 +398,7 @@ def is_repeatable(source: str) -> bool:
 
 
 def results(program: Program, seed: int, *, with_buffers: bool = False) -> dict[str, Tensor]:
-    """What a program returns for these inputs, and the inputs and buffers as it leaves them."""
+    """Return a program's results for these inputs, and the inputs and buffers after it."""
     given = dict(zip(NAMES, inputs(seed), strict=True))
     if with_buffers:
         given = {name: value for name, value in given.items() if name not in BUFFERS}

@@ -27,6 +27,8 @@ from tests.property.programs import (
     trace,
 )
 
+pytestmark = pytest.mark.slow
+
 COUNT = int(os.environ.get("MMHASH_PROGRAMS", "100"))
 FIRST = int(os.environ.get("MMHASH_PROGRAMS_FROM", "0"))
 

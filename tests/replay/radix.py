@@ -7,14 +7,14 @@ PAGE = 32
 
 
 class Prefill(NamedTuple):
-    """How many tokens of a request had to be computed, and how many were in the cache."""
+    """The numbers of a request's tokens that had to be computed and that were in the cache."""
 
     new: int
     cached: int
 
 
 class RadixCache:
-    """What SGLang's does to a prompt: match whole pages, compute the rest, keep all whole pages."""
+    """SGLang's cache: match whole pages of a prompt, compute the rest, keep all whole pages."""
 
     def __init__(self) -> None:
         self._root: dict[tuple[int, ...], dict] = {}  # type: ignore[type-arg]

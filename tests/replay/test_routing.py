@@ -35,7 +35,7 @@ def gateway(service: str) -> Iterator[httpx.Client]:
 
 
 def send(gateway: httpx.Client, *parts: dict[str, Any]) -> tuple[str, int]:
-    """Who answers a chat, and how many of its tokens he had in his cache."""
+    """Return the worker that answers a chat, and the number of tokens that it had cached."""
     chat = {"messages": [{"role": "user", "content": parts}]}
     answer = gateway.post("/v1/chat/completions", json=chat).raise_for_status().json()
     usage = answer["usage"]["prompt_tokens_details"]
@@ -61,7 +61,7 @@ def test_a_chat_goes_where_its_image_is_cached(gateway: httpx.Client) -> None:
     has_one, cached = send(gateway, one, TEXT)
     assert cached == 0
     has_two, cached = send(gateway, two, TEXT)
-    assert (has_two != has_one, cached) == (True, 0)  # nobody had it, and he holds less
+    assert (has_two != has_one, cached) == (True, 0)  # no worker had it, and this one holds less
     for _ in range(2):
         worker, cached = send(gateway, one, {"type": "text", "text": "And?"})
         assert worker == has_one

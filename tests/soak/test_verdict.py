@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from bench.soak import oracle, verdict
-from bench.soak.load import Outcome, judge
-from bench.soak.questions import Question
+from tests.soak import oracle, verdict
+from tests.soak.load import Outcome, judge
+from tests.soak.questions import Question
 
 
 def series(growth: float, level: float = 200.0, noise: float = 2.0) -> list[float]:

@@ -161,7 +161,7 @@ def item_key(item: dict[str, Any], algorithm: str, tenant: bytes | None) -> byte
 
 
 def key_items() -> list[tuple[dict[str, Any], str]]:
-    """What has a key, and why it is here."""
+    """An input with a key, and the reason for it."""
     tensors: list[tuple[dict[str, Any], str]] = []
     for dtype, itemsize, shape, why in TENSORS:
         elements = 1

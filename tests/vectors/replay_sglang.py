@@ -1,4 +1,4 @@
-"""How SGLang's vectors are answered by mmhash.engines.sglang."""
+"""SGLang's vectors, computed by mmhash.engines.sglang."""
 
 from collections.abc import Callable
 from typing import Any

@@ -77,7 +77,7 @@ def block_hash(case: Case) -> dict[str, Any]:
 
 
 def _build(what: Any) -> Any:
-    """What `build` builds, and vLLM's wrapper, and containers of it."""
+    """Build an input as `build` does, or vLLM's wrapper, or containers of it."""
     match what["kind"]:
         case "media_with_bytes":
             io_config = what.get("io_config")

@@ -18,7 +18,10 @@ ROOT = Path(__file__).parents[3]
 ITEMS = [b"%d" % number * number for number in range(40)]
 
 # Its own settings are deprecated, and it reads them all.
-pytestmark = pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*"),
+]
 
 
 @pytest.fixture(scope="module")

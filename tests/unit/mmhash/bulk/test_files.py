@@ -7,7 +7,7 @@ import pytest
 
 import mmhash
 from mmhash.bulk.files import AHEAD, File, open_files
-from tests.descriptors import descriptors_below
+from tests.support.descriptors import descriptors_below
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def begun(out: Path, about: dict[str, str] = ABOUT) -> set[int]:
-    """Which shards a run finds finished."""
+    """Return the shards that a run finds finished."""
     with open_shard_store(out, "path", OPTIONS, about) as parts:
         return {number for number, one in enumerate(IDENTITIES) if parts.have(number, one)}
 

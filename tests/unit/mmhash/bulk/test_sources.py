@@ -1,4 +1,4 @@
-"""What a name stands for, cut into shards; another source has another identity."""
+"""The items of a source, cut into shards; another source has another identity."""
 
 import os
 from pathlib import Path

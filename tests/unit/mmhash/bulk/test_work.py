@@ -1,4 +1,4 @@
-"""What is hashed of an item is what the library hashes of it, and what cannot be says why."""
+"""An item has the library's key, or an error that gives the reason."""
 
 import io
 import json

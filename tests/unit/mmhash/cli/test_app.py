@@ -58,7 +58,9 @@ main()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 1
     assert done.stdout == b""
-    assert done.stderr.decode() == "mmhash: typer is not installed: pip install 'mmhash-keys[cli]'\n"
+    assert (
+        done.stderr.decode() == "mmhash: typer is not installed: pip install 'mmhash-keys[cli]'\n"
+    )
 
 
 @pytest.mark.timeout(60)  # a line that is kept back is waited for
@@ -100,7 +102,7 @@ def test_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
 
 
 def test_reader_that_never_came_is_no_error() -> None:
-    """What is printed so late that only the end of the process writes it."""
+    """Output that only the end of the process writes."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     with start("--version", stdout=write_end) as process:

@@ -34,7 +34,7 @@ def keys_of(*arguments: object) -> dict[str, str]:
 
 
 def refusal(*arguments: object) -> str:
-    """What is said of one file that has no key."""
+    """Return the error message for a file that has no key."""
     done = run(*arguments)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
@@ -131,7 +131,7 @@ def test_npy(tmp_path: Path, array: Any) -> None:
 
 
 class _Trap:
-    """Whoever unpickles it leaves a file behind."""
+    """An object that writes a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

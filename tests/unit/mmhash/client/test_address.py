@@ -1,6 +1,5 @@
 """An address or an option that cannot work is refused when the client is made."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -81,73 +80,3 @@ def test_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("http_proxy", "socks9://proxy")
     with pytest.raises(mmhash.InputValueError, match="proxy of the environment"):
         Address.parse("http://another", None)
-
-
-def test_after_close_there_is_a_named_error(connect: Any, url: str) -> None:
-    with connect(url) as client:
-        client.hash(b"x")
-    with Client(url) as closed:
-        closed.hash(bytes(2 << 20))
-    calls: list[Any] = [
-        lambda: closed.hash(b"x"),
-        closed.health,
-        lambda: closed.hash(bytes(2 << 20)),
-    ]
-    for call in calls:
-        with pytest.raises(mmhash.MMHashError, match="this Client is closed"):
-            call()
-
-    async def main() -> None:
-        async with AsyncClient(url) as client:
-            await client.hash(b"x")
-        with pytest.raises(mmhash.MMHashError, match="this AsyncClient is closed"):
-            await client.hash(b"x")
-        await client.close()
-
-    asyncio.run(main())
-
-
-def test_a_second_event_loop(url: str) -> None:
-    client = AsyncClient(url)
-
-    async def call() -> None:
-        items = [b"x", bytes(2 << 20)]
-        assert [item.key for item in await client.hash(items)] == mmhash.keys(items)
-
-    for _ in range(3):
-        asyncio.run(call())
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(call())
-    with pytest.raises(mmhash.MMHashError, match="another event loop"):
-        asyncio.run(call())
-    loop.run_until_complete(client.close())
-    loop.close()
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object(), b"x"])
-def test_a_request_that_is_no_json_is_refused_here(connect: Any, url: str, value: Any) -> None:
-    circle: list[Any] = []
-    circle.append(circle)
-    with connect(url) as client:
-        for request in ({"x": value}, {"x": circle}):
-            with pytest.raises(mmhash.InputError, match="JSON"):
-                client.annotate(request, engine="vllm")
-
-
-def test_arguments_that_are_none_of_theirs_are_refused_here(connect: Any, url: str) -> None:
-    with connect(url) as client:
-        calls: list[Any] = [
-            lambda: client.hash(b"x", algorithm="md5"),
-            lambda: client.hash(b"x", of="text"),
-            lambda: client.hash(b"x", engines=["vllm"]),
-            lambda: client.annotate({}, engine=5),
-            lambda: client.pad("ids", []),
-            lambda: client.pad(None, []),
-            lambda: client.pad([1], [(0, 1, "key")]),
-            lambda: client.pad([1], 5),
-            lambda: client.blocks([1], 0, engine="vllm"),
-            lambda: client.blocks([1], 1.5, engine="vllm"),
-        ]
-        for call in calls:
-            with pytest.raises(mmhash.InputError):
-                call()

@@ -1,4 +1,4 @@
-"""What is asked again and what is not; and how a refusal is told."""
+"""The requests that are retried, those that are not, and the errors of refusals."""
 
 import json
 import socket
@@ -41,15 +41,15 @@ def busy(retry_after: str) -> Answer:
     return 429, PROBLEM | {"Retry-After": retry_after}, json.dumps(BUSY).encode()
 
 
-def test_a_tag_is_asked_for_and_told_and_what_the_memo_knew(connect: Any, told: Any) -> None:
-    with told(good(memo="hit", tag="t")) as server, connect(server.url) as client:
+def test_a_tag_is_asked_for_and_told_and_what_the_memo_knew(connect: Any, scripted: Any) -> None:
+    with scripted(good(memo="hit", tag="t")) as server, connect(server.url) as client:
         (item,) = client.hash(CONTENT, engines="vllm", sign=True)
     assert (item.memo, item.tag) == ("hit", "t")
     assert server.paths == ["/hash?algorithm=blake3&engines=vllm&sign=1"]
 
 
-def test_what_is_busy_is_asked_again_after_as_long_as_it_says(connect: Any, told: Any) -> None:
-    with told(busy("1"), busy("0"), good()) as server, connect(server.url) as client:
+def test_what_is_busy_is_asked_again_after_as_long_as_it_says(connect: Any, scripted: Any) -> None:
+    with scripted(busy("1"), busy("0"), good()) as server, connect(server.url) as client:
         start = time.monotonic()
         (item,) = client.hash(CONTENT)
         assert time.monotonic() - start >= 1
@@ -57,10 +57,10 @@ def test_what_is_busy_is_asked_again_after_as_long_as_it_says(connect: Any, told
     assert server.bodies == [CONTENT] * 3
 
 
-def test_a_date_says_as_well_how_long_to_wait(connect: Any, told: Any) -> None:
+def test_a_date_says_as_well_how_long_to_wait(connect: Any, scripted: Any) -> None:
     until = time.time() + 3  # a date has whole seconds
     with (
-        told(busy(formatdate(until, usegmt=True)), good()) as server,
+        scripted(busy(formatdate(until, usegmt=True)), good()) as server,
         connect(server.url) as client,
     ):
         client.hash(CONTENT)
@@ -70,22 +70,22 @@ def test_a_date_says_as_well_how_long_to_wait(connect: Any, told: Any) -> None:
 
 @pytest.mark.parametrize("retry_after", ["", "soon", "-1", "²", "Sat, 99 Nov 2026 05:00:00 GMT"])
 def test_who_says_no_good_time_is_asked_again_a_little_later(
-    connect: Any, told: Any, retry_after: str
+    connect: Any, scripted: Any, retry_after: str
 ) -> None:
-    with told(busy(retry_after), good()) as server, connect(server.url) as client:
+    with scripted(busy(retry_after), good()) as server, connect(server.url) as client:
         assert client.hash(CONTENT)[0].key == mmhash.key(CONTENT)
     assert len(server.bodies) == 2
 
 
-def test_a_connection_that_is_cut_is_made_again(connect: Any, told: Any) -> None:
-    with told(None, good()) as server, connect(server.url) as client:
+def test_a_connection_that_is_cut_is_made_again(connect: Any, scripted: Any) -> None:
+    with scripted(None, good()) as server, connect(server.url) as client:
         assert client.hash(CONTENT)[0].key == mmhash.key(CONTENT)
     assert server.bodies == [CONTENT] * 2
 
 
-def test_it_is_asked_so_often_and_no_more(connect: Any, told: Any) -> None:
+def test_it_is_asked_so_often_and_no_more(connect: Any, scripted: Any) -> None:
     with (
-        told(busy("0")) as server,
+        scripted(busy("0")) as server,
         connect(server.url, retries=2) as client,
         pytest.raises(mmhash.ServiceError, match="holds as much") as caught,
     ):
@@ -96,9 +96,9 @@ def test_it_is_asked_so_often_and_no_more(connect: Any, told: Any) -> None:
     assert error.detail == BUSY["detail"]
 
 
-def test_nobody_waits_longer_than_he_said(connect: Any, told: Any) -> None:
+def test_nobody_waits_longer_than_he_said(connect: Any, scripted: Any) -> None:
     with (
-        told(busy("3600"), good()) as server,
+        scripted(busy("3600"), good()) as server,
         connect(server.url, timeout=5) as client,
         pytest.raises(mmhash.ServiceError) as caught,
     ):
@@ -108,9 +108,9 @@ def test_nobody_waits_longer_than_he_said(connect: Any, told: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 400, 413, 422, 500])
-def test_what_stays_refused_is_asked_once(connect: Any, told: Any, status: int) -> None:
+def test_what_stays_refused_is_asked_once(connect: Any, scripted: Any, status: int) -> None:
     with (
-        told((status, {}, b"<html>"), good()) as server,
+        scripted((status, {}, b"<html>"), good()) as server,
         connect(server.url) as client,
         pytest.raises(mmhash.ServiceError, match=str(status)) as caught,
     ):
@@ -121,10 +121,10 @@ def test_what_stays_refused_is_asked_once(connect: Any, told: Any, status: int) 
 
 @pytest.mark.parametrize("content", [b"[1]", b"{", b'"x"', b"{}"])
 def test_a_problem_that_is_none_is_told_by_its_status(
-    connect: Any, told: Any, content: bytes
+    connect: Any, scripted: Any, content: bytes
 ) -> None:
     with (
-        told((422, PROBLEM, content)) as server,
+        scripted((422, PROBLEM, content)) as server,
         connect(server.url) as client,
         pytest.raises(mmhash.ServiceError, match="422 Unprocessable") as caught,
     ):
@@ -132,9 +132,9 @@ def test_a_problem_that_is_none_is_told_by_its_status(
     assert caught.value.type == "about:blank"
 
 
-def test_a_good_answer_of_another_server_is_an_error(connect: Any, told: Any) -> None:
+def test_a_good_answer_of_another_server_is_an_error(connect: Any, scripted: Any) -> None:
     with (
-        told((200, {}, b"<html>Welcome")) as server,
+        scripted((200, {}, b"<html>Welcome")) as server,
         connect(server.url) as client,
         pytest.raises(mmhash.ServiceError, match="not JSON"),
     ):

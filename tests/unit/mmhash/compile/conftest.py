@@ -1,4 +1,4 @@
-"""What the tests of compiled graphs share: a compiler with no memory of the test before."""
+"""Fixtures for compiled graphs: a compiler without state of the test before."""
 
 import shutil
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def _fresh_compiler(
     ]
 )
 def then(request: pytest.FixtureRequest) -> str:
-    """What compiles the graph after the passes."""
+    """The compiler of the graph after the passes."""
     name: str = request.param
     return name
 

@@ -65,7 +65,7 @@ def idle(one: AsyncHasher) -> bool:
 
 
 async def let_go(held: list[weakref.ref[Any]]) -> bool:
-    """Whether all are gone: the pool's thread lets go of its last call when it has its turn."""
+    """Return True if all are gone: the pool's thread releases its last call at its next turn."""
     for _ in range(100):
         gc.collect()
         if all(each() is None for each in held):

@@ -16,7 +16,7 @@ from mmhash.transport import SharedTensor
 from mmhash.transport.handles import Grant
 from mmhash.transport.ledger import ALIGNMENT, Lease, Ledger
 from mmhash.transport.segments import DIRECTORY, Segment
-from tests.descriptors import descriptors_below
+from tests.support.descriptors import descriptors_below
 
 KIB = 1024
 CONSUMER = """
@@ -53,7 +53,7 @@ def ledger(clock: Clock) -> Iterator[Ledger]:
 
 
 def copied(ledger: Ledger, grant: Grant) -> None:
-    """What the device does when the copy is done."""
+    """Do as the device does when the copy is done."""
     ledger.filled(grant)
 
 

@@ -35,7 +35,7 @@ def orphan() -> Iterator[str]:
     )
     with owner:
         name = owner.stdout.readline().strip()
-        assert name not in remove_orphans()  # he lives
+        assert name not in remove_orphans()  # its owner runs
         owner.kill()
     yield name
     (DIRECTORY / name).unlink(missing_ok=True)

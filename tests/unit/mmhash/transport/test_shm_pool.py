@@ -105,7 +105,7 @@ def test_a_late_reader_gets_an_error_and_no_bytes() -> None:
 def test_what_changes_while_it_is_read_is_not_believed(
     pool: SharedPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader is let in, and the lease ends before he comes to the end of the bytes."""
+    """The reader opens the lease, which ends before the reader has read all bytes."""
     opened = SharedTensor.open(pool.lease(NOISE).handle())
     assert opened.view[0] == NOISE[0]
     over = Lease.check

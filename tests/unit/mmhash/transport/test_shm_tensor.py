@@ -162,7 +162,7 @@ def test_a_digest_travels_and_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
         for part in mmhash.split(owned, counts=[30, 70]):
             part.attach_digest(mmhash.digest(part))
         handle = json.loads(json.dumps(owned.handle()))
-    # The owner is gone: whoever opened it would fail.
+    # The owner has exited: opening it would fail.
     travelled = mmhash.split(SharedTensor.open(handle), counts=[30, 70])
     for tenant in (None, bytes(32)):
         assert mmhash.keys(travelled, tenant=tenant) == mmhash.keys(parts, tenant=tenant)

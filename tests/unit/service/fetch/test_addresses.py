@@ -1,4 +1,4 @@
-"""Which addresses may be dialled."""
+"""The addresses that may be dialled."""
 
 from ipaddress import ip_address, ip_network
 

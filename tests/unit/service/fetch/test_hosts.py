@@ -1,4 +1,4 @@
-"""Which URLs may be asked: every spelling that is not plainly an allowed host's is refused."""
+"""The URLs that may be fetched: every spelling that is not plainly an allowed host's is refused."""
 
 import pytest
 

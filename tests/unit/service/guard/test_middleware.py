@@ -47,7 +47,7 @@ def chat(*parts: Any, **more: Any) -> dict[str, Any]:
 
 
 class Seen(NamedTuple):
-    """What the engine saw of a call, and what the client got."""
+    """The request that the engine received, and the response to the client."""
 
     body: bytes | None
     headers: dict[str, str]
@@ -127,7 +127,7 @@ def test_a_hash_with_a_good_tag_passes_and_the_tags_do_not(secret: bytes) -> Non
     [
         (f"{engine}@{release}", text)
         for engine, ranges in known().items()
-        for release in {text.split(" to ")[-1] for text in ranges}
+        for release in sorted({text.split(" to ")[-1] for text in ranges})
         for text in request_fields(KEYS[0], f"{engine}@{release}").values()
         if isinstance(text, str)
     ],
@@ -183,7 +183,11 @@ def test_a_bad_tag_is_no_tag(tag: Any) -> None:
     assert (refused.status, refused.problem) == (403, "untagged-hash")
 
 
-@pytest.mark.parametrize("tags", [tag_of(KEYS[0]), {tag_of(KEYS[0]): 1}, 7, None])
+@pytest.mark.parametrize(
+    "tags",
+    [tag_of(KEYS[0]), {tag_of(KEYS[0]): 1}, 7, None],
+    ids=["text", "object", "number", "null"],
+)
 def test_tags_that_are_no_list_are_none(tags: Any) -> None:
     seen = ask(chat(part(vllm.uuid(KEYS[0])), mmhash_tags=tags))
     assert "uuid" not in str(seen.request)
@@ -458,7 +462,7 @@ def test_all_else_of_any_request_goes_on(request: Any, ascii_: bool) -> None:
 
 
 def hashes_in(value: Any) -> Iterator[Any]:
-    """What an engine could take for a hash."""
+    """Find the values that an engine could take for a hash."""
     children = value.values() if isinstance(value, dict) else value
     if isinstance(value, dict):
         for name in FIELDS[:2]:

@@ -120,35 +120,6 @@ def test_two_processes_write_and_read_at_once(tmp_path: Path) -> None:
         assert sum(kept.startswith(name) for kept in names) > 150
 
 
-def test_two_replicas_and_their_workers_share_a_file(
-    serve: Serve, ask: Ask, images: list[bytes], tmp_path: Path
-) -> None:
-    url = f"memo_url=sqlite:{tmp_path / 'memo'}"
-    one, two = serve(url), serve(url, "workers=2")
-    assert one.get("/info").json()["memo"] == "sqlite"
-    for image in images:
-        missed, hit = ask(one, image), ask(two, image)
-        assert missed.pop("memo") == "miss"
-        told = hit.pop("memo")
-        assert missed == hit
-        if told == "hit":
-            break
-    # On a busy machine some entries are kept too late, or not at all.
-    assert told == "hit"
-
-
-def test_a_full_disk_costs_misses(
-    serve: Serve, ask: Ask, count: Count, images: list[bytes], tmp_path: Path
-) -> None:
-    """No file of that process may be longer than 60 KB: SQLite is told that the disk is full."""
-    limited = ("prlimit", "--fsize=60000")
-    client = serve(f"memo_url=sqlite:{tmp_path / 'memo'}", "memo_bytes=100000", before=limited)
-    first = [ask(client, image) for image in images]
-    assert [item["memo"] for item in first] == ["miss"] * len(images)
-    assert count(client, "mmhash_memo_failures_total") > 0
-    assert [ask(client, images[-1])["memo"] for _ in range(2)] == ["hit", "hit"]
-
-
 @pytest.mark.parametrize("content", [b"no database at all" * 1000, None])
 def test_a_file_that_is_no_database_costs_misses_and_is_let_be(
     running: Running, ask: Ask, images: list[bytes], tmp_path: Path, content: bytes | None

@@ -25,7 +25,7 @@ RAW = {"content-type": "application/octet-stream"}
 
 
 class Terminal(StringIO):
-    """Where people read."""
+    """The log's stream."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""What calls need again and again is kept; what is larger is given back."""
+"""Memory that requests need repeatedly is kept; larger blocks are returned."""
 
 import ctypes
 import subprocess

@@ -10,7 +10,7 @@ from PIL import Image
 import mmhash
 from mmhash.engines import vllm
 
-EXAMPLES = Path(__file__).parents[4] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from PIL import Image
 from safetensors.numpy import save
 
 import mmhash
-from bench.soak.means import SECRET, SHELF, TENANT, Asked, Means
-from bench.soak.oracle import item
-from bench.soak.pictures import picture
-from bench.soak.prompts import annotate, blocks, pad
-from bench.soak.refusals import REFUSED
 from mmhash.transport import SharedTensor
+from tests.soak.context import SECRET, SHELF, TENANT, Asked, LoadContext
+from tests.soak.oracle import item
+from tests.soak.pictures import picture
+from tests.soak.prompts import annotate, blocks, pad
+from tests.soak.refusals import REFUSED
 
 if TYPE_CHECKING:
     from mmhash.digest import Algorithm
@@ -34,29 +34,29 @@ class Question(NamedTuple):
     ask: Callable[[], Awaitable[Any]]
 
 
-def question(means: Means) -> Question:
+def question(context: LoadContext) -> Question:
     """One of any kind."""
-    kind = means.draw.choice(_KINDS)
-    return Question(kind.__name__.lstrip("_"), *kind(means))
+    kind = context.draw.choice(_KINDS)
+    return Question(kind.__name__.lstrip("_"), *kind(context))
 
 
-def _octets(means: Means) -> Asked:
-    content = means.content()
-    algorithm: Algorithm = "xxh3" if means.draw.random() < 0.3 else "blake3"
-    tenant = means.draw.choice([None, None, TENANT])
+def _octets(context: LoadContext) -> Asked:
+    content = context.content()
+    algorithm: Algorithm = "xxh3" if context.draw.random() < 0.3 else "blake3"
+    tenant = context.draw.choice([None, None, TENANT])
     found = item(content, algorithm=algorithm, tenant=SECRET if tenant else None)
     headers = {"Content-Type": _RAW} | ({"X-Mmhash-Tenant": tenant} if tenant else {})
     params = {"algorithm": algorithm}
     return {"items": [found]}, partial(
-        means.post, "/hash", content=content, headers=headers, params=params
+        context.post, "/hash", content=content, headers=headers, params=params
     )
 
 
-def _tensor(means: Means) -> Asked:
-    array = means.array()
+def _tensor(context: LoadContext) -> Asked:
+    array = context.array()
     params = {"dtype": str(array.dtype), "shape": ",".join(map(str, array.shape))}
     return {"items": [item(array)]}, partial(
-        means.post,
+        context.post,
         "/hash",
         content=array.tobytes(),
         headers={"Content-Type": _RAW},
@@ -64,17 +64,17 @@ def _tensor(means: Means) -> Asked:
     )
 
 
-def _image_file(means: Means) -> Asked:
-    file, kind = picture(means)
+def _image_file(context: LoadContext) -> Asked:
+    file, kind = picture(context)
     return {"items": [item(file)]}, partial(
-        means.post, "/hash", content=file, headers={"Content-Type": f"image/{kind.lower()}"}
+        context.post, "/hash", content=file, headers={"Content-Type": f"image/{kind.lower()}"}
     )
 
 
-def _image_pixels(means: Means) -> Asked:
-    file, kind = picture(means)
+def _image_pixels(context: LoadContext) -> Asked:
+    file, kind = picture(context)
     return {"items": [item(Image.open(BytesIO(file)))]}, partial(
-        means.post,
+        context.post,
         "/hash",
         content=file,
         headers={"Content-Type": f"image/{kind.lower()}"},
@@ -82,23 +82,23 @@ def _image_pixels(means: Means) -> Asked:
     )
 
 
-def _multipart(means: Means) -> Asked:
-    contents = {f"{number}.bin": means.content() for number in range(means.draw.randint(1, 4))}
+def _multipart(context: LoadContext) -> Asked:
+    contents = {f"{number}.bin": context.content() for number in range(context.draw.randint(1, 4))}
     files = [("file", (name, content, _RAW)) for name, content in contents.items()]
     found = [item(content, name=name) for name, content in contents.items()]
-    return {"items": found}, partial(means.post, "/hash", files=files)
+    return {"items": found}, partial(context.post, "/hash", files=files)
 
 
-def _safetensors(means: Means) -> Asked:
+def _safetensors(context: LoadContext) -> Asked:
     # Of one dtype they lie in the file in the order of their names.
-    arrays = {name: means.array().view("uint8") for name in "abc"[: means.draw.randint(1, 3)]}
+    arrays = {name: context.array().view("uint8") for name in "abc"[: context.draw.randint(1, 3)]}
     found = [item(array, name=name) for name, array in arrays.items()]
     headers = {"Content-Type": "application/x-safetensors"}
-    return {"items": found}, partial(means.post, "/hash", content=save(arrays), headers=headers)
+    return {"items": found}, partial(context.post, "/hash", content=save(arrays), headers=headers)
 
 
-def _json(means: Means) -> Asked:
-    content, array = means.content(_LONGEST_IN_JSON), means.array(_LONGEST_IN_JSON)
+def _json(context: LoadContext) -> Asked:
+    content, array = context.content(_LONGEST_IN_JSON), context.array(_LONGEST_IN_JSON)
     told: list[dict[str, Any]] = [
         {"kind": "bytes", "data": _base64(content)},
         {"kind": "bytes", "url": f"data:{_RAW};base64,{_base64(content)}"},
@@ -111,50 +111,50 @@ def _json(means: Means) -> Asked:
         told.append(told[-1] | {"counts": counts, "name": "b"})
         parts = mmhash.split(array, counts=counts)
         found += [item(part, name=f"b[{number}]") for number, part in enumerate(parts)]
-    return {"items": found}, partial(means.post, "/hash", json={"items": told})
+    return {"items": found}, partial(context.post, "/hash", json={"items": told})
 
 
-def _url(means: Means) -> Asked:
+def _url(context: LoadContext) -> Asked:
     """By http: and file: URLs, of a file that was never asked for and of one that often was."""
-    content = means.content()
-    fresh, shelved = means.fresh_file(content), f"shelf-{means.draw.randrange(SHELF)}"
-    file, _ = picture(means)
-    pictured = means.fresh_file(file)
+    content = context.content()
+    fresh, shelved = context.fresh_file(content), f"shelf-{context.draw.randrange(SHELF)}"
+    file, _ = picture(context)
+    pictured = context.fresh_file(file)
     told = [
         {"kind": kind, "url": f"{base}/{name}"}
-        for base in (means.origin, means.folder.as_uri())
+        for base in (context.origin, context.folder.as_uri())
         for kind, name in (("bytes", fresh), ("bytes", shelved), ("image", pictured))
     ]
     image = Image.open(BytesIO(file))
-    found = [item(content), item((means.folder / shelved).read_bytes()), item(image)]
-    return {"items": found * 2}, partial(means.post, "/hash", json={"items": told})
+    found = [item(content), item((context.folder / shelved).read_bytes()), item(image)]
+    return {"items": found * 2}, partial(context.post, "/hash", json={"items": told})
 
 
-def _shm(means: Means) -> Asked:
-    array = means.array()
+def _shm(context: LoadContext) -> Asked:
+    array = context.array()
     shared = SharedTensor.create(array)
 
     async def ask() -> Any:
         told = [{"kind": "tensor", "shm": shared.handle()}]
         with shared:
-            return await means.post("/hash", json={"items": told, "proof": means.proof})
+            return await context.post("/hash", json={"items": told, "proof": context.proof})
 
     return {"items": [item(array)]}, ask
 
 
-def _client(means: Means) -> Asked:
+def _client(context: LoadContext) -> Asked:
     """The project's own client: what is long it leases from a pool in shared memory."""
-    items = [means.content(), means.array(), means.array()]
+    items = [context.content(), context.array(), context.array()]
 
     async def ask() -> Any:
-        return [found.key for found in await means.client.hash(items)]
+        return [found.key for found in await context.client.hash(items)]
 
     return mmhash.keys(items), ask
 
 
-def _refused(means: Means) -> Asked:
-    problem, path, request = means.draw.choice(REFUSED)
-    return problem, partial(means.post, path, **request)
+def _refused(context: LoadContext) -> Asked:
+    problem, path, request = context.draw.choice(REFUSED)
+    return problem, partial(context.post, path, **request)
 
 
 # Pixels twice, for it is these that the memo is asked for.

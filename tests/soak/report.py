@@ -1,17 +1,19 @@
-"""What a run leaves: a table of its requests, its samples, and a plot of them."""
+"""The results of a run: a table of its requests, its samples, and a plot of them."""
 
 import csv
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple, get_args
 
 import matplotlib as mpl
 
-from bench.measure import RESULTS, keep
-from bench.soak.load import Outcome, Verdict
+from tests.soak.load import Outcome, Verdict
 
 mpl.use("svg")
 from matplotlib import pyplot as plt
+
+RESULTS = Path(__file__).parent / "results"
 
 _PANELS = {
     "memory_mib": "memory, MiB",
@@ -60,13 +62,16 @@ def print_table(outcomes: Sequence[Outcome]) -> None:
 
 
 def plot(samples: Sequence[Sample]) -> None:
-    """Keep the samples as bench/results/soak.csv, and draw them beside it."""
-    keep("soak", samples)
+    """Write the samples to results/soak.csv, and draw them."""
+    with (RESULTS / "soak.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(Sample._fields)
+        writer.writerows(samples)
     draw()
 
 
 def draw() -> None:
-    """Draw bench/results/soak.svg from soak.csv."""
+    """Draw results/soak.svg from results/soak.csv."""
     with (RESULTS / "soak.csv").open() as file:
         rows = list(csv.DictReader(file))
     figure, panels = plt.subplots(5, 1, figsize=(11, 12), sharex=True)

@@ -4,13 +4,13 @@ import multiprocessing
 import queue
 import time
 
-from bench.soak import load, verdict
-from bench.soak.faults import Fault, Faults
-from bench.soak.load import Load, Outcome
-from bench.soak.report import Sample, tell
-from bench.soak.stage import Service, Stage
-from bench.soak.watch import usage
 from mmhash.client.session import POOL_BYTES
+from tests.soak import load, verdict
+from tests.soak.environment import Environment, Service
+from tests.soak.faults import Fault, Faults
+from tests.soak.load import Load, Outcome
+from tests.soak.report import Sample, tell
+from tests.soak.watch import usage
 
 MIB = 1 << 20
 
@@ -21,17 +21,25 @@ _SETTLE_S = 15
 class Run:
     """Its outcomes, and a sample of each service a second."""
 
-    def __init__(self, stage: Stage, seconds: float, rate: float) -> None:
-        self._services, self._seconds = stage.services, seconds
+    def __init__(self, environment: Environment, seconds: float, rate: float) -> None:
+        self._services, self._seconds = environment.services, seconds
         self.outcomes: list[Outcome] = []
         self.samples: list[Sample] = []
-        self._faults = Faults(stage)
+        self._faults = Faults(environment)
         context = multiprocessing.get_context("spawn")
         self._queue = context.Queue()
         self._start = time.monotonic()
         each, until = rate / len(self._services), self._start + seconds
         loads = [
-            Load(number, service.name, service.url, stage.folder, stage.origin, each, until)
+            Load(
+                number,
+                service.name,
+                service.url,
+                environment.folder,
+                environment.origin,
+                each,
+                until,
+            )
             for number, service in enumerate(self._services)
         ]
         self._loads = [
@@ -103,13 +111,13 @@ def _sample(second: float, service: Service, came: list[Outcome], faults: list[F
 
 
 def _left(service: Service) -> list[str]:
-    """What a service still counts with nobody asking, how it stops, and its log's errors."""
+    """Return the requests and bytes still counted without clients, a bad exit status, and the log's errors."""
     metrics = "mmhash_calls_in_progress", "mmhash_held_bytes"
     until = time.monotonic() + _SETTLE_S
     while left := [f"{service.name}: {name} is not 0" for name in metrics if service.count(name)]:
         if time.monotonic() > until:
             break
         time.sleep(0.2)
-    if status := service.stop():
+    if status := service.shut_down():
         left.append(f"{service.name} ended with {status}")
     return [*left, *(f"{service.name} logged: {line}" for line in service.errors())]

@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from bench.soak.means import Means
-from bench.soak.questions import Question, question
 from mmhash.errors import ServiceError
+from tests.soak.context import LoadContext
+from tests.soak.questions import Question, question
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -22,7 +22,7 @@ TIMEOUT_S = 60.0
 
 
 class Outcome(NamedTuple):
-    """What became of a request, how long it took, and how often it was sent again."""
+    """The outcome of a request, its duration, and the number of retries."""
 
     service: str
     kind: str
@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What a load process is told."""
+    """The arguments of a load process."""
 
     number: int
     service: str
@@ -50,25 +50,25 @@ def run(load: Load, outcomes: "Queue[Outcome]") -> None:
 
 
 async def _run(load: Load, outcomes: "Queue[Outcome]") -> None:
-    means = Means(load.number, load.url, load.folder, load.origin)
+    context = LoadContext(load.number, load.url, load.folder, load.origin)
     async with asyncio.TaskGroup() as slots:
         for _ in range(SLOTS):
-            slots.create_task(_slot(load, means, outcomes))
-    await means.close()
+            slots.create_task(_slot(load, context, outcomes))
+    await context.close()
 
 
-async def _slot(load: Load, means: Means, outcomes: "Queue[Outcome]") -> None:
+async def _slot(load: Load, context: LoadContext, outcomes: "Queue[Outcome]") -> None:
     while time.monotonic() < load.until:
         # In a thread, so that to make a long one makes no answer look late.
-        one = await asyncio.to_thread(question, means)
-        outcomes.put(await _ask(load, means, one))
-        await asyncio.sleep(means.draw.expovariate(load.rate / SLOTS))
+        one = await asyncio.to_thread(question, context)
+        outcomes.put(await _ask(load, context, one))
+        await asyncio.sleep(context.draw.expovariate(load.rate / SLOTS))
 
 
-async def _ask(load: Load, means: Means, one: Question) -> Outcome:
-    is_given_up = means.draw.random() < CANCELLED
+async def _ask(load: Load, context: LoadContext, one: Question) -> Outcome:
+    is_given_up = context.draw.random() < CANCELLED
     # Before the head is sent, in the middle of a body, or while the service works on it.
-    patience_s = 10 ** means.draw.uniform(-4, -1) if is_given_up else TIMEOUT_S
+    patience_s = 10 ** context.draw.uniform(-4, -1) if is_given_up else TIMEOUT_S
     begun = time.monotonic()
     detail = ""
     try:
@@ -81,10 +81,10 @@ async def _ask(load: Load, means: Means, one: Question) -> Outcome:
     else:
         verdict = judge(one, said)
         detail = "" if verdict == "right" else f"{said!r:.500} is not {one.expected!r:.500}"
-    sent_again = means.sent_again.pop(asyncio.current_task(), 0)
+    sent_again = context.sent_again.pop(asyncio.current_task(), 0)
     return Outcome(load.service, one.kind, verdict, time.monotonic() - begun, sent_again, detail)
 
 
 def judge(one: Question, said: object) -> Verdict:
-    """Whether the answer is the one that the library gives."""
+    """Compare the response with the library's."""
     return "right" if said == one.expected else "wrong"

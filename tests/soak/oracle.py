@@ -1,4 +1,4 @@
-"""What the service must say, from the library alone, and what it said."""
+"""The expected responses, computed by the library, and the comparable part of the actual ones."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def item(
 
 
 def told(response: httpx.Response) -> Any:
-    """What of an answer is the same whenever it is asked: a problem is its name."""
+    """Return the part of a response that is the same each time: of a problem, its name."""
     answer = response.json()
     if not response.is_success:
         return answer["type"].removeprefix("urn:mmhash:problem:")

@@ -15,6 +15,8 @@ import torch
 import mmhash
 from mmhash.executor import AsyncHasher, LazyKey
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("EXECUTOR_SOAK_SECONDS", "1.5"))
 
 

@@ -1,15 +1,15 @@
-"""What the services' processes take, second by second."""
+"""The memory and descriptors of the services' processes, second by second."""
 
 import os
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.soak.stage import Service
+from tests.soak.environment import Service
 
 
 class Usage(NamedTuple):
-    """What the processes of a service have, all together; of shared pages each has its part.
+    """The total of a service's processes; each has its part of shared pages.
 
     What clients lay into shared memory is theirs: of it the service sees more and more as they use
     more of their pools, and never more than these have.
@@ -21,7 +21,7 @@ class Usage(NamedTuple):
 
 
 def usage(service: Service) -> Usage:
-    """What they have at this moment; one that ends meanwhile has nothing."""
+    """Return their present usage; a process that exits meanwhile counts as nothing."""
     memory_kib, clients_kib, descriptors = 0, 0, 0
     for pid in service.processes:
         with suppress(FileNotFoundError, ProcessLookupError):

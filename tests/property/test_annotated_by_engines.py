@@ -1,4 +1,4 @@
-"""What SGLang's own code makes of an annotated request, as its released wheel has it."""
+"""SGLang's own code, from its released wheel, reads annotated requests."""
 
 import ast
 import hashlib
@@ -14,6 +14,8 @@ import pytest
 
 import mmhash
 from mmhash.engines import sglang
+
+pytestmark = pytest.mark.slow
 
 RELEASE = "0.5.23"
 REQUESTS = "sglang/srt/managers/io_struct.py"

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import mmhash
-from mmhash.client import KeySpan
+from mmhash.client import Span
 from mmhash.engines import known, sglang, vllm
 
 IDS = list(range(40))
@@ -64,8 +64,8 @@ def test_what_is_no_chat_is_refused(connect: Any, url: str) -> None:
 
 def test_pad(connect: Any, url: str) -> None:
     with connect(url) as client:
-        newest = client.pad(IDS, [KeySpan(4, 20, KEY)])
-        older = client.pad(IDS, [KeySpan(4, 20, KEY)], version="0.5.8")
+        newest = client.pad(IDS, [Span(4, 20, KEY)])
+        older = client.pad(IDS, [Span(4, 20, KEY)], version="0.5.8")
     assert newest == sglang.pad_input_ids(IDS, [(4, 20, KEY)])
     assert older == sglang.pad_input_ids(IDS, [(4, 20, KEY)], version="0.5.8")
     assert newest != older
@@ -74,7 +74,7 @@ def test_pad(connect: Any, url: str) -> None:
 def test_blocks(connect: Any, url: str) -> None:
     with connect(url) as client:
         of_vllm = client.blocks(
-            IDS, 16, engine="vllm", spans=[KeySpan(4, 20, KEY)], cache_salt="s", version="0.30.0"
+            IDS, 16, engine="vllm", spans=[Span(4, 20, KEY)], cache_salt="s", version="0.30.0"
         )
         of_sglang = client.blocks(IDS, 8, engine="sglang", extra_key="e")
     items = [vllm.Span(vllm.uuid(KEY), 4, 16)]

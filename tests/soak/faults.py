@@ -1,4 +1,4 @@
-"""What goes wrong, and when: by which part of the run."""
+"""The faults, each at its part of the run."""
 
 import os
 import random
@@ -8,7 +8,8 @@ from collections.abc import Callable
 from itertools import cycle
 from typing import NamedTuple
 
-from bench.soak.stage import Redis, Service, Stage
+from tests.soak.environment import Environment, Service
+from tests.support.redis import RedisServer
 
 # Workers are killed in the first fifth alone: those that live on then have the rest of the run to
 # grow to their size and to leak, for each kill would hide what its worker had leaked.
@@ -35,15 +36,17 @@ class Fault(NamedTuple):
 class Faults:
     """All of them."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._services = stage.services
-        redis = stage.redis
+    def __init__(self, environment: Environment) -> None:
+        self._services = environment.services
+        redis = environment.redis
         self._outages = [
-            Outage("Redis gone", stage.on_redis, redis.stop, redis.start, _REDIS_GONE),
-            Outage("Redis hangs", stage.on_redis, *_stopped(redis), _REDIS_HANGS),
-            Outage("disk full", stage.on_sqlite, *_full_disk(stage.on_sqlite), _DISK_FULL),
+            Outage("Redis gone", environment.on_redis, redis.kill, redis.start, _REDIS_GONE),
+            Outage("Redis hangs", environment.on_redis, *_stopped(redis), _REDIS_HANGS),
+            Outage(
+                "disk full", environment.on_sqlite, *_full_disk(environment.on_sqlite), _DISK_FULL
+            ),
         ]
-        kills = zip(_KILLS, cycle(stage.services), strict=False)
+        kills = zip(_KILLS, cycle(environment.services), strict=False)
         self._to_come = [Fault(at, "worker killed", of, _kill(of)) for at, of in kills]
         self._to_come += [fault for outage in self._outages for fault in outage.faults()]
         self._to_come.sort(key=lambda fault: fault.at)
@@ -57,7 +60,7 @@ class Faults:
         return due
 
     def unfelt(self) -> list[str]:
-        """The faults of which the services noticed nothing: these proved nothing."""
+        """Return the faults that the services did not notice: these proved nothing."""
         killed = sum(service.killed_workers() for service in self._services)
         found = [f"{len(_KILLS) - killed} kills of a worker"] if killed != len(_KILLS) else []
         missed = {one.service.name for one in self._outages if one.failures}
@@ -111,11 +114,8 @@ def _kill(service: Service) -> Callable[[], None]:
     return lambda: os.kill(random.choice(service.workers), signal.SIGKILL)
 
 
-def _stopped(redis: Redis) -> _Switch:
-    return (
-        lambda: redis.process.send_signal(signal.SIGSTOP),
-        lambda: redis.process.send_signal(signal.SIGCONT),
-    )
+def _stopped(redis: RedisServer) -> _Switch:
+    return redis.freeze, redis.thaw
 
 
 def _full_disk(service: Service) -> _Switch:

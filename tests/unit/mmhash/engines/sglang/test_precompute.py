@@ -22,6 +22,8 @@ import mmhash
 from mmhash.engines import sglang
 from mmhash.executor import AsyncHasher, job
 
+pytestmark = pytest.mark.slow
+
 RELEASE = "0.5.23"
 SOURCES = ("sglang/srt/multimodal/modality.py", "sglang/srt/managers/schedule_batch.py")
 FEATURE = torch.arange(600_000, dtype=torch.float32).reshape(600, 1000)
@@ -79,7 +81,7 @@ def _only(source: str, name: str) -> Any:
 
 @dataclass
 class OlderItem:
-    """What releases before 0.5.10 have: no set_hash."""
+    """An item as releases before 0.5.10 have it: without set_hash."""
 
     feature: Any = None
     precomputed_embeddings: Any = None

@@ -1,4 +1,4 @@
-"""Whether a run was good: every request answered and right, memory and descriptors flat."""
+"""The verdict on a run: every request answered correctly, memory and descriptors flat."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.soak.load import Outcome
+from tests.soak.load import Outcome
 
 # Processes that were just started grow for a while: a shorter run tells nothing of a leak.
 JUDGED_FROM_S = 300.0
@@ -26,7 +26,7 @@ class Trend(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """Whether it climbs by less than 5 % of its level, or by less than 3 standard errors."""
+        """True if it climbs by less than 5 % of its level, or by less than 3 standard errors."""
         return self.growth < max(_GROWTH * self.level, _ERRORS * self.error)
 
 
@@ -46,7 +46,7 @@ def second_half(values: Sequence[float]) -> Trend:
 
 
 def failures(outcomes: Sequence[Outcome]) -> list[str]:
-    """What was wrong or lost, and the kinds of requests of which none was right."""
+    """Return the wrong and the lost requests, and the kinds of requests without a correct response."""
     found = [
         f"{one.verdict}: {one.kind} of {one.service} {one.detail}"
         for one in outcomes

@@ -5,20 +5,20 @@ from random import Random
 
 from PIL import Image
 
-from bench.soak.means import Means
+from tests.soak.context import LoadContext
 
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF")
 _KNOWN = 40
 
 
-def picture(means: Means) -> tuple[bytes, str]:
+def picture(context: LoadContext) -> tuple[bytes, str]:
     """The file of a picture and its format: of two pictures, one is among those that are known."""
-    known = means.draw.random() < 0.5
-    draw = Random(means.draw.randrange(_KNOWN if known else 1 << 32))
+    known = context.draw.random() < 0.5
+    draw = Random(context.draw.randrange(_KNOWN if known else 1 << 32))
     kind = draw.choice(_FORMATS)
     size = draw.randint(1, 320), draw.randint(1, 240)
     frames = [
-        Image.frombytes("RGB", size, means.noise(3 * size[0] * size[1], draw))
+        Image.frombytes("RGB", size, context.noise(3 * size[0] * size[1], draw))
         for _ in range(3 if kind == "GIF" else 1)
     ]
     file = BytesIO()

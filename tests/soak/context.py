@@ -1,4 +1,4 @@
-"""What a load process asks with: content, connections, and shared memory."""
+"""The content, connections and shared memory of a load process."""
 
 import asyncio
 import random
@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from bench.soak import oracle
 from mmhash.client import AsyncClient
 from mmhash.transport import SharedTensor
+from tests.soak import oracle
 
 TENANT, SECRET = "acme", bytes(range(32))
 # So many files lie at the origin from the start, `shelf-0` and so on.
@@ -22,7 +22,7 @@ SHELF = 16
 NOISE_BYTES = 48 << 20
 LONGEST = 32 << 20
 
-# Whoever answers so takes the request later.
+# A service that responds with one of these accepts the request later.
 _PASSING = frozenset({429, 503})
 _PAUSE_S = 0.1
 
@@ -31,7 +31,7 @@ Asked = tuple[Any, Callable[[], Awaitable[Any]]]
 """What a request must come to, and how it is made."""
 
 
-class Means:
+class LoadContext:
     """One process's; contents are drawn from noise that is the same in all processes."""
 
     def __init__(self, number: int, service: str, folder: Path, origin: str) -> None:
@@ -55,7 +55,7 @@ class Means:
 
     @property
     def proof(self) -> dict[str, Any]:
-        """What shows the service that this process shares its host."""
+        """The proof for the service that this process shares its host."""
         return {"nonce": self._nonce.hex(), "shm": self._segment.handle()}
 
     def content(self, longest: int = LONGEST) -> bytes:
@@ -87,7 +87,7 @@ class Means:
         return name
 
     async def post(self, path: str, **request: Any) -> Any:
-        """What the service says in the end: what breaks off or is refused for now is sent again."""
+        """Return the final response: a request that breaks off or is refused for now is sent again."""
         while True:
             try:
                 response = await self.http.post(path, **request)

@@ -1,0 +1,113 @@
+"""Unix sockets, API keys, closed clients, event loops, and arguments that are refused before they are sent."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blake3 import blake3
+
+import mmhash
+from mmhash.client import AsyncClient, Client
+from tests.support.service import serving
+
+KEY = "a key with ü"
+
+
+@pytest.fixture(scope="module")
+def socket_path(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A service at a Unix socket, which asks for a key."""
+    path = tmp_path_factory.mktemp("client") / "s"
+    digests = [blake3(KEY.encode()).hexdigest()]
+    with serving("--uds", str(path), settings={"api_key_digests": digests}) as service:
+        assert service.socket_path == path
+        yield path
+
+
+def test_it_asks_at_a_unix_socket_with_its_key(
+    connect: Any, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    for where in (socket_path, str(socket_path)):
+        with connect(uds=where, api_key=KEY) as client:
+            assert client.hash(b"abc")[0].key == mmhash.key(b"abc")
+            assert client.ready() is client.health() is True
+
+
+def test_without_a_good_key_it_is_refused(connect: Any, socket_path: Path) -> None:
+    for key in (None, "another"):
+        with connect(uds=socket_path, api_key=key) as client:
+            assert client.ready() is True
+            with pytest.raises(mmhash.ServiceError, match="API key") as caught:
+                client.hash(bytes(2 << 20))
+        assert (caught.value.status, caught.value.type) == (401, "urn:mmhash:problem:unauthorized")
+
+
+def test_after_close_there_is_a_named_error(connect: Any, url: str) -> None:
+    with connect(url) as client:
+        client.hash(b"x")
+    with Client(url) as closed:
+        closed.hash(bytes(2 << 20))
+    calls: list[Any] = [
+        lambda: closed.hash(b"x"),
+        closed.health,
+        lambda: closed.hash(bytes(2 << 20)),
+    ]
+    for call in calls:
+        with pytest.raises(mmhash.MMHashError, match="this Client is closed"):
+            call()
+
+    async def main() -> None:
+        async with AsyncClient(url) as client:
+            await client.hash(b"x")
+        with pytest.raises(mmhash.MMHashError, match="this AsyncClient is closed"):
+            await client.hash(b"x")
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_a_second_event_loop(url: str) -> None:
+    client = AsyncClient(url)
+
+    async def call() -> None:
+        items = [b"x", bytes(2 << 20)]
+        assert [item.key for item in await client.hash(items)] == mmhash.keys(items)
+
+    for _ in range(3):
+        asyncio.run(call())
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(call())
+    with pytest.raises(mmhash.MMHashError, match="another event loop"):
+        asyncio.run(call())
+    loop.run_until_complete(client.close())
+    loop.close()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object(), b"x"])
+def test_a_request_that_is_no_json_is_refused_here(connect: Any, url: str, value: Any) -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    with connect(url) as client:
+        for request in ({"x": value}, {"x": circle}):
+            with pytest.raises(mmhash.InputError, match="JSON"):
+                client.annotate(request, engine="vllm")
+
+
+def test_arguments_that_are_none_of_theirs_are_refused_here(connect: Any, url: str) -> None:
+    with connect(url) as client:
+        calls: list[Any] = [
+            lambda: client.hash(b"x", algorithm="md5"),
+            lambda: client.hash(b"x", of="text"),
+            lambda: client.hash(b"x", engines=["vllm"]),
+            lambda: client.annotate({}, engine=5),
+            lambda: client.pad("ids", []),
+            lambda: client.pad(None, []),
+            lambda: client.pad([1], [(0, 1, "key")]),
+            lambda: client.pad([1], 5),
+            lambda: client.blocks([1], 0, engine="vllm"),
+            lambda: client.blocks([1], 1.5, engine="vllm"),
+        ]
+        for call in calls:
+            with pytest.raises(mmhash.InputError):
+                call()

@@ -1,0 +1,233 @@
+"""The memo in a real Redis: shared by replicas, and no failed call whatever becomes of it."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import pytest
+
+Serve = Callable[..., httpx.Client]
+Ask = Callable[..., dict[str, Any]]
+Count = Callable[..., float]
+
+
+def until_hit(ask: Ask, client: httpx.Client, image: bytes) -> None:
+    """An entry is kept after its answer, and a store that came back is not asked at once."""
+    while ask(client, image)["memo"] == "miss":
+        time.sleep(0.01)
+
+
+def told_by_one_known_to_the_other(
+    ask: Ask, one: httpx.Client, two: httpx.Client, images: list[bytes]
+) -> bytes:
+    """An image that one service decoded and the other then knew; a busy machine may cost some."""
+    for image in images:
+        missed, hit = ask(one, image), ask(two, image)
+        assert missed.pop("memo") == "miss"
+        told = hit.pop("memo")
+        assert missed == hit
+        if told == "hit":
+            return image
+    raise AssertionError("none was known")
+
+
+class Load:
+    """Threads that ask for images without end, and note what is not a good answer."""
+
+    def __init__(self, client: httpx.Client, images: list[bytes], threads: int = 4) -> None:
+        self.wrong: list[Any] = []
+        self.answers = 0
+        self._url = f"{client.base_url}/hash?of=pixels"
+        self._images = images
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(threads)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def wait_for(self, answers: int) -> None:
+        """Return after so many more answers."""
+        until = self.answers + answers
+        while self.answers < until:
+            assert not self.wrong
+            time.sleep(0.005)
+
+    def _ask(self) -> None:
+        try:
+            with httpx.Client(timeout=60) as client:
+                while not self._stop.is_set():
+                    image = self._images[self.answers % len(self._images)]
+                    headers = {"content-type": "image/png"}
+                    answer = client.post(self._url, content=image, headers=headers)
+                    if answer.status_code != 200:
+                        self.wrong.append(answer.text)
+                    self.answers += 1
+        except httpx.HTTPError as error:
+            self.wrong.append(error)
+
+
+def test_two_replicas_share_a_memo(
+    serve: Serve, redis: Any, ask: Ask, count: Count, images: list[bytes]
+) -> None:
+    url = f"memo_url=redis://127.0.0.1:{redis.port}"
+    one, two = serve(url), serve(url)
+    assert one.get("/info").json()["memo"] == "redis"
+    image = told_by_one_known_to_the_other(ask, one, two, images)
+    assert count(two, "mmhash_memo_lookups_total", source="store") == 1
+    # The second time it need not ask Redis.
+    assert ask(two, image)["memo"] == "hit"
+    assert count(two, "mmhash_memo_lookups_total", source="memory") == 1
+
+
+def test_redis_tells_nothing_of_what_is_kept_and_keeps_it_for_a_time(
+    serve: Serve, redis: Any, ask: Ask, images: list[bytes]
+) -> None:
+    item = ask(serve(f"memo_url=redis://127.0.0.1:{redis.port}"), images[0])
+    with redis.client() as client:
+        while not (names := client.keys("*")):
+            time.sleep(0.01)
+        (name,) = names
+        kept = name + client.get(name)
+        assert 0 < client.ttl(name) <= 7 * 24 * 3600
+    assert name.startswith(b"mmhash:")
+    for secret in (item["key"], item["digest"]):
+        assert secret.encode() not in kept
+        assert bytes.fromhex(secret) not in kept
+    assert b"RGB" not in kept
+
+
+def test_killed_and_brought_back_under_load_it_costs_no_call(
+    serve: Serve, redis: Any, ask: Ask, count: Count, images: list[bytes]
+) -> None:
+    client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
+
+    def from_redis() -> float:
+        return count(client, "mmhash_memo_lookups_total", source="store")
+
+    with Load(client, images[:20]) as load:
+        load.wait_for(200)
+        while from_redis() == 0:
+            load.wait_for(20)
+        for _ in range(2):
+            redis.kill()
+            load.wait_for(200)
+            gone = from_redis()
+            load.wait_for(100)
+            assert from_redis() == gone
+            redis.start()
+            while from_redis() == gone:
+                load.wait_for(20)
+    assert load.wrong == []
+    assert count(client, "mmhash_memo_failures_total", operation="get") > 0
+
+
+def test_frozen_under_load_it_costs_no_call(
+    serve: Serve, redis: Any, ask: Ask, count: Count, images: list[bytes]
+) -> None:
+    client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
+    with Load(client, images[:20]) as load:
+        load.wait_for(100)
+        redis.freeze()
+        load.wait_for(200)
+        before = count(client, "mmhash_memo_lookups_total", source="store")
+        redis.thaw()
+        while count(client, "mmhash_memo_lookups_total", source="store") == before:
+            load.wait_for(20)
+    assert load.wrong == []
+
+
+def test_a_full_redis_still_answers_what_it_has(
+    serve: Serve, redis: Any, ask: Ask, count: Count, images: list[bytes]
+) -> None:
+    client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
+    ask(client, images[0])
+    until_hit(ask, client, images[0])
+    with redis.client() as admin:
+        admin.config_set("maxmemory", 1)
+    for image in images[1:10]:
+        assert ask(client, image)["memo"] == "miss"
+        until_hit(ask, client, images[0])
+    assert count(client, "mmhash_memo_failures_total", operation="put") > 0
+
+
+@pytest.mark.parametrize("user", ["", "nobody:wrong@"])
+def test_a_redis_that_refuses_us_costs_misses(
+    serve: Serve, start_redis: Callable[..., Any], ask: Ask, images: list[bytes], user: str
+) -> None:
+    redis = start_redis()
+    with redis.client() as admin:
+        admin.config_set("requirepass", "right")
+    refused = serve(f"memo_url=redis://{user}127.0.0.1:{redis.port}", "memo_bytes=0")
+    assert [ask(refused, images[0])["memo"] for _ in range(3)] == ["miss"] * 3
+    taken = serve(f"memo_url=redis://:right@127.0.0.1:{redis.port}", "memo_bytes=0")
+    until_hit(ask, taken, images[0])
+
+
+def test_a_redis_that_is_not_there_yet_is_used_when_it_is(
+    serve: Serve, redis: Any, ask: Ask, images: list[bytes]
+) -> None:
+    redis.kill()
+    client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
+    assert ask(client, images[0])["memo"] == "miss"
+    redis.start()
+    until_hit(ask, client, images[0])
+
+
+def test_an_entry_that_somebody_changed_is_a_miss(
+    serve: Serve, redis: Any, ask: Ask, images: list[bytes]
+) -> None:
+    client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
+    wanted = ask(client, images[0])["key"]
+    until_hit(ask, client, images[0])
+    with redis.client() as admin:
+        (name,) = admin.keys("*")
+        for changed in (b"", b"other bytes", bytes(2 << 20)):
+            admin.set(name, changed)
+            item = ask(client, images[0])
+            assert (item["key"], item["memo"]) == (wanted, "miss")
+            until_hit(ask, client, images[0])
+        admin.delete(name)
+        admin.lpush(name, "a list")
+    assert ask(client, images[0])["key"] == wanted
+
+
+def test_a_cluster(
+    serve: Serve, start_redis: Callable[..., Any], ask: Ask, images: list[bytes]
+) -> None:
+    node = start_redis("--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1")
+    with node.client() as admin:
+        admin.execute_command("CLUSTER ADDSLOTS", *range(16384))
+        while admin.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+            time.sleep(0.01)
+    url = f"memo_url=redis+cluster://127.0.0.1:{node.port}"
+    told_by_one_known_to_the_other(ask, serve(url), serve(url), images)
+    with node.client() as admin:
+        assert admin.dbsize() > 0
+
+
+def test_a_master_that_a_sentinel_knows(
+    serve: Serve,
+    redis: Any,
+    start_redis: Callable[..., Any],
+    ask: Ask,
+    images: list[bytes],
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "sentinel.conf"
+    config.write_text(f"sentinel monitor pictures 127.0.0.1 {redis.port} 1\n")
+    # A sentinel takes its settings from a file alone, which it rewrites.
+    sentinel = start_redis("--sentinel", config=config)
+    url = f"memo_url=redis+sentinel://127.0.0.1:{sentinel.port}/pictures/1"
+    told_by_one_known_to_the_other(ask, serve(url), serve(url), images)
+    with redis.client() as admin:
+        assert admin.info("keyspace").keys() == {"db1"}

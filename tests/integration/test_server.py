@@ -1,0 +1,308 @@
+"""`serve()` in a process of its own: where it listens, what it logs, and how it stops."""
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from threading import Event, Semaphore
+
+import httpx
+import pytest
+from PIL import Image
+
+import mmhash
+from tests.support.service import Service, serving
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with serving() as service:
+        yield service
+
+
+def test_what_has_begun_is_finished_after_sigterm(service: Service) -> None:
+    with service.begin_request() as connection:
+        service.process.send_signal(signal.SIGTERM)
+        service.log.wait_for("draining")
+        connection.sendall(b"def")
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    service.wait()
+
+
+def test_the_log_says_why_a_call_was_refused(service: Service) -> None:
+    url = "http://{}:{}/hash?of=pixels".format(*service.address)
+    answer = httpx.post(url, content=b"no image", headers={"content-type": "image/png"})
+    assert answer.status_code == 415
+    assert re.search("unsupported-image: .*UnidentifiedImageError", service.stop())
+
+
+def test_an_image_that_pillow_warns_of_is_no_failure(service: Service) -> None:
+    body = BytesIO()
+    Image.new("1", (9_460, 9_460)).save(body, "PNG")
+    url = "http://{}:{}/hash?of=pixels".format(*service.address)
+    headers = {"content-type": "image/png"}
+    answer = httpx.post(url, content=body.getvalue(), headers=headers, timeout=60)
+    assert answer.status_code == 200
+    assert "DecompressionBomb" not in service.stop()
+
+
+def test_after_sigterm_every_call_taken_on_is_answered_and_no_other(
+    service: Service,
+) -> None:
+    host, port = service.address
+    url = f"http://{host}:{port}"
+    body, headers = bytes(2 << 20), {"content-type": "application/octet-stream"}
+    stopped, answered = Event(), Semaphore(0)
+
+    def ask() -> list[int | str]:
+        found: list[int | str] = []
+        with httpx.Client(timeout=60) as client:
+            while not stopped.is_set():
+                try:
+                    found.append(
+                        client.post(f"{url}/hash", content=body, headers=headers).status_code
+                    )
+                except httpx.ConnectError:
+                    found.append("refused")
+                    break
+                except httpx.TransportError:
+                    found.append("cut off")
+                    break
+                if found[-1] != 200:
+                    break
+                answered.release()
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        asking = [pool.submit(ask) for _ in range(8)]
+        for _ in range(8):
+            assert answered.acquire(timeout=60)
+        log = service.stop()
+        stopped.set()
+        found = [at.result() for at in asking]
+    # Good answers, and then a refusal: by a problem, or because nobody listens any more.
+    for *good, last in found:
+        assert set(good) == {200}
+        assert last in {503, "refused"}
+    assert '"message": "stopped"' in log
+
+
+def test_a_call_that_outlasts_the_grace_is_cut_off() -> None:
+    with serving("--set", "grace_s=0.3") as service, service.begin_request():
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(30) == 0
+
+
+def test_a_unix_socket_is_its_owner_s_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mmhash.sock"
+    with serving("--uds", str(path)) as service:
+        assert f"running on unix:{path} with" in service.log.text
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        transport = httpx.HTTPTransport(uds=str(path))
+        with httpx.Client(transport=transport, base_url="http://test") as client:
+            headers = {"content-type": "application/octet-stream"}
+            answer = client.post("/hash", content=b"abc", headers=headers)
+            assert answer.json()["items"][0]["key"] == mmhash.key(b"abc").hex()
+        service.stop()
+        assert not path.exists()
+
+
+def test_several_workers_answer_count_together_and_stop_together() -> None:
+    with serving("--workers", "2") as service:
+        host, port = service.address
+        headers = {"content-type": "application/octet-stream"}
+        calls = 40
+        for _ in range(calls):  # each on a connection of its own, so that both get some
+            url = f"http://{host}:{port}/hash"
+            answer = httpx.post(url, content=b"abc", headers=headers, timeout=60)
+            assert answer.json()["items"][0]["key"] == mmhash.key(b"abc").hex()
+        for _ in range(4):
+            text = httpx.get(f"http://{host}:{port}/metrics", timeout=60).text
+            assert f'mmhash_requests_total{{call="/hash",status="200"}} {calls}.0' in text
+            assert "mmhash_calls_in_progress 0.0" in text
+        service.stop()
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() -> None:
+    with serving("--workers", "2") as service:
+        host, port = service.address
+        url = f"http://{host}:{port}"
+        connection = service.begin_request()
+        calls = "mmhash_calls_in_progress 1.0"
+        assert calls in httpx.get(f"{url}/metrics", timeout=60).text
+        # Which of them has the call is not known: both are killed.
+        for worker in service.workers:
+            os.kill(worker, signal.SIGKILL)
+        log = service.log.wait_for("ended with -9", 2)
+        assert all("restart at once" in match.string for match in log)
+        # The listener is still there: who connects now waits for the next worker.
+        assert "mmhash_calls_in_progress 0.0" in httpx.get(f"{url}/metrics", timeout=60).text
+        with connection, suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+        service.stop()
+
+
+def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
+    with serving("--workers", "2") as service:
+        host, port = service.address
+        url = f"http://{host}:{port}"
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            assert httpx.get(f"{url}/version", timeout=60).status_code == 200
+            connections = [service.begin_request() for _ in range(8)]
+            pids = service.workers
+            os.kill(pids[0], number)
+            service.log.wait_for("draining", 1)
+            # Those who connect from now on reach the other one.
+            time.sleep(0.5)
+            for _ in range(10):
+                assert httpx.get(f"{url}/ready", timeout=60).status_code == 200
+            for connection in connections:
+                connection.sendall(b"def")
+                assert b"HTTP/1.1 200 " in connection.recv(65536)
+                connection.close()
+            service.log.wait_for(f"worker {pids[0]} ended with 0", 1)
+        service.stop()
+
+
+def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("HOOK", HANG))
+    command = [sys.executable, str(program)]
+    with serving(program=command) as service:
+        url = "http://{}:{}".format(*service.address)
+        assert httpx.get(f"{url}/version", timeout=60).status_code == 200
+        before = service.workers
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.get(f"{url}/hang", timeout=1)
+        (match,) = service.log.wait_for(r"worker (\d+) .*is hung")
+        hung = int(match[1])
+        assert hung in before
+        service.log.wait_for(f"worker {hung} ended with -9", 1)
+        for _ in range(20):
+            assert httpx.get(f"{url}/version", timeout=60).status_code == 200
+        assert hung not in service.workers
+        service.stop()
+
+
+def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Path) -> None:
+    program, broken = tmp_path / "program.py", tmp_path / "broken"
+    program.write_text(PROGRAM.replace("HOOK", CRASH.replace("PATH", str(broken))))
+    broken.touch()
+    command = [sys.executable, str(program)]
+    with serving(program=command) as service:
+        url = "http://{}:{}".format(*service.address)
+        matches = service.log.wait_for(r"ended with 3.*restart (at once|in \S+ s)", 6)
+        delays = [match[1] for match in matches]
+        assert delays == ["at once"] * 2 + ["in 1 s"] * 2 + ["in 2 s"] * 2
+        broken.unlink()
+        assert httpx.get(f"{url}/version", timeout=60).status_code == 200
+        service.stop()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_signal_during_the_start_is_not_lost(workers: str) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with serving("--workers", workers) as service:
+            service.process.send_signal(number)
+            assert '"message": "stopped"' in service.wait()
+
+
+def test_after_nohup_the_terminal_may_go() -> None:
+    command = ["nohup", sys.executable, "-m", "mmhash", "serve", "--port", "0"]
+    with serving(program=command) as service:
+        url = "http://{}:{}".format(*service.address)
+        service.process.send_signal(signal.SIGHUP)
+        assert httpx.get(f"{url}/ready", timeout=60).status_code == 200
+        service.stop()
+
+
+def test_an_address_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with serving() as service:
+        host, port = service.address
+        for more in ([], ["--workers", "2"], ["--host", "localhost"]):
+            failure = failure_of("--port", str(port), *more)
+            address = f"http://{more[1] if '--host' in more else host}:{port}"
+            assert failure == (
+                f"mmhash: cannot listen on {address}: Address already in use. Stop what uses that "
+                "address, or choose another one by --host, --port or --uds.\n"
+            )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "address"),
+    [
+        (["--host", "192.0.2.1", "--port", "0"], "http://192.0.2.1:0"),
+        (["--host", "no.such.host.invalid", "--port", "1"], "http://no.such.host.invalid:1"),
+    ],
+)
+def test_an_address_that_is_none_is_named(arguments: list[str], address: str) -> None:
+    failure = failure_of(*arguments)
+    assert failure.startswith(f"mmhash: cannot listen on {address}")
+    assert failure.count("\n") == 1
+
+
+@pytest.mark.parametrize("path", ["/nowhere/mmhash.sock", "/tmp/" + "x" * 200])
+def test_a_unix_socket_that_cannot_be_made_is_a_wrong_setting(path: str) -> None:
+    failure = failure_of("--uds", path)
+    assert failure.startswith("mmhash: settings: uds: ")
+    assert failure.count("\n") == 1
+
+
+def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -> None:
+    path = tmp_path / "mmhash.sock"
+    with serving("--uds", str(path)) as service:
+        assert f"cannot listen on unix:{path}: Address already in use" in failure_of(
+            "--uds", str(path)
+        )
+        assert path.is_socket()
+        service.kill()
+    # What a server left that was killed is in nobody's way; another file is.
+    with serving("--uds", str(path)) as service:
+        path.unlink()
+        path.write_text("mine")
+        service.stop()
+    assert path.read_text() == "mine"
+    assert "the path exists and is no Unix socket" in failure_of("--uds", str(path))
+    assert path.read_text() == "mine"
+
+
+PROGRAM = """
+import os, time
+import mmhash_service.server.server as server
+from mmhash_service.app import create_app
+from mmhash_service.settings import Settings
+
+def create(settings):
+    app = create_app(settings)
+    HOOK
+    return app
+
+server.create_app = create
+if __name__ == "__main__":
+    server.serve(Settings(port=0, workers=2))
+"""
+HANG = """
+    @app.get("/hang")
+    async def hang() -> None:
+        time.sleep(3600)
+"""
+CRASH = """
+    if os.path.exists("PATH"):
+        os._exit(3)
+"""
+
+
+def failure_of(*arguments: str) -> str:
+    command = [sys.executable, "-m", "mmhash", "serve", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    return done.stderr

@@ -1,0 +1,1 @@
+"""Servers, caches, origins and stand-ins that tests start."""

@@ -1,0 +1,51 @@
+"""The application on a real server in a thread of this process, on a free port."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import NamedTuple
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+
+
+class Server(NamedTuple):
+    """A server that listens: its client, its address and its application."""
+
+    client: httpx.Client
+    address: tuple[str, int]
+    uvicorn: uvicorn.Server
+
+    def wait_until_idle(self) -> None:
+        """Wait until no request is being handled."""
+        while self.uvicorn.server_state.tasks:
+            time.sleep(0.001)
+
+    def send_raw(self, request: bytes) -> bytes:
+        """Send bytes as they are, and return what comes until the server closes."""
+        with socket.create_connection(self.address, timeout=60) as connection:
+            connection.sendall(request)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@contextmanager
+def running(app: FastAPI) -> Iterator[Server]:
+    """Run an application until the end of the block."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = listener.getsockname()
+        config = uvicorn.Config(app, loop="uvloop", http="httptools", ws="none", log_config=None)
+        server = uvicorn.Server(config)
+        thread = Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                time.sleep(0.001)
+            with httpx.Client(base_url="http://{}:{}".format(*address), timeout=60) as client:
+                yield Server(client, address, server)
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,28 @@
+"""Images for tests of the memo, and a request for the key of one's pixels."""
+
+from io import BytesIO
+from typing import Any
+
+import httpx
+from PIL import Image
+
+
+def hash_pixels(client: httpx.Client, image: bytes, **headers: str) -> dict[str, Any]:
+    """Post an image for its pixels, and return the item."""
+    headers = {"content-type": "image/png", **headers}
+    answer = client.post("/hash", params={"of": "pixels"}, content=image, headers=headers)
+    assert answer.status_code == 200, answer.text
+    item: dict[str, Any]
+    (item,) = answer.json()["items"]
+    return item
+
+
+def small_images() -> list[bytes]:
+    """Return small images, all different."""
+
+    def image(number: int) -> bytes:
+        body = BytesIO()
+        Image.frombytes("RGB", (8, 8), number.to_bytes(192)).save(body, "PNG")
+        return body.getvalue()
+
+    return [image(number) for number in range(400)]

@@ -1,0 +1,86 @@
+"""Redis servers that tests can stop, freeze and restart."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as NotListening
+
+BINARY = shutil.which("redis-server")
+NEEDED = "needs redis-server (apt-get install redis-server)"
+
+
+class RedisServer:
+    """A Redis server on a free port, without persistence."""
+
+    def __init__(self, folder: Path, *arguments: str, config: Path | None = None) -> None:
+        assert BINARY is not None, NEEDED
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}"
+        command = [BINARY] if config is None else [BINARY, str(config)]
+        plain = ("--save", "", "--bind", "127.0.0.1", "--dir", str(folder))
+        self._command = [*command, "--port", str(self.port), *plain, *arguments]
+        self.start()
+
+    def start(self) -> None:
+        """Run it, and return when it answers."""
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        with self.client() as client:
+            while True:
+                try:
+                    client.ping()
+                    break
+                except NotListening:
+                    assert self.process.poll() is None
+                    time.sleep(0.01)
+
+    def client(self) -> Any:
+        """Return a plain client of it, closed by its context."""
+        return closing(Redis(port=self.port))
+
+    def kill(self) -> None:
+        """End it at once; its entries are lost."""
+        self.process.kill()
+        self.process.wait()
+
+    def freeze(self) -> None:
+        """Stop it from answering while its connections stay open."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Continue it."""
+        self.process.send_signal(signal.SIGCONT)
+
+
+@contextmanager
+def running_redis(folder: Path) -> Iterator[RedisServer]:
+    """Run a plain Redis server; skip the test if there is no redis-server."""
+    if BINARY is None:
+        pytest.skip(NEEDED)
+    server = RedisServer(folder)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def free_port() -> int:
+    """Return a free port whose cluster bus port, 10000 above it, is free too."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port: int = one.getsockname()[1]
+            if port < 50_000:
+                try:
+                    other.bind(("127.0.0.1", port + 10_000))
+                except OSError:
+                    continue
+                return port

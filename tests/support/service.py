@@ -1,0 +1,206 @@
+"""The service in a process of its own: start it with settings, read its address and log, stop it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Condition, Thread
+from typing import IO, Any
+
+import httpx
+
+# A busy machine is not a failure.
+TIMEOUT_S = 60
+
+# It chooses a free port, unless a later argument names one.
+COMMAND = (sys.executable, "-m", "mmhash", "serve", "--port", "0")
+
+# A request of six bytes; the server asks for them by `100 Continue`.
+BEGIN = (
+    b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: application/octet-stream\r\n"
+    b"Content-Length: 6\r\nExpect: 100-continue\r\n\r\n"
+)
+
+
+class Log:
+    """The lines that a process writes, read by a thread: a full pipe would block the process."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.lines: list[str] = []
+        self._position = 0
+        self._ended = False
+        self._changed = Condition()
+        self._thread = Thread(target=self._read, args=(stream,), daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the lines up to now."""
+        return iter(list(self.lines))
+
+    @property
+    def text(self) -> str:
+        """Everything up to now."""
+        return "".join(self.lines)
+
+    def wait_for(self, pattern: str, count: int = 1) -> list[re.Match[str]]:
+        """Return the next matches; each call begins behind the last line of the one before."""
+        matches: list[re.Match[str]] = []
+        with self._changed:
+            while len(matches) < count:
+                while self._position == len(self.lines):
+                    in_time = self._changed.wait_for(self._has_news, TIMEOUT_S)
+                    assert in_time, f"no {pattern!r} in {TIMEOUT_S} s in:\n{self.text}"
+                    ended = self._ended and self._position == len(self.lines)
+                    assert not ended, f"the log ended without {pattern!r}:\n{self.text}"
+                match = re.search(pattern, self.lines[self._position])
+                self._position += 1
+                if match is not None:
+                    matches.append(match)
+        return matches
+
+    def join(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until every process that has the stream has closed it."""
+        self._thread.join(timeout_s)
+
+    def _has_news(self) -> bool:
+        return self._ended or self._position < len(self.lines)
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                with self._changed:
+                    self.lines.append(line)
+                    self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+class Service:
+    """A process that runs `mmhash serve`, or another program that logs its address the same way."""
+
+    def __init__(
+        self,
+        *arguments: str,
+        settings: Mapping[str, Any] | None = None,
+        program: Sequence[str] = COMMAND,
+        env: Mapping[str, str] | None = None,
+        new_session: bool = False,
+    ) -> None:
+        """Start it; the settings are given by `--set`, encoded as JSON unless they are strings."""
+        command = [*program, *arguments]
+        for name, value in (settings or {}).items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            command += ["--set", f"{name}={text}"]
+        self.process = subprocess.Popen(
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=env,
+            start_new_session=new_session,
+        )
+        assert self.process.stderr is not None
+        self.log = Log(self.process.stderr)
+        self.url = ""
+        self.socket_path: Path | None = None
+
+    def wait_until_listening(self) -> None:
+        """Read the address from the log."""
+        (match,) = self.log.wait_for(r'running on (?:(http://[^\s"]+)|unix:([^\s"]+))')
+        self.url = match[1] or "http://localhost"
+        self.socket_path = Path(match[2]) if match[2] else None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port of a TCP address."""
+        url = httpx.URL(self.url)
+        assert url.port is not None
+        return url.host, url.port
+
+    @property
+    def workers(self) -> list[int]:
+        """The worker processes, without the resource tracker of multiprocessing."""
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [int(child) for child in children if b"spawn_main" in _command_line(int(child))]
+
+    def new_client(self, **options: Any) -> httpx.Client:
+        """Return a client of it, which the caller closes."""
+        path = self.socket_path
+        transport = httpx.HTTPTransport(uds=str(path)) if path else None
+        return httpx.Client(base_url=self.url, transport=transport, timeout=TIMEOUT_S, **options)
+
+    def connect(self) -> socket.socket:
+        """Open a connection."""
+        return socket.create_connection(self.address, timeout=TIMEOUT_S)
+
+    def begin_request(self) -> socket.socket:
+        """Send half of the body of a request that a worker has accepted."""
+        connection = self.connect()
+        connection.sendall(BEGIN)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(b"abc")
+        return connection
+
+    def stop(self) -> str:
+        """Stop it as an operator does, and return its log."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> str:
+        """Wait until it ends, which must be in good order, and return its log."""
+        status = self.process.wait(TIMEOUT_S)
+        self.log.join()
+        assert status == 0, self.log.text
+        assert "Traceback" not in self.log.text, self.log.text
+        return self.log.text
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait()
+        self.log.join(5)
+
+
+@contextmanager
+def serving(*arguments: str, **options: Any) -> Iterator[Service]:
+    """Run a service that listens; at the end it must stop in good order."""
+    service = Service(*arguments, **options)
+    try:
+        service.wait_until_listening()
+        yield service
+        if service.process.poll() is None:
+            service.stop()
+    finally:
+        service.kill()
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return the environment without settings of mmhash, and with these variables."""
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("MMHASH_")}
+    return inherited | variables
+
+
+def count(client: httpx.Client, name: str, **labels: str) -> float:
+    """Return the sum of a metric's series that have these labels."""
+    wanted = {f'{label}="{value}"' for label, value in labels.items()}
+    total = 0.0
+    for line in client.get("/metrics").text.splitlines():
+        match = re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line)
+        if match and wanted <= set((match[1] or "").split(",")):
+            total += float(match[2])
+    return total
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:  # it has exited
+        return b""
