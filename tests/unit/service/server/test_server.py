@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from threading import Event
+from threading import Barrier
 
 import httpx
 import pytest
@@ -70,7 +70,9 @@ def test_the_log_says_why_a_call_was_refused(process: subprocess.Popen[str]) -> 
     assert answer.status_code == 415
     os.kill(process.pid, signal.SIGTERM)
     assert process.stderr is not None
-    assert "unsupported-image: UnidentifiedImageError" in process.stderr.read()
+    log = process.stderr.read()
+    assert "unsupported-image: " in log
+    assert "UnidentifiedImageError" in log
 
 
 def test_an_image_that_pillow_warns_of_is_no_failure(process: subprocess.Popen[str]) -> None:
@@ -85,45 +87,48 @@ def test_an_image_that_pillow_warns_of_is_no_failure(process: subprocess.Popen[s
     assert "DecompressionBomb" not in process.stderr.read()
 
 
-def test_after_sigterm_every_call_taken_on_is_answered_and_no_other(
+def test_after_sigterm_every_accepted_request_is_answered_and_no_other(
     process: subprocess.Popen[str],
 ) -> None:
+    """Clients post on keep-alive connections; each has a first answer before the signal.
+
+    A request on an idle connection can cross the server's close of it, and a refusal can be lost
+    when the server closes before it has read the body. HTTP/1.1 cannot prevent either, so a client
+    may see its last request cut off. The server's log proves that it had not accepted that one.
+    """
     host, port = address_of(process)
-    url = f"http://{host}:{port}"
+    url = f"http://{host}:{port}/hash"
     body, headers = bytes(2 << 20), {"content-type": "application/octet-stream"}
-    stopped = Event()
+    clients = 8
+    all_answered = Barrier(clients + 1, timeout=60)
 
-    def ask() -> list[int | str]:
-        found: list[int | str] = []
+    def post_until_refused() -> list[int | str]:
+        results: list[int | str] = []
         with httpx.Client(timeout=60) as client:
-            while not stopped.is_set():
+            while not results or results[-1] == 200:
                 try:
-                    found.append(
-                        client.post(f"{url}/hash", content=body, headers=headers).status_code
-                    )
+                    results.append(client.post(url, content=body, headers=headers).status_code)
                 except httpx.ConnectError:
-                    found.append("refused")
-                    break
+                    results.append("refused")
                 except httpx.TransportError:
-                    found.append("cut off")
-                    break
-                if found[-1] != 200:
-                    break
-        return found
+                    results.append("cut off")
+                if len(results) == 1:
+                    all_answered.wait()
+        return results
 
-    with ThreadPoolExecutor(8) as pool:
-        asking = [pool.submit(ask) for _ in range(8)]
-        time.sleep(1)
+    with ThreadPoolExecutor(clients) as pool:
+        running = [pool.submit(post_until_refused) for _ in range(clients)]
+        all_answered.wait()
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
         log = process.stderr.read()
         assert process.wait(30) == 0
-        stopped.set()
-        found = [at.result() for at in asking]
-    # Good answers, and then a refusal: by a problem, or because nobody listens any more.
-    for *good, last in found:
-        assert set(good) == {200}
-        assert last in {503, "refused"}
+        results = [future.result() for future in running]
+    for *answered, last in results:
+        assert set(answered) == {200}
+        assert last in {503, "refused", "cut off"}
+    assert log.count("POST /hash 200") == sum(each.count(200) for each in results)
+    assert set(re.findall(r"POST /hash (\d+)", log)) <= {"200", "503"}
     assert '"message": "stopped"' in log
 
 
@@ -188,7 +193,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() 
         # Which of them has the call is not known: both are killed.
         for worker in workers_of(process):
             os.kill(worker, signal.SIGKILL)
-        log = lines_until(process, "ended with -9", 2)
+        log = lines_until(process, "exited with -9", 2)
         assert all("restart at once" in line for line in log)
         # The listener is still there: who connects now waits for the next worker.
         assert "mmhash_calls_in_progress 0.0" in httpx.get(f"{url}/metrics", timeout=60).text
@@ -215,7 +220,7 @@ def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
                 connection.sendall(b"def")
                 assert b"HTTP/1.1 200 " in connection.recv(65536)
                 connection.close()
-            lines_until(process, f"worker {pids[0]} ended with 0", 1)
+            lines_until(process, f"worker {pids[0]} exited with 0", 1)
         stop(process)
 
 
@@ -232,7 +237,7 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
                 httpx.get(f"{url}/hang", timeout=1)
             (line,) = lines_until(process, "is hung", 1)
             (hung,) = [pid for pid in before if f"worker {pid} " in line]
-            lines_until(process, f"worker {hung} ended with -9", 1)
+            lines_until(process, f"worker {hung} exited with -9", 1)
             for _ in range(20):
                 assert httpx.get(f"{url}/version", timeout=60).status_code == 200
             assert hung not in workers_of(process)
@@ -251,7 +256,7 @@ def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Pat
             url = "http://{}:{}".format(*address_of(process))
             delays = [
                 re.search(r"restart (at once|in \S+ s)", line)[1]  # type: ignore[index]
-                for line in lines_until(process, "ended with 3", 6)
+                for line in lines_until(process, "exited with 3", 6)
             ]
             assert delays == ["at once"] * 2 + ["in 1 s"] * 2 + ["in 2 s"] * 2
             broken.unlink()
@@ -291,8 +296,8 @@ def test_an_address_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
             failure = failure_of("--port", str(port), *more)
             address = f"http://{more[1] if '--host' in more else host}:{port}"
             assert failure == (
-                f"mmhash: cannot listen on {address}: Address already in use. Stop what uses that "
-                "address, or choose another one by --host, --port or --uds.\n"
+                f"mmhash: cannot listen on {address}: Address already in use. Stop the "
+                "program that uses this address, or choose another one with --host, --port or --uds.\n"
             )
 
 
