@@ -93,9 +93,9 @@ class Memo:
         """
         entry = pixels_entry(space, algorithm, self._max_pixels, encoded)
         value = self._get_from_memory(entry)
-        if value is not None and (pixels := Pixels.unpack(value, algorithm)) is not None:
+        if value is not None and (cached := Pixels.unpack(value, algorithm)) is not None:
             _lookups("pixels", "memory").inc()
-            return pixels, "hit"
+            return cached, "hit"
         running = self._running.get(entry.name)
         is_first = running is None
         if running is None:
@@ -131,8 +131,8 @@ class Memo:
         self, entry: SealedEntry, algorithm: Algorithm, decode: Callable[[], Awaitable[Pixels]]
     ) -> tuple[Pixels, Source]:
         value = await self._get_from_store(entry)
-        if value is not None and (pixels := Pixels.unpack(value, algorithm)) is not None:
-            return pixels, "store"
+        if value is not None and (cached := Pixels.unpack(value, algorithm)) is not None:
+            return cached, "store"
         pixels = await decode()
         self._put(entry, pixels.pack())
         return pixels, "miss"
