@@ -1,4 +1,4 @@
-"""Which addresses may be dialled."""
+"""Addresses that may be dialled."""
 
 from ipaddress import ip_address, ip_network
 

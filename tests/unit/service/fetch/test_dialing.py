@@ -1,4 +1,4 @@
-"""What is resolved is checked, and what was checked is dialled: with real sockets."""
+"""Resolved addresses are checked, and the checked address is dialled: with real sockets."""
 
 import asyncio
 from collections.abc import Iterator

@@ -28,14 +28,14 @@ async def local(host: str, port: int) -> list[str]:
 
 @contextmanager
 def counted(result: str) -> Iterator[None]:
-    """That one more is counted."""
+    """Assert that one more fetch is counted."""
     before = metrics.FETCHES.labels(result)._value.get()
     yield
     assert metrics.FETCHES.labels(result)._value.get() == before + 1
 
 
 class Got:
-    """What one or several URLs gave."""
+    """Return the content of one or several URLs."""
 
     def __init__(self) -> None:
         self.contents: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Which URLs may be asked: every spelling that is not plainly an allowed host's is refused."""
+"""The host allowlist: every URL that does not plainly spell an allowed host is refused."""
 
 import pytest
 

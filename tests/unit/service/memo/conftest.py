@@ -150,7 +150,7 @@ def ask() -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def count() -> Callable[..., float]:
-    """What a metric of a service says, of those with these labels."""
+    """Return the value of a metric of a service with these labels."""
 
     def count(client: httpx.Client, name: str, **labels: str) -> float:
         wanted = {f'{label}="{value}"' for label, value in labels.items()}

@@ -25,7 +25,7 @@ RAW = {"content-type": "application/octet-stream"}
 
 
 class Terminal(StringIO):
-    """Where people read."""
+    """A terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -8,7 +8,7 @@ import pytest
 
 from mmhash_service.routes.page import FILES
 
-FOLDER = Path(__file__).parents[3] / "service" / "page"
+FOLDER = Path(__file__).parents[4] / "service" / "page"
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

@@ -1,4 +1,4 @@
-"""What calls need again and again is kept; what is larger is given back."""
+"""Buffers of the usual size are reused; larger ones are returned to the system."""
 
 import ctypes
 import subprocess

@@ -1,4 +1,4 @@
-"""What the protocol bounds, a plain client never meets; tests/attacks/ has those who do."""
+"""Limits of the protocol that ordinary clients never reach; tests/attacks/ has the others."""
 
 import resource
 import sys
