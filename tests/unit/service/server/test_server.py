@@ -302,17 +302,20 @@ def test_an_address_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "address"),
+    ("arguments", "message"),
     [
-        (["--host", "192.0.2.1", "--port", "0"], "http://192.0.2.1:0"),
-        (["--host", "no.such.host.invalid", "--port", "1"], "http://no.such.host.invalid:1"),
-        (["--uds", "/nowhere/mmhash.sock"], "unix:/nowhere/mmhash.sock"),
-        (["--uds", "/tmp/" + "x" * 200], "unix:/tmp/xxx"),
+        (["--host", "192.0.2.1", "--port", "0"], "cannot listen on http://192.0.2.1:0"),
+        (
+            ["--host", "no.such.host.invalid", "--port", "1"],
+            "cannot listen on http://no.such.host.invalid:1",
+        ),
+        (["--uds", "/nowhere/mmhash.sock"], "settings: uds: "),
+        (["--uds", "/tmp/" + "x" * 200], "settings: uds: "),
     ],
 )
-def test_an_address_that_is_none_is_named(arguments: list[str], address: str) -> None:
+def test_an_address_that_is_none_is_named(arguments: list[str], message: str) -> None:
     failure = failure_of(*arguments)
-    assert failure.startswith(f"mmhash: cannot listen on {address}")
+    assert failure.startswith(f"mmhash: {message}")
     assert failure.count("\n") == 1
 
 
