@@ -28,7 +28,7 @@ from mmhash.framing import frame
 from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.memo.memo import Memo
-from mmhash_service.memo.memory import Memory
+from mmhash_service.memo.memory import LruCache
 from mmhash_service.settings import Settings
 
 SIZE = (1280, 720)
@@ -164,7 +164,7 @@ def in_process(name: str, url: str | None) -> Row:
         await milliseconds(body)
         await asyncio.sleep(0.2)  # until the entry is in the store
         if url is not None:
-            memo._memory = Memory(0)
+            memo._cache = LruCache(0)
         hits = [await milliseconds(body) for _ in range(HITS)]
         await memo.close()
         await decoders.close()

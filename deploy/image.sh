@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The image built and started where there is no Docker: `make image`, as root on Debian, with its packages buildah,
-# debootstrap and iproute2. Everything is made in one folder, which goes when this ends.
+# Build and start the image without Docker: `make image`, as root on Debian with the packages buildah, debootstrap and
+# iproute2. All files are in one directory, which is removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,7 +26,7 @@ debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates \
 buildah run "$container" python3 --version
 buildah commit --quiet --rm "$container" "$base"
 
-# What this machine trusts and how it reaches its index, the build does too.
+# The build uses this machine's certificates and package index.
 step "the image, with EXTRAS=$extras"
 settings=$folder/pip.conf
 cat /etc/pip.conf >"$settings" 2>/dev/null || true
@@ -42,7 +42,7 @@ step "started from its root file system, read-only, without a network, as its ow
 buildah inspect --type image mmhash >"$folder/image.json"
 IMAGE_ROOT=$(buildah mount "$container") IMAGE_CONFIG=$folder/image.json IMAGE_EXTRAS=$extras
 export IMAGE_ROOT IMAGE_CONFIG IMAGE_EXTRAS
-# The mounts are of this command alone, and go with it.
+# A mount namespace of its own: the mounts disappear with the command.
 unshare --mount --net bash -euc '
     mount --bind "$IMAGE_ROOT" "$IMAGE_ROOT"
     mount --options remount,bind,ro "$IMAGE_ROOT"

@@ -15,7 +15,7 @@ from mmhash_service.items.mapped_hasher import MappedHasher
 from mmhash_service.memo.memo import Memo
 from mmhash_service.middleware.access_log import AccessLogMiddleware
 from mmhash_service.middleware.api_keys import ApiKeyMiddleware
-from mmhash_service.middleware.duplicate_headers import RefuseDuplicates
+from mmhash_service.middleware.duplicate_headers import DuplicateHeaderMiddleware
 from mmhash_service.routes import annotate, blocks, pad, page, probes
 from mmhash_service.routes import hash as hash_route
 from mmhash_service.runtime.capacity import Limits
@@ -52,7 +52,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     # The last one added is the outermost: requests without a key are logged too.
     if settings.api_key_digests:
         app.add_middleware(ApiKeyMiddleware, digests=settings.api_key_digests)
-    app.add_middleware(RefuseDuplicates)
+    app.add_middleware(DuplicateHeaderMiddleware)
     app.add_middleware(AccessLogMiddleware, paths=frozenset(app.openapi()["paths"]))
     return app
 

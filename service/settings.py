@@ -1,4 +1,8 @@
-"""What an operator may choose: by argument, environment or TOML file (docs/settings.md)."""
+"""Settings of the service, from arguments, the environment and a TOML file (docs/settings.md).
+
+The service reads its environment here. Two packages have variables of their own: the guard, which
+runs inside an engine (guard/settings.py), and prometheus_client (runtime/metrics.py).
+"""
 
 import difflib
 import os
@@ -24,38 +28,34 @@ from pydantic_settings import (
 )
 
 from mmhash_service.fetch.hosts import HostAllowlist, is_host
-from mmhash_service.memo.address import parse_memo_url
+from mmhash_service.guard.settings import PREFIX as GUARD_PREFIX
+from mmhash_service.guard.settings import GuardSettings
+from mmhash_service.memo.stores import STORES, check_memo_url
 
-# Above this Pillow refuses every image, by a rule of the whole process: none can be set higher.
+# Pillow refuses every larger image. Its limit is global to the process, so no setting can raise it.
 PILLOW_MAX_PIXELS = 178_956_970
 
-# Larger ones are mistakes, and some would fail only when they are used.
+# Larger values are mistakes, and some would only fail when used.
 MAX_BYTES = 1 << 53
 MAX_TIMEOUT_S = 24 * 3600
 MAX_TTL_S = 10 * 365 * 24 * 3600
 
-# Of a Unix socket, with the zero byte behind it.
+# sizeof(sun_path) on Linux, including the terminating zero byte.
 _MAX_SOCKET_PATH = 108
 
 PREFIX = "MMHASH_"
 CONFIG_VARIABLE = "MMHASH_CONFIG"
 
-# Variables of the library and of the guard, which are no settings of the service.
+# Variables that the library and the guard read: known, but not settings of the service.
 LIBRARY_VARIABLES = frozenset(
     {
         "MMHASH_CACHE_DIR",
         "MMHASH_COMPILE_DUMP",
         "MMHASH_DEVICE",
-        "MMHASH_GUARD_ALLOW_PEERS",
-        "MMHASH_GUARD_ENGINE",
-        "MMHASH_GUARD_MAX_BODY_BYTES",
-        "MMHASH_GUARD_ON_UNTAGGED",
-        "MMHASH_GUARD_SECRETS",
-        "MMHASH_GUARD_TENANT",
-        "MMHASH_GUARD_TENANT_HEADER",
         "MMHASH_POOL_MB",
         "MMHASH_POOL_WORKERS",
         "MMHASH_VECTORS",
+        *(GUARD_PREFIX + name.upper() for name in GuardSettings.model_fields),
     }
 )
 
@@ -74,132 +74,137 @@ class Settings(BaseSettings):
 
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     port: int = Field(
-        default=8780, ge=0, le=65535, description="The port to listen on; 0 takes any free one."
+        default=8780, ge=0, le=65535, description="The port to listen on; 0 picks a free one."
     )
     uds: Path | None = Field(
         default=None,
-        description="A Unix socket to listen on instead, of mode 0600.",
+        description="A Unix socket (mode 0600) to listen on instead of host and port.",
     )
-    workers: int = Field(default=1, ge=1, le=256, description="How many processes answer.")
+    workers: int = Field(default=1, ge=1, le=256, description="The number of worker processes.")
     grace_s: float = Field(
         default=30.0,
         gt=0,
         le=3600,
-        description="How many seconds calls may take to end after SIGTERM.",
+        description="Seconds that running requests have to finish after SIGTERM.",
     )
     max_body_bytes: int = Field(
-        default=1 << 30, ge=1, le=MAX_BYTES, description="The longest body that is read, in bytes."
+        default=1 << 30, ge=1, le=MAX_BYTES, description="The largest request body, in bytes."
     )
     max_json_bytes: int = Field(
         default=16 << 20,
         ge=1,
         le=MAX_BYTES,
-        description="The longest JSON body that is read, in bytes.",
+        description="The largest JSON request body, in bytes.",
     )
     max_items: int = Field(
-        default=1000, ge=1, le=100_000, description="The most items, parts or tensors of a body."
+        default=1000,
+        ge=1,
+        le=100_000,
+        description="The maximum number of items, parts or tensors in a body.",
     )
     max_pixels: int = Field(
         default=PILLOW_MAX_PIXELS,
         ge=1,
         le=PILLOW_MAX_PIXELS,
-        description="The most pixels of an image, all frames together; it cannot be set higher.",
+        description="The maximum number of pixels of an image, all frames together. The default is "
+        "also the highest value.",
     )
     decoders: int = Field(
         default=0,
         ge=0,
         le=256,
-        description="How many processes of each worker decode images; 0 divides the cores among "
-        "the workers, 8 at most for each. One more takes only small images.",
+        description="Image decoder processes per worker; 0 divides the cores among the workers, at "
+        "most 8 each. One more process decodes only small images.",
     )
     work_timeout_s: float = Field(
         default=10.0,
         gt=0,
         le=MAX_TIMEOUT_S,
-        description="How many seconds a request may wait for a thread or a decoder, and take "
-        "there.",
+        description="Seconds that a request may spend in a thread or a decoder, including the wait "
+        "for one.",
     )
     stall_timeout_s: float = Field(
         default=10.0,
         gt=0,
         le=MAX_TIMEOUT_S,
-        description="A body of which fewer than 1024 bytes come in so many seconds has stalled; a "
-        "connection that owes a head, the rest of a body or the reading of an answer for twice as "
-        "long is closed.",
+        description="A request body has stalled if fewer than 1024 bytes arrive in this many "
+        "seconds. A connection is closed if the client sends no complete head or body, or reads no "
+        "response, for twice as long.",
     )
     max_held_bytes: int = Field(
         default=256 << 20,
         ge=1 << 20,
         le=MAX_BYTES,
-        description="How many bytes of bodies a process holds at once; "
-        "a streamed body counts 256 KiB.",
+        description="The maximum number of body bytes in the memory of a process; a streamed body "
+        "counts as 256 KiB.",
     )
     max_calls: int = Field(
         default=1024,
         ge=1,
         le=1 << 20,
-        description="How many calls with a body a process answers at once.",
+        description="The maximum number of concurrent requests with a body per process.",
     )
     shm: bool = Field(
-        default=False, description="Whether items may lie in POSIX shared memory of this host."
+        default=False, description="Accept items in POSIX shared memory of this host."
     )
-    cuda_ipc: bool = Field(
-        default=False, description="Whether items may lie in CUDA memory of this host."
-    )
+    cuda_ipc: bool = Field(default=False, description="Accept items in CUDA memory of this host.")
     url_hosts: tuple[str, ...] = Field(
         default=(),
-        description="The hosts that http(s) URLs may name, `*.example.org` for all below one, "
-        "with `:PORT` for another port than the scheme's; without any, no URL is followed.",
+        description="The hosts that http(s) URLs may name: `example.org`, `*.example.org` for its "
+        "subdomains, `example.org:PORT` for a port other than the default of the scheme. If empty, "
+        "http(s) URLs are refused.",
     )
     url_networks: tuple[IPvAnyNetwork, ...] = Field(
         default=(),
-        description="The private networks in which such a host may lie; else its address must be "
-        "public.",
+        description="Private networks that the addresses of these hosts may belong to. All other "
+        "addresses must be public.",
     )
     url_max_bytes: int = Field(
         default=64 << 20,
         ge=1,
         le=MAX_BYTES,
-        description="The longest content that a URL is read for, in bytes.",
+        description="The largest content fetched from a URL, in bytes.",
     )
     url_timeout_s: float = Field(
         default=10.0,
         gt=0,
         le=MAX_TIMEOUT_S,
-        description="How many seconds a URL's content may take, all in all.",
+        description="Seconds that fetching a URL may take in total.",
     )
     file_root: Path | None = Field(
-        default=None, description="The folder below which file: URLs may point; without it, none."
+        default=None,
+        description="The directory that file: URLs are limited to. If unset, they are refused.",
     )
     memo_url: SecretStr | None = Field(
         default=None,
-        description="Where the memo is kept, if not in memory: `sqlite:PATH`, or the `redis:` URL "
-        "of a server, a cluster or a sentinel.",
+        description="The URL of a store behind the in-memory memo: "
+        + ", ".join(f"`{store.form}`" for store in STORES)
+        + ".",
     )
     memo_bytes: int = Field(
         default=64 << 20,
         ge=0,
         le=MAX_BYTES,
-        description="How much the memo of a process holds, in bytes.",
+        description="The size of the in-memory memo of each process, in bytes.",
     )
     tenants: dict[Name, SecretStr] = Field(
-        default={}, description="The tenants by name, each with its secret: 64 hex digits."
+        default={}, description="Tenants: name and secret (64 hex digits)."
     )
     private_tenants: frozenset[Name] = Field(
-        default=frozenset(), description="The tenants who share no memo with others."
+        default=frozenset(), description="Names of tenants that share no memo with others."
     )
     tag_secrets: tuple[SecretStr, ...] = Field(
         default=(),
-        description="What tags are signed with, the newest first, each 64 hex digits; with none, "
+        description="Secrets for signing tags, the newest first, 64 hex digits each. If empty, "
         "`sign` is refused.",
     )
     tag_ttl_s: int = Field(
-        default=600, ge=1, le=MAX_TTL_S, description="For how many seconds a tag is valid."
+        default=600, ge=1, le=MAX_TTL_S, description="Seconds that a tag is valid for."
     )
     api_key_digests: tuple[str, ...] = Field(
         default=(),
-        description="The BLAKE3 digests of the API keys, in hex; with any, all calls but the "
-        "probes and the page need a key.",
+        description="BLAKE3 digests of the API keys, in hex. If set, all requests need a key, "
+        "except for the probes and the web page.",
     )
 
     @field_validator("host")
@@ -209,7 +214,7 @@ class Settings(BaseSettings):
             ip_address(host)
         except ValueError:
             if not is_host(host.lower()):
-                raise ValueError("an IP address or the name of a host") from None
+                raise ValueError("must be an IP address or a host name") from None
         return host
 
     @field_validator("uds")
@@ -219,11 +224,13 @@ class Settings(BaseSettings):
             return None
         _check_path(path)
         if len(os.fsencode(path)) >= _MAX_SOCKET_PATH:
-            raise ValueError(f"the path of a Unix socket has less than {_MAX_SOCKET_PATH} bytes")
+            raise ValueError(
+                f"the path of a Unix socket must be shorter than {_MAX_SOCKET_PATH} bytes"
+            )
         if not path.parent.is_dir():
-            raise ValueError("the folder of the Unix socket does not exist")
+            raise ValueError("the directory of the Unix socket does not exist")
         if path.exists() and not path.is_socket():
-            raise ValueError("the path exists and is no Unix socket")
+            raise ValueError("the path exists and is not a Unix socket")
         return path
 
     @field_validator("file_root")
@@ -232,7 +239,7 @@ class Settings(BaseSettings):
         if path is not None:
             _check_path(path)
             if not path.is_dir():
-                raise ValueError("not a folder")
+                raise ValueError("not a directory")
         return path
 
     @field_validator("url_hosts")
@@ -245,34 +252,34 @@ class Settings(BaseSettings):
     @classmethod
     def _check_memo_url(cls, url: SecretStr | None) -> SecretStr | None:
         if url is not None:
-            parse_memo_url(url.get_secret_value())
+            check_memo_url(url.get_secret_value())
         return url
 
     @model_validator(mode="after")
     def _check_private_tenants(self) -> Self:
         if not self.private_tenants <= self.tenants.keys():
-            raise ValueError("private_tenants has a name that tenants has not")
+            raise ValueError("private_tenants contains a name that is missing from tenants")
         return self
 
     @field_validator("tenants")
     @classmethod
     def _check_secrets(cls, tenants: dict[str, SecretStr]) -> dict[str, SecretStr]:
         if not all(_HEX_32_BYTES.fullmatch(text.get_secret_value()) for text in tenants.values()):
-            raise ValueError("a tenant's secret is 64 hex digits")
+            raise ValueError("the secret of a tenant must be 64 hex digits")
         return tenants
 
     @field_validator("tag_secrets")
     @classmethod
     def _check_tag_secrets(cls, secrets: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
         if not all(_HEX_32_BYTES.fullmatch(secret.get_secret_value()) for secret in secrets):
-            raise ValueError("a secret of tags is 64 hex digits")
+            raise ValueError("a tag secret must be 64 hex digits")
         return secrets
 
     @field_validator("api_key_digests")
     @classmethod
     def _check_digests(cls, digests: tuple[str, ...]) -> tuple[str, ...]:
         if not all(map(_HEX_32_BYTES.fullmatch, digests)):
-            raise ValueError("an API key's digest is 64 hex digits")
+            raise ValueError("the digest of an API key must be 64 hex digits")
         return tuple(digest.lower() for digest in digests)
 
     @classmethod
@@ -284,33 +291,33 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (pydantic names it)
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """An argument goes before the environment, and that before the file."""
+        """Return the sources by precedence: arguments, environment, file."""
         refuse_unknown_variables(os.environ)
         path = os.environ.get(CONFIG_VARIABLE)
         if path is None:
             return init_settings, env_settings
         if not Path(path).is_file():
-            raise ValueError(f"{CONFIG_VARIABLE} names no file")
+            raise ValueError(f"{CONFIG_VARIABLE} does not name a file")
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)
 
 
 def _check_path(path: Path) -> None:
-    """Refuse what no file system takes; an empty text would be the current folder."""
+    """Refuse an invalid path, and an empty one, which would mean the current directory."""
     try:
         text = os.fsencode(path)
     except UnicodeEncodeError:
-        raise ValueError("a path that is not text") from None
+        raise ValueError("the path cannot be encoded") from None
     if path == Path() or b"\0" in text:
-        raise ValueError("a path that is empty or holds a zero byte")
+        raise ValueError("the path is empty or contains a zero byte")
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """The name and value of a setting in `name=value`, as the environment would have it."""
+    """Return the name and value of `name=value`, parsed as in an environment variable."""
     name, sign, value = text.partition("=")
-    if not _NAME.fullmatch(name):  # it may be a value, and a secret
-        raise ValueError("a setting is given as NAME=VALUE")
+    if not _NAME.fullmatch(name):  # not shown: it may be a value, and a secret
+        raise ValueError("expected NAME=VALUE")
     if not sign or name not in Settings.model_fields:
-        raise ValueError(nearest(name, list(Settings.model_fields)))
+        raise ValueError(unknown_name_message(name, list(Settings.model_fields)))
     if value[:1] not in {"[", "{"}:
         return name, value
     try:
@@ -319,17 +326,17 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         raise ValueError(f"{name}: not JSON: {error}") from None
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """What to say of a name that is not known."""
-    found = difflib.get_close_matches(name, known, 1, 0)
-    return f"{name} is not known: is it {found[0]}?"
+def unknown_name_message(name: str, known: list[str]) -> str:
+    """Return the error message for an unknown name, with the closest known one."""
+    (closest,) = difflib.get_close_matches(name, known, 1, 0)
+    return f"unknown name {name}: did you mean {closest}?"
 
 
 def refuse_unknown_variables(environment: Any) -> None:
-    """Stop at a variable that nobody reads: misspelt, it would change nothing without a word."""
+    """Raise ValueError for an unknown `MMHASH_` variable: a misspelt one would have no effect."""
     known = {*LIBRARY_VARIABLES, CONFIG_VARIABLE} | {
         PREFIX + field.upper() for field in Settings.model_fields
     }
     for name in environment:
         if name.startswith(PREFIX) and name not in known:
-            raise ValueError(nearest(name, sorted(known)))
+            raise ValueError(unknown_name_message(name, sorted(known)))

@@ -1,9 +1,12 @@
-"""Tenants by name: a call says whose it is, the secrets stay in the settings."""
+"""Tenants and tags: a request names its tenant; all secrets stay in the settings."""
 
+import time
 from typing import NamedTuple
 
 from fastapi import Request
 
+from mmhash import Digest
+from mmhash.tags import sign_tag
 from mmhash_service.api.problems import Problem
 from mmhash_service.settings import Settings
 
@@ -11,18 +14,45 @@ HEADER = "X-Mmhash-Tenant"
 
 
 class Tenant(NamedTuple):
-    """Whose a call is, and the 32 secret bytes that key what is his."""
+    """The tenant of a request, and the 32 secret bytes that key its framing."""
 
     name: str
     secret: bytes
 
 
+class Signer(NamedTuple):
+    """Signs keys for one engine and one tenant with the newest secret."""
+
+    engine: str
+    tenant: str | None
+    secret: bytes
+    ttl_s: int
+
+    def tag(self, key: Digest) -> str:
+        """Return a tag that is valid from now for as long as the settings say."""
+        expires = int(time.time()) + self.ttl_s
+        return sign_tag(
+            key, engine=self.engine, tenant=self.tenant, expires=expires, secrets=[self.secret]
+        )
+
+
 def resolve_tenant(request: Request, settings: Settings) -> Tenant | None:
-    """The tenant that the call names, or None if it names none."""
-    name = request.headers.get(HEADER)  # there is one: two are refused before any is believed
+    """Return the tenant that the request names, or None if it names none."""
+    # At most one header: the middleware refuses requests with duplicates.
+    name = request.headers.get(HEADER)
     if name is None:
         return None
     secret = settings.tenants.get(name)
     if secret is None:
         raise Problem("unknown-tenant")
     return Tenant(name, bytes.fromhex(secret.get_secret_value()))
+
+
+def build_signer(settings: Settings, engines: tuple[str, ...], tenant: Tenant | None) -> Signer:
+    """Return the signer for a request with `sign`."""
+    if not settings.tag_secrets:
+        raise Problem("sign-off")
+    if len(engines) != 1:
+        raise Problem("sign-engine")
+    secret = bytes.fromhex(settings.tag_secrets[0].get_secret_value())
+    return Signer(engines[0], tenant.name if tenant else None, secret, settings.tag_ttl_s)

@@ -1,1 +1,1 @@
-"""What a URL points to: whether it may be asked, where it really leads, and what comes."""
+"""Fetching of URLs: allowlist, address checks, and limits on the content."""

@@ -1,7 +1,7 @@
-"""Which addresses may be dialled: public ones, and those of networks that the operator names.
+"""Address checks: only public addresses, and those of networks that the operator allows.
 
-The tables are those of IANA's registries of special addresses. Python's `is_global` has them too,
-but says yes to multicast and differs from one patch release to another.
+The tables follow IANA's registries of special addresses. Python's `is_global` is not used: it
+includes multicast and differs between patch releases.
 """
 
 from collections.abc import Sequence
@@ -13,51 +13,51 @@ Network = IPv4Network | IPv6Network
 _SPECIAL_V4 = tuple(
     IPv4Network(network)
     for network in (
-        "0.0.0.0/8",  # this network; 0.0.0.0 reaches this host
+        "0.0.0.0/8",  # this network; 0.0.0.0 connects to this host
         "10.0.0.0/8",  # private
-        "100.64.0.0/10",  # behind a carrier's NAT
+        "100.64.0.0/10",  # carrier-grade NAT
         "127.0.0.0/8",  # loopback
-        "169.254.0.0/16",  # link-local, and the clouds' metadata
+        "169.254.0.0/16",  # link-local, including cloud metadata
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # protocol assignments
         "192.0.2.0/24",  # documentation
-        "192.88.99.0/24",  # relays of 6to4
+        "192.88.99.0/24",  # 6to4 relays
         "192.168.0.0/16",  # private
         "198.18.0.0/15",  # benchmarks
         "198.51.100.0/24",  # documentation
         "203.0.113.0/24",  # documentation
         "224.0.0.0/4",  # multicast
-        "240.0.0.0/4",  # reserved, and broadcast
+        "240.0.0.0/4",  # reserved, broadcast
     )
 )
 
-# All else is special: loopback, link-local, site-local, unique local and multicast, and the IPv4
-# addresses that lie embedded in mapped, compatible, translated and NAT64 ones.
+# All other addresses are special: loopback, link-local, site-local, unique local, multicast, and
+# embedded IPv4 addresses (mapped, compatible, translated, NAT64).
 _GLOBAL_V6 = IPv6Network("2000::/3")
 _SPECIAL_V6 = tuple(
     IPv6Network(network)
     for network in (
         "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarks
         "2001:db8::/32",  # documentation
-        "2002::/16",  # 6to4, with an IPv4 address in it
+        "2002::/16",  # 6to4, which embeds an IPv4 address
         "3fff::/20",  # documentation
     )
 )
 
 
-def refused(addresses: Sequence[str], networks: Sequence[Network]) -> list[str]:
-    """Those of the addresses that may not be dialled."""
-    return [text for text in addresses if not _may_dial(ip_address(text), networks)]
+def find_refused(addresses: Sequence[str], networks: Sequence[Network]) -> list[str]:
+    """Return the addresses that are neither public nor in one of the networks."""
+    return [text for text in addresses if not _is_allowed(ip_address(text), networks)]
 
 
-def _may_dial(address: Address, networks: Sequence[Network]) -> bool:
+def _is_allowed(address: Address, networks: Sequence[Network]) -> bool:
     if isinstance(address, IPv6Address) and address.scope_id is not None:
-        return False  # a zone is this host's matter, and no name server's
+        return False  # a zone has a meaning on this host only, never in DNS
     return is_public(address) or any(address in network for network in networks)
 
 
 def is_public(address: Address) -> bool:
-    """Whether whoever has the address is reached through the open network."""
+    """Return whether the address is on the public internet."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SPECIAL_V4)
     return address in _GLOBAL_V6 and not any(address in network for network in _SPECIAL_V6)

@@ -1,6 +1,7 @@
-"""A name is resolved once, what comes is checked, and that very address is dialled.
+"""Connections to checked addresses: a name is resolved once, and the checked address is dialled.
 
-A name server that answers otherwise the next time changes nothing: there is no next time.
+There is no second lookup, so a name server cannot change its answer after the check (DNS
+rebinding).
 """
 
 import asyncio
@@ -10,24 +11,24 @@ from contextlib import suppress
 
 import httpcore
 
-from mmhash_service.fetch.addresses import Network, refused
+from mmhash_service.fetch.addresses import Network, find_refused
 from mmhash_service.fetch.failures import Refused
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
-# More than these are not tried.
+# The number of addresses of a host that are tried.
 _MAX_ADDRESSES = 4
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host, as the system knows them, the best first."""
+    """Return the addresses of a host from the system's resolver, in order of preference."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    entries = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in entries]
 
 
 class CheckedBackend(httpcore.AnyIOBackend):
-    """Connects to hosts at addresses that may be dialled, and to no others."""
+    """A network backend that connects only to allowed addresses."""
 
     def __init__(self, networks: Sequence[Network], resolve: Resolve) -> None:
         self._networks = networks
@@ -41,15 +42,16 @@ class CheckedBackend(httpcore.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """A connection to the first address that takes one; `Refused` if there may be none."""
+        """Connect to the first reachable address; raise Refused if one is not allowed."""
         try:
             addresses = await self._resolve(host, port)
         except OSError as error:
-            # As if it were refused: else a client could ask which names are known in here.
+            # The same problem as for a refused address: a client must not learn which names exist
+            # in the internal network.
             raise Refused(f"no address: {error}") from error
-        # One bad address among good ones is no accident: none of them is dialled.
-        if bad := refused(addresses, self._networks):
-            raise Refused(f"an address is {bad[0]}")
+        # A refused address among public ones is an attack: dial none of them.
+        if bad := find_refused(addresses, self._networks):
+            raise Refused(f"address {bad[0]} is not allowed")
         *others, last = addresses[:_MAX_ADDRESSES]
         share = None if timeout is None else timeout / (len(others) + 1)
         for address in others:

@@ -1,24 +1,24 @@
-"""How a URL can fail, the problem that each way is, and what the log alone is told of it."""
+"""Failures of fetches: the problem of each, and details that only the log shows."""
 
 import httpcore
 
 
-class Refused(Exception):  # noqa: N818  (the word of its problem)
-    """The URL leads where the server does not go."""
+class Refused(Exception):  # noqa: N818  (named after its problem)
+    """The URL, its address or a redirect is not allowed."""
 
 
 class Failed(Exception):  # noqa: N818  (as above)
-    """What it leads to is not what it should be."""
+    """The response or the file is not acceptable."""
 
 
-class FetchFailure(Exception):  # noqa: N818  (it is the cause of a problem, not an error of its own)
-    """What the public is not told: a host, an address, a status, what a package said."""
+class FetchFailure(Exception):  # noqa: N818  (never raised itself: the cause of a problem)
+    """The cause of a problem, with details for the log only: host, address, status, error."""
 
-    # A host chooses some of these words.
+    # Part of the text comes from the host.
     _MAX_LENGTH = 300
 
-    def __init__(self, where: str, why: Exception) -> None:
-        super().__init__(f"{where}: {why!r}"[: self._MAX_LENGTH])
+    def __init__(self, source: str, error: Exception) -> None:
+        super().__init__(f"{source}: {error!r}"[: self._MAX_LENGTH])
 
 
 PROBLEMS: dict[type[Exception], str] = {
@@ -32,5 +32,5 @@ PROBLEMS: dict[type[Exception], str] = {
 
 
 def problem_name(error: Exception) -> str:
-    """The name of the problem that one of these errors is."""
+    """Return the name of the problem for an error."""
     return next(name for kind, name in PROBLEMS.items() if isinstance(error, kind))

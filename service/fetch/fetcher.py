@@ -1,4 +1,4 @@
-"""Content by http(s) URL: asked of hosts that are allowed, in bounded time, size and number."""
+"""HTTP client for item URLs, with limits on hosts, addresses, time, size and connections."""
 
 import asyncio
 import re
@@ -20,10 +20,10 @@ from mmhash_service.fetch.validators import Validator
 from mmhash_service.runtime import metrics
 from mmhash_service.settings import Settings
 
-# One call asks for eight at once; the calls beyond four wait, within their time.
+# A request fetches up to eight URLs at once. Fetches beyond this limit wait, within their time-out.
 _MAX_CONNECTIONS = 32
 
-# Shorter than the 5 s after which the commonest servers close a connection that nobody uses.
+# Shorter than the 5 s after which common servers close idle connections.
 _IDLE_S = 4.0
 
 _MAX_REDIRECTS = 3
@@ -31,7 +31,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE | re.ASCII)
 
-# The same for all requests: whatever a host's Vary names, it is equal.
+# Constant, so that a Vary header never matters for stored validators (except for `Vary: *`).
 _HEADERS = [
     ("Accept", "*/*"),
     ("Accept-Encoding", "identity"),
@@ -40,7 +40,7 @@ _HEADERS = [
 
 
 class Fetcher:
-    """The one client of an application: a pool of connections, and whom it may ask."""
+    """The HTTP client of an application: a connection pool and a host allowlist."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Fetcher:
         self._hosts = HostAllowlist(settings.url_hosts)
         self._max_bytes = settings.url_max_bytes
         self._timeout_s = settings.url_timeout_s
-        # httpcore itself follows nothing, knows no proxy, decodes nothing and keeps no cookie.
+        # httpcore follows no redirects, uses no proxy, decodes nothing and stores no cookies.
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=trust or _public_trust(),
             max_connections=_MAX_CONNECTIONS,
@@ -60,12 +60,12 @@ class Fetcher:
         )
 
     def allowed(self, text: str) -> httpx.URL:
-        """The URL that `text` spells, if it may be asked."""
+        """Return the parsed URL, or raise a Problem if it is invalid or not allowed."""
         return self._hosts.allowed(text)
 
     @asynccontextmanager
     async def get(self, url: httpx.URL, known: Validator | None) -> AsyncIterator[Remote]:
-        """What `url` has: told to be unchanged, if it is `known` by that, else to be read."""
+        """Yield the content of `url`, marked as unchanged if the validator `known` still holds."""
         result = "abandoned"
         try:
             async with asyncio.timeout(self._timeout_s), self._follow(url, known) as remote:
@@ -82,30 +82,29 @@ class Fetcher:
 
     @asynccontextmanager
     async def _follow(self, url: httpx.URL, known: Validator | None) -> AsyncIterator[Remote]:
-        asked = url
+        requested = url
         for _ in range(_MAX_REDIRECTS + 1):
-            async with aclosing(await self._ask(url, known)) as response:
+            async with aclosing(await self._send(url, known)) as response:
                 headers = httpx.Headers(response.headers)
                 if response.status in _REDIRECTS:
-                    # What is known is known of the URL that was asked for: where that leads may
-                    # change.
-                    url, known = self._redirected(url, headers.get("location", "")), None
+                    # The validator belongs to the requested URL, not to the target of the redirect.
+                    url, known = self._redirect_target(url, headers.get("location", "")), None
                 elif response.status != 304:
-                    yield Remote(response, headers, self._max_bytes, keep=url == asked)
+                    yield Remote(response, headers, self._max_bytes, keep=url == requested)
                     return
                 elif known is None:
-                    raise Failed("304, and nobody asked")
+                    raise Failed("304 without a conditional request")
                 elif known.is_confirmed(headers):
                     remote = Remote(response, headers, self._max_bytes, keep=True)
                     await remote.read(lambda _: None)
                     yield remote
                     return
                 else:
-                    known = None  # it speaks of other content: have that sent
+                    known = None  # the 304 is for other content: fetch it unconditionally
         raise Refused("too many redirects")
 
-    async def _ask(self, url: httpx.URL, known: Validator | None) -> httpcore.Response:
-        """The answer to one request, of which the head has come."""
+    async def _send(self, url: httpx.URL, known: Validator | None) -> httpcore.Response:
+        """Send a request and return the response once its head has been received."""
         request = httpcore.Request(
             "GET",
             httpcore.URL(
@@ -117,29 +116,30 @@ class Fetcher:
         try:
             return await self._pool.handle_async_request(request)
         except (httpcore.ReadError, httpcore.RemoteProtocolError):
-            # A host may hang up on an idle connection just when we use it: ask once more.
+            # The host may have closed an idle connection just as it was reused: retry once.
             return await self._pool.handle_async_request(request)
 
-    def _redirected(self, url: httpx.URL, location: str) -> httpx.URL:
-        """Where the host sends us on, if we go there: to the same host, checked anew."""
+    def _redirect_target(self, url: httpx.URL, location: str) -> httpx.URL:
+        """Return the target of a redirect: on the same host, and checked like any URL."""
         try:
-            # A location with a host is read as it came: joined, its host would be spelled anew.
+            # Parse a location with a host as received: join() would normalise the host before the
+            # check.
             if location.startswith("//"):
                 location = f"{url.scheme}:{location}"
-            is_whole = _SCHEME.match(location) is not None
-            found = self._hosts.allowed(location if is_whole else str(url.join(location)))
+            is_absolute = _SCHEME.match(location) is not None
+            target = self._hosts.allowed(location if is_absolute else str(url.join(location)))
         except (Problem, httpx.InvalidURL, ValueError) as error:
             raise Refused(f"a redirect: {error!r}") from error
-        if found.host != url.host or (found.scheme, url.scheme) == ("http", "https"):
-            raise Refused(f"a redirect to {found.scheme}, {found.host}")
-        return found
+        if target.host != url.host or (target.scheme, url.scheme) == ("http", "https"):
+            raise Refused(f"a redirect to {target.scheme}, {target.host}")
+        return target
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._pool.aclose()
 
 
 @cache
 def _public_trust() -> ssl.SSLContext:
-    """The authorities of the system and of certifi; reading them takes 40 ms, so once for all."""
+    """Return the certificate authorities of certifi or the system. Loading them takes 40 ms."""
     return httpcore.default_ssl_context()

@@ -1,6 +1,6 @@
-"""Which http(s) URLs may be asked: those whose host and port the setting `url_hosts` names.
+"""Allowlist of hosts for http(s) URLs: the setting `url_hosts`.
 
-A URL is read once, here: what is compared is what is dialled and what TLS has to prove.
+A URL is parsed once, here: the host that is compared is also dialled and verified by TLS.
 """
 
 import re
@@ -13,15 +13,14 @@ import idna
 
 from mmhash_service.api.problems import Problem
 
-# In UTF-8. Longer ones are no addresses of media; one of this length takes 0.4 ms to read, or 3 ms
-# if all of it must be escaped.
+# In UTF-8 bytes. URLs of media are shorter. Parsing one of this length takes 0.4 ms, or 3 ms if all
+# of it must be escaped.
 MAX_URL = 4096
 
 _PORTS = {"http": 80, "https": 443}
 
-# Readers of URLs differ over a missing slash, a backslash, a space and an @: none of them is taken.
-# A port is 1 to 65535 in plain digits: int() would also read `+80`, `080`, `8_0` and digits of
-# other scripts.
+# URL parsers disagree on missing slashes, backslashes, spaces and @: refuse all of them. A port is
+# 1 to 65535 in ASCII digits: int() also accepts `+80`, `080`, `8_0` and digits of other scripts.
 _URL = re.compile(
     r"(?:http|https)://(?P<host>\[[^\]]*\]|[^/?#@:\[\]]+)(?::[1-9][0-9]{0,4})?(?:[/?#].*)?",
     re.ASCII | re.IGNORECASE,
@@ -30,7 +29,7 @@ _AMBIGUOUS = re.compile(r"[\x00-\x20\x7f\\]")
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
-# What inet_aton() takes for (a part of) an address, in decimal, octal or hexadecimal.
+# Names that inet_aton() parses as an address: the last label is decimal, octal or hexadecimal.
 _NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 
 _ENTRY = re.compile(
@@ -39,7 +38,7 @@ _ENTRY = re.compile(
 
 
 class _Rule(NamedTuple):
-    """One entry of the setting."""
+    """An entry of the setting."""
 
     name: str
     below: bool
@@ -47,21 +46,21 @@ class _Rule(NamedTuple):
 
     def allows(self, url: httpx.URL) -> bool:
         if self.port is None:
-            named = url.port is None  # the scheme's own
+            is_port = url.port is None  # the default of the scheme
         else:
-            named = self.port == (url.port or _PORTS[url.scheme])
+            is_port = self.port == (url.port or _PORTS[url.scheme])
         host = url.raw_host.decode()
-        return named and (host.endswith("." + self.name) if self.below else host == self.name)
+        return is_port and (host.endswith("." + self.name) if self.below else host == self.name)
 
 
 class HostAllowlist:
-    """The entries of `url_hosts`: `example.org`, `*.example.org`, each maybe with a port."""
+    """The entries of `url_hosts`: `example.org` or `*.example.org`, optionally with a port."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._rules = [_parse_rule(entry) for entry in entries]
 
     def allowed(self, text: str) -> httpx.URL:
-        """The URL that `text` spells, without its fragment, if it may be asked."""
+        """Return the parsed URL without its fragment, or raise a Problem if it is not allowed."""
         url = _parse_url(text)
         if not any(rule.allows(url) for rule in self._rules):
             raise Problem("url-off")
@@ -84,10 +83,10 @@ def _parse_url(text: str) -> httpx.URL:
 
 
 def _is_plain(spelled: str, host: str) -> bool:
-    """Return whether `spelled` is the plain spelling of `host`, which httpx made of it.
+    """Return whether `spelled` is the canonical spelling of `host`, which httpx derived from it.
 
-    The letters of a name may be upper case. A name beyond ASCII is spelled as its A-labels are
-    decoded: without the dots, digits and letters of other scripts that IDNA reads as ASCII.
+    Upper case is allowed. A non-ASCII name must equal its decoded A-labels: dots, digits and
+    letters of other scripts that IDNA maps to ASCII are refused.
     """
     if spelled.isascii():
         return spelled.strip("[]").lower() == host
@@ -98,25 +97,25 @@ def _is_plain(spelled: str, host: str) -> bool:
 
 
 def _parse_rule(entry: str) -> _Rule:
-    found = _ENTRY.fullmatch(entry)
+    match = _ENTRY.fullmatch(entry)
     try:
-        name = httpx.URL(f"//{found['host']}").raw_host.decode() if found else ""
+        name = httpx.URL(f"//{match['host']}").raw_host.decode() if match else ""
     except (httpx.InvalidURL, ValueError):
         name = ""
     is_address = ":" in name or _NUMBER.fullmatch(name) is not None
-    port = int(found["port"]) if found and found["port"] else None
+    port = int(match["port"]) if match and match["port"] else None
     if (
-        found is None
-        or not (is_host(name) and _is_plain(found["host"], name))
-        or (found["below"] and is_address)
+        match is None
+        or not (is_host(name) and _is_plain(match["host"], name))
+        or (match["below"] and is_address)
         or (port or 0) > 65535
     ):
-        raise ValueError(f"{entry!r} names no host: write example.org, *.example.org or host:port")
-    return _Rule(name, found["below"] is not None, port)
+        raise ValueError(f"{entry!r} is not a host: write example.org, *.example.org or host:port")
+    return _Rule(name, match["below"] is not None, port)
 
 
 def is_host(host: str) -> bool:
-    """Return whether it is a name, or an address in the one spelling that all read alike."""
+    """Return whether `host` is a host name, or an IP address in its canonical spelling."""
     if ":" in host or _NUMBER.fullmatch(host):
         try:
             return str(ip_address(host)) == host and "%" not in host

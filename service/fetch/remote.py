@@ -1,4 +1,4 @@
-"""What a host answers: its head is checked before its content is read, and that is bounded."""
+"""The response of a host: its head is checked first, then its content is read within limits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,13 +13,13 @@ from mmhash_service.fetch.failures import Failed
 from mmhash_service.fetch.validators import Validator, validator_of
 from mmhash_service.runtime import metrics
 
-# A host may send a byte at a time, 10000 of them in what is read at once: 67 ms of the event loop,
-# and 0.6 ms so.
-_SMALL = 1024
+# Yield to the event loop after chunks smaller than this. A host may send chunks of one byte: 10000
+# of them in one read would block the event loop for 67 ms instead of 0.6 ms.
+_SMALL_CHUNK = 1024
 
 
 class Remote:
-    """Content that a host is about to send, or says to be what we know already."""
+    """Content that is being received, or that the host has confirmed to be unchanged."""
 
     def __init__(
         self, response: httpcore.Response, headers: httpx.Headers, max_bytes: int, *, keep: bool
@@ -30,49 +30,50 @@ class Remote:
         self.length = None if self.unchanged else _length(response.status, headers)
         if self.length is not None and self.length > max_bytes:
             raise Problem("url-too-large")
-        # How much of it has been read.
+        # The number of bytes read.
         self.count = 0
-        # By what to ask for the same content again; None if it is not to be kept.
+        # Revalidates the content later; None if it must not be stored.
         self.validator: Validator | None = validator_of(headers) if keep else None
 
     async def read(self, take: Callable[[bytes], Awaitable[None] | None]) -> None:
-        """Hand each piece to `take`, as it comes; what that gives back, if anything, is waited for.
+        """Pass each chunk to `take` as it is received, and await its result if there is one.
 
-        No answer is longer or shorter than it says when this returns.
+        Raise an error if the content is longer or shorter than announced.
         """
         try:
-            async for piece in self._response.aiter_stream():
-                self.count += len(piece)
+            async for chunk in self._response.aiter_stream():
+                self.count += len(chunk)
                 if self.count > self._max_bytes:
                     raise Problem("url-too-large")
-                waiting = take(piece)
+                waiting = take(chunk)
                 if waiting is not None:
                     await waiting
-                elif len(piece) < _SMALL:
+                elif len(chunk) < _SMALL_CHUNK:
                     await asyncio.sleep(0)
         finally:
             metrics.FETCHED_BYTES.inc(self.count)
         if _leftover(self._response):
-            # It would be read as the head of the next answer.
+            # These bytes would be read as the head of the next response.
             await self._response.extensions["network_stream"].aclose()
-            raise Failed("more came than was said")
+            raise Failed("the response is longer than announced")
 
 
 def _length(status: int, headers: httpx.Headers) -> int | None:
-    """How long the content is, if its head says so; None if it comes in chunks that tell."""
+    """Return the announced length of the content; None if it is chunked."""
     if status != 200:
         raise Failed(f"status {status}")
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Failed("content-encoding")
     length, coding = headers.get("content-length"), headers.get("transfer-encoding")
-    # Content that ends where its connection does may as well have been cut short.
+    # Content that ends with the connection cannot be told from truncated content.
     if (length is None) == (coding is None):
-        raise Failed("no length, or two")
+        raise Failed("needs either Content-Length or Transfer-Encoding")
     return None if length is None else parse_natural(length)
 
 
 def _leftover(response: httpcore.Response) -> bytes:
-    # httpcore tells nobody. It is pinned, and a test says when its inside is another.
+    # Private: httpcore does not report them. pyproject.toml has an upper bound for httpcore, and
+    # test_private_interfaces.py fails if this attribute moves.
     stream: Any = response.stream
     leftover: bytes = stream._stream._connection._h11_state.trailing_data[0]
     return leftover

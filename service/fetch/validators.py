@@ -1,4 +1,4 @@
-"""By what a host may later say that its content is still the same, and when that is proof."""
+"""Validators (ETag, Last-Modified) that prove that content is unchanged byte for byte."""
 
 import re
 from datetime import datetime, timedelta
@@ -7,30 +7,30 @@ from typing import NamedTuple
 
 import httpx
 
-# W/"x" says that two contents mean the same. Their bytes may differ, so it is no proof of a digest.
+# Weak ETags (W/"x") are ignored: they allow the bytes to differ.
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]{0,1022}"')
 
-# A date has no fractions: content that changed twice within its second has one date. RFC 7232
-# trusts one that was a minute old when the content was sent.
+# Dates have a resolution of one second, so content may change without a new date. RFC 7232 trusts a
+# date that was at least a minute old when the content was sent.
 _SETTLED = timedelta(seconds=60)
 
-_NOT_TO_KEEP = {"no-store", "private"}
+_NO_STORE = {"no-store", "private"}
 
 
 class Validator(NamedTuple):
-    """The one of the two by which to ask; the other is None."""
+    """Either an ETag or a date; the other is None."""
 
     etag: str | None
     last_modified: str | None
 
     def headers(self) -> list[tuple[str, str]]:
-        """What makes a request one that asks only whether the content has changed."""
+        """Return the header of a conditional request."""
         if self.etag is not None:
             return [("If-None-Match", self.etag)]
         return [("If-Modified-Since", self.last_modified or "")]
 
     def is_confirmed(self, headers: httpx.Headers) -> bool:
-        """Whether the head of a 304 speaks of the content that was asked for, if of any."""
+        """Return whether the headers of a 304 are consistent with this validator."""
         return (self.etag is None or headers.get("etag", self.etag) == self.etag) and (
             self.last_modified is None
             or headers.get("last-modified", self.last_modified) == self.last_modified
@@ -38,14 +38,14 @@ class Validator(NamedTuple):
 
 
 def validator_of(headers: httpx.Headers) -> Validator | None:
-    """By what to ask again, if what came may be kept and has anything to ask by."""
+    """Return the validator in the headers, or None if there is none or no-store applies."""
     directives = {
         part.partition("=")[0].strip().lower()
         for part in headers.get("cache-control", "").split(",")
     }
-    # All our requests have the same headers, so of those that Vary may name it is * that matters.
+    # All requests have the same headers, so of all values of Vary only * matters.
     varies = any(name.strip() == "*" for name in headers.get("vary", "").split(","))
-    if directives & _NOT_TO_KEEP or varies:
+    if directives & _NO_STORE or varies:
         return None
     etag = headers.get("etag")
     if etag is not None:
@@ -62,7 +62,7 @@ def _is_settled(modified: str, date: str) -> bool:
 
 
 def _moment(text: str) -> datetime | None:
-    """The time that a header tells, which is always GMT."""
+    """Return the time in a header, which is always in GMT."""
     try:
         moment = parsedate_to_datetime(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""What the service remembers: decoded images, and what URLs gave."""
+"""The memo: a cache of the digests of decoded images and of fetched URLs."""

@@ -1,4 +1,7 @@
-"""The setting `memo_url`, read strictly: what is not understood stops the start."""
+"""Strict parsers for the URLs of the memo's stores: the server does not start with an invalid URL.
+
+No error message contains any part of a URL: it may be a password.
+"""
 
 import re
 import ssl
@@ -7,8 +10,6 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
-
-MAX_URL = 4096
 
 _SCHEMES = {
     f"{scheme}{topology}": (topology.removeprefix("+"), scheme == "rediss")
@@ -34,7 +35,7 @@ _TLS_CHOICES: dict[str, dict[str, Any]] = {
     "ssl_check_hostname": {"true": True, "yes": True, "false": False, "no": False},
 }
 OPTIONS = (*_TLS_FILES, *_TLS_CHOICES)
-"""What may follow a `?`: of `rediss` only."""
+"""The query options of `rediss` URLs."""
 
 
 class SqliteAddress(NamedTuple):
@@ -44,7 +45,7 @@ class SqliteAddress(NamedTuple):
 
 
 class RedisAddress(NamedTuple):
-    """One server, a cluster of which `nodes` are some, or a service that sentinels know."""
+    """One server, a cluster by some of its nodes, or a service that sentinels monitor."""
 
     topology: str
     """Empty for one server, `cluster` or `sentinel`."""
@@ -54,30 +55,31 @@ class RedisAddress(NamedTuple):
     database: int
     service: str
     tls: Mapping[str, Any] | None
-    """The options of redis-py for TLS; None without TLS."""
+    """The TLS options of redis-py; None without TLS."""
 
 
-def parse_memo_url(url: str) -> SqliteAddress | RedisAddress:
-    """Return the store's address; no error shows any part of the URL, which may hold a password."""
-    if len(url) > MAX_URL or re.search(r"[\x00-\x20\x7f-\x9f\ud800-\udfff]", url):
-        raise ValueError(
-            f"a memo's URL is at most {MAX_URL} characters, without spaces or control characters"
-        )
-    if url.startswith("sqlite:"):
-        if not (path := url.removeprefix("sqlite:")):
-            raise ValueError("a memo in SQLite is sqlite:PATH, and the path is empty")
-        return SqliteAddress(Path(path))
+def parse_sqlite_url(url: str) -> SqliteAddress:
+    """Return the address in `sqlite:PATH`."""
+    if not (path := url.removeprefix("sqlite:")):
+        raise ValueError("a memo in SQLite is sqlite:PATH, and the path is empty")
+    return SqliteAddress(Path(path))
+
+
+def parse_redis_url(url: str) -> RedisAddress:
+    """Return the address in a `redis` URL of any topology."""
     match = _URL.fullmatch(url)
     if match is None or match["scheme"] not in _SCHEMES:
         raise ValueError(
-            "a memo's URL is sqlite:PATH, redis://HOST, redis+cluster://HOST,HOST or "
-            "redis+sentinel://HOST,HOST/SERVICE, or with rediss in place of redis; / ? # @ in a "
-            "user or password are written %2F %3F %23 %40"
+            "a memo URL for Redis is redis://HOST, redis+cluster://HOST,HOST or "
+            "redis+sentinel://HOST,HOST/SERVICE, or the same with rediss; escape / ? # @ in a user "
+            "or password as %2F %3F %23 %40"
         )
     topology, is_tls = _SCHEMES[match["scheme"]]
     nodes = [_parse_node(node) for node in match["hosts"].split(",")]
     if len(nodes) > 1 and not topology:
-        raise ValueError("redis:// names one host: give redis+cluster:// or redis+sentinel://")
+        raise ValueError(
+            "redis:// takes one host: use redis+cluster:// or redis+sentinel:// for several"
+        )
     service, database = _parse_path(topology, match["path"] or "")
     return RedisAddress(
         topology,
@@ -95,28 +97,28 @@ def _parse_node(text: str) -> tuple[str, int]:
     port = int(match["port"] or _DEFAULT_PORT) if match else 0
     if match is None or not 0 < port <= 65535 or len(match["name"] or "") > 253:
         raise ValueError(
-            "a host of a memo's URL is a name, an IPv4 address or an IPv6 address in brackets, "
-            "with a port from 1 to 65535 after a colon"
+            "a host in a memo URL is a name, an IPv4 address or an IPv6 address in brackets, "
+            "optionally followed by a colon and a port from 1 to 65535"
         )
     if match["address"] is not None:
         try:
             return str(IPv6Address(match["address"])), port
         except ValueError:
-            raise ValueError("a memo's URL has no IPv6 address between its brackets") from None
+            raise ValueError("a memo URL contains an invalid IPv6 address") from None
     return match["name"], port
 
 
 def _parse_path(topology: str, path: str) -> tuple[str, int]:
-    """The sentinels' service and the number of the database."""
+    """Return the name of the sentinels' service and the number of the database."""
     service, slash, database = path.partition("/") if topology == "sentinel" else ("", "", path)
     if topology == "sentinel" and not _SERVICE.fullmatch(service):
         raise ValueError(
-            "redis+sentinel:// names a service after its hosts, of letters, digits, . _ and -"
+            "redis+sentinel:// needs a service name after the hosts: letters, digits, . _ and -"
         )
     if topology == "cluster" and database:
-        raise ValueError("a Redis Cluster has no databases: leave out what follows the hosts")
+        raise ValueError("a Redis Cluster has no databases: remove the path of the URL")
     if (database or (slash and not database)) and not _DATABASE.fullmatch(database):
-        raise ValueError("a memo's URL ends with the number of a database, such as /0")
+        raise ValueError("the path of a memo URL is the number of a database, such as /0")
     return service, int(database or 0)
 
 
@@ -124,27 +126,27 @@ def _parse_credential(text: str | None) -> str | None:
     if text is None or text == "":
         return None
     if not _ESCAPED.fullmatch(text):
-        raise ValueError("a user or password of a memo's URL has a % that is not written %25")
+        raise ValueError("a user or password in a memo URL contains an unescaped %: write %25")
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise ValueError("a user or password of a memo's URL is not UTF-8") from None
+        raise ValueError("a user or password in a memo URL is not UTF-8") from None
 
 
 def _parse_options(query: str, *, is_tls: bool) -> dict[str, Any] | None:
-    known = f"known are {', '.join(OPTIONS)}, of rediss://"
+    known = f"rediss:// takes {', '.join(OPTIONS)}"
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
-        raise ValueError(f"the options of a memo's URL are ?NAME=VALUE&…: {known}") from None
+        raise ValueError(f"the options of a memo URL are ?NAME=VALUE&…: {known}") from None
     options = dict(pairs)
     if not set(options) <= set(OPTIONS) or (options and not is_tls):
-        raise ValueError(f"a memo's URL has an option that is not known: {known}")
+        raise ValueError(f"a memo URL has an unknown option: {known}")
     if len(options) != len(pairs):
-        raise ValueError("a memo's URL has an option twice")
+        raise ValueError("a memo URL has an option twice")
     for name, choices in _TLS_CHOICES.items():
         if options.get(name, next(iter(choices))).lower() not in choices:
-            raise ValueError(f"{name} of a memo's URL is one of {', '.join(choices)}")
+            raise ValueError(f"{name} in a memo URL must be one of {', '.join(choices)}")
     if not is_tls:
         return None
     _check_tls_files(options)
@@ -155,18 +157,20 @@ def _parse_options(query: str, *, is_tls: bool) -> dict[str, Any] | None:
 
 
 def _check_tls_files(options: Mapping[str, str]) -> None:
-    """Load what will be loaded at each connection: a file that is wrong must stop the start."""
+    """Load the files once, so that the server does not start with a wrong one."""
     if "ssl_keyfile" in options and "ssl_certfile" not in options:
-        raise ValueError("ssl_keyfile of a memo's URL needs ssl_certfile")
+        raise ValueError("ssl_keyfile in a memo URL requires ssl_certfile")
     for name in _TLS_FILES:
         if name in options and not Path(options[name]).is_file():
-            raise ValueError(f"{name} of a memo's URL names no file")
+            raise ValueError(f"{name} in a memo URL does not name a file")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         if "ssl_ca_certs" in options:
             context.load_verify_locations(options["ssl_ca_certs"])
         if "ssl_certfile" in options:
-            # An empty password: OpenSSL would ask for one on the terminal.
+            # An empty password: otherwise OpenSSL prompts for one on the terminal.
             context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"), "")
     except OSError:  # ssl.SSLError is one
-        raise ValueError("a file of a memo's URL holds no certificate or key in PEM") from None
+        raise ValueError(
+            "a file named in a memo URL contains no certificate or key in PEM"
+        ) from None

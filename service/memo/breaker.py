@@ -1,4 +1,4 @@
-"""A store that may be down, slow or full: that costs misses, and never more than a moment."""
+"""Circuit breaker around a store: if it is down, slow or full, lookups miss within 50 ms."""
 
 import asyncio
 import logging
@@ -11,117 +11,118 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How long a call waits for the store: a trip to Redis takes 0.12 ms, one to an SQLite file 0.07 ms.
+# The longest wait for a lookup. A Redis round trip takes 0.12 ms, an SQLite lookup 0.07 ms.
 TIMEOUT_S = 0.05
 
-# More than these at once would be too slow by our own doing: they take the event loop 7 ms.
-MAX_AT_ONCE = 64
+# The maximum number of concurrent operations. This many keep the event loop busy for 7 ms: with
+# more, lookups would exceed the time-out because of this process, not the store.
+MAX_CONCURRENT = 64
 
-# On a busy machine a lookup is late now and then: so many in a row are the store's own fault.
-TOLERATED = 3
+# Consecutive failures that open the circuit. On a busy machine, single lookups may time out.
+MAX_FAILURES = 3
 
-# A store that is left alone is tried again after so long, and may then take its time.
+# While the circuit is open, the store is probed at this interval, with a longer time-out.
 RETRY_S = 0.5
 PROBE_S = 1.0
 
-
-# Tasks of the process that this one was forked from: never run here, and not collected, which would
-# be logged.
-_of_parent: list[object] = []
+# Tasks of the parent process, after a fork. References keep them from being collected: asyncio
+# would log that they were destroyed while pending.
+_parent_tasks: list[object] = []
 
 
 class Store(Protocol):
-    """Names and values, kept outside of this process; it may fail with any exception."""
+    """A key-value store outside this process. Any method may raise any exception."""
 
     async def get(self, name: bytes) -> bytes | None:
-        """The value, if there is one."""
+        """Return the value, or None."""
 
     async def put(self, name: bytes, value: bytes) -> None:
-        """Keep the value."""
+        """Store the value."""
 
     async def drop(self) -> None:
-        """Let go of connections whose replies cannot be trusted."""
+        """Close idle connections: their replies may be out of sync."""
 
     async def close(self) -> None:
-        """Let go of what is open; another operation opens it again."""
+        """Close all connections; the next operation reopens them."""
 
     def abandon(self) -> None:
-        """Forget what is open, in a process that was forked: the parent uses it."""
+        """Forget all connections without closing them: after a fork, the parent uses them."""
 
 
 class BadEntryError(Exception):
-    """The store answered with a value that nobody sealed for that name."""
+    """The store returned a value that was not sealed for its name."""
 
 
 class Breaker:
-    """A store, asked in a bounded time, and left alone while it fails."""
+    """A store with time-outs, and without any access while it fails."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._getting = 0
-        self._failed = 0
-        self._putting: set[asyncio.Task[None]] = set()
-        self._resting: asyncio.Task[None] | None = None
+        self._running_gets = 0
+        self._failures = 0
+        self._puts: set[asyncio.Task[None]] = set()
+        # Probes the store while the circuit is open.
+        self._recovery: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connect, so that no call waits for that."""
+        """Connect now, so that no request waits for it."""
         try:
             await self._probe()
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is not the calls' concern)
+        except Exception as error:  # noqa: BLE001  (any failure is only a miss)
             metrics.MEMO_FAILURES.labels("get").inc()
             self._open_circuit(error)
 
     async def get(self, name: bytes, open_sealed: Callable[[bytes], T | None]) -> T | None:
-        """What `open_sealed` makes of the value, if the store has one and says so in time.
+        """Return the opened value, or None if the store has none, fails or times out.
 
-        A value that cannot be opened is a failure: it was changed, or is the reply to another
-        command.
+        A value that `open_sealed` rejects counts as a failure: it was modified, or is the reply to
+        another command.
         """
-        if self._resting is not None:
+        if self._recovery is not None:
             return None
-        if self._getting == MAX_AT_ONCE:
+        if self._running_gets == MAX_CONCURRENT:
             metrics.MEMO_FAILURES.labels("get").inc()
             return None
-        self._getting += 1
+        self._running_gets += 1
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 opened = await self._open(name, open_sealed)
         except Exception as error:  # noqa: BLE001  (as above)
             metrics.MEMO_FAILURES.labels("get").inc()
-            self._failed += 1
-            if self._failed >= TOLERATED:
+            self._failures += 1
+            if self._failures >= MAX_FAILURES:
                 self._open_circuit(error)
             return None
         else:
-            self._failed = 0
+            self._failures = 0
             return opened
         finally:
-            self._getting -= 1
+            self._running_gets -= 1
 
     def put(self, name: bytes, value: bytes) -> None:
-        """Keep the value some time soon, unless too much is to be kept already."""
-        if self._resting is not None:
+        """Store the value in the background; drop it if too many writes are pending."""
+        if self._recovery is not None:
             return
-        if len(self._putting) == MAX_AT_ONCE:
+        if len(self._puts) == MAX_CONCURRENT:
             metrics.MEMO_FAILURES.labels("put").inc()
             return
         task = asyncio.create_task(self._put(name, value))
-        self._putting.add(task)
-        task.add_done_callback(self._putting.discard)
+        self._puts.add(task)
+        task.add_done_callback(self._puts.discard)
 
     async def close(self) -> None:
-        """Finish what is being kept, and let go."""
-        if self._resting is not None:
-            self._resting.cancel()
-        if self._putting:
-            await asyncio.wait(self._putting)
+        """Wait for pending writes, then close the store."""
+        if self._recovery is not None:
+            self._recovery.cancel()
+        if self._puts:
+            await asyncio.wait(self._puts)
         await self._close_store()
 
     def abandon(self) -> None:
-        """Begin anew, in a process that was forked: tasks and connections are the parent's."""
-        _of_parent.extend((*self._putting, self._resting))
-        self._getting = self._failed = 0
-        self._putting, self._resting = set(), None
+        """Reset after a fork: tasks and connections belong to the parent."""
+        _parent_tasks.extend((*self._puts, self._recovery))
+        self._running_gets = self._failures = 0
+        self._puts, self._recovery = set(), None
         self._store.abandon()
 
     async def _open(self, name: bytes, open_sealed: Callable[[bytes], T | None]) -> T | None:
@@ -131,7 +132,7 @@ class Breaker:
         opened = open_sealed(value)
         if opened is None:
             await self._store.drop()
-            raise BadEntryError("a value that was not sealed for its name")
+            raise BadEntryError("the value was not sealed for its name")
         return opened
 
     async def _put(self, name: bytes, value: bytes) -> None:
@@ -139,37 +140,37 @@ class Breaker:
             async with asyncio.timeout(TIMEOUT_S):
                 await self._store.put(name, value)
         except Exception as error:  # noqa: BLE001  (as above)
-            # A store that is full, or only to be read, still answers: it is not left alone.
+            # A full or read-only store still answers lookups: the circuit stays closed.
             metrics.MEMO_FAILURES.labels("put").inc()
-            logger.debug("the memo's store did not keep an entry: %r", error)
+            logger.debug("the memo store did not store an entry: %r", error)
 
     def _open_circuit(self, error: Exception) -> None:
-        if self._resting is None:
-            logger.warning("the memo's store fails and is left alone: %r", error)
-            self._resting = asyncio.create_task(self._rest())
+        if self._recovery is None:
+            logger.warning("the memo store fails and is not used until it recovers: %r", error)
+            self._recovery = asyncio.create_task(self._recover())
 
-    async def _rest(self) -> None:
-        """Wait until the store answers; no call waits with us."""
+    async def _recover(self) -> None:
+        """Probe the store until it answers, then close the circuit."""
         while True:
-            # What it said of itself, or of other servers, may be what is wrong.
+            # Start from new connections: a cluster or sentinel client caches addresses of servers.
             await self._close_store()
             await asyncio.sleep(RETRY_S)
             try:
                 await self._probe()
             except Exception as error:  # noqa: BLE001  (as above)
-                logger.debug("the memo's store still fails: %r", error)
+                logger.debug("the memo store still fails: %r", error)
             else:
                 break
-        logger.info("the memo's store answers again")
-        self._resting = None
-        self._failed = 0
+        logger.info("the memo store has recovered")
+        self._recovery = None
+        self._failures = 0
 
     async def _close_store(self) -> None:
         try:
             async with asyncio.timeout(PROBE_S):
                 await self._store.close()
         except Exception as error:  # noqa: BLE001  (as above)
-            logger.debug("the memo's store cannot be closed: %r", error)
+            logger.debug("the memo store cannot be closed: %r", error)
 
     async def _probe(self) -> None:
         async with asyncio.timeout(PROBE_S):

@@ -1,8 +1,8 @@
-"""What the memo keeps, where, and as which bytes.
+"""Entries of the memo: their names, their encoding, and how they are sealed.
 
-A key is not kept: framing it anew takes 4 µs, and so one entry serves all tenants. Where an entry
-lies tells nothing of what it is of, and only who holds that (the image's digest, the URL) can open
-it: a store that others read shows them names and lengths.
+An entry contains no key: framing one takes 4 µs, so one entry serves all tenants. The name of an
+entry reveals nothing about its source, and only the source (the image's digest, the URL) opens it:
+a reader of the store sees names and lengths.
 """
 
 import struct
@@ -16,26 +16,26 @@ from PIL import features
 from mmhash.digest import DIGEST_SIZE, Algorithm, Digest
 from mmhash.framing import SPEC_VERSION, field
 
-# Another layout of values has another context: what an older release wrote is then not found.
+# A new layout of values needs a new context, so that entries of older releases are not found.
 CONTEXT = "mmhash 2026-11-21 memo v1"
 
-# An animation of a thousand frames with a palette each is longer: it is decoded every time.
+# Only an animation with over a thousand palettes exceeds this; it is decoded every time.
 MAX_VALUE = 1 << 20
 MAX_VALIDATOR = 1024
 
 _TAG_SIZE = 16
-# What a store has of an entry at most; of a longer one no more than that need be read.
+# The longest value in a store; longer ones need not be read.
 MAX_SEALED = _TAG_SIZE + MAX_VALUE
 
 _PIXELS = struct.Struct("<QQ")
 _FETCHED = struct.Struct("<QHH")
 
-# What makes pixels of a file, as Pillow knows it.
+# The libraries that Pillow decodes with, by Pillow's names.
 _DECODERS = ("jpg", "libjpeg_turbo", "zlib", "zlib_ng", "webp", "libtiff")
 
 
 class Pixels(NamedTuple):
-    """An image, decoded: all that its key is made of."""
+    """A decoded image: everything that its key is computed from."""
 
     frames: int
     nbytes: int
@@ -43,12 +43,12 @@ class Pixels(NamedTuple):
     extra: bytes
 
     def pack(self) -> bytes:
-        """The value of its entry."""
+        """Return the value of the entry."""
         return _PIXELS.pack(self.frames, self.nbytes) + self.digest.bytes + self.extra
 
     @classmethod
     def unpack(cls, value: bytes, algorithm: Algorithm) -> Self | None:
-        """What `pack` was called on, unless another wrote the value."""
+        """Return the object that was packed, or None if the value is malformed."""
         end = _PIXELS.size + DIGEST_SIZE[algorithm]
         try:
             frames, nbytes = _PIXELS.unpack_from(value)
@@ -59,7 +59,7 @@ class Pixels(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What a URL gave, and by which validators its server can tell that it still does."""
+    """The digest of the content of a URL, with the validators to revalidate it."""
 
     etag: str | None
     last_modified: str | None
@@ -67,19 +67,20 @@ class Fetched(NamedTuple):
     digest: Digest
 
     def pack(self) -> bytes:
-        """The value of its entry."""
+        """Return the value of the entry."""
         etag, modified = (self.etag or "").encode(), (self.last_modified or "").encode()
         head = _FETCHED.pack(self.nbytes, len(etag), len(modified))
         return head + etag + modified + self.digest.bytes
 
     @classmethod
     def unpack(cls, value: bytes, algorithm: Algorithm) -> Self | None:
-        """What `pack` was called on, unless another wrote the value."""
-        at = _FETCHED.size
+        """Return the object that was packed, or None if the value is malformed."""
+        start = _FETCHED.size
         try:
             nbytes, etag, modified = _FETCHED.unpack_from(value)
-            texts = value[at : at + etag], value[at + etag : at + etag + modified]
-            digest = Digest(algorithm, value[at + etag + modified :])
+            middle, end = start + etag, start + etag + modified
+            texts = value[start:middle], value[middle:end]
+            digest = Digest(algorithm, value[end:])
             etag_text, modified_text = (text.decode() or None for text in texts)
         except (struct.error, ValueError):
             return None
@@ -87,19 +88,20 @@ class Fetched(NamedTuple):
 
 
 class SealedEntry:
-    """Where an entry lies, and what opens it."""
+    """The name of an entry and the keys that seal it, all derived from its source."""
 
-    def __init__(self, *of: bytes) -> None:
-        known = blake3(b"".join(map(field, of)), derive_key_context=CONTEXT).digest(length=96)
-        self.name, self._tag_key, self._mask_key = known[:32], known[32:64], known[64:]
+    def __init__(self, *source: bytes) -> None:
+        framed = b"".join(map(field, source))
+        derived = blake3(framed, derive_key_context=CONTEXT).digest(length=96)
+        self.name, self._tag_key, self._mask_key = derived[:32], derived[32:64], derived[64:]
 
     def seal(self, value: bytes) -> bytes:
-        """The value as a store has it."""
+        """Return the value as it is stored: a tag and the masked value."""
         tag = self._tag(value)
         return tag + self._masked(value, tag)
 
     def open(self, sealed: bytes) -> bytes | None:
-        """The value, if these are the bytes that `seal` gave."""
+        """Return the value, or None if `seal` did not return these bytes."""
         if len(sealed) > MAX_SEALED:
             return None
         tag = sealed[:_TAG_SIZE]
@@ -114,25 +116,25 @@ class SealedEntry:
         return (int.from_bytes(text) ^ int.from_bytes(stream)).to_bytes(len(text))
 
 
-def place_of_pixels(
+def pixels_entry(
     space: bytes, algorithm: Algorithm, max_pixels: int, encoded: Digest
 ) -> SealedEntry:
-    """Where the pixels of the image with that encoded digest are.
+    """Return the entry of a decoded image, by the digest of the encoded one.
 
-    Under another limit of pixels the image might be refused: that is another place.
+    The pixel limit is part of the name because a lower limit may refuse the image.
     """
     limit = b"%d" % max_pixels
     versions = (b"%d" % SPEC_VERSION, decoders())
     return SealedEntry(b"pixels", algorithm.encode(), *versions, limit, space, encoded.bytes)
 
 
-def place_of_url(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
-    """Where the digest of what the URL gave is."""
+def url_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
+    """Return the entry of the content of a URL."""
     return SealedEntry(b"url", algorithm.encode(), b"%d" % SPEC_VERSION, space, url.encode())
 
 
 @cache
 def decoders() -> bytes:
-    """Pillow and its decoders by their versions: another one may give other pixels."""
+    """Return the versions of Pillow and its decoders: other versions may decode other pixels."""
     versions = [f"{name} {features.version(name)}" for name in _DECODERS]
     return "\n".join([f"Pillow {pillow_version}", *versions]).encode()

@@ -1,14 +1,14 @@
-"""Entries in this process, so many bytes of them; the longest unused go first."""
+"""An LRU cache in the memory of this process, limited in bytes."""
 
 from collections import OrderedDict
 
-# What an entry takes beside its bytes: two objects, and their places in the dict and in its order.
-# Measured at 140 to 171 bytes while it fills, and at 237 once entries come and go.
+# The overhead of an entry: two bytes objects, and their slots in the dict and its order. Measured:
+# 140 to 171 bytes while the cache fills, 237 once entries are evicted.
 ENTRY_OVERHEAD = 240
 
 
-class Memory:
-    """Names and values, within a bound."""
+class LruCache:
+    """Names and values, evicted in least-recently-used order."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -16,14 +16,14 @@ class Memory:
         self.nbytes = 0
 
     def get(self, name: bytes) -> bytes | None:
-        """The value, which is now the last to go."""
+        """Return the value, or None, and mark it as the most recently used."""
         value = self._entries.get(name)
         if value is not None:
             self._entries.move_to_end(name)
         return value
 
     def put(self, name: bytes, value: bytes) -> None:
-        """Keep the value, if it fits at all."""
+        """Store the value, unless it exceeds the limit."""
         self._drop(name)
         size = _size(name, value)
         if size > self._max_bytes:

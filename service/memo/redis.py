@@ -1,4 +1,4 @@
-"""Entries in Redis: one server, a cluster, or the master that sentinels know."""
+"""The memo's store in Redis: one server, a cluster, or the master that sentinels name."""
 
 from typing import Any
 
@@ -9,43 +9,43 @@ from redis.backoff import NoBackoff
 from redis.exceptions import InvalidResponse, ResponseError
 
 from mmhash_service.memo.address import RedisAddress
-from mmhash_service.memo.breaker import MAX_AT_ONCE, PROBE_S
+from mmhash_service.memo.breaker import MAX_CONCURRENT, PROBE_S
 from mmhash_service.memo.entries import MAX_SEALED
 from mmhash_service.memo.replies import CHECKED
 
-# Redis lets go of what is old by itself; how much it holds is its own setting (maxmemory).
+# Redis expires entries itself; its own setting `maxmemory` limits their size.
 _TTL_S = 7 * 24 * 3600
 
-# So that an operator can tell them, and allow them to a user of Redis: `~mmhash:*`.
+# A prefix that an operator can grant to a Redis user: `~mmhash:*`.
 _PREFIX = b"mmhash:"
 
-# The breaker bounds each operation, tries again and counts: nothing is left to do for the client.
+# The breaker does time-outs, retries and limits, so the client does not.
 _OPTIONS: dict[str, Any] = {
     "socket_timeout": PROBE_S,
     "socket_connect_timeout": PROBE_S,
     "retry": Retry(NoBackoff(), 0),
-    # Those that read, those that keep, and the probe.
-    "max_connections": 2 * MAX_AT_ONCE + 1,
-    # In RESP2 nothing comes that was not asked for.
+    # Lookups, writes and the probe.
+    "max_connections": 2 * MAX_CONCURRENT + 1,
+    # RESP2 has no push messages.
     "protocol": 2,
-    # One command at a time: replies to any other are bytes that nobody asked for.
+    # No CLIENT SETINFO beside a command: the connection expects exactly one reply at a time.
     "driver_info": None,
 }
 
-# Connections of the process that this one was forked from: never closed here, for a TLS connection
-# would say goodbye on the parent's socket.
-_of_parent: list[object] = []
+# Connections of the parent process, after a fork. They are never closed here: closing a TLS
+# connection sends close_notify on the parent's socket.
+_parent_connections: list[object] = []
 
 
 class RedisStore:
-    """The store at that address. Connections are made when they are needed."""
+    """The store at one address. It connects when it is first used."""
 
     def __init__(self, address: RedisAddress) -> None:
         self._address = address
         self._clients: list[Redis | RedisCluster] = []
 
     async def get(self, name: bytes) -> bytes | None:
-        """The value, if there is one."""
+        """Return the value, or None."""
         try:
             value = await self._client().getrange(_PREFIX + name, 0, MAX_SEALED)
         except ResponseError:
@@ -53,17 +53,19 @@ class RedisStore:
             raise
         if not isinstance(value, bytes):
             await self.drop()
-            raise InvalidResponse("a reply that is no string")
-        return value or None  # no entry is empty
+            raise InvalidResponse("the reply is not a string")
+        return (
+            value or None
+        )  # GETRANGE returns an empty string for a missing key; no entry is empty
 
     async def put(self, name: bytes, value: bytes) -> None:
-        """Keep the value."""
+        """Store the value."""
         if await self._client().set(_PREFIX + name, value, ex=_TTL_S) is not True:
             await self.drop()
-            raise InvalidResponse("a reply that is not OK")
+            raise InvalidResponse("the reply is not OK")
 
     async def drop(self) -> None:
-        """Close the connections that nobody uses: their replies may be to other commands."""
+        """Close idle connections: their replies may be out of sync."""
         for client in self._clients:
             if isinstance(client, RedisCluster):
                 for node in client.get_nodes():
@@ -73,29 +75,29 @@ class RedisStore:
                 await client.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
-        """Close all connections, and forget what the servers said of each other."""
+        """Close all connections and discard the clients, with their cached cluster topology."""
         clients, self._clients = self._clients, []
         for client in clients:
             await client.aclose()
 
     def abandon(self) -> None:
-        """Leave the connections to the process that this one was forked from."""
-        _of_parent.extend(self._clients)
+        """Forget the connections without closing them: after a fork, the parent uses them."""
+        _parent_connections.extend(self._clients)
         self._clients = []
 
     def _client(self) -> Redis | RedisCluster:
-        self._clients = self._clients or clients_of(self._address)
+        self._clients = self._clients or create_clients(self._address)
         return self._clients[0]
 
 
-def clients_of(address: RedisAddress) -> list[Redis | RedisCluster]:
-    """The client that keeps the entries, and behind it those of the sentinels, if there are any."""
+def create_clients(address: RedisAddress) -> list[Redis | RedisCluster]:
+    """Return the client for the entries, followed by those of the sentinels, if any."""
     tls = {} if address.tls is None else {"ssl": True, **address.tls}
     options = {**_OPTIONS, **tls, "username": address.username, "password": address.password}
     if address.topology == "cluster":
         nodes = [ClusterNode(*node) for node in address.nodes]
         cluster = RedisCluster(startup_nodes=nodes, **options)
-        kwargs = cluster.connection_kwargs  # those of nodes that it will hear of
+        kwargs = cluster.connection_kwargs  # used for nodes that it discovers
         kwargs["connection_class"] = CHECKED[kwargs["connection_class"]]
         for node in cluster.startup_nodes:
             node.connection_class = kwargs["connection_class"]

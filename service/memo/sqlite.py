@@ -1,6 +1,7 @@
-"""Entries in an SQLite file, which several processes may share; the oldest go first.
+"""The memo's store in an SQLite file, which several processes may share.
 
-The file is never deleted or replaced here: whatever it is, it was an operator who named it.
+The oldest entries are evicted first. The file is never deleted or replaced: the operator may have
+named the wrong one.
 """
 
 import asyncio
@@ -16,27 +17,26 @@ from mmhash_service.memo.entries import MAX_SEALED
 
 T = TypeVar("T")
 
-# A file that somebody made may have views and triggers without an end: so long, and so many
-# instructions of SQLite's machine between two looks at the clock.
-_PATIENCE_S = 1.0
-_STEPS = 10_000
+# A hostile file may contain views and triggers that never end. Statements are interrupted after
+# this time, checked whenever SQLite's virtual machine has executed this many instructions.
+_STATEMENT_TIMEOUT_S = 1.0
+_CHECK_INSTRUCTIONS = 10_000
 
-# No row is longer than an entry with its name, and no statement takes more memory than that and
-# the page cache: this process uses SQLite for nothing else.
+# Limits on a row (an entry with its name) and on the heap (a row and the page cache). The heap
+# limit is global to the process, which uses SQLite for nothing else.
 _MAX_ROW = MAX_SEALED + 4096
 _MAX_HEAP = 16 << 20
 
-# Connections of the process that this one was forked from: SQLite allows neither to use nor to
-# close them here.
-_of_parent: list[object] = []
+# Connections of the parent process, after a fork: SQLite forbids a child to use or close them.
+_parent_connections: list[object] = []
 
-# How long to wait for another process that writes, which takes it 0.1 ms.
+# The wait for a lock. Another process holds it for 0.1 ms to write an entry.
 _BUSY_S = 0.02
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS mmhash_memo (age INTEGER PRIMARY KEY, name BLOB UNIQUE, value BLOB)
 """
-# A blob's length is in its head; a text would be read to count its characters.
+# SQLite knows the length of a blob from its header, but reads all of a text to count characters.
 _GET = """
 SELECT value FROM mmhash_memo
 WHERE name = ? AND CASE typeof(value) WHEN 'blob' THEN length(value) <= ? END
@@ -45,43 +45,43 @@ _USED = """
 SELECT (page_count - freelist_count) * page_size
 FROM pragma_page_count, pragma_freelist_count, pragma_page_size
 """
-# So few at a time that others hardly wait.
+# Few rows at a time, so that other processes hardly wait for the lock.
 _EVICT = """
 DELETE FROM mmhash_memo WHERE age IN (SELECT age FROM mmhash_memo ORDER BY age LIMIT 64)
 """
 
 
-class Sqlite:
-    """The file, in a thread that works for nobody else."""
+class SqliteStore:
+    """The store in one file, used from a thread of its own."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path, self._max_bytes = path, max_bytes
         self._file = _File(path)
 
     async def get(self, name: bytes) -> bytes | None:
-        """The value, if there is one."""
+        """Return the value, or None."""
         return await self._file.run(partial(_get, name))
 
     async def put(self, name: bytes, value: bytes) -> None:
-        """Keep the value, and let go of the oldest until there is room."""
+        """Store the value, and evict the oldest entries beyond the size limit."""
         await self._file.run(partial(_put, name, value, self._max_bytes))
 
     async def drop(self) -> None:
-        """Do nothing: what a file holds does not depend on the connection."""
+        """Do nothing: replies cannot get out of sync."""
 
     async def close(self) -> None:
-        """Close the file; it is opened again when it is needed."""
+        """Close the file; the next operation reopens it."""
         file, self._file = self._file, _File(self._path)
         await file.close()
 
     def abandon(self) -> None:
-        """Leave the connection to the process that this one was forked from."""
-        _of_parent.append(self._file)
+        """Forget the connection without closing it: after a fork, the parent uses it."""
+        _parent_connections.append(self._file)
         self._file = _File(self._path)
 
 
 class _File:
-    """A connection, opened when it is first used, and its thread."""
+    """A connection, opened on first use, and its thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -95,7 +95,7 @@ class _File:
             try:
                 return work(self._connect())
             except (sqlite3.Error, MemoryError):
-                # The next time it is opened anew: it may be another file then.
+                # Reopen it the next time: the file may have been replaced.
                 self._disconnect()
                 raise
 
@@ -107,24 +107,24 @@ class _File:
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
-            # A FIFO has no end, and opening a device may do anything.
+            # Reading a FIFO blocks, and opening a device may have side effects.
             if self._path.exists() and not self._path.is_file():
                 raise sqlite3.OperationalError("not a regular file")
-            # Each statement is a transaction of its own, but where one is begun.
+            # Autocommit, except inside an explicit BEGIN.
             connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
             self._connection = connection
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW)
-            connection.set_progress_handler(self._is_late, _STEPS)
+            connection.set_progress_handler(self._is_overdue, _CHECK_INSTRUCTIONS)
             connection.execute(f"PRAGMA hard_heap_limit = {_MAX_HEAP}")
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA journal_mode = WAL")
-            # No entry is waited for: a crash of the host may cost the last ones, not the file.
+            # No fsync per entry: a crash of the host may lose the last entries, but not the file.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(_TABLE)
         return self._connection
 
-    def _is_late(self) -> bool:
-        return time.monotonic() > self._started + _PATIENCE_S
+    def _is_overdue(self) -> bool:
+        return time.monotonic() > self._started + _STATEMENT_TIMEOUT_S
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -133,8 +133,8 @@ class _File:
 
 
 def _get(name: bytes, connection: sqlite3.Connection) -> bytes | None:
-    found: tuple[bytes] | None = connection.execute(_GET, (name, MAX_SEALED)).fetchone()
-    return None if found is None else found[0]
+    row: tuple[bytes] | None = connection.execute(_GET, (name, MAX_SEALED)).fetchone()
+    return None if row is None else row[0]
 
 
 def _put(name: bytes, value: bytes, max_bytes: int, connection: sqlite3.Connection) -> None:

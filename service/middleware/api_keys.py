@@ -1,4 +1,4 @@
-"""API keys: of each only the digest is known, and all are compared in constant time."""
+"""API keys: only their digests are stored, and comparisons take constant time."""
 
 from hmac import compare_digest
 
@@ -9,29 +9,29 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mmhash_service.api.problem_handlers import problem_response
 from mmhash_service.routes import page
 
-# Whoever watches over the process needs no key, and the page asks a person for his.
+# Health checks need no key. The page asks its user for one.
 OPEN_PATHS = frozenset({"/live", "/ready", "/health"}) | page.FILES.keys()
 
 _SCHEME = "Bearer "
 
 
 class ApiKeyMiddleware:
-    """Answers a call that has no good key, and passes on the others."""
+    """Refuses requests without a valid key."""
 
     def __init__(self, app: ASGIApp, digests: tuple[str, ...]) -> None:
         self._app = app
         self._digests = digests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a call, or refuse it before its body is read."""
+        """Pass the request on, or refuse it before its body is read."""
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             text = Headers(scope=scope).get("authorization", "")
-            if not (text.startswith(_SCHEME) and self._knows(text.removeprefix(_SCHEME))):
+            if not (text.startswith(_SCHEME) and self._is_valid(text.removeprefix(_SCHEME))):
                 await problem_response("unauthorized")(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _knows(self, key: str) -> bool:
-        asked = blake3(key.encode("latin-1")).hexdigest()  # the header's own bytes
-        # No early end: how long it takes does not say which key was close.
-        return sum(compare_digest(asked, digest) for digest in self._digests) > 0
+    def _is_valid(self, key: str) -> bool:
+        actual = blake3(key.encode("latin-1")).hexdigest()  # the bytes of the header
+        # No early exit: the time must not reveal which digest matched.
+        return sum(compare_digest(actual, digest) for digest in self._digests) > 0

@@ -1,4 +1,4 @@
-"""Refuse a request in which a header that takes one value is there twice."""
+"""Refuse requests that repeat a header which may occur only once."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -6,14 +6,14 @@ from mmhash_service.api.headers import has_duplicates
 from mmhash_service.api.problem_handlers import problem_response
 
 
-class RefuseDuplicates:
-    """Answers a request with such headers, and passes on the others."""
+class DuplicateHeaderMiddleware:
+    """Refuses requests with duplicate headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request, or refuse it before any header is believed."""
+        """Pass the request on, or refuse it before any header is used."""
         if scope["type"] == "http" and has_duplicates(scope["headers"]):
             await problem_response("duplicate-header")(scope, receive, send)
         else:

@@ -1,8 +1,8 @@
-/** The calls of the service that the page makes, and the API key that goes with them. */
+/** The requests of the page to the service, with the API key. */
 
 const KEY = "mmhash-api-key";
 
-/** Why a call failed: the service's own words (RFC 9457), where there are any. */
+/** The reason of a failed request: the service's problem (RFC 9457), if there is one. */
 export class Problem extends Error {
   constructor(status, title, detail) {
     super(`${title}. ${detail}`);
@@ -10,72 +10,72 @@ export class Problem extends Error {
   }
 }
 
-/** Send that key with every call, until the tab is closed. */
+/** Send the key with every request until the tab is closed. */
 export function useKey(key) {
   sessionStorage.setItem(KEY, key);
 }
 
-/** The engines that the service knows. */
+/** Return the engines that the service knows. */
 export async function engines() {
-  const answer = await call("info");
-  return Object.keys((await answer.json()).engines);
+  const response = await request("info");
+  return Object.keys((await response.json()).engines);
 }
 
-/** All metrics, as Prometheus reads them. */
+/** Return all metrics in Prometheus's text format. */
 export async function metrics() {
-  const answer = await call("metrics");
-  return answer.text();
+  const response = await request("metrics");
+  return response.text();
 }
 
-/** What the file is by its bytes. */
+/** Hash the file by its bytes. */
 export function hashBytes(file) {
   return hash(file, "of=bytes");
 }
 
-/** What the image is by its pixels, with its key as each of the engines spells it. */
+/** Hash the image by its pixels; the result contains the request fields of each engine. */
 export function hashPixels(file, engines) {
   return hash(file, `of=pixels&engines=${engines.join(",")}`);
 }
 
 async function hash(file, query) {
   const headers = { "Content-Type": file.type || "application/octet-stream" };
-  const answer = await call(`hash?${query}`, { method: "POST", headers, body: file });
-  const { items, elapsed_ms } = JSON.parse(await answer.text(), whole);
+  const response = await request(`hash?${query}`, { method: "POST", headers, body: file });
+  const { items, elapsed_ms } = JSON.parse(await response.text(), parseInteger);
   return { ...items[0], elapsed_ms };
 }
 
-/** SGLang's pad values are longer than a number of JavaScript. */
-function whole(_, value, { source }) {
+/** Parse integers that a JavaScript number cannot hold, such as SGLang's pad values, as BigInt. */
+function parseInteger(_, value, { source }) {
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? BigInt(source) : value;
 }
 
-async function call(path, options = {}) {
+async function request(path, options = {}) {
   const headers = new Headers(options.headers);
   const key = sessionStorage.getItem(KEY);
   if (key !== null) {
     headers.set("Authorization", `Bearer ${utf8(key)}`);
   }
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, { ...options, headers, cache: "no-store" });
+    response = await fetch(path, { ...options, headers, cache: "no-store" });
   } catch {
-    throw new Problem(0, "No answer", "The service cannot be reached, or the file not be read.");
+    throw new Problem(0, "No response", "The service cannot be reached, or the file cannot be read.");
   }
-  if (!answer.ok) {
-    throw await problemOf(answer);
+  if (!response.ok) {
+    throw await problemOf(response);
   }
-  return answer;
+  return response;
 }
 
-/** A header takes code points below 256 alone, each of them one byte. */
+/** Return the text as a header takes it: one code point below 256 per byte. */
 function utf8(text) {
   return String.fromCharCode(...new TextEncoder().encode(text));
 }
 
-async function problemOf(answer) {
-  if (answer.headers.get("Content-Type") === "application/problem+json") {
-    const { title, detail } = await answer.json();
-    return new Problem(answer.status, title, detail);
+async function problemOf(response) {
+  if (response.headers.get("Content-Type") === "application/problem+json") {
+    const { title, detail } = await response.json();
+    return new Problem(response.status, title, detail);
   }
-  return new Problem(answer.status, `Status ${answer.status}`, "It is not this service's answer.");
+  return new Problem(response.status, `Status ${response.status}`, "The response is not from this service.");
 }

@@ -1,9 +1,9 @@
-/** An image on the page: its picture, and what the service says of it. */
+/** The card of an image: its picture and its hashes. */
 
 import { copyButton } from "./copy.js";
 import { element } from "./dom.js";
 
-/** The card of an image, on which nothing is known yet but its name. */
+/** Create the card of an image that has not been hashed yet. */
 export function card(image, remove) {
   const button = element("button", { type: "button", className: "quiet" }, "Remove");
   button.setAttribute("aria-label", `Remove ${image.name}`);
@@ -24,35 +24,35 @@ export function card(image, remove) {
   );
 }
 
-/** Put onto the card what is known of its image now. */
-export function fill(made, image) {
+/** Fill in the results of an image. */
+export function fill(card, image) {
   const { bytes, pixels, problem } = image;
-  made.querySelector(".note").replaceChildren(...notes(image));
+  card.querySelector(".note").replaceChildren(...notes(image));
   const rows = [
     bytes && row("digest of the bytes", bytes.digest),
     pixels && row("digest of the pixels", pixels.digest),
     pixels && row("key", pixels.key),
-    ...(pixels ? spellings(pixels.engines) : []),
+    ...(pixels ? engineRows(pixels.engines) : []),
   ];
-  made.querySelector("dl").replaceChildren(...rows.filter(Boolean));
+  card.querySelector("dl").replaceChildren(...rows.filter(Boolean));
   if (problem) {
-    made.querySelector(".facts").append(element("p", { className: "problem" }, problem.message));
+    card.querySelector(".facts").append(element("p", { className: "problem" }, problem.message));
   }
 }
 
 function notes({ file, size, pixels }) {
-  const known = { hit: "known to the memo", miss: "new to the memo" }[pixels?.memo];
+  const memo = { hit: "memo hit", miss: "memo miss" }[pixels?.memo];
   return [
     size && `${size.width} × ${size.height}`,
     `${file.size.toLocaleString("en")} bytes`,
     pixels && `${pixels.elapsed_ms} ms`,
-    known && element("mark", { className: pixels.memo }, known),
+    memo && element("mark", { className: pixels.memo }, memo),
   ]
     .filter(Boolean)
-    .flatMap((note, number) => (number ? [" · ", note] : [note]));
+    .flatMap((note, index) => (index ? [" · ", note] : [note]));
 }
 
-function spellings(engines) {
+function engineRows(engines) {
   return Object.entries(engines).flatMap(([engine, fields]) =>
     Object.entries(fields).map(([field, value]) =>
       row(`${engine} ${field}`, Array.isArray(value) ? `[${value.join(", ")}]` : String(value)),

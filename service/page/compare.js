@@ -1,37 +1,37 @@
-/** Two images beside each other: the same or not, and why, as far as it is known. */
+/** Comparison of two images: whether they are the same, and why, as far as is known. */
 
 /**
- * A row a property: its name, its value in each of the images, and whether the two are the same;
- * null where that is not known.
+ * Return one row per property: its name, its value in each image, and whether the values are the
+ * same (null if that is not known).
  */
 export function properties(one, other) {
-  const isOne = one.pixels.key === other.pixels.key;
+  const isSame = one.pixels.key === other.pixels.key;
   const size = equal(shown(one), shown(other));
-  const mode = isOne ? true : falseOrNull(equal(pixelBytes(one), pixelBytes(other)));
+  const mode = isSame ? true : falseOrNull(equal(pixelBytes(one), pixelBytes(other)));
   return [
     property("bytes", one, other, bytesOf, one.bytes.digest === other.bytes.digest),
     property("pixels", one, other, pixelsOf, one.pixels.digest === other.pixels.digest),
     property("size as shown", one, other, shown, size),
     property("mode", one, other, modeOf, mode),
     property("frames", one, other, framesOf, framesOf(one) === framesOf(other)),
-    property("key", one, other, ({ pixels }) => `${pixels.key.slice(0, 12)}…`, isOne),
+    property("key", one, other, ({ pixels }) => `${pixels.key.slice(0, 12)}…`, isSame),
   ];
 }
 
-/** The answer in a sentence. */
+/** Return the result of the comparison in a sentence. */
 export function verdict(rows) {
   const same = Object.fromEntries(rows.map((row) => [row.name, row.same]));
   if (same.bytes) {
     return "The same, byte for byte.";
   }
   if (same.key) {
-    const turned = "The browser shows them in two sizes by their EXIF data, which no key heeds.";
-    const why = "The same image in two files: other bytes, but the same pixels, mode and size.";
+    const turned = "The browser shows them in two sizes because of their EXIF data, which keys ignore.";
+    const why = "The same image in two files: different bytes, but the same pixels, mode and size.";
     return same["size as shown"] === false ? `${why} ${turned}` : why;
   }
   const why = ["pixels", "size as shown", "mode", "frames"].filter((name) => same[name] === false);
   if (why.length === 0) {
-    return "Not the same: the pixels are of the same bytes, but not what these mean, by mode, palette, transparency or size.";
+    return "Not the same: the bytes of the pixels are the same, but mode, palette, transparency or size differ.";
   }
   return `Not the same: they differ in ${new Intl.ListFormat("en").format(why)}.`;
 }
@@ -52,19 +52,19 @@ function framesOf({ pixels }) {
   return pixels.shape[0];
 }
 
-/** The browser turns a picture as its EXIF data say, so this is not always the size that is hashed. */
+/** The displayed size. Browsers rotate pictures by their EXIF data, so it may differ from the hashed size. */
 function shown({ size }) {
   return size && `${size.width} × ${size.height}`;
 }
 
 function modeOf(image) {
   const count = pixelBytes(image);
-  return count && `${count} ${count === 1 ? "byte" : "bytes"} a pixel`;
+  return count && `${count} ${count === 1 ? "byte" : "bytes"} per pixel`;
 }
 
 /**
- * How many bytes a pixel has: of the mode this alone can be told from an answer.
- * No mode has more than 4; any other quotient is that of frames of several sizes or of packed bits.
+ * Return the number of bytes per pixel, which is all that a response reveals about the mode.
+ * No mode has more than 4; other quotients result from frames of several sizes or packed bits.
  */
 function pixelBytes({ size, pixels }) {
   const count = size && pixels.nbytes / (size.width * size.height * pixels.shape[0]);
@@ -75,7 +75,7 @@ function equal(one, other) {
   return one === null || other === null ? null : one === other;
 }
 
-/** Modes of as many bytes a pixel may differ all the same. */
+/** Modes with the same number of bytes per pixel may still differ. */
 function falseOrNull(same) {
   return same === false ? false : null;
 }

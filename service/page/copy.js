@@ -1,8 +1,8 @@
-/** The buttons that copy a value. */
+/** Copy buttons. */
 
 import { announce, element } from "./dom.js";
 
-/** A button that copies the text of `code`. */
+/** Create a button that copies the text of `code`. */
 export function copyButton(name, code) {
   const button = element("button", { type: "button", className: "quiet" }, "Copy");
   button.setAttribute("aria-label", `Copy ${name}`);
@@ -12,7 +12,7 @@ export function copyButton(name, code) {
   return button;
 }
 
-/** Whether the text was copied; if it may not be, as over plain HTTP, it is selected. */
+/** Copy the text, or select it if copying is not allowed (plain HTTP); return whether it was copied. */
 async function copy(code) {
   try {
     await navigator.clipboard.writeText(code.textContent);

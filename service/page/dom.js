@@ -1,13 +1,13 @@
-/** Elements, made of text alone: a file's name may hold anything. */
+/** DOM elements built from text only, never from markup: a file name may contain anything. */
 
-/** An element with those properties and children; a child that is a string becomes text. */
+/** Create an element with properties and children; string children become text. */
 export function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;
 }
 
-/** Tell everybody what has happened, also those who hear the page. */
+/** Show a status message; screen readers announce it. */
 export function announce(text) {
   document.getElementById("status").textContent = text;
 }

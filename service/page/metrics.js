@@ -1,12 +1,12 @@
-/** Prometheus's text, as far as the charts need it. */
+/** A minimal parser of Prometheus's text format. */
 
 const SAMPLE = /^(\w+)(\{.*\})? (\S+)$/;
 
-/** The sum of all samples of that name whose labels hold `label`. */
+/** Return the sum of all samples with that name whose labels contain `label`. */
 export function total(text, name, label = "") {
   return text
     .split("\n")
     .map((line) => SAMPLE.exec(line))
-    .filter((found) => found?.[1] === name && (found[2] ?? "").includes(label))
-    .reduce((sum, found) => sum + Number(found[3]), 0);
+    .filter((match) => match?.[1] === name && (match[2] ?? "").includes(label))
+    .reduce((sum, match) => sum + Number(match[3]), 0);
 }

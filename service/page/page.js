@@ -1,4 +1,4 @@
-/** The page: images come in, are hashed one after another, shown and compared. */
+/** The page: hashes images one after another, shows and compares them. */
 
 import * as api from "./api.js";
 import { card, fill } from "./card.js";
@@ -6,28 +6,28 @@ import { properties, verdict } from "./compare.js";
 import { announce, element } from "./dom.js";
 import { watch } from "./live.js";
 
-const at = (id) => document.getElementById(id);
+const byId = (id) => document.getElementById(id);
 const images = [];
-let named = 0;
+let count = 0;
 let engines;
 let last = Promise.resolve();
 
-/** Show the files, and hash each when those before it are done. */
+/** Show the files, and hash each after the previous one. */
 function add(files) {
   for (const file of files) {
-    named += 1;
-    const name = `${named}. ${file.name || "picture"}`;
+    count += 1;
+    const name = `${count}. ${file.name || "picture"}`;
     const picture = element("img", { src: URL.createObjectURL(file), alt: `The picture ${name}` });
     const image = { name, file, picture, size: null, bytes: null, pixels: null, problem: null };
     const made = card(image, () => remove(image, made));
-    at("images").append(made);
+    byId("images").append(made);
     images.push(image);
-    last = last.then(() => look(image, made));
+    last = last.then(() => hash(image, made));
   }
 }
 
-/** Ask what the image is, and show it. */
-async function look(image, made) {
+/** Hash the image and show the result. */
+async function hash(image, made) {
   try {
     image.size = await sizeOf(image.picture);
     image.bytes = await api.hashBytes(image.file);
@@ -41,10 +41,10 @@ async function look(image, made) {
     report(error, `${image.name}: `);
   }
   fill(made, image);
-  offer();
+  updateChoices();
 }
 
-/** The size of the picture as it is shown, or null of one that the browser does not know. */
+/** Return the displayed size of the picture, or null if the browser cannot decode it. */
 async function sizeOf(picture) {
   try {
     await picture.decode();
@@ -58,29 +58,29 @@ function remove(image, made) {
   made.remove();
   images.splice(images.indexOf(image), 1);
   URL.revokeObjectURL(image.picture.src);
-  offer();
-  at("choose").focus();
+  updateChoices();
+  byId("choose").focus();
 }
 
-/** Let any two of the images be compared: when one comes or goes, the newest two. */
-function offer() {
+/** Update the choices of the comparison; select the two newest images. */
+function updateChoices() {
   const known = images.filter((image) => image.pixels);
-  at("comparison").hidden = known.length < 2;
-  [at("one"), at("other")].forEach((select, which) => {
+  byId("comparison").hidden = known.length < 2;
+  [byId("one"), byId("other")].forEach((select, index) => {
     select.replaceChildren(...known.map(({ name }) => new Option(name, name)));
-    select.selectedIndex = known.length - 2 + which;
+    select.selectedIndex = known.length - 2 + index;
   });
   compare();
 }
 
 function compare() {
-  const pair = ["one", "other"].map((id) => images.find(({ name }) => name === at(id).value));
+  const pair = ["one", "other"].map((id) => images.find(({ name }) => name === byId(id).value));
   if (pair.includes(undefined)) {
     return;
   }
   const rows = properties(...pair);
-  at("verdict").textContent = verdict(rows);
-  at("comparison").querySelector("tbody").replaceChildren(...rows.map(line));
+  byId("verdict").textContent = verdict(rows);
+  byId("comparison").querySelector("tbody").replaceChildren(...rows.map(line));
 }
 
 function line({ name, values, same }) {
@@ -94,36 +94,36 @@ function line({ name, values, same }) {
   );
 }
 
-/** Ask what the service can do, and watch it from then on. */
+/** Fetch the engines and start the charts. */
 async function begin() {
   const known = await api.engines();
   if (engines === undefined) {
-    watch(at("service"));
+    watch(byId("service"));
   }
   engines = known;
 }
 
-/** Say what went wrong; where a key is missing, ask for it. */
-function report(error, what = "") {
-  announce(what + error.message);
+/** Show an error; if an API key is missing, ask for one. */
+function report(error, prefix = "") {
+  announce(prefix + error.message);
   if (error.status === 401) {
-    at("access").hidden = false;
+    byId("access").hidden = false;
   }
 }
 
-at("access").addEventListener("submit", (event) => {
+byId("access").addEventListener("submit", (event) => {
   event.preventDefault();
-  api.useKey(at("api-key").value);
-  at("access").hidden = true;
+  api.useKey(byId("api-key").value);
+  byId("access").hidden = true;
   announce("");
   begin().catch((error) => report(error));
 });
-at("choose").addEventListener("change", () => {
-  add(at("choose").files);
-  at("choose").value = ""; // so that the same file may be chosen again
+byId("choose").addEventListener("change", () => {
+  add(byId("choose").files);
+  byId("choose").value = ""; // so that the same file can be chosen again
 });
 for (const id of ["one", "other"]) {
-  at(id).addEventListener("change", compare);
+  byId(id).addEventListener("change", compare);
 }
 addEventListener("paste", (event) => add(event.clipboardData.files));
 addEventListener("drop", (event) => {
@@ -132,7 +132,7 @@ addEventListener("drop", (event) => {
   add(event.dataTransfer.files);
 });
 addEventListener("dragover", (event) => {
-  event.preventDefault(); // or the browser would leave the page for the file
+  event.preventDefault(); // otherwise the browser opens the file
   document.body.classList.add("over");
 });
 addEventListener("dragleave", () => document.body.classList.remove("over"));

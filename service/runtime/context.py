@@ -18,8 +18,7 @@ from mmhash_service.memo.memo import Memo
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.worker_pool import WorkerPool
 from mmhash_service.settings import Settings
-from mmhash_service.signing import Signer, build_signer
-from mmhash_service.tenants import Tenant, resolve_tenant
+from mmhash_service.tenants import Signer, Tenant, build_signer, resolve_tenant
 
 
 @dataclass(frozen=True, slots=True)

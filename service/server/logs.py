@@ -1,4 +1,4 @@
-"""The log: JSON where machines read it, lines where people do. No payload and no key is in it."""
+"""Log configuration: JSON, or plain lines on a terminal. Payloads and keys are never logged."""
 
 import json
 import logging
@@ -31,12 +31,12 @@ class _Lines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
         fields = getattr(record, "fields", {}) | {"request": request_id.get()}
-        told = " ".join(f"{name}={value}" for name, value in fields.items() if value != "")
-        return f"{super().formatMessage(record)}  {told}".rstrip()
+        pairs = " ".join(f"{name}={value}" for name, value in fields.items() if value != "")
+        return f"{super().formatMessage(record)}  {pairs}".rstrip()
 
 
 def configure() -> None:
-    """Send our log, and of the server's what is amiss, to stderr."""
+    """Send the log of the service, and the warnings of uvicorn, to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines() if sys.stderr.isatty() else _Json())
     for name, level in (

@@ -1,4 +1,4 @@
-"""The processes that answer: one or several, from the first call to the last after a signal."""
+"""The server process or processes: start, signals, graceful shutdown."""
 
 import asyncio
 import gc
@@ -34,27 +34,27 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class ListenError(MMHashError):
-    """The address cannot be listened on."""
+    """The server cannot listen on its address."""
 
 
 def serve(settings: Settings) -> None:
-    """Answer until SIGTERM, SIGINT or SIGHUP, and then finish what has begun."""
+    """Serve until SIGTERM, SIGINT or SIGHUP, then finish the running requests."""
     logs.configure()
     signals = _catch_signals()
     with _listening(settings) as listener:
         logger.info("running on %s with %d workers", _address(settings, listener), settings.workers)
         if settings.workers == 1:
-            _answer(settings, listener, signals)
+            _run_server(settings, listener, signals)
         else:
-            _supervise(settings, listener, signals)
+            _run_supervisor(settings, listener, signals)
     logger.info("stopped")
 
 
 def _catch_signals() -> list[int]:
-    """Have signals to stop noted in a list, until somebody else handles them."""
+    """Collect stop signals in a list until the server installs its own handlers."""
     signals: list[int] = []
     for number in _STOPPING:
-        # nohup has SIGHUP ignored, so that the process outlives its terminal.
+        # nohup ignores SIGHUP, so that the process outlives its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda number, _frame: signals.append(number))
     return signals
@@ -69,10 +69,11 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
             listener.listen(_BACKLOG)
         except OSError as error:
             raise ListenError(
-                f"cannot listen on {_address(settings)}: {error.strerror or error}. Stop what uses "
-                "that address, or choose another one by --host, --port or --uds."
+                f"cannot listen on {_address(settings)}: {error.strerror or error}. Stop the "
+                "program that uses this address, or choose another one with --host, --port or "
+                "--uds."
             ) from error
-        # The next server may have taken the path meanwhile: its file is not ours to delete.
+        # Do not delete the socket of another server that has taken the path meanwhile.
         inode = settings.uds and settings.uds.stat().st_ino
         try:
             yield listener
@@ -93,11 +94,11 @@ def _bind(settings: Settings, listener: socket.socket) -> None:
             probe.setblocking(False)
             try:
                 probe.connect(str(settings.uds))
-            except ConnectionRefusedError:  # what a server that was killed left
+            except ConnectionRefusedError:  # left by a server that was killed
                 settings.uds.unlink()
             except BlockingIOError:
-                pass  # a server that is busy: bind() says that the address is in use
-    # The mode at once: between bind() and chmod() anybody might connect.
+                pass  # a busy server: bind() fails with EADDRINUSE
+    # Not chmod(): any user could connect between bind() and chmod().
     mask = os.umask(0o177)
     try:
         listener.bind(str(settings.uds))
@@ -113,9 +114,10 @@ def _address(settings: Settings, listener: socket.socket | None = None) -> str:
 
 
 class Server(uvicorn.Server):
-    """Stops in two steps: first no call is taken on, then, when all are answered, it ends.
+    """A uvicorn server with a two-step stop: refuse new requests, then exit when none is running.
 
-    With a supervisor it answers that one's pings, and stops when it says so or has exited.
+    A worker also answers the pings of its supervisor, and stops when the supervisor says so or
+    exits.
     """
 
     def __init__(
@@ -129,11 +131,12 @@ class Server(uvicorn.Server):
         self._limits = limits
         self._grace_s = grace_s
         self._supervisor = supervisor
+        # The deadline of the running requests, once the server drains.
         self._until: float | None = None
-        self._leaves_address = False
+        self._close_listener = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen to the supervisor, and then to clients."""
+        """Start to read from the supervisor, then to accept connections."""
         if self._supervisor is not None:
             link = self._supervisor
             link.setblocking(False)
@@ -150,8 +153,8 @@ class Server(uvicorn.Server):
         if not messages:
             asyncio.get_running_loop().remove_reader(link)
             logger.error("the supervisor has exited: this worker exits too")
-            # At once, for the next server.
-            self._leaves_address = True
+            # Free the address now, for the next server.
+            self._close_listener = True
             self.drain()
         elif STOP in messages:
             self.drain()
@@ -160,79 +163,80 @@ class Server(uvicorn.Server):
                 link.send(PING)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to stop; a second signal does not wait."""
+        """Drain; stop at once on a second signal."""
         if self._until is not None:
             super().handle_exit(sig, frame)
-            self._captured_signals.clear()  # uvicorn would send itself the signal again
+            self._captured_signals.clear()  # or uvicorn raises the signal again
             return
-        # The other workers take what comes.
-        self._leaves_address = self._supervisor is not None
+        # The other workers accept the connections.
+        self._close_listener = self._supervisor is not None
         self.drain()
 
     def drain(self) -> None:
-        """Take on no more calls, and end when those that have begun are answered."""
+        """Refuse new requests, and exit when the running ones are answered."""
         if self._until is None:
             self._until = time.monotonic() + self._grace_s
             self._limits.draining = True
-            logger.info("draining: %d calls to answer", self._limits.calls)
+            logger.info("draining: %d requests are running", self._limits.calls)
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether to end, asked ten times a second."""
+        """Return whether to exit; uvicorn calls this ten times a second."""
         if self._until is not None:
-            if self._leaves_address:
+            if self._close_listener:
                 for server in self.servers:
                     server.close()
             self.should_exit |= self._limits.calls == 0 or time.monotonic() > self._until
         return await super().on_tick(counter)
 
 
-def _answer(
+def _run_server(
     settings: Settings,
     listener: socket.socket,
     signals: list[int],
     supervisor: socket.socket | None = None,
 ) -> None:
-    """What one process does."""
+    """Run the server of one process."""
     tune_malloc()
     app = create_app(settings)
     protocol = partial(BoundedProtocol, stall_timeout_s=settings.stall_timeout_s)
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=protocol,  # type: ignore[arg-type]  # (it is only called)
+        http=protocol,  # type: ignore[arg-type]  # (uvicorn only calls it)
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        # By then each call has had its grace.
+        # The grace period has passed already.
         timeout_graceful_shutdown=1,
     )
-    # What is loaded by now stays. To walk it, full collections would stop the loop for 50 ms each.
+    # Loaded modules stay for good. Without this, each full collection blocks the event loop for
+    # 50 ms.
     gc.freeze()
     server = Server(config, app.state.limits, settings.grace_s, supervisor)
     for number in _STOPPING:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, server.handle_exit)
-    if signals:  # it came while the app was made
+    if signals:  # received while the app was created
         server.handle_exit(signals[0], None)
     server.run([listener])
     app.state.work.stop()
 
 
-def _work(settings: Settings, listener: socket.socket, supervisor: socket.socket) -> None:
-    """What a worker does."""
+def _run_worker(settings: Settings, listener: socket.socket, supervisor: socket.socket) -> None:
+    """Run one worker process."""
     logs.configure()
     signals = _catch_signals()
     exit_with_supervisor(supervisor, settings.grace_s)
-    _answer(settings, listener, signals, supervisor)
+    _run_server(settings, listener, signals, supervisor)
 
 
-def _supervise(settings: Settings, listener: socket.socket, signals: list[int]) -> None:
-    """What the supervisor does."""
+def _run_supervisor(settings: Settings, listener: socket.socket, signals: list[int]) -> None:
+    """Run the supervisor process."""
     context = multiprocessing.get_context("spawn")
 
     def launch(link: socket.socket) -> BaseProcess:
-        process = context.Process(target=_work, args=(settings, listener, link))
+        process = context.Process(target=_run_worker, args=(settings, listener, link))
         process.start()
         return process
 

@@ -1,7 +1,7 @@
-"""Keeps several worker processes answering: replaces those that exit or hang, stops all together.
+"""Supervisor of the worker processes: restarts those that exit or hang, and stops all together.
 
-Each worker has a socket to the supervisor. Its event loop answers the pings that come through it,
-and the end of the stream tells it that the supervisor has exited, by whatever signal.
+Each worker has a socket to the supervisor. The worker's event loop answers pings on it, and the end
+of the stream means that the supervisor has exited, whatever the cause.
 """
 
 import logging
@@ -19,27 +19,27 @@ from prometheus_client.multiprocess import mark_process_dead
 
 logger = logging.getLogger(__name__)
 
-# What the supervisor says to a worker, a byte each; the worker sends a ping back.
+# Messages of the supervisor, one byte each. The worker replies to a ping with a ping.
 PING = b"p"
 STOP = b"s"
 
 _TICK_S = 0.1
-_TICKS_PER_PING = 10  # so a ping is sent each second
+_TICKS_PER_PING = 10  # one ping per second
 
-# Pings without an answer until a worker counts as hung. A start takes 2 s, and more on a busy
-# machine; an event loop is blocked for 5 ms at most. Pings are counted and not seconds: when all
-# processes have slept (SIGSTOP, a suspended laptop) nobody has hung.
+# Unanswered pings until a worker counts as hung, before and after its first answer. A start takes
+# 2 s, longer on a busy machine; an event loop is blocked for 5 ms at most. The supervisor counts
+# pings, not seconds: if all processes were suspended (SIGSTOP, a laptop), none has hung.
 _START_PINGS = 60
 _HANG_PINGS = 10
 
-# A worker that has run for so long is healthy: its next restart is immediate again.
+# A worker that has run for this long is healthy: its next restart is immediate again.
 _HEALTHY_S = 60.0
 _MAX_DELAY_S = 30.0
 
-# How much longer than its grace a worker may take to exit.
+# The time that a worker may take to exit beyond its grace period.
 _MARGIN_S = 5.0
 
-# Starts a process that answers, and gives it that socket.
+# Starts a worker process and passes it the socket.
 Launch = Callable[[socket.socket], BaseProcess]
 
 
@@ -50,9 +50,9 @@ def supervise(
     signals: Sequence[int],
     grace_s: float,
 ) -> None:
-    """Keep that many workers answering until a signal is in `signals`, and then stop them.
+    """Keep the workers running until `signals` contains a signal, then stop them.
 
-    The listener stays open until then: connections wait in it while a worker is replaced.
+    The listener stays open until then: connections wait in its backlog while a worker restarts.
     """
     slots = [_Slot(launch) for _ in range(workers)]
     try:
@@ -76,22 +76,22 @@ def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
         slot.send(STOP)
     until = time.monotonic() + grace_s + _MARGIN_S
     while any(slot.runs for slot in slots) and time.monotonic() < until:
-        if len(signals) > 1:  # a second signal does not wait
+        if len(signals) > 1:  # a second signal: stop at once
             for slot in slots:
                 slot.terminate()
         time.sleep(_TICK_S)
     for slot in slots:
         if slot.runs:
-            logger.error("worker %d does not stop: it is killed", slot.pid)
+            logger.error("worker %d did not stop in time: killing it", slot.pid)
 
 
 def restart_delay(failures: int) -> float:
-    """How many seconds a worker waits for its restart: 0, 1, 2, 4 and so on, at most 30."""
+    """Return the seconds until a worker is restarted: 0, 1, 2, 4 and so on, at most 30."""
     return 0.0 if failures <= 1 else min(2.0 ** min(failures - 2, 10), _MAX_DELAY_S)
 
 
 class _Slot:
-    """A place for one worker at a time."""
+    """A slot for one worker at a time."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
@@ -111,13 +111,13 @@ class _Slot:
         return self._process.pid if self._process is not None else None
 
     def replace(self) -> None:
-        """Start a worker if there is none, and take one that has ended out of its place."""
+        """Start a worker if there is none, and remove one that has exited."""
         now = time.monotonic()
         if self._process is None:
             if now >= self._start_at:
                 self._start()
         elif not self._process.is_alive():
-            self._end(self._process)
+            self._remove(self._process)
         elif self._failures and now - self._started_at >= _HEALTHY_S:
             logger.info("worker %d is healthy after %d failures", self.pid, self._failures)
             self._failures = 0
@@ -128,18 +128,20 @@ class _Slot:
         try:
             with theirs:
                 self._process = self._launch(theirs)
-        except OSError as error:  # no memory, or no process or descriptor left
+        except OSError as error:  # out of memory, processes or descriptors
             link.close()
             reason = error.strerror or type(error).__name__
-            logger.warning("a worker cannot be started: %s; %s", reason, self._schedule())
+            logger.warning("cannot start a worker: %s; %s", reason, self._schedule())
             return
         self._link = link
         self._started_at = time.monotonic()
         self._has_answered = False
         self._unanswered = 0
 
-    def _end(self, process: BaseProcess) -> None:
-        logger.error("worker %d ended with %s; %s", process.pid, process.exitcode, self._schedule())
+    def _remove(self, process: BaseProcess) -> None:
+        logger.error(
+            "worker %d exited with %s; %s", process.pid, process.exitcode, self._schedule()
+        )
         mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
         self._link.close()
         process.close()
@@ -152,7 +154,7 @@ class _Slot:
         return f"restart in {delay:g} s" if delay else "restart at once"
 
     def ping(self) -> None:
-        """Ask the worker for a sign of life, and kill it if it has owed one for too long."""
+        """Send a ping, and kill the worker if too many are unanswered."""
         if not self.runs:
             return
         try:
@@ -162,7 +164,7 @@ class _Slot:
             self._unanswered += 1
         if self._unanswered > (_HANG_PINGS if self._has_answered else _START_PINGS):
             logger.error(
-                "worker %d is hung: it has not answered for %d s, and is killed",
+                "worker %d is hung: no answer for %d s; killing it",
                 self.pid,
                 self._unanswered * _TICKS_PER_PING * _TICK_S,
             )
@@ -170,7 +172,7 @@ class _Slot:
         self.send(PING)
 
     def send(self, message: bytes) -> None:
-        """Say something to the worker, if it still listens."""
+        """Send a message to the worker, if it is running."""
         if self.runs:
             with suppress(OSError):
                 self._link.send(message)
@@ -186,9 +188,9 @@ class _Slot:
 
 
 def exit_with_supervisor(link: socket.socket, grace_s: float) -> None:
-    """End this process, even if its event loop hangs, when its supervisor has exited.
+    """End this process some time after its supervisor has exited, even if the event loop hangs.
 
-    An event loop that runs reads the end of the stream itself, and drains.
+    A running event loop sees the end of the stream itself, and drains.
     """
 
     def watch() -> None:

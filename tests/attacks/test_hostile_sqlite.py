@@ -21,7 +21,7 @@ import pytest
 from PIL import Image
 
 import mmhash
-from mmhash_service.memo.sqlite import Sqlite
+from mmhash_service.memo.sqlite import SqliteStore
 
 TABLE = "CREATE TABLE mmhash_memo (age INTEGER PRIMARY KEY, name BLOB UNIQUE, value BLOB)"
 MAKE = """
@@ -94,7 +94,7 @@ FILES: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("make", FILES.values(), ids=FILES)
 def test_a_file_costs_little_memory_and_time(make: Callable[[Path], None], tmp_path: Path) -> None:
-    async def ask(store: Sqlite) -> None:
+    async def ask(store: SqliteStore) -> None:
         for _ in range(2):
             for work in (store.get(b"name"), store.put(b"other", b"value"), store.get(b"other")):
                 with suppress(sqlite3.Error, MemoryError, OSError):  # a miss to the breaker
@@ -105,7 +105,7 @@ def test_a_file_costs_little_memory_and_time(make: Callable[[Path], None], tmp_p
     make(path)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.monotonic()
-    asyncio.run(ask(Sqlite(path, 1 << 20)))
+    asyncio.run(ask(SqliteStore(path, 1 << 20)))
     assert time.monotonic() - started < 30
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 48 << 10  # KiB
 
@@ -114,7 +114,7 @@ def test_a_locked_file_costs_a_moment(tmp_path: Path) -> None:
     path = tmp_path / "memo"
 
     async def ask() -> None:
-        store = Sqlite(path, 1 << 20)
+        store = SqliteStore(path, 1 << 20)
         await store.put(b"name", b"value")
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")

@@ -89,7 +89,7 @@ def clipboard(page: Page) -> str:
 
 
 def rows(page: Page) -> dict[str, list[str]]:
-    """The comparison: what each row says of the one, of the other, and of both."""
+    """Return the rows of the comparison."""
     found = page.get_by_role("table").locator("tbody tr").all()
     cells = [row.locator("th, td").all_inner_texts() for row in found]
     return {name: rest for name, *rest in cells}
@@ -152,7 +152,7 @@ def test_a_picture_can_be_pasted(page: Page) -> None:
     assert pasted in {mmhash.key(picture().convert(mode)).hex() for mode in ("RGB", "RGBA")}
 
 
-SAME = "The same image in two files: other bytes, but the same pixels, mode and size."
+SAME = "The same image in two files: different bytes, but the same pixels, mode and size."
 TURNED = Image.Exif()
 TURNED[0x0112] = 6  # the camera was held upright
 GREY = picture().convert("L")
@@ -173,7 +173,7 @@ COLORED.putpalette(bytes(index * 7 % 256 for index in range(768)))
         (
             PHOTO,
             encoded(picture(), exif=TURNED),
-            SAME + " The browser shows them in two sizes by their EXIF data, which no key heeds.",
+            SAME + " The browser shows them in two sizes because of their EXIF data, which keys ignore.",
             "different same different same same same",
         ),
         (
@@ -203,7 +203,7 @@ COLORED.putpalette(bytes(index * 7 % 256 for index in range(768)))
         (
             encoded(GREY),
             encoded(COLORED),
-            "Not the same: the pixels are of the same bytes, but not what these mean, by mode, palette, transparency or size.",
+            "Not the same: the bytes of the pixels are the same, but mode, palette, transparency or size differ.",
             "different same same not-known same different",
         ),
         (
@@ -219,7 +219,7 @@ def test_two_images_are_compared(
     page: Page, one: bytes, other: bytes, verdict: str, same: str
 ) -> None:
     choose(page, one_png=one, other_png=other)
-    shown = page.get_by_role("region", name="Two of them compared")
+    shown = page.get_by_role("region", name="Compare two images")
     expect(shown.get_by_role("status")).to_have_text(verdict)
     names = ("bytes", "pixels", "size as shown", "mode", "frames", "key")
     words = [word.replace("-", " ") for word in same.split()]
@@ -232,8 +232,8 @@ def test_any_two_of_several_images_can_be_compared(page: Page) -> None:
     choose(page, a_png=PHOTO, b_png=encoded(GREY), c_png=PHOTO)
     verdict = page.get_by_role("region", name="compared").get_by_role("status")
     expect(verdict).to_contain_text("Not the same")
-    assert rows(page)["mode"] == ["1 byte a pixel", "3 bytes a pixel", "different"]
-    page.get_by_label("one", exact=True).select_option("1. a.png")
+    assert rows(page)["mode"] == ["1 byte per pixel", "3 bytes per pixel", "different"]
+    page.get_by_label("first", exact=True).select_option("1. a.png")
     expect(verdict).to_have_text("The same, byte for byte.")
     page.get_by_role("button", name="Remove 1. a.png").click()
     expect(verdict).to_contain_text("Not the same")
@@ -280,7 +280,7 @@ def test_the_keyboard_is_enough(page: Page) -> None:
         file = {"name": "photo.png", "mimeType": "image/png", "buffer": PHOTO}
         opened.value.set_files([file])
         wait_for(page, number)
-    names = ["one", "the other", "Remove 1. photo.png", "Copy digest of the bytes"]
+    names = ["first", "second", "Remove 1. photo.png", "Copy digest of the bytes"]
     for name in names:
         page.keyboard.press("Tab")
         expect(focused()).to_have_accessible_name(name)
@@ -324,7 +324,7 @@ def test_a_service_that_does_not_answer_is_said_to_be_gone(page: Page) -> None:
         choose(page, photo_png=PHOTO)
     finally:
         page.context.set_offline(False)
-    expect(cards(page)).to_contain_text("No answer. The service cannot be reached")
+    expect(cards(page)).to_contain_text("No response. The service cannot be reached")
     choose(page, photo_png=PHOTO)
     assert values(cards(page).last)["key"] == mmhash.key(picture()).hex()
 
@@ -335,7 +335,7 @@ def test_a_file_s_name_is_text_and_nothing_foreign_runs(page: Page, complaints: 
     chooser(page).set_input_files([file, file])
     wait_for(page, 2)
     expect(cards(page).first.get_by_role("heading")).to_have_text(f"1. {name}")
-    expect(page.get_by_label("one", exact=True).locator("option").first).to_have_text(f"1. {name}")
+    expect(page.get_by_label("first", exact=True).locator("option").first).to_have_text(f"1. {name}")
     assert complaints == []
     foreign = [
         "document.body.innerHTML = '<img src=x onerror=document.title=2>'",
@@ -394,8 +394,8 @@ def test_the_memo_s_part_is_shown(page: Page) -> None:
     image = encoded(picture(blue=201))  # which no other test shows
     choose(page, a_png=image, b_png=image)
     first, again = cards(page).all()
-    expect(first).to_contain_text("new to the memo")
-    expect(again).to_contain_text("known to the memo")
+    expect(first).to_contain_text("memo miss")
+    expect(again).to_contain_text("memo hit")
 
 
 @contextmanager
@@ -447,7 +447,7 @@ def test_where_keys_are_on_the_page_asks_for_one_and_keeps_it_for_the_tab(
     tab: Page, context: BrowserContext, serving: Serving
 ) -> None:
     digests = json.dumps([blake3(API_KEY.encode()).hexdigest()])
-    field = tab.get_by_label("This service asks for an API key.")
+    field = tab.get_by_label("This service requires an API key.")
     charts = tab.get_by_role("region", name="This service")
     with serving("--set", f"api_key_digests={digests}") as url:
         tab.goto(url)
@@ -470,7 +470,7 @@ def test_where_keys_are_on_the_page_asks_for_one_and_keeps_it_for_the_tab(
         expect(field).to_be_hidden()
         with context.new_page() as other:
             other.goto(url)
-            expect(other.get_by_label("This service asks for an API key.")).to_be_visible()
+            expect(other.get_by_label("This service requires an API key.")).to_be_visible()
         assert context.storage_state()["origins"] == []
         assert context.cookies() == []
 

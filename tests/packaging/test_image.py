@@ -169,7 +169,7 @@ def test_sigterm_under_a_call_ends_it_when_the_call_is_answered(container: Conta
         assert caller.recv(1000).startswith(b"HTTP/1.1 100 ")
         caller.sendall(b"abc")
         running.stop()
-        running.read_log(until="draining: 1 calls to answer")
+        running.read_log(until="draining: 1 requests are running")
         assert httpx.get(f"{URL}/ready").status_code == 503
         caller.sendall(b"def")
         answer = b"".join(iter(lambda: caller.recv(65536), b""))

@@ -1,10 +1,10 @@
-"""The addresses that may be dialled."""
+"""Addresses that may be dialled."""
 
 from ipaddress import ip_address, ip_network
 
 import pytest
 
-from mmhash_service.fetch.addresses import is_public, refused
+from mmhash_service.fetch.addresses import find_refused, is_public
 
 PUBLIC = [
     "1.1.1.1",
@@ -83,12 +83,12 @@ SPECIAL = [
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_a_public_address_is_dialled(address: str) -> None:
-    assert refused([address], []) == []
+    assert find_refused([address], []) == []
 
 
 @pytest.mark.parametrize("address", SPECIAL)
 def test_a_special_address_is_not(address: str) -> None:
-    assert refused(["1.1.1.1", address], []) == [address]
+    assert find_refused(["1.1.1.1", address], []) == [address]
 
 
 def test_python_s_own_tables_call_nothing_global_that_is_dialled_and_is_special() -> None:
@@ -102,4 +102,4 @@ def test_python_s_own_tables_call_nothing_global_that_is_dialled_and_is_special(
 def test_an_operator_s_network_is_dialled_and_only_that() -> None:
     networks = [ip_network("10.1.0.0/16"), ip_network("fd00::/8"), ip_network("fe80::/10")]
     asked = ["10.1.2.3", "fd00::1", "10.2.0.1", "::ffff:10.1.2.3", "fe80::1", "fe80::1%eth0"]
-    assert refused(asked, networks) == ["10.2.0.1", "::ffff:10.1.2.3", "fe80::1%eth0"]
+    assert find_refused(asked, networks) == ["10.2.0.1", "::ffff:10.1.2.3", "fe80::1%eth0"]

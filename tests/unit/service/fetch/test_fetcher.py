@@ -28,14 +28,14 @@ async def local(host: str, port: int) -> list[str]:
 
 @contextmanager
 def counted(result: str) -> Iterator[None]:
-    """Assert that one more is counted."""
+    """Assert that one more fetch is counted."""
     before = metrics.FETCHES.labels(result)._value.get()
     yield
     assert metrics.FETCHES.labels(result)._value.get() == before + 1
 
 
 class Got:
-    """Return the results of one or several URLs."""
+    """Return the content of one or several URLs."""
 
     def __init__(self) -> None:
         self.contents: list[bytes] = []

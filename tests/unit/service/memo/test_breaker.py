@@ -1,4 +1,4 @@
-"""A store that fails is left alone until it answers again; nobody waits for it long."""
+"""A failing store is not used until it recovers, and no request waits for it long."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mmhash_service.memo import breaker
-from mmhash_service.memo.breaker import MAX_AT_ONCE, TOLERATED, Breaker
+from mmhash_service.memo.breaker import MAX_CONCURRENT, MAX_FAILURES, Breaker
 
 
 class Store:
@@ -97,14 +97,14 @@ def test_a_store_that_fails_or_hangs_a_few_times_is_left_alone(
     async def test(store: Store, tried: Breaker) -> None:
         store.entries[b"a"] = b"1"
         store.fails_with, store.hangs = failure, failure is None
-        for _ in range(TOLERATED):
+        for _ in range(MAX_FAILURES):
             assert await tried.get(b"a", bytes) is None
         asked = store.asked
         for _ in range(100):
             assert await tried.get(b"a", bytes) is None
-        assert store.asked == asked == TOLERATED
+        assert store.asked == asked == MAX_FAILURES
         tried.put(b"b", b"2")
-        await until(lambda: store.asked > 2 * TOLERATED)  # it is tried again and again
+        await until(lambda: store.asked > 2 * MAX_FAILURES)  # it is tried again and again
         store.fails_with, store.hangs = None, False
         found = None
         while found is None:
@@ -115,10 +115,10 @@ def test_a_store_that_fails_or_hangs_a_few_times_is_left_alone(
 
     caplog.set_level(logging.INFO)
     run(test)
-    told = [record.message for record in caplog.records if record.name == breaker.__name__]
-    assert len(told) == 2
-    assert "left alone" in told[0]
-    assert "again" in told[1]
+    messages = [record.message for record in caplog.records if record.name == breaker.__name__]
+    assert len(messages) == 2
+    assert "is not used" in messages[0]
+    assert "recovered" in messages[1]
 
 
 def test_a_store_that_fails_now_and_then_is_not_left_alone() -> None:
@@ -126,7 +126,7 @@ def test_a_store_that_fails_now_and_then_is_not_left_alone() -> None:
         store.entries[b"a"] = b"1"
         for _ in range(5):
             store.fails_with = OSError("late")
-            for _ in range(TOLERATED - 1):
+            for _ in range(MAX_FAILURES - 1):
                 assert await tried.get(b"a", bytes) is None
             store.fails_with = None
             assert await tried.get(b"a", bytes) == b"1"
@@ -137,7 +137,7 @@ def test_a_store_that_fails_now_and_then_is_not_left_alone() -> None:
 def test_values_that_nobody_sealed_are_failures() -> None:
     async def test(store: Store, tried: Breaker) -> None:
         store.entries[b"a"] = b"forged"
-        for number in range(TOLERATED):
+        for number in range(MAX_FAILURES):
             assert await tried.get(b"a", lambda _: None) is None
             assert store.dropped == number + 1
         asked = store.asked
@@ -173,12 +173,12 @@ def test_a_full_store_still_answers() -> None:
 def test_no_more_than_so_many_are_asked_or_kept_at_once() -> None:
     async def test(store: Store, tried: Breaker) -> None:
         store.hangs = True
-        for number in range(2 * MAX_AT_ONCE):
+        for number in range(2 * MAX_CONCURRENT):
             tried.put(b"%d" % number, b"")
-        asking = [asyncio.create_task(tried.get(b"a", bytes)) for _ in range(2 * MAX_AT_ONCE)]
+        asking = [asyncio.create_task(tried.get(b"a", bytes)) for _ in range(2 * MAX_CONCURRENT)]
         await asyncio.sleep(0)
-        assert len(tried._putting) == store.asked == MAX_AT_ONCE
-        assert await asyncio.gather(*asking) == [None] * 2 * MAX_AT_ONCE
+        assert len(tried._puts) == store.asked == MAX_CONCURRENT
+        assert await asyncio.gather(*asking) == [None] * 2 * MAX_CONCURRENT
 
     run(test)
 

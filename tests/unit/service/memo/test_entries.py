@@ -16,8 +16,8 @@ from mmhash_service.memo.entries import (
     Pixels,
     SealedEntry,
     decoders,
-    place_of_pixels,
-    place_of_url,
+    pixels_entry,
+    url_entry,
 )
 
 ENCODED = Digest("blake3", bytes(range(32)))
@@ -33,7 +33,7 @@ VALIDATOR = st.none() | st.text(min_size=1, max_size=100)
 
 @given(st.builds(Pixels, NATURAL, NATURAL, DIGESTS, st.binary(max_size=2000)))
 def test_pixels_come_back_as_they_were(pixels: Pixels) -> None:
-    place = place_of_pixels(b"", pixels.digest.algorithm, 1, ENCODED)
+    place = pixels_entry(b"", pixels.digest.algorithm, 1, ENCODED)
     value = place.open(place.seal(pixels.pack()))
     assert value is not None
     assert Pixels.unpack(value, pixels.digest.algorithm) == pixels
@@ -41,7 +41,7 @@ def test_pixels_come_back_as_they_were(pixels: Pixels) -> None:
 
 @given(st.builds(Fetched, VALIDATOR, VALIDATOR, NATURAL, DIGESTS))
 def test_what_a_url_gave_comes_back_as_it_was(fetched: Fetched) -> None:
-    place = place_of_url(b"", fetched.digest.algorithm, URL)
+    place = url_entry(b"", fetched.digest.algorithm, URL)
     value = place.open(place.seal(fetched.pack()))
     assert value is not None
     assert Fetched.unpack(value, fetched.digest.algorithm) == fetched
@@ -52,14 +52,14 @@ def test_whatever_differs_is_another_place() -> None:
     algorithms: list[Algorithm] = ["blake3", "xxh3"]
     names = [
         *[
-            place_of_pixels(space, algorithm, limit, encoded).name
+            pixels_entry(space, algorithm, limit, encoded).name
             for space in (b"", bytes(32), b"\1" * 32)
             for algorithm in algorithms
             for limit in (1, 2)
             for encoded in (ENCODED, other)
         ],
         *[
-            place_of_url(space, algorithm, url).name
+            url_entry(space, algorithm, url).name
             for space in (b"", bytes(32))
             for algorithm in algorithms
             for url in (URL, URL + "?", "")
@@ -71,8 +71,8 @@ def test_whatever_differs_is_another_place() -> None:
 def test_another_spec_finds_nothing_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def names() -> set[bytes]:
         return {
-            place_of_pixels(b"", "blake3", 1, ENCODED).name,
-            place_of_url(b"", "blake3", URL).name,
+            pixels_entry(b"", "blake3", 1, ENCODED).name,
+            url_entry(b"", "blake3", URL).name,
         }
 
     before = names()
@@ -84,7 +84,7 @@ def test_another_spec_finds_nothing_of_this_one(monkeypatch: pytest.MonkeyPatch)
 def test_another_version_of_a_decoder_finds_nothing_of_this_one(
     decoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = place_of_pixels(b"", "blake3", 1, ENCODED).name
+    before = pixels_entry(b"", "blake3", 1, ENCODED).name
     true_version = features.version
     with monkeypatch.context() as changed:
         changed.setattr(entries, "pillow_version", "99" if decoder == "Pillow" else "13")
@@ -93,16 +93,16 @@ def test_another_version_of_a_decoder_finds_nothing_of_this_one(
         )
         decoders.cache_clear()
         assert b" 99" in decoders()
-        after = place_of_pixels(b"", "blake3", 1, ENCODED).name
+        after = pixels_entry(b"", "blake3", 1, ENCODED).name
     decoders.cache_clear()
     assert after != before
-    assert place_of_pixels(b"", "blake3", 1, ENCODED).name == before
+    assert pixels_entry(b"", "blake3", 1, ENCODED).name == before
 
 
 def test_what_is_kept_tells_nothing_of_what_it_is() -> None:
     digest = Digest("blake3", b"pixels' digest, just as they are")
-    pixels = place_of_pixels(b"", "blake3", 1, ENCODED)
-    url = place_of_url(b"", "blake3", URL)
+    pixels = pixels_entry(b"", "blake3", 1, ENCODED)
+    url = url_entry(b"", "blake3", URL)
     kept = b"".join(
         (
             pixels.name,

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmhash_service.memo.memory import ENTRY_OVERHEAD, Memory
+from mmhash_service.memo.memory import ENTRY_OVERHEAD, LruCache
 
 NAMES = st.binary(min_size=1, max_size=2)
 STEPS = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=600)), max_size=200)
@@ -17,7 +17,7 @@ STEPS = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=600)), max_size
 def test_it_is_a_dict_that_forgets_the_longest_unused(
     bound: int, steps: list[tuple[bytes, bytes | None]]
 ) -> None:
-    memory = Memory(bound)
+    memory = LruCache(bound)
     model: OrderedDict[bytes, bytes] = OrderedDict()
     for name, value in steps:
         if value is None:
@@ -42,7 +42,7 @@ def test_the_bound_is_that_of_the_process_s_memory() -> None:
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        memory = Memory(bound)
+        memory = LruCache(bound)
         for _ in range(30_000):
             memory.put(os.urandom(32), os.urandom(107))
         taken = tracemalloc.get_traced_memory()[0] - before

@@ -4,14 +4,13 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import SSLConnection
 from redis.asyncio.sentinel import SentinelConnectionPool, SentinelManagedSSLConnection
 
-from mmhash_service.memo.address import RedisAddress, parse_memo_url
-from mmhash_service.memo.redis import clients_of
+from mmhash_service.memo.address import parse_redis_url
+from mmhash_service.memo.redis import create_clients
 
 
 def clients_of_url(url: str) -> list[Redis | RedisCluster]:
-    address = parse_memo_url(url)
-    assert isinstance(address, RedisAddress)
-    return clients_of(address)
+    address = parse_redis_url(url)
+    return create_clients(address)
 
 
 def test_a_url_names_hosts_a_user_a_database_and_tls() -> None:

@@ -17,8 +17,8 @@ from pydantic import SecretStr
 
 from mmhash_service.app import create_app
 from mmhash_service.memo import breaker
-from mmhash_service.memo.memory import Memory
-from mmhash_service.memo.sqlite import Sqlite
+from mmhash_service.memo.memory import LruCache
+from mmhash_service.memo.sqlite import SqliteStore
 from mmhash_service.settings import Settings
 
 Serve = Callable[..., httpx.Client]
@@ -36,10 +36,10 @@ WAL_BYTES = 1100 * 4120
 NEIGHBOUR = """
 import asyncio, sqlite3, sys
 from pathlib import Path
-from mmhash_service.memo.sqlite import Sqlite
+from mmhash_service.memo.sqlite import SqliteStore
 
 async def main():
-    store = Sqlite(Path(sys.argv[1]), 1 << 20)
+    store = SqliteStore(Path(sys.argv[1]), 1 << 20)
     for number in range(300):
         try:
             await store.put(b"%s %d" % (sys.argv[2].encode(), number), b"%d" % number * 100)
@@ -57,19 +57,19 @@ asyncio.run(main())
 def app_without_memory(path: Path) -> FastAPI:
     """The app with its memo in that file alone: each lookup comes to it."""
     app = create_app(Settings(memo_url=SecretStr(f"sqlite:{path}")))
-    app.state.memo._memory = Memory(0)
+    app.state.memo._cache = LruCache(0)
     return app
 
 
 def test_what_is_kept_outlives_the_process(tmp_path: Path) -> None:
     async def put() -> None:
-        store = Sqlite(tmp_path / "memo", MAX_BYTES)
+        store = SqliteStore(tmp_path / "memo", MAX_BYTES)
         await store.put(b"a", b"1")
         await store.put(b"a", b"2")
         await store.close()
 
     async def get() -> list[bytes | None]:
-        store = Sqlite(tmp_path / "memo", MAX_BYTES)
+        store = SqliteStore(tmp_path / "memo", MAX_BYTES)
         found = [await store.get(name) for name in (b"a", b"b")]
         await store.close()
         return found
@@ -82,7 +82,7 @@ def test_the_oldest_go_and_the_file_does_not_grow(tmp_path: Path) -> None:
     path = tmp_path / "memo"
 
     async def fill() -> list[bytes | None]:
-        store = Sqlite(path, MAX_BYTES)
+        store = SqliteStore(path, MAX_BYTES)
         for number in range(8000):
             await store.put(number.to_bytes(32), os.urandom(400))
             if number % 500 == 0:
@@ -99,7 +99,7 @@ def test_the_oldest_go_and_the_file_does_not_grow(tmp_path: Path) -> None:
 
 def test_an_entry_larger_than_the_bound_is_not_kept(tmp_path: Path) -> None:
     async def test() -> bytes | None:
-        store = Sqlite(tmp_path / "memo", 50_000)
+        store = SqliteStore(tmp_path / "memo", 50_000)
         await store.put(b"large", bytes(60_000))
         await store.put(b"small", b"1")
         assert await store.get(b"small") == b"1"

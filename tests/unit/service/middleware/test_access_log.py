@@ -25,7 +25,7 @@ RAW = {"content-type": "application/octet-stream"}
 
 
 class Terminal(StringIO):
-    """The log's stream."""
+    """A log stream that is a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Memory that requests need repeatedly is kept; larger blocks are returned."""
+"""Buffers of the usual size are reused; larger ones are returned to the system."""
 
 import ctypes
 import subprocess

@@ -1,4 +1,4 @@
-"""Limits of the protocol that a plain client never meets; tests/attacks/ has the others."""
+"""Limits of the protocol that ordinary clients never reach; tests/attacks/ has the others."""
 
 import resource
 import sys
