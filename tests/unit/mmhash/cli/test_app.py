@@ -58,7 +58,9 @@ main()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 1
     assert done.stdout == b""
-    assert done.stderr.decode() == "mmhash: typer is not installed: pip install 'mmhash-keys[cli]'\n"
+    assert (
+        done.stderr.decode() == "mmhash: typer is not installed: pip install 'mmhash-keys[cli]'\n"
+    )
 
 
 @pytest.mark.timeout(60)  # a line that is kept back is waited for
