@@ -100,7 +100,7 @@ def test_another_run_is_refused_until_its_results_are_gone(out: Path) -> None:
     with pytest.raises(mmhash.InputError, match=r"parts is of another run, with another of:"):
         begun(out, ABOUT | {"of": "pixels"})
     other = ABOUT | {"of": "pixels", "algorithm": "xxh3"}
-    with pytest.raises(mmhash.InputError, match="another algorithm and of: run that again"):
+    with pytest.raises(mmhash.InputError, match="another algorithm and of: run that command again"):
         begun(out, other)
     assert begun(out) == {0, 1}
     (parts / "manifest.json").unlink()  # as one that was killed while it removed them
