@@ -15,7 +15,9 @@ import numpy.typing as npt
 from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 
 from mmhash.cpu import Hasher, hash_bytes
+from mmhash.digest import Digest
 from mmhash.engines import checks
+from mmhash.engines.engine import Engine, Prompt, Step, caller_field, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.view import bytes_of, is_image, view_of
@@ -217,10 +219,10 @@ def _leading_u64(mm_hash: str) -> int:
 
 
 def _natural(name: str, number: Any) -> int:
-    number = checks.whole(name, number, None)
-    if number < 0:
-        raise InputValueError(f"{name} is not negative, as {checks.shown(number)} is")
-    return number
+    natural: int = checks.whole(name, number, None)
+    if natural < 0:
+        raise InputValueError(f"{name} is not negative, as {checks.shown(natural)} is")
+    return natural
 
 
 def _spans(spans: Any) -> list[Span]:
@@ -294,3 +296,58 @@ def _u64(name: str, mm_hash: str) -> int:
     if _HEX_16.fullmatch(mm_hash) is None:
         raise InputValueError(f"{name}: a hash is 16 hex digits, not {mm_hash!r}")
     return int(mm_hash, 16)
+
+
+def _mm_hash_of_key(key: Digest) -> str:
+    return f"{key.u64:016x}"
+
+
+def _explain(key: Digest, version: str) -> Iterator[Step]:
+    sent = _mm_hash_of_key(key)
+    yield "send in extra_args.mm_hashes", sent
+    yield "Dynamo gives it to vLLM as uuid", uuid(sent, version=version)
+    yield "and routes by the pad value", str(pad_value(sent, version=version))
+
+
+def _blocks(prompt: Prompt, version: str) -> list[str]:
+    prompt.refuse_extra_key()
+    size = prompt.block_size
+    items: list[list[str]] = [[] for _ in range(len(prompt.token_ids) // size)]
+    for span in prompt.spans:
+        for block in items[span.start // size : -(-span.end // size)]:
+            block.append(span.hash64())
+    salt = prompt.cache_salt
+    keys = block_keys(prompt.token_ids, size, items=items, cache_salt=salt, version=version)
+    return sequence_keys(keys, version=version)
+
+
+ENGINE = Engine(
+    name="dynamo",
+    title="Dynamo",
+    releases=RELEASES,
+    explain=_explain,
+    fields_of_key=lambda key, _: {"mm_hash": _mm_hash_of_key(key)},
+    hashes_of_key=lambda key: (_mm_hash_of_key(key),),
+    blocks=_blocks,
+    hash_fields=(
+        hash_field("1.6", "frontend to worker", "`extra_args.mm_hashes`", "16 hex digits"),
+    ),
+    caller_fields=(
+        caller_field(
+            "multi_modal_uuids", "hashes", "all", "frontend to worker", "identifiers by modality"
+        ),
+        caller_field(
+            "mm_hashes",
+            "hashes",
+            "1.6",
+            "`extra_args`",
+            "each item's hash, from which its pad values or its block keys come",
+        ),
+        caller_field(
+            "mm_hashes_by_modality", "hashes", "1.6", "`extra_args`", "the same by modality"
+        ),
+        caller_field("bootstrap_info", "peers", "1.6", "frontend to worker", "a peer to load from"),
+        caller_field("prefill_result", "peers", "1.6", "frontend to worker", "a peer's KV blocks"),
+        caller_field("mm_kwargs_shm", "peers", "1.6", "`extra_args`", "features in shared memory"),
+    ),
+)

@@ -11,6 +11,7 @@ from blake3 import blake3
 
 from mmhash.digest import Digest
 from mmhash.engines import checks
+from mmhash.engines.engine import Engine, Step, caller_field, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputError, InputTypeError, InputValueError
 from mmhash.view import is_image, is_tensor
@@ -298,3 +299,43 @@ def _prefixed(data: bytes) -> bytes:
 
 def _u64(number: int) -> bytes:
     return number.to_bytes(8, "big")
+
+
+def _explain(key: Digest, version: str) -> Iterator[Step]:
+    del version
+    yield "send in multi_modal_uuids", uuid(key)
+    yield "as the 8 numbers of a block key", " ".join(map(str, int32s(key)))
+
+
+ENGINE = Engine(
+    name="trtllm",
+    title="TensorRT-LLM",
+    releases=RELEASES,
+    explain=_explain,
+    fields_of_key=lambda key, _: {"uuid": uuid(key)},
+    hashes_of_key=lambda key: (uuid(key),),
+    hash_fields=(
+        hash_field(
+            "1.3.0rc20 to 1.4.0",
+            "Python API",
+            "`multi_modal_uuids`",
+            "`trtllm.uuid(key)`: 64 hex digits",
+        ),
+    ),
+    caller_fields=(
+        caller_field(
+            "multi_modal_uuids",
+            "hashes",
+            "all",
+            "prompts of the Python API",
+            "identifiers by modality",
+        ),
+        caller_field(
+            "disaggregated_params",
+            "peers",
+            "1.3.0rc20 to 1.4.0",
+            "OpenAI routes",
+            "a context server, and its state of the request",
+        ),
+    ),
+)

@@ -14,10 +14,12 @@ from mmhash.engines.vllm.blocks import (
     extra_keys,
     none_hash,
 )
+from mmhash.engines.vllm.engine import ENGINE
 from mmhash.engines.vllm.media import EncodedMedia, identifiers, mm_hash, uuid
 from mmhash.engines.vllm.releases import LATEST, RELEASES
 
 __all__ = [
+    "ENGINE",
     "LATEST",
     "RELEASES",
     "EncodedMedia",

@@ -28,7 +28,7 @@ _NULL, _SEQUENCE, _MAPPING, _LEAF = b"\0", b"\1", b"\2", b"\3"
 _EXIF_IMAGE_ID = 0x800D
 
 # A processor's options for one modality alone, by the name that Hugging Face gives them.
-_SCOPES = {"image": "images_kwargs", "video": "videos_kwargs", "audio": "audio_kwargs"}
+SCOPES = {"image": "images_kwargs", "video": "videos_kwargs", "audio": "audio_kwargs"}
 
 
 class _Hasher(Protocol):
@@ -121,8 +121,8 @@ def _options(
     """The options that count to an item, under the names by which they are hashed."""
     if not recipe.scoped_options:
         return dict(processor)
-    if modality in _SCOPES:
-        others = set(_SCOPES.values()) - {_SCOPES[modality]}
+    if modality in SCOPES:
+        others = set(SCOPES.values()) - {SCOPES[modality]}
         processor = {name: value for name, value in processor.items() if name not in others}
         media_io = {modality: media_io[modality]} if media_io.get(modality) else {}
     options = {"media_io_kwargs": dict(media_io), "mm_processor_kwargs": dict(processor)}
