@@ -25,7 +25,7 @@ def known() -> dict[str, list[str]]:
 
 
 def find(text: str) -> tuple[Engine, str]:
-    """Return the engine and the release that `sglang@0.5.23` names; `sglang` is its newest known."""
+    """Return the engine and the release of `sglang@0.5.23`; `sglang` is its newest known."""
     name, _, version = checks.text("an engine", text).partition("@")
     engine = _BY_NAME.get(name)
     if engine is None:
@@ -36,7 +36,7 @@ def find(text: str) -> tuple[Engine, str]:
 
 
 def parse(text: str) -> tuple[str, str]:
-    """Return the names of the engine and the release that `sglang@0.5.23` names."""
+    """Return the name of the engine and the release of `sglang@0.5.23`."""
     engine, version = find(text)
     return engine.name, version
 

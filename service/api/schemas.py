@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from mmhash.digest import Algorithm
 from mmhash.view import Kind
+from mmhash_service.engines import ANNOTATED_ENGINE, EngineWithBlocks, EngineWithPads
 
 Natural = Annotated[int, Field(ge=0, lt=1 << 63)]
 Token = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -43,7 +44,7 @@ class HashQuery(_Query):
 class AnnotateQuery(_Query):
     """The query of `POST /annotate`."""
 
-    engine: Annotated[str, Field(max_length=64, pattern=r"^(sglang|vllm)(@.+)?$")] = Field(
+    engine: Annotated[str, Field(max_length=64, pattern=ANNOTATED_ENGINE)] = Field(
         description="The engine that the request goes to, and its release if not the newest."
     )
 
@@ -108,7 +109,7 @@ class Span(_Asked):
 class PadBody(_Asked):
     """The body of `POST /pad`."""
 
-    engine: Literal["sglang"]
+    engine: EngineWithPads
     version: Text | None = None
     input_ids: list[Token]
     spans: list[Span]
@@ -117,7 +118,7 @@ class PadBody(_Asked):
 class BlocksBody(_Asked):
     """The body of `POST /blocks`."""
 
-    engine: Literal["sglang", "vllm", "dynamo"]
+    engine: EngineWithBlocks
     version: Text | None = None
     input_ids: list[Token]
     block_size: Annotated[int, Field(ge=1, lt=1 << 31)]
