@@ -1,15 +1,11 @@
 """The engines that a request names, and the items of its spans."""
 
-from typing import TYPE_CHECKING, Literal
-
 from mmhash import Digest
 from mmhash.engines.engine import Engine, ItemSpan, ItemSpanError
-from mmhash.engines.registry import ENGINES, find
+from mmhash.engines.registry import find
 from mmhash.errors import InputError
 from mmhash_service.api.problems import Problem
-
-if TYPE_CHECKING:
-    from mmhash_service.api.schemas import Span
+from mmhash_service.api.schemas import Span
 
 
 def parse_engines(text: str | None) -> tuple[str, ...]:
@@ -30,21 +26,10 @@ def find_engine(name: str, version: str | None = None) -> tuple[Engine, str]:
         raise Problem("unknown-engine") from error
 
 
-def item_span(span: "Span") -> ItemSpan:
+def item_span(span: Span) -> ItemSpan:
     """Return a span of a request's body as the engines' modules take it."""
     key = None if span.key is None else Digest("blake3", bytes.fromhex(span.key))
     try:
         return ItemSpan(span.start, span.end, key, span.hash)
     except ItemSpanError as error:
         raise Problem("invalid-span") from error
-
-
-# The names that schemas allow: those of the engines that can do it.
-if TYPE_CHECKING:
-    EngineWithBlocks = str
-    EngineWithPads = str
-else:
-    EngineWithBlocks = Literal[tuple(engine.name for engine in ENGINES if engine.blocks)]
-    EngineWithPads = Literal[tuple(engine.name for engine in ENGINES if engine.pad)]
-
-ANNOTATED_ENGINE = rf"^({'|'.join(engine.name for engine in ENGINES if engine.annotate)})(@.+)?$"

@@ -103,7 +103,7 @@ def key_files(
                 )
 
     for asked in engine or ():
-        mmhash.engines.registry.parse(asked)  # a wrong one is told before anything is read
+        mmhash.engines.registry.parse_with_fields(asked)  # before anything is read
     print_lines(files, spelled)
 
 

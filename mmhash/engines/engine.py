@@ -210,6 +210,10 @@ class Engine:
 
     def request_fields(self, key: Digest, version: str) -> RequestFields:
         """Return the fields that carry a key in requests; an engine without is a NoFieldError."""
+        return self.require_fields()(key, version)
+
+    def require_fields(self) -> Callable[[Digest, str], RequestFields]:
+        """Return `fields_of_key`; an engine without is a NoFieldError."""
         if self.fields_of_key is None:
             raise NoFieldError(f"{self.name} takes no hash in any request")
-        return self.fields_of_key(key, version)
+        return self.fields_of_key

@@ -24,6 +24,11 @@ def known() -> dict[str, list[str]]:
     return {engine.name: [str(known) for known in engine.releases] for engine in ENGINES}
 
 
+def known_in_requests() -> dict[str, list[str]]:
+    """Return the same of the engines that take a hash in some request."""
+    return {name: ranges for name, ranges in known().items() if _BY_NAME[name].fields_of_key}
+
+
 def find(text: str) -> tuple[Engine, str]:
     """Return the engine and the release of `sglang@0.5.23`; `sglang` is its newest known."""
     name, _, version = checks.text("an engine", text).partition("@")
@@ -38,6 +43,13 @@ def find(text: str) -> tuple[Engine, str]:
 def parse(text: str) -> tuple[str, str]:
     """Return the name of the engine and the release of `sglang@0.5.23`."""
     engine, version = find(text)
+    return engine.name, version
+
+
+def parse_with_fields(text: str) -> tuple[str, str]:
+    """Return the same; an engine that takes no hash in any request is a `NoFieldError`."""
+    engine, version = find(text)
+    engine.require_fields()
     return engine.name, version
 
 

@@ -1,18 +1,27 @@
 """What a query or a JSON body may ask and what an answer says, as pydantic models."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from mmhash.digest import Algorithm
+from mmhash.engines.registry import ENGINES
 from mmhash.view import Kind
-from mmhash_service.engines import ANNOTATED_ENGINE, EngineWithBlocks, EngineWithPads
 
 Natural = Annotated[int, Field(ge=0, lt=1 << 63)]
 Token = Annotated[int, Field(ge=0, lt=1 << 63)]
 Text = Annotated[str, StringConstraints(max_length=1024)]
 Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+
+# The engines that an endpoint takes are those that can do it.
+if TYPE_CHECKING:
+    EngineWithBlocks = str
+    EngineWithPads = str
+else:
+    EngineWithBlocks = Literal[tuple(engine.name for engine in ENGINES if engine.blocks)]
+    EngineWithPads = Literal[tuple(engine.name for engine in ENGINES if engine.pad)]
+_ANNOTATED = "|".join(engine.name for engine in ENGINES if engine.annotate)
 
 
 class _Asked(BaseModel):
@@ -44,7 +53,7 @@ class HashQuery(_Query):
 class AnnotateQuery(_Query):
     """The query of `POST /annotate`."""
 
-    engine: Annotated[str, Field(max_length=64, pattern=ANNOTATED_ENGINE)] = Field(
+    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_ANNOTATED})(@.+)?$")] = Field(
         description="The engine that the request goes to, and its release if not the newest."
     )
 

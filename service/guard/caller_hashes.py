@@ -19,7 +19,6 @@ from msgspec.json import Decoder, Encoder
 
 from mmhash.engines.caller_fields import FEATURE_FORMATS, KINDS, MEDIA
 
-
 TAGS = "mmhash_tags"
 """The member of a request that holds the tags of its keys."""
 

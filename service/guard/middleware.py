@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mmhash import Digest, TagError
+from mmhash import TagError
 from mmhash.engines.caller_fields import COMPRESSION_HEADERS, HEADERS
 from mmhash.engines.registry import find
 from mmhash.tags import open_tag
