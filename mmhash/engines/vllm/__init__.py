@@ -1,4 +1,4 @@
-"""vLLM's hashes: what it calls an item, and the keys of its prefix cache, as each release has them.
+"""vLLM's identifiers of items and the keys of its prefix cache, as each release computes them.
 
 `version` is a release of the engine; without it, the newest that is known.
 """
