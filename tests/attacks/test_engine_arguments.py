@@ -21,7 +21,7 @@ import torch
 
 import mmhash
 from mmhash import tags
-from mmhash.engines import dynamo, sglang, spelling, trtllm, vllm
+from mmhash.engines import dynamo, registry, sglang, trtllm, vllm
 from mmhash.errors import InputError, MMHashError
 
 KEY = mmhash.key(b"content")
@@ -268,7 +268,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     },
     sglang.parse_content_hash: {"text": SHA},
     sglang.parse_mm_hash: {"text": HEX_16, "version": "0.5.23"},
-    sglang.side_by_side: {"hash_or_identity": 5},
+    sglang.pads_by_release: {"hash_or_identity": 5},
     sglang.split_bundle: {"item": sglang.Item("IMAGE", [(0, 1), (2, 3)], np.zeros((2, 3)))},
     sglang.translate_pads: {"input_ids": IDS, "hashes": [5], "of": "0.5.9", "to": "0.5.23"},
     vllm.block_key: {
@@ -338,9 +338,11 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     dynamo.sequence_keys: {"block_keys": [HEX_16], "version": "1.6.0"},
     dynamo.url_hash: {"url": "http://a", "version": "1.6.0"},
     dynamo.uuid: {"mm_hash": HEX_64, "version": "1.6.0"},
-    spelling.explain: {"key": KEY, "engine": "vllm"},
-    spelling.parse: {"text": "vllm"},
-    spelling.spell: {"key": KEY, "engine": "vllm"},
+    registry.explain: {"key": KEY, "engine": "vllm"},
+    registry.find: {"text": "vllm"},
+    registry.parse: {"text": "vllm"},
+    registry.parse_with_fields: {"text": "vllm"},
+    registry.request_fields: {"key": KEY, "engine": "vllm"},
     tags.open_tag: {
         "tag": "a" * 80,
         "engine": "vllm",
@@ -415,11 +417,11 @@ def public(module: ModuleType) -> set[Any]:
 
 def test_each_public_function_is_attacked() -> None:
     missing = set()
-    for module in (sglang, vllm, trtllm, dynamo, spelling, tags):
+    for module in (sglang, vllm, trtllm, dynamo, registry, tags):
         functions = {found for found in public(module) if inspect.isfunction(found)}
         missing |= functions - CALLS.keys()
     # Without arguments, and with items of the engine in a test of its own.
-    assert missing == {spelling.known, sglang.precompute}
+    assert missing == {registry.known, registry.known_in_requests, sglang.precompute}
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.__module__}.{call.__qualname__}")
