@@ -111,6 +111,9 @@ def iterated(name: str, values: Any) -> list[Any]:
     """Return the values of an iterable, if it is finite, as a list."""
     if issubclass(type(values), (list, tuple)):
         return listed(name, values)
+    # iter() of a tensor makes all its rows at once: of a long one, more than there is memory for.
+    if is_tensor(values) and values.ndim and values.shape[0] > MAX_ITERATED:
+        raise InputValueError(f"{name} holds more than {MAX_ITERATED} values")
     found = None
     if not issubclass(type(values), (str, bytes, bytearray, memoryview, dict)):
         with suppress(TypeError):
