@@ -9,7 +9,7 @@ from mmhash.bulk.shard_store import schema_of, table_of
 from mmhash.bulk.sources import content_kind
 from mmhash.bulk.work import Options, hash_files, hash_values
 from mmhash.digest import check_algorithm
-from mmhash.engines.registry import parse as parse_engine
+from mmhash.engines.registry import parse_with_fields as parse_engine
 from mmhash.errors import InputValueError
 
 if TYPE_CHECKING:

@@ -50,7 +50,9 @@ def key_bulk(
     quiet: Quiet = False,
 ) -> None:
     """Write the key of each item of SOURCE; the same command resumes a run that was killed."""
-    engines = dict.fromkeys("@".join(mmhash.engines.registry.parse(name)) for name in engine or ())
+    engines = dict.fromkeys(
+        "@".join(mmhash.engines.registry.parse_with_fields(name)) for name in engine or ()
+    )
     if (
         source != STDIN
         and Path(source).is_dir()

@@ -1,4 +1,4 @@
-"""`mmhash explain`: each step from a file's bytes to what an engine's cache knows the image by."""
+"""`mmhash explain`: each step from a file's bytes to the image's hashes in an engine's cache."""
 
 import struct
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def explain_image(
     engine: Annotated[str, typer.Argument(help="The engine and its release: sglang@0.5.23")],
     image: Annotated[str, typer.Argument(help="An image file.")],
 ) -> None:
-    """Show how an image's key is made, and what an engine makes of it."""
+    """Show the steps from an image to its key, and from the key to an engine's hashes."""
     name, version = mmhash.engines.registry.parse(engine)
     if image == STDIN:
         raise InputValueError("explain reads its image twice: give a file")

@@ -106,7 +106,8 @@ def key_files(
                 yield item_name, f"{release} {json.dumps(fields)}"
 
     for release in engine or ():
-        mmhash.engines.registry.parse(release)  # reports an unknown one before any file is read
+        # Report an unknown one before any file is read.
+        mmhash.engines.registry.parse_with_fields(release)
     print_lines(files, lines_of)
 
 

@@ -1,16 +1,9 @@
-"""Every engine's own spelling of a key: the only rooms that know an engine."""
+"""Engines: the fields, hashes and block keys that each derives from a key or an item.
 
-from mmhash.engines import dynamo, lmcache, lmdeploy, sglang, trtllm, vllm
-from mmhash.engines.registry import RequestFields, known, request_fields
+Only the modules of this package know an engine; all others read `registry.ENGINES`.
+"""
 
-__all__ = [
-    "RequestFields",
-    "dynamo",
-    "known",
-    "lmcache",
-    "lmdeploy",
-    "request_fields",
-    "sglang",
-    "trtllm",
-    "vllm",
-]
+from mmhash.engines.engine import NoFieldError, RequestFields
+from mmhash.engines.registry import known, request_fields
+
+__all__ = ["NoFieldError", "RequestFields", "known", "request_fields"]

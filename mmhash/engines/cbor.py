@@ -1,4 +1,4 @@
-"""The few canonical CBOR forms that block keys are made of (RFC 8949, 4.2.1)."""
+"""The canonical CBOR that block keys need (RFC 8949, 4.2.1)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,13 +16,13 @@ _WIDTHS = np.array([0, 1, 2, 4, 8])
 
 
 class Encoded(bytes):
-    """CBOR already: `dumps` takes it as it is."""
+    """Encoded CBOR, which `dumps` copies."""
 
     __slots__ = ()
 
 
 def dumps(value: Any) -> bytes:
-    """`value` in CBOR: None, an int of 64 bits, bytes, text, or a list or tuple of these."""
+    """Return `value` in CBOR: None, an int of 64 bits, bytes, text, or a list or tuple of these."""
     match value:
         case None:
             return _NULL

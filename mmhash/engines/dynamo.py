@@ -1,6 +1,6 @@
-"""What Dynamo's frontend, router and workers call an item and a block of tokens.
+"""Hashes of items and blocks in Dynamo's frontend, router and workers.
 
-A 64-bit hash is spelled as 16 hex digits, as Dynamo sends it to its workers.
+A 64-bit hash is 16 hex digits, as Dynamo sends it to its workers.
 """
 
 import re
@@ -15,7 +15,9 @@ import numpy.typing as npt
 from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 
 from mmhash.cpu import Hasher, hash_bytes
+from mmhash.digest import Digest
 from mmhash.engines import checks
+from mmhash.engines.engine import Engine, Prompt, Step, caller_field, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.view import bytes_of, is_image, view_of
@@ -23,7 +25,7 @@ from mmhash.view import bytes_of, is_image, view_of
 if TYPE_CHECKING:
     from PIL import Image
 
-# There is one recipe yet: `RELEASES.recipe(version)` is called for its error alone.
+# There is one recipe so far: `RELEASES.recipe(version)` is called only for its error.
 RELEASES: Releases[None] = Releases("dynamo", Range("1.6.0", "1.6.1", None))
 LATEST = RELEASES.latest
 
@@ -37,7 +39,7 @@ _DECODED_MODES = ("L", "LA", "RGB", "RGBA")
 
 
 class Span(NamedTuple):
-    """Where an item's placeholders stand among the tokens.
+    """The placeholders of an item among the tokens.
 
     `is_embed`, a list, array or tensor, says for each of the `length` places whether it is one;
     without it all are.
@@ -51,9 +53,9 @@ class Span(NamedTuple):
 
 @checks.readable("decoded")
 def mm_hash(decoded: Any, *, version: str = LATEST) -> str:
-    """The hash of decoded pixels: a uint8 array or tensor of any shape, or a PIL image.
+    """Return the hash of decoded pixels: a uint8 array or tensor of any shape, or a PIL image.
 
-    Dynamo decodes JPEG with libjpeg-turbo, or in Rust; where Pillow's pixels differ, so do hashes.
+    Dynamo decodes JPEG with libjpeg-turbo, or in Rust; if Pillow's pixels differ, so do hashes.
     """
     RELEASES.recipe(version)
     if is_image(decoded):
@@ -72,14 +74,14 @@ def mm_hash(decoded: Any, *, version: str = LATEST) -> str:
 
 
 def url_hash(url: str, *, version: str = LATEST) -> str:
-    """The hash of an item that the frontend does not decode: that of its URL."""
+    """Return the hash of an item that the frontend does not decode: the hash of its URL."""
     RELEASES.recipe(version)
     return xxh3_64_hexdigest(checks.text("url", url).encode())
 
 
 @checks.readable("data")
 def bytes_hash(data: Any, *, version: str = LATEST) -> str:
-    """The 64 hex digits by which a TensorRT-LLM worker of Dynamo caches an encoded item."""
+    """Return the 64 hex digits by which a TensorRT-LLM worker caches an encoded item."""
     RELEASES.recipe(version)
     view = view_of(data)
     if view.kind != "bytes":
@@ -89,7 +91,7 @@ def bytes_hash(data: Any, *, version: str = LATEST) -> str:
 
 @checks.readable("image")
 def image_uuid(image: Any, *, version: str = LATEST) -> str:
-    """The 64 hex digits by which a vLLM worker of Dynamo names an image that it decoded itself.
+    """Return the 64 hex digits by which a vLLM worker identifies an image that it decoded itself.
 
     Takes what the worker takes: a PIL image of mode RGB, or a uint8 numpy array (height, width, 3).
     """
@@ -111,7 +113,7 @@ def image_uuid(image: Any, *, version: str = LATEST) -> str:
 
 
 def uuid(mm_hash: str, *, version: str = LATEST) -> str:
-    """A hash as Dynamo gives it to vLLM: of the digits the first 16, then 48 zeros."""
+    """Return a hash as Dynamo sends it to vLLM: its first 16 digits, then 48 zeros."""
     RELEASES.recipe(version)
     mm_hash = checks.text("mm_hash", mm_hash)
     if _HEX_16.match(mm_hash) is None:
@@ -120,7 +122,7 @@ def uuid(mm_hash: str, *, version: str = LATEST) -> str:
 
 
 def pad_value(mm_hash: str, *, version: str = LATEST) -> int:
-    """The number that the router reads in place of each of an item's placeholders.
+    """Return the number that the router uses in place of each of an item's placeholders.
 
     It has 30 bits of the hash, as SGLang's had before 0.5.23.
     """
@@ -131,10 +133,10 @@ def pad_value(mm_hash: str, *, version: str = LATEST) -> int:
 def routing_tokens(
     tokens: Tokens, spans: Sequence[Span], *, version: str = LATEST
 ) -> list[int] | None:
-    """The tokens by which the router finds the worker: placeholders replaced by pad values.
+    """Return the tokens by which the router finds the worker: with pad values for placeholders.
 
-    None where no placeholder was replaced: then Dynamo routes by the text. A span without a hash
-    is passed over, one that ends past the tokens is cut, and of a hash the first 16 digits count.
+    None if no placeholder was replaced: then Dynamo routes by the text. A span without a hash is
+    skipped, one that ends past the tokens is cut, and only the first 16 digits of a hash count.
     """
     RELEASES.recipe(version)
     routed: list[int] = _u32s(tokens).tolist()
@@ -159,7 +161,7 @@ def block_keys(
     eagle: bool = False,
     version: str = LATEST,
 ) -> list[str]:
-    """The hash of each full block of tokens, by itself: `sequence_keys` chains them.
+    """Return the hash of each full block of tokens, not chained: `sequence_keys` chains them.
 
     `items` has for each block the hashes of the items that reach into it, in any order; it may end
     early. With `eagle` a block also covers the first token of the next.
@@ -183,7 +185,7 @@ def block_keys(
 
 
 def sequence_keys(block_keys: Sequence[str], *, version: str = LATEST) -> list[str]:
-    """The hash of all up to the end of each block: the first block's own, then chained."""
+    """Return the hash of all tokens up to the end of each block."""
     RELEASES.recipe(version)
     blocks = [_u64("block_keys", key) for key in checks.listed("block_keys", block_keys)]
     sequences = blocks[:1]
@@ -217,10 +219,10 @@ def _leading_u64(mm_hash: str) -> int:
 
 
 def _natural(name: str, number: Any) -> int:
-    found = checks.whole(name, number, None)
-    if found < 0:
-        raise InputValueError(f"{name} is not negative, as {checks.shown(found)} is")
-    return found
+    natural: int = checks.whole(name, number, None)
+    if natural < 0:
+        raise InputValueError(f"{name} is not negative, as {checks.shown(natural)} is")
+    return natural
 
 
 def _spans(spans: Any) -> list[Span]:
@@ -238,7 +240,7 @@ def _spans(spans: Any) -> list[Span]:
 
 
 def _places(span: Span, count: int) -> Sequence[int]:
-    """The places of a span's placeholders among `count` tokens."""
+    """Return the indices of a span's placeholders among `count` tokens."""
     stop = min(span.offset + span.length, count)
     if span.is_embed is None:
         return range(span.offset, stop)
@@ -246,9 +248,9 @@ def _places(span: Span, count: int) -> Sequence[int]:
         mask = span.is_embed
         mask = mask.tolist() if hasattr(type(mask), "tolist") else mask
     mask = checks.listed("is_embed", mask)[: stop - span.offset]
-    if any(type(yes) not in {bool, int} for yes in mask):
+    if any(type(is_set) not in {bool, int} for is_set in mask):
         raise InputTypeError("is_embed holds True or False")
-    places = [span.offset + at for at, yes in enumerate(mask) if yes]
+    places = [span.offset + index for index, is_set in enumerate(mask) if is_set]
     # Dynamo cuts the mask of a span that begins past the tokens from its end, then fails.
     if places and places[-1] >= count:
         raise InputValueError(f"offset {span.offset} is past the {count} tokens")
@@ -259,13 +261,13 @@ def _seed(lora: str | None, cache_salt: str | None) -> int:
     seed = _SEED
     for name, value, inner_seed in (("lora", lora, 0), ("cache_salt", cache_salt, 1)):
         text = "" if value is None else checks.text(name, value)
-        if text:  # to Dynamo an empty name is none
+        if text:  # Dynamo treats an empty name as none
             seed += xxh3_64_intdigest(text.encode(), inner_seed)
     return seed % (1 << 64)
 
 
 def _tails(items: Sequence[Sequence[str] | None] | None) -> list[bytes]:
-    """What each block's items add to its tokens."""
+    """Return the bytes that each block's items add to its tokens."""
     blocks = [] if items is None else checks.listed("items", items)
     return [
         struct.pack(f"<{len(hashes)}Q", *sorted(_u64("items", text) for text in hashes))
@@ -296,3 +298,58 @@ def _u64(name: str, mm_hash: str) -> int:
     if _HEX_16.fullmatch(mm_hash) is None:
         raise InputValueError(f"{name}: a hash is 16 hex digits, not {mm_hash[:40]!r}")
     return int(mm_hash, 16)
+
+
+def _mm_hash_of_key(key: Digest) -> str:
+    return f"{key.u64:016x}"
+
+
+def _explain(key: Digest, version: str) -> Iterator[Step]:
+    sent = _mm_hash_of_key(key)
+    yield "send in extra_args.mm_hashes", sent
+    yield "Dynamo gives it to vLLM as uuid", uuid(sent, version=version)
+    yield "and routes by the pad value", str(pad_value(sent, version=version))
+
+
+def _blocks(prompt: Prompt, version: str) -> list[str]:
+    prompt.refuse_extra_key()
+    size = prompt.block_size
+    items: list[list[str]] = [[] for _ in range(len(prompt.token_ids) // size)]
+    for span in prompt.spans:
+        for block in items[span.start // size : -(-span.end // size)]:
+            block.append(span.hash64())
+    salt = prompt.cache_salt
+    keys = block_keys(prompt.token_ids, size, items=items, cache_salt=salt, version=version)
+    return sequence_keys(keys, version=version)
+
+
+ENGINE = Engine(
+    name="dynamo",
+    title="Dynamo",
+    releases=RELEASES,
+    explain=_explain,
+    fields_of_key=lambda key, _: {"mm_hash": _mm_hash_of_key(key)},
+    hashes_of_key=lambda key: (_mm_hash_of_key(key),),
+    blocks=_blocks,
+    hash_fields=(
+        hash_field("1.6", "frontend to worker", "`extra_args.mm_hashes`", "16 hex digits"),
+    ),
+    caller_fields=(
+        caller_field(
+            "multi_modal_uuids", "hashes", "all", "frontend to worker", "identifiers by modality"
+        ),
+        caller_field(
+            "mm_hashes",
+            "hashes",
+            "1.6",
+            "`extra_args`",
+            "each item's hash, from which its pad values or its block keys come",
+        ),
+        caller_field(
+            "mm_hashes_by_modality", "hashes", "1.6", "`extra_args`", "the same by modality"
+        ),
+        caller_field("bootstrap_info", "peers", "1.6", "frontend to worker", "a peer to load from"),
+        caller_field("prefill_result", "peers", "1.6", "frontend to worker", "a peer's KV blocks"),
+        caller_field("mm_kwargs_shm", "peers", "1.6", "`extra_args`", "features in shared memory"),
+    ),
+)

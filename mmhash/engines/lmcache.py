@@ -6,12 +6,13 @@ So it first replaces them by values derived from the identifier that vLLM gives 
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from mmhash.digest import Digest
+from mmhash.engines.engine import Engine, RequestFields, Step, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
 
@@ -127,3 +128,38 @@ def _check_natural(name: str, number: int, most: int | None = None) -> None:
         raise InputTypeError(f"{name} is an int, not {type(number).__name__}")
     if number < 0 or (most is not None and number > most):
         raise InputValueError(f"{name} is 0 to {most if most is not None else 'the prompt'}")
+
+
+def _first_values(key: Digest, version: str) -> list[int]:
+    """Return the values of the first positions, or the one value that all positions have."""
+    by_position = RELEASES.recipe(version) == "positions"
+    return token_values(identifier(key), _VALUES_PER_DIGEST if by_position else 1, version=version)
+
+
+def _request_fields(key: Digest, version: str) -> RequestFields:
+    return {"uuid": identifier(key), "token_values": _first_values(key, version)}
+
+
+def _explain(key: Digest, version: str) -> Iterator[Step]:
+    yield "send to vLLM as uuid of the content part", identifier(key)
+    values = _first_values(key, version)
+    what = "the first placeholders become" if len(values) > 1 else "each placeholder becomes"
+    yield what, " ".join(map(str, values))
+
+
+ENGINE = Engine(
+    name="lmcache",
+    title="LMCache",
+    releases=RELEASES,
+    explain=_explain,
+    fields_of_key=_request_fields,
+    hashes_of_key=lambda key: (identifier(key),),
+    hash_fields=(
+        hash_field(
+            "0.3.4 to 0.5.6",
+            "OpenAI route of vLLM",
+            "`uuid` on the content part",
+            "`lmcache.identifier(key)`: 64 hex digits",
+        ),
+    ),
+)

@@ -6,10 +6,13 @@ computes it from what its processor made.
 
 import enum
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from mmhash.digest import Digest
+from mmhash.engines.engine import Engine, Step, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.view import is_tensor, view_of
@@ -99,3 +102,18 @@ def _checked_repr(value: Any) -> str:
     except UnicodeEncodeError:
         raise InputValueError("a str is not text that UTF-8 can encode") from None
     return text
+
+
+def _explain(key: Digest, version: str) -> Iterator[Step]:
+    del key, version
+    yield "LMDeploy takes the key", "in no request: it hashes what its processor made"
+    yield "compute that hash by", "mmhash.engines.lmdeploy.content_hash(data, meta, mrope_pos_ids)"
+
+
+ENGINE = Engine(
+    name="lmdeploy",
+    title="LMDeploy",
+    releases=RELEASES,
+    explain=_explain,
+    hash_fields=(hash_field("0.14.0 to 0.18.0", "any", "none", "see below"),),
+)

@@ -1,83 +1,65 @@
-"""A key as each engine's request wants it, by the engine's name and release: `sglang@0.5.23`."""
+"""The engines that mmhash knows: one line each. All else about an engine is in its own module."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
 from mmhash.digest import Digest
-from mmhash.engines import checks, dynamo, sglang, trtllm, vllm
-from mmhash.engines.releases import Releases
+from mmhash.engines import checks, dynamo, lmcache, lmdeploy, sglang, trtllm, vllm
+from mmhash.engines.engine import Engine, RequestFields, Step
 from mmhash.errors import InputValueError
 
-RequestFields = dict[str, Any]
-"""The fields that carry the key, and what the engine makes of them."""
+ENGINES: tuple[Engine, ...] = (
+    sglang.ENGINE,
+    vllm.ENGINE,
+    trtllm.ENGINE,
+    dynamo.ENGINE,
+    lmcache.ENGINE,
+    lmdeploy.ENGINE,
+)
 
-
-class _Engine(NamedTuple):
-    releases: Releases[Any]
-    request_fields: Callable[[Digest, str], RequestFields]
-
-
-def _sglang(key: Digest, version: str) -> RequestFields:
-    pads = {"pad_values": sglang.pad_values(key, version=version)}
-    if sglang.RELEASES.recipe(version).mm_hashes:
-        return {"mm_hash": sglang.mm_hash(key), **pads}
-    return pads
-
-
-_ENGINES = {
-    "sglang": _Engine(sglang.RELEASES, _sglang),
-    "vllm": _Engine(vllm.RELEASES, lambda key, _: {"uuid": vllm.uuid(key)}),
-    "trtllm": _Engine(trtllm.RELEASES, lambda key, _: {"uuid": trtllm.uuid(key)}),
-    "dynamo": _Engine(dynamo.RELEASES, lambda key, _: {"mm_hash": f"{key.u64:016x}"}),
-}
+_BY_NAME = {engine.name: engine for engine in ENGINES}
 
 
 def known() -> dict[str, list[str]]:
-    """Every engine, and the ranges of its releases that are known, oldest first."""
-    return {name: [str(of) for of in engine.releases] for name, engine in _ENGINES.items()}
+    """Return the known ranges of releases of each engine, oldest first."""
+    return {engine.name: [str(known) for known in engine.releases] for engine in ENGINES}
+
+
+def known_in_requests() -> dict[str, list[str]]:
+    """Return the same of the engines that take a hash in some request."""
+    return {name: ranges for name, ranges in known().items() if _BY_NAME[name].fields_of_key}
+
+
+def find(text: str) -> tuple[Engine, str]:
+    """Return the engine and the release of `sglang@0.5.23`; `sglang` is its newest known."""
+    name, _, version = checks.text("an engine", text).partition("@")
+    engine = _BY_NAME.get(name)
+    if engine is None:
+        raise InputValueError(f"no engine {name[:40]!r}: known are {', '.join(_BY_NAME)}")
+    version = version or engine.releases.latest
+    engine.releases.recipe(version)
+    return engine, version
 
 
 def parse(text: str) -> tuple[str, str]:
-    """The engine and the release that `sglang@0.5.23` names; `sglang` is its newest known."""
-    name, _, version = checks.text("an engine", text).partition("@")
-    if name not in _ENGINES:
-        raise InputValueError(f"no engine {name[:40]!r}: known are {', '.join(_ENGINES)}")
-    releases = _ENGINES[name].releases
-    version = version or releases.latest
-    releases.recipe(version)
-    return name, version
+    """Return the name of the engine and the release of `sglang@0.5.23`."""
+    engine, version = find(text)
+    return engine.name, version
+
+
+def parse_with_fields(text: str) -> tuple[str, str]:
+    """Return the same; an engine that takes no hash in any request is a `NoFieldError`."""
+    engine, version = find(text)
+    engine.require_fields()
+    return engine.name, version
 
 
 def request_fields(key: Digest, engine: str) -> RequestFields:
-    """The key as that engine, `sglang@0.5.23`, wants it."""
-    name, version = parse(engine)
-    return _ENGINES[name].request_fields(checks.key("request_fields", key), version)
+    """Return the fields by which a request to an engine, `sglang@0.5.23`, carries the key."""
+    found, version = find(engine)
+    return found.request_fields(checks.key("request_fields", key), version)
 
 
-def explain(key: Digest, engine: str) -> Iterator[tuple[str, str]]:
-    """Each step from the key to what the engine's cache knows it by: what it is, and its value."""
-    name, version = parse(engine)
-    key = checks.key("spell", key)
-    match name:
-        case "sglang":
-            yield "of the key SGLang keeps 64 bits", f"{key.u64:016x}"
-            if sglang.RELEASES.recipe(version).mm_hashes:
-                yield "send in mm_hashes of /generate", sglang.mm_hash(key)
-            pads = sglang.pad_values(key, version=version)
-            yield "pad values in the prefix cache", " ".join(map(str, pads))
-            ids = sglang.padding(key, 6, version=version)
-            yield "6 placeholders become", " ".join(map(str, ids))
-        case "vllm":
-            identifier = vllm.uuid(key)
-            yield "send as uuid of the content part", identifier
-            item = vllm.Span(identifier, 3, 13)
-            (extra,) = vllm.extra_keys([0] * 16, 16, version=version, items=[item])
-            yield "a block binds it, 3 tokens in, as", repr(extra)
-        case "trtllm":
-            yield "send in multi_modal_uuids", trtllm.uuid(key)
-            yield "as the 8 numbers of a block key", " ".join(map(str, trtllm.int32s(key)))
-        case "dynamo":
-            sent = f"{key.u64:016x}"
-            yield "send in extra_args.mm_hashes", sent
-            yield "Dynamo gives it to vLLM as uuid", dynamo.uuid(sent, version=version)
-            yield "and routes by the pad value", str(dynamo.pad_value(sent, version=version))
+def explain(key: Digest, engine: str) -> Iterator[Step]:
+    """Yield each step from the key to its place in the engine's cache: a description, a value."""
+    found, version = find(engine)
+    return found.explain(checks.key("explain", key), version)

@@ -1,4 +1,4 @@
-"""Which recipe a release of an engine has: one table an engine, and an error that names it."""
+"""Releases of an engine: a table of ranges, each with the recipe that its releases share."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _PHASES = {"rc": -1, None: 0, ".post": 1}
 
 
 class Range(NamedTuple, Generic[Recipe]):
-    """Releases, both ends included, that do a thing the same way."""
+    """Releases, both ends included, with the same recipe."""
 
     first: str
     last: str
@@ -27,7 +27,7 @@ class Range(NamedTuple, Generic[Recipe]):
 
 
 class Releases(Generic[Recipe]):
-    """The known releases of an engine, oldest first, and what each does."""
+    """The known releases of an engine, oldest first, each with its recipe."""
 
     def __init__(self, engine: str, *ranges: Range[Recipe]) -> None:
         self.engine = engine
@@ -38,11 +38,11 @@ class Releases(Generic[Recipe]):
 
     @property
     def latest(self) -> str:
-        """The newest release that is known."""
+        """The newest known release."""
         return self._ranges[-1].last
 
     def recipe(self, version: str) -> Recipe:
-        """What that release does; a release that is not known is an error that lists the known."""
+        """Return the recipe of a release; an unknown release is an error that lists the known."""
         if type(version) is not str:
             version = text("version", version)
         wanted = _parse(version)
@@ -54,8 +54,17 @@ class Releases(Generic[Recipe]):
         )
 
 
+def parse_range(text: str) -> Range[None]:
+    """Return the range that `0.5.13 to 0.5.23` or `1.6` describes."""
+    first, _, last = text.partition(" to ")
+    known = Range(first, last or first, None)
+    if _parse(known.first) > _parse(known.last):
+        raise InputValueError(f"{text[:80]!r} is not a range of releases: the oldest is first")
+    return known
+
+
 def _parse(version: str) -> tuple[list[int], int, int]:
-    """A version as what sorts: its numbers, and whether it comes before or after their release."""
+    """Return a sort key: the numbers, and -1, 0 or 1 for a version before, at or after these."""
     match = _VERSION.fullmatch(version)
     if match is None:
         raise InputValueError(f"{version[:40]!r} is not a release: give one such as 0.5.23")

@@ -1,4 +1,4 @@
-"""What TensorRT-LLM calls a media item: BLAKE3 over its own tagged spelling of the content."""
+"""TensorRT-LLM's hash of a media item: BLAKE3 over its own tagged encoding of the content."""
 
 import re
 import struct
@@ -11,6 +11,7 @@ from blake3 import blake3
 
 from mmhash.digest import Digest
 from mmhash.engines import checks
+from mmhash.engines.engine import Engine, Step, caller_field, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputError, InputTypeError, InputValueError
 from mmhash.view import is_image, is_tensor
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
 
 # The recipe came to main with NVIDIA/TensorRT-LLM#14800, opened on 2026-05-31 after 1.3.0rc16, and
 # a video's source hash with #16340, measured on 1.3.0rc20. PyPI has up to 1.4.0rc1. The range
-# is concluded from that: no wheel was opened. What main hashed before knew neither shape nor dtype:
-# 1.2.1 and older are not known.
+# is inferred from that: no wheel was opened. Before, main hashed neither shape nor dtype: 1.2.1 and
+# older are not known.
 RELEASES = Releases("tensorrt-llm", Range("1.3.0rc20", "1.4.0", b"trtllm.mm.hash.v1"))
 LATEST = RELEASES.latest
 
-# Of a video's metadata the engine hashes what says which frames were sampled.
+# The members of a video's metadata that describe which frames were sampled: these are hashed.
 _SAMPLING = ("frames_indices", "fps", "duration", "total_num_frames")
 
-# Of these item() gives the same again, so that the engine never comes to an end.
+# item() of these returns the same again, so that the engine never ends.
 _NO_PYTHON_SCALAR = (np.longdouble, np.clongdouble)
 
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
@@ -37,7 +38,7 @@ _HEX = re.compile(r"[0-9a-fA-F]{64}")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Audio:
-    """A clip: an array or tensor of samples, and how many there are a second."""
+    """A clip: an array or tensor of samples, and the number of samples per second."""
 
     samples: Any
     sample_rate: int
@@ -59,10 +60,10 @@ class Audio:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Video:
-    """The sampled frames of a video, how they were sampled, and what else is known of it.
+    """The sampled frames of a video, the metadata of the sampling, and the audio.
 
-    `raw_bytes_hash` names the file that the frames are from; where it is given, the engine hashes
-    it in place of the frames.
+    `raw_bytes_hash` identifies the file of the frames; if it is given, the engine hashes it in
+    place of the frames.
     """
 
     frames: Sequence[Any]
@@ -84,7 +85,7 @@ class Video:
 
 @checks.readable("the item")
 def mm_hash(item: Any, *, uuid: str | None = None, version: str = LATEST) -> str:
-    """The engine's hash of one item, 64 hex digits.
+    """Return the engine's hash of one item, 64 hex digits.
 
     An item is a PIL image, an array or tensor, `Audio`, `Video`, bytes, a str, a number, or a list,
     tuple or dict of those. A `uuid` does not replace the content: the hash covers both.
@@ -108,7 +109,7 @@ def mm_hash(item: Any, *, uuid: str | None = None, version: str = LATEST) -> str
 def mm_hashes(
     items: list[Any], *, uuids: list[str | None] | None = None, version: str = LATEST
 ) -> list[str]:
-    """The engine's hash of each item of a request; `uuids` has an entry an item, or None."""
+    """Return the hash of each item of a request; `uuids` has an entry per item, or is None."""
     if not isinstance(items, list):
         raise InputTypeError(
             f"mm_hashes() takes a list of items, not one {type(items).__name__}: use mm_hash()"
@@ -127,7 +128,7 @@ def mm_hashes(
 
 
 def int32s(digest: str | bytes | Digest) -> list[int]:
-    """A 256-bit hash as the engine's KV cache takes it: 8 signed numbers, each big-endian."""
+    """Return a 256-bit hash as the engine's KV cache has it: 8 signed numbers, each big-endian."""
     match digest:
         case str():
             digest = checks.text("digest", digest)
@@ -146,7 +147,7 @@ def int32s(digest: str | bytes | Digest) -> list[int]:
 
 
 def uuid(key: Digest) -> str:
-    """A key of ours as an entry of `multi_modal_uuids`."""
+    """Return a key as an entry of `multi_modal_uuids`."""
     return checks.key("uuid", key).hex()
 
 
@@ -190,7 +191,7 @@ def _video(video: Video) -> _Pieces:
 
 
 def _value(value: Any) -> _Pieces:
-    """The engine's spelling of a value: a byte that says its type, what it is, its bytes."""
+    """Yield the engine's encoding of a value: a byte for its type, its header, its bytes."""
     match value:
         case str() | bytes() | int() | float():
             yield _scalar(value)
@@ -265,7 +266,7 @@ def _image(image: "Image.Image") -> _Pieces:
         pixels = image.convert("RGBA").tobytes()
     except (OSError, SyntaxError, ValueError) as error:
         raise InputValueError(f"the {image.mode} image cannot be converted to RGBA") from error
-    # The mode last, as the engine does: an image that was only opened may change it when decoded.
+    # Read the mode last, as the engine does: decoding may change it.
     mode = image.mode.encode()
     yield b"\x10" + _prefixed(mode) + struct.pack(">II", width, height) + _u64(len(pixels))
     yield pixels
@@ -298,3 +299,43 @@ def _prefixed(data: bytes) -> bytes:
 
 def _u64(number: int) -> bytes:
     return number.to_bytes(8, "big")
+
+
+def _explain(key: Digest, version: str) -> Iterator[Step]:
+    del version
+    yield "send in multi_modal_uuids", uuid(key)
+    yield "as the 8 numbers of a block key", " ".join(map(str, int32s(key)))
+
+
+ENGINE = Engine(
+    name="trtllm",
+    title="TensorRT-LLM",
+    releases=RELEASES,
+    explain=_explain,
+    fields_of_key=lambda key, _: {"uuid": uuid(key)},
+    hashes_of_key=lambda key: (uuid(key),),
+    hash_fields=(
+        hash_field(
+            "1.3.0rc20 to 1.4.0",
+            "Python API",
+            "`multi_modal_uuids`",
+            "`trtllm.uuid(key)`: 64 hex digits",
+        ),
+    ),
+    caller_fields=(
+        caller_field(
+            "multi_modal_uuids",
+            "hashes",
+            "all",
+            "prompts of the Python API",
+            "identifiers by modality",
+        ),
+        caller_field(
+            "disaggregated_params",
+            "peers",
+            "1.3.0rc20 to 1.4.0",
+            "OpenAI routes",
+            "a context server, and its state of the request",
+        ),
+    ),
+)

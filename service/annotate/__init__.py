@@ -1,1 +1,1 @@
-"""An engine's request with the keys of its media put in; each module is a step of that."""
+"""`/annotate`: an engine's request with the hashes of its media, from its text to its new text."""

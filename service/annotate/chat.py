@@ -1,128 +1,99 @@
-"""OpenAI chat requests: the parts of messages whose media take a hash, by engine.
+"""OpenAI chat requests: find the parts of messages whose media take a hash."""
 
-As read by vLLM 0.33.0 (renderers/chat_utils) and SGLang 0.5.23 (entrypoints/openai/protocol.py).
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from mmhash_service.annotate.options import vllm_options
+from mmhash.engines.engine import ChatFormat, MediaField
 from mmhash_service.annotate.raw_json import Object, open_list, open_object, open_text
-from mmhash_service.annotate.slots import HashSlot, Media, image_of_sglang
+from mmhash_service.annotate.slots import HashSlot, Media, image_of
 from mmhash_service.api.problems import Problem
 
-# The fields by which vLLM takes media, and the types that their parts may have.
-_VLLM_TYPES = {
-    "image_url": {None, "image_url", "input_image"},
-    "video_url": {None, "video_url"},
-    "audio_url": {None, "audio_url"},
-    "input_audio": {None, "input_audio"},
-}
 
-# With a uuid vLLM goes by the fields of a part, without one by its type. So a part with two of
-# these gets none: it might become another part.
-_VLLM_FIELDS = _VLLM_TYPES.keys() | {
-    "image_pil",
-    "image_embeds",
-    "audio_embeds",
-    "video_embeds",
-    "prompt_embeds",
-    "tool_reference",
-}
+def find_in_chat(body: Object, chat: ChatFormat) -> list[tuple[MediaField, HashSlot]]:
+    """Remove the callers' hashes from a chat, and return each slot with the field of its media."""
+    found = []
+    for messages, index in _messages(body):
+        for part in _parts(messages, index):
+            _remove_hashes(part, chat)
+            if (slot := _find_in_part(part, chat)) is not None:
+                found.append(slot)
+    return found
 
 
-_MODALITIES = {
-    "image_url": "image",
-    "video_url": "video",
-    "audio_url": "audio",
-    "input_audio": "audio",
-}
-
-
-def find_in_vllm_chat(body: Object, release: str) -> list[HashSlot]:
-    """Take callers' hashes out of a chat for vLLM, and say where ours go."""
-    options: dict[str, str] = {}
-
-    def find(part: Object) -> HashSlot | None:
-        found = _find_in_vllm(part)
-        if found is None:
-            return None
-        modality, place = found
-        if modality not in options:
-            options[modality] = vllm_options(body, release, modality)
-        return place._replace(options=options[modality])
-
-    return list(_find_in_chat(body, find))
-
-
-def find_in_sglang_chat(body: Object) -> list[HashSlot]:
-    """The same for SGLang, which hashes all options with the hash of the bytes."""
-    return list(_find_in_chat(body, _find_in_sglang))
-
-
-def _find_in_chat(body: Object, find: Callable[[Object], HashSlot | None]) -> Iterator[HashSlot]:
-    """Open the parts of all messages; of a batch, of all its chats."""
+def _messages(body: Object) -> Iterator[tuple[list[Any], int]]:
+    """Yield each message as a list and an index; in a batch, those of all its chats."""
     messages = open_list(body["messages"])
     if messages is None:
         raise Problem("invalid-json")
     body["messages"] = messages
-    for number, raw in enumerate(messages):
+    for index, raw in enumerate(messages):
         chat = open_list(raw)
         if chat is None:
-            yield from _find_in_message(messages, number, find)
+            yield messages, index
             continue
-        messages[number] = chat
-        for at in range(len(chat)):
-            yield from _find_in_message(chat, at, find)
+        messages[index] = chat
+        yield from ((chat, each) for each in range(len(chat)))
 
 
-def _find_in_message(
-    messages: list[Any], number: int, find: Callable[[Object], HashSlot | None]
-) -> Iterator[HashSlot]:
-    message = open_object(messages[number])
+def _parts(messages: list[Any], index: int) -> Iterator[Object]:
+    """Open a message, and yield each part of its content that is an object."""
+    message = open_object(messages[index])
     if message is None:
         raise Problem("invalid-json")
-    messages[number] = message
+    messages[index] = message
     parts = open_list(message.get("content"))
     if parts is None:  # a text, or nothing
         return
     message["content"] = parts
-    for at, raw_part in enumerate(parts):
-        part = open_object(raw_part)
-        if part is None:
-            continue
-        parts[at] = part
-        if (place := find(part)) is not None:
-            yield place
+    for number, raw in enumerate(parts):
+        part = open_object(raw)
+        if part is not None:
+            parts[number] = part
+            yield part
 
 
-def _find_in_vllm(part: Object) -> tuple[str, HashSlot] | None:
-    part.pop("uuid", None)
-    fields = part.keys() & _VLLM_FIELDS
-    field = fields.pop() if len(fields) == 1 else ""
-    if open_text(part.get("type")) not in _VLLM_TYPES.get(field, ()):
+def _remove_hashes(part: Object, chat: ChatFormat) -> None:
+    """Remove the callers' hashes from a part; if they are in its media objects, open those."""
+    if not chat.in_media:
+        part.pop(chat.hash_name, None)
+        return
+    for field in chat.media:
+        media = open_object(part.get(field.name))
+        if media is not None and (media.pop(chat.hash_name, None) is not None or field.takes_hash):
+            part[field.name] = media
+
+
+def _find_in_part(part: Object, chat: ChatFormat) -> tuple[MediaField, HashSlot] | None:
+    field = _field_of(part, chat)
+    if field is None or open_text(part.get("type")) not in field.types:
         return None
-    inner = open_object(part[field])
-    if field == "input_audio":
-        data = open_text(inner.get("data")) if inner else None
-        media = Media(is_image=False, data=data) if data else None
+    opened = part[field.name]
+    holder = opened if isinstance(opened, dict) else open_object(opened)
+    if holder is not None:
+        text = open_text(holder.get(field.text))
     else:
-        url = open_text(part[field] if inner is None else inner.get("url"))
-        media = Media(is_image=field == "image_url", url=url) if url else None
-    return None if media is None else (_MODALITIES[field], HashSlot(media, part, "uuid"))
+        text = open_text(opened) if field.allows_text else None
+    if not text:
+        return None
+    container = holder if chat.in_media else part
+    if container is None:
+        return None
+    return field, HashSlot(_media(field, text, chat), container, chat.hash_name)
 
 
-def _find_in_sglang(part: Object) -> HashSlot | None:
-    for name in ("video_url", "audio_url"):
-        media = open_object(part.get(name))
-        if media is not None and media.pop("content_hash", None) is not None:
-            part[name] = media
-    image = open_object(part.get("image_url"))
-    if image is None:
+def _field_of(part: Object, chat: ChatFormat) -> MediaField | None:
+    """Return the field of a part that takes a hash; None if there is none, or it is ambiguous."""
+    present = [field for field in chat.media if field.takes_hash and field.name in part]
+    if not present:
         return None
-    image.pop("content_hash", None)
-    part["image_url"] = image
-    url = open_text(image.get("url"))
-    if not url or open_text(part.get("type")) != "image_url":
+    if chat.exclusive and (len(present) > 1 or not chat.exclusive.isdisjoint(part)):
         return None
-    return HashSlot(image_of_sglang(url), image, "content_hash")
+    return present[0]
+
+
+def _media(field: MediaField, text: str, chat: ChatFormat) -> Media:
+    if field.text == "data":
+        return Media(is_image=False, data=text)
+    if chat.takes_base64:
+        return image_of(text)
+    return Media(is_image=field.modality == "image", url=text)

@@ -1,14 +1,13 @@
-"""The hashes of the media's bytes that SGLang's chat requests carry, taken beside the items.
+"""SHA-256 of the media's bytes, for requests that carry it: computed while the items are hashed.
 
-They are no spelling of a key: the engine hashes the bytes itself and refuses a request whose
-`content_hash` is another, unless it was told to trust them.
+It is not a key: the engine hashes the bytes itself and refuses a request with another hash, unless
+it is configured to trust them.
 """
 
 import hashlib
 from collections.abc import Awaitable
 from dataclasses import replace
 
-from mmhash.engines import sglang
 from mmhash_service.annotate.slots import Media
 from mmhash_service.api.schemas import Item, JsonItem
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
@@ -20,9 +19,9 @@ from mmhash_service.runtime.context import RequestContext
 
 async def hash_with_content(
     call: RequestContext, items: dict[Media, JsonItem]
-) -> tuple[dict[Media, Item], dict[Media, str]]:
-    """The item and the content hash of each of the media."""
-    read: dict[str, str] = {}
+) -> tuple[dict[Media, Item], dict[Media, bytes]]:
+    """Return the item and the SHA-256 of each of the media."""
+    read: dict[str, bytes] = {}
 
     async def hash_remote(call: RequestContext, item: JsonItem, url: str) -> list[Item]:
         with call.admission.reserve() as admission:
@@ -32,26 +31,26 @@ async def hash_with_content(
                 PixelsReader(call, None) if is_image else StreamReader(call, None)
             )
             await read_url(call, url, reader)
-            read[url] = reader.content_hash()
+            read[url] = reader.digest()
             return await reader.finish()
 
-    found = await hash_items(call, list(items.values()), hash_remote)
-    hashes = await call.work.run(hash_inline, items)
-    hashes |= {media: read[media.url] for media in items if media.url in read}
-    return dict(zip(items, (one[0] for one in found), strict=True)), hashes
+    results = await hash_items(call, list(items.values()), hash_remote)
+    digests = await call.work.run(hash_inline, items)
+    digests |= {media: read[media.url] for media in items if media.url in read}
+    return dict(zip(items, (result[0] for result in results), strict=True)), digests
 
 
-def hash_inline(items: dict[Media, JsonItem]) -> dict[Media, str]:
-    """Return the content hash of each of the media whose bytes are in the request."""
+def hash_inline(items: dict[Media, JsonItem]) -> dict[Media, bytes]:
+    """Return the SHA-256 of each of the media whose bytes are in the request."""
     return {
-        media: sglang.content_hash(content_of(item))
+        media: hashlib.sha256(content_of(item)).digest()
         for media, item in items.items()
         if media.url is None or is_data_url(media.url)
     }
 
 
 class _ContentHasher:
-    """A reader that takes the content hash of what it hands on."""
+    """A reader that hashes the bytes that it hands on."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -63,9 +62,9 @@ class _ContentHasher:
         return self._reader.take(piece)
 
     async def finish(self) -> list[Item]:
-        """The items of the reader."""
+        """Return the items of the reader."""
         return await self._reader.finish()
 
-    def content_hash(self) -> str:
-        """The hash of all that was taken, as `sglang.content_hash` spells it."""
-        return f"sha256:{self._sha256.hexdigest()}"
+    def digest(self) -> bytes:
+        """Return the SHA-256 of all bytes so far."""
+        return self._sha256.digest()

@@ -1,4 +1,4 @@
-"""JSON of which only the levels that matter are opened: all else stays the bytes that came.
+"""JSON opened only at the levels that matter: everything else stays the bytes of the request.
 
 So numbers keep their spelling, strings their escapes, and megabytes of base64 are not copied: a
 level is a dict or list of views of the body, and is written as it was read.
@@ -14,19 +14,19 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import refuse_many_values
 
 Object = dict[str, Any]
-"""An object of which each member is still raw, or was opened."""
+"""An object whose members are raw, or opened."""
 
 _OBJECT = Decoder(dict[str, Raw])
 _LIST = Decoder(list[Raw])
 _TEXT = Decoder(str)
 _ENCODER = Encoder()
 
-# How much is checked to be UTF-8 at a time: 1 ms, after which the event loop may have the GIL.
+# The bytes checked to be UTF-8 at a time: 1 ms, after which the event loop may get the GIL.
 _STEP = 1 << 20
 
 
 def open_body(text: bytes) -> Object:
-    """The object that a body is, all of it checked."""
+    """Return the object that a body is, all of it checked."""
     refuse_many_values(text)
     try:
         _check_utf8(text)
@@ -36,7 +36,7 @@ def open_body(text: bytes) -> Object:
 
 
 def open_object(raw: Raw | None) -> Object | None:
-    """The object that `raw` is; of two members of one name the last, as the engines read it."""
+    """Return the object that `raw` is, or None. Of two members of one name the last counts."""
     try:
         return None if raw is None else dict(_OBJECT.decode(raw))
     except ValidationError:
@@ -44,7 +44,7 @@ def open_object(raw: Raw | None) -> Object | None:
 
 
 def open_list(raw: Raw | None) -> list[Any] | None:
-    """The list that `raw` is, or None: it is something else."""
+    """Return the list that `raw` is, or None if it is something else."""
     try:
         return None if raw is None else list(_LIST.decode(raw))
     except ValidationError:
@@ -52,7 +52,7 @@ def open_list(raw: Raw | None) -> list[Any] | None:
 
 
 def open_text(raw: Raw | None) -> str | None:
-    """The text that `raw` is, or None: it is something else."""
+    """Return the text that `raw` is, or None if it is something else."""
     try:
         return None if raw is None else _TEXT.decode(raw)
     except ValidationError:
@@ -60,20 +60,20 @@ def open_text(raw: Raw | None) -> str | None:
 
 
 def close(opened: Any) -> Raw:
-    """What was opened, as raw JSON again."""
+    """Return an opened value as raw JSON again."""
     return Raw(_ENCODER.encode(opened))
 
 
 def write(body: Object) -> bytes:
-    """The body as JSON: what was not opened is there as it came."""
+    """Return the body as JSON, its raw members byte for byte."""
     return _ENCODER.encode(body)
 
 
 def _check_utf8(text: bytes) -> None:
-    # What stays raw is not looked at again, and must not make an answer that is no JSON.
+    # Raw members are not parsed again, and must not make the response invalid JSON.
     if text.isascii():
         return
     decoder = getincrementaldecoder("utf-8")()
-    for at in range(0, len(text), _STEP):
-        decoder.decode(text[at : at + _STEP])
+    for start in range(0, len(text), _STEP):
+        decoder.decode(text[start : start + _STEP])
     decoder.decode(b"", final=True)

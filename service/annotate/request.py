@@ -1,63 +1,89 @@
-"""A request from its text to the text with hashes put in."""
+"""A request from its text to the text with the hashes of its media."""
 
 from typing import Any, NamedTuple
 
 from mmhash import Digest
-from mmhash.engines import request_fields, sglang
-from mmhash_service.annotate.chat import find_in_sglang_chat, find_in_vllm_chat
+from mmhash.engines import request_fields
+from mmhash.engines.engine import AnnotateFormats, Engine
+from mmhash_service.annotate.chat import find_in_chat
 from mmhash_service.annotate.content import hash_with_content
-from mmhash_service.annotate.generate import find_in_generate
-from mmhash_service.annotate.options import with_options
+from mmhash_service.annotate.native import find_in_native, is_native, remove_claims
+from mmhash_service.annotate.options import options_text, read_options, with_options
 from mmhash_service.annotate.raw_json import Object, open_body, write
 from mmhash_service.annotate.slots import HashSlot, Media
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Item, JsonItem
-from mmhash_service.engines import resolve_release
+from mmhash_service.engines import find_engine
 from mmhash_service.guard.caller_hashes import TAGS
 from mmhash_service.items.json_items import hash_items
-from mmhash_service.request_fields import CALLER_HASHES
 from mmhash_service.runtime.context import RequestContext
+
+
+class _Slots(NamedTuple):
+    """The slots of a request, and the hash that they take."""
+
+    slots: list[HashSlot]
+    # The request field of the key that is put in …
+    hash_name: str
+    # … unless there is a prefix: then it is this and the SHA-256 of the media's bytes.
+    content_prefix: str | None = None
 
 
 class _Opened(NamedTuple):
     """A request that waits for its hashes."""
 
     body: Object
-    places: list[HashSlot]
+    slots: list[HashSlot]
     items: dict[Media, JsonItem]
-    # What of an engine's spelling of a key goes in; what SGLang's chat requests carry is none.
-    spelled: str | None
+    hash_name: str
+    content_prefix: str | None
 
 
 async def annotate(call: RequestContext, text: bytes) -> tuple[bytes, list[Item]]:
-    """The request with a hash at each of its media that take one, and the item of each."""
-    call.admission.hold(2 * len(text))  # what is written, and the answer around it
+    """Return the request with a hash in each slot of its media, and the item of each slot."""
+    call.admission.hold(2 * len(text))  # the request that is written, and the response around it
     opened = await call.work.run(_open, call, text)
-    if opened.spelled is None:
-        item_of, content_hashes = await hash_with_content(call, opened.items)
-        items = [item_of[place.media] for place in opened.places]
-        hashes = [content_hashes[place.media] for place in opened.places]
-        # The engine is told no key.
-        signed = [Digest("blake3", bytes.fromhex(text[7:])) for text in content_hashes.values()]
-        tags = [call.signer.tag(digest) for digest in signed] if call.signer else []
+    if opened.content_prefix is None:
+        items, hashes, tags = await _hash_keys(call, opened)
     else:
-        found = await hash_items(call, list(opened.items.values()))
-        item_of = dict(zip(opened.items, (one[0] for one in found), strict=True))
-        made = {
-            (place.media, place.options): _name_options(call, item_of[place.media], place.options)
-            for place in opened.places
-        }
-        items = [made[place.media, place.options] for place in opened.places]
-        (engine,) = call.engines
-        hashes = [item.engines[engine][opened.spelled] for item in items]
-        tags = [item.tag for item in items if item.tag is not None]
+        items, hashes, tags = await _hash_content(call, opened, opened.content_prefix)
     if call.signer is not None:
         opened.body[TAGS] = list(dict.fromkeys(tags))
     return await call.work.run(_fill, opened, hashes), items
 
 
+async def _hash_keys(
+    call: RequestContext, opened: _Opened
+) -> tuple[list[Item], list[str], list[str]]:
+    """Return for each slot its item and the hash that the engine takes of its key; and the tags."""
+    results = await hash_items(call, list(opened.items.values()))
+    item_of = dict(zip(opened.items, (result[0] for result in results), strict=True))
+    with_options_of = {
+        (slot.media, slot.options): _name_options(call, item_of[slot.media], slot.options)
+        for slot in opened.slots
+    }
+    items = [with_options_of[slot.media, slot.options] for slot in opened.slots]
+    (engine,) = call.engines
+    hashes = [item.engines[engine][opened.hash_name] for item in items]
+    return items, hashes, [item.tag for item in items if item.tag is not None]
+
+
+async def _hash_content(
+    call: RequestContext, opened: _Opened, prefix: str
+) -> tuple[list[Item], list[str], list[str]]:
+    """Return for each slot its item and the hash of its media's bytes; and the tags.
+
+    The engine gets no key, so the tags are for these hashes.
+    """
+    item_of, digests = await hash_with_content(call, opened.items)
+    items = [item_of[slot.media] for slot in opened.slots]
+    hashes = [f"{prefix}{digests[slot.media].hex()}" for slot in opened.slots]
+    keys = [Digest("blake3", digest) for digest in digests.values()]
+    return items, hashes, [call.signer.tag(key) for key in keys] if call.signer else []
+
+
 def _name_options(call: RequestContext, item: Item, options: str) -> Item:
-    """The item as the engine has to know it under these options."""
+    """Return the item as the engine has to identify it under these options."""
     if not options:
         return item
     key = with_options(Digest("blake3", bytes.fromhex(item.key)), options)
@@ -70,34 +96,61 @@ def _name_options(call: RequestContext, item: Item, options: str) -> Item:
 
 
 def _open(call: RequestContext, text: bytes) -> _Opened:
+    """Open a request, remove the callers' hashes, and find the slots of ours."""
     body = open_body(text)
-    (engine,) = call.engines
-    for name in (TAGS, *CALLER_HASHES[engine.partition("@")[0]]):
-        body.pop(name, None)
-    is_chat = "messages" in body
-    if engine.startswith("sglang"):
-        spelled = _sglang_field(engine, is_chat=is_chat)
-        places = find_in_sglang_chat(body) if is_chat else find_in_generate(body)
-    elif is_chat:
-        spelled = "uuid"
-        places = find_in_vllm_chat(body, resolve_release(engine))
-    else:
-        raise Problem("invalid-json")
-    if len(places) > call.settings.max_items:
-        raise Problem("too-many-items")
-    media = dict.fromkeys(place.media for place in places)
-    return _Opened(body, places, {of: of.item(pixels=call.pixels) for of in media}, spelled)
-
-
-def _sglang_field(engine: str, *, is_chat: bool) -> str | None:
-    recipe = sglang.RELEASES.recipe(resolve_release(engine))
-    # Content hashes came with the release that namespaces came with.
-    if not (recipe.namespaces if is_chat else recipe.mm_hashes):
+    (name,) = call.engines
+    engine, release = find_engine(name)
+    formats = engine.annotate
+    if formats is None:
         raise Problem("no-field")
-    return None if is_chat else "mm_hash"
+    body.pop(TAGS, None)
+    for field in engine.caller_fields:
+        if field.of_request:
+            for member in field.names:
+                body.pop(member, None)
+    if "messages" in body:
+        found = _slots_of_chat(body, formats, release)
+    else:
+        found = _slots_of_native(body, engine, formats, release)
+    if len(found.slots) > call.settings.max_items:
+        raise Problem("too-many-items")
+    media = dict.fromkeys(slot.media for slot in found.slots)
+    items = {each: each.item(pixels=call.pixels) for each in media}
+    return _Opened(body, found.slots, items, found.hash_name, found.content_prefix)
+
+
+def _slots_of_chat(body: Object, formats: AnnotateFormats, release: str) -> _Slots:
+    if formats.chat is None:
+        raise Problem("invalid-json")
+    chat = formats.chat(release)
+    if chat is None:
+        raise Problem("no-field")
+    slots = []
+    texts: dict[str, str] = {}
+    for field, slot in find_in_chat(body, chat):
+        if field.modality not in texts:
+            options = read_options(body, formats.chat_options)
+            texts[field.modality] = options_text(formats.unhashed(options, release, field.modality))
+        slots.append(slot._replace(options=texts[field.modality]))
+    return _Slots(slots, chat.hash_name, chat.content_prefix)
+
+
+def _slots_of_native(
+    body: Object, engine: Engine, formats: AnnotateFormats, release: str
+) -> _Slots:
+    if formats.native is None:
+        raise Problem("invalid-json")
+    native = formats.native(release)
+    if native is None:
+        raise Problem("no-field")
+    if not is_native(body, native):
+        raise Problem("invalid-json")
+    remove_claims(body, engine)
+    options = options_text(read_options(body, formats.native_options))
+    return _Slots(find_in_native(body, native, options), native.hash_name)
 
 
 def _fill(opened: _Opened, hashes: list[str]) -> bytes:
-    for place, hash_ in zip(opened.places, hashes, strict=True):
-        place.container[place.name] = hash_
+    for slot, hash_ in zip(opened.slots, hashes, strict=True):
+        slot.container[slot.name] = hash_
     return write(opened.body)

@@ -1,10 +1,11 @@
-"""Where in a request a hash goes, and of which media."""
+"""The places in a request that hold hashes, and the media that they are of."""
 
 from typing import Any, NamedTuple
 
 from mmhash_service.api.schemas import JsonItem
 
-# What SGLang takes for a URL. Any other text is base64 to it, or a path: that is no base64.
+# An engine that takes base64 in place of a URL reads any other text as base64, or as a path: that
+# is no base64.
 _SCHEMES = ("data:", "http://", "https://", "file:")
 
 
@@ -16,7 +17,7 @@ class Media(NamedTuple):
     data: str | None = None
 
     def item(self, *, pixels: bool) -> JsonItem:
-        """What is hashed: the pixels of an image, if they are asked for, or the bytes."""
+        """Return the item to hash: the pixels of an image, if `pixels`, or the bytes."""
         is_pixels = pixels and self.is_image
         return JsonItem(kind="image" if is_pixels else "bytes", url=self.url, data=self.data)
 
@@ -31,8 +32,8 @@ class HashSlot(NamedTuple):
     """The canonical text of the options that the hash has to name as well."""
 
 
-def image_of_sglang(text: str) -> Media:
-    """The image that a text names where SGLang takes URLs and plain base64 alike."""
+def image_of(text: str) -> Media:
+    """Return the image that a text names to an engine that takes URLs and plain base64 alike."""
     if text.startswith(_SCHEMES):
         return Media(is_image=True, url=text)
     return Media(is_image=True, data=text)

@@ -1,10 +1,11 @@
 """Pydantic models of queries, JSON bodies and responses."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from mmhash.digest import Algorithm
+from mmhash.engines.registry import ENGINES
 from mmhash.view import Kind
 
 Natural = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -12,6 +13,15 @@ Token = Annotated[int, Field(ge=0, lt=1 << 63)]
 Text = Annotated[str, StringConstraints(max_length=1024)]
 Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+
+# The engines that an endpoint takes are those that can do it.
+if TYPE_CHECKING:
+    EngineWithBlocks = str
+    EngineWithPads = str
+else:
+    EngineWithBlocks = Literal[tuple(engine.name for engine in ENGINES if engine.blocks)]
+    EngineWithPads = Literal[tuple(engine.name for engine in ENGINES if engine.pad)]
+_ANNOTATED = "|".join(engine.name for engine in ENGINES if engine.annotate)
 
 
 class _RequestModel(BaseModel):
@@ -44,7 +54,7 @@ class HashQuery(_Query):
 class AnnotateQuery(_Query):
     """The query of `POST /annotate`."""
 
-    engine: Annotated[str, Field(max_length=64, pattern=r"^(sglang|vllm)(@.+)?$")] = Field(
+    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_ANNOTATED})(@.+)?$")] = Field(
         description="The engine that receives the request, and its release if it is not the newest."
     )
 
@@ -110,7 +120,7 @@ class Span(_RequestModel):
 class PadBody(_RequestModel):
     """The body of `POST /pad`."""
 
-    engine: Literal["sglang"]
+    engine: EngineWithPads
     version: Text | None = None
     input_ids: list[Token]
     spans: list[Span]
@@ -119,7 +129,7 @@ class PadBody(_RequestModel):
 class BlocksBody(_RequestModel):
     """The body of `POST /blocks`."""
 
-    engine: Literal["sglang", "vllm", "dynamo"]
+    engine: EngineWithBlocks
     version: Text | None = None
     input_ids: list[Token]
     block_size: Annotated[int, Field(ge=1, lt=1 << 31)]

@@ -1,6 +1,6 @@
-"""What an operator of a guard may choose: by argument or environment (docs/guard.md).
+"""Settings of the guard: arguments or environment variables (docs/guard.md).
 
-Nothing of the service's settings is used: they bring half of the service into the engine.
+The service's settings are not imported: they would import half of the service into the engine.
 """
 
 import os
@@ -32,25 +32,25 @@ class GuardSettings(BaseSettings):
     tenant: str | None = Field(
         default=None,
         min_length=1,
-        description="The tenant whose tags are good; without, tags of no tenant are.",
+        description="The tenant whose tags are valid; without it, tags of no tenant.",
     )
     tenant_header: bool = Field(
         default=False,
-        description="Whether X-Mmhash-Tenant names the tenant instead: only where a gateway sets "
-        "it on every request, or takes it out.",
+        description="Take the tenant from X-Mmhash-Tenant instead: only if a gateway sets it on "
+        "every request, or removes it.",
     )
     on_untagged: Literal["strip", "refuse"] = Field(
         default="strip",
-        description="What becomes of a hash without a good tag: it is taken out, or its request "
-        "refused.",
+        description="Treatment of a hash without a valid tag: remove it (strip), or refuse its "
+        "request (refuse).",
     )
     allow_peers: bool = Field(
         default=False,
-        description="Whether requests may name peers to load caches from: only behind a gateway "
-        "that sets these fields itself, and takes out clients'.",
+        description="Let requests name peers to load caches from: only behind a gateway that "
+        "sets these fields itself, and removes those of clients.",
     )
     max_body_bytes: int = Field(
-        default=32 << 20, ge=1, description="The longest body that goes through, in bytes."
+        default=32 << 20, ge=1, description="The longest body that passes, in bytes."
     )
 
     @field_validator("engine")
@@ -80,7 +80,7 @@ class GuardSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """An argument goes before the environment."""
+        """Return the sources: an argument overrides the environment."""
         known = {PREFIX + name.upper() for name in cls.model_fields}
         for name in os.environ:
             if name.startswith(PREFIX) and name not in known:

@@ -1,4 +1,4 @@
-"""`POST /annotate`: a request for an engine, with the hashes of its media put in."""
+"""`POST /annotate`: a request for an engine, with the hashes of its media."""
 
 from typing import Any
 
@@ -18,26 +18,28 @@ router = APIRouter()
 
 JSON = "application/json"
 
-# The request alone, for those who only forward it.
+# Only the request, for clients that forward it.
 BARE = "application/vnd.mmhash.request+json"
 
 _ITEMS = TypeAdapter(list[Item])
 
-_ASKED = {
+_DOCUMENTATION = {
     "parameters": [
         *query_parameters(AnnotateQuery),
         {"name": HEADER, "in": "header", "schema": {"type": "string"}},
     ],
     "requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}}},
 }
-_ANSWERS: dict[int | str, dict[str, Any]] = {
+_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": {BARE: {"schema": {"type": "object"}}}}
 }
 
 
-@router.post("/annotate", openapi_extra=_ASKED, response_model=AnnotateAnswer, responses=_ANSWERS)
+@router.post(
+    "/annotate", openapi_extra=_DOCUMENTATION, response_model=AnnotateAnswer, responses=_RESPONSES
+)
 async def annotate_request(request: Request) -> Response:
-    """Put a hash at each image, video and audio of a request that its engine takes one for."""
+    """Add a hash to each image, video and audio of a request for which its engine takes one."""
     query = parse_query(request.query_params, AnnotateQuery)
     state = request.app.state
     with state.limits.admit() as admission:
@@ -53,5 +55,5 @@ async def annotate_request(request: Request) -> Response:
 
 
 def _join(annotated: bytes, items: list[Item]) -> bytes:
-    told = _ITEMS.dump_json(items, exclude_unset=True)
-    return b'{"request":%b,"items":%b}' % (annotated, told)
+    payload = _ITEMS.dump_json(items, exclude_unset=True)
+    return b'{"request":%b,"items":%b}' % (annotated, payload)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 import mmhash
 from mmhash.digest import ALGORITHMS
-from mmhash.engines import known
+from mmhash.engines.registry import known_in_requests
 from mmhash.framing import SPEC_VERSION
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Health, Info, Version
@@ -67,7 +67,7 @@ async def info(request: Request) -> Info:
         spec=SPEC_VERSION,
         limits={name: getattr(settings, name) for name in _LIMITS},
         devices=await request.app.state.work.run(devices, settings),
-        engines=known(),
+        engines=known_in_requests(),
         in_place=[name for name in ("shm", "cuda_ipc") if getattr(settings, name)],
         memo=request.app.state.memo.kind,
     )

@@ -6,21 +6,21 @@ All fields of all known releases are in one table, and what names a hash or a pe
 import asyncio
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mmhash
 from mmhash.engines import sglang, vllm
+from mmhash.engines.caller_fields import HEADERS, KINDS, MEDIA, kinds_of
+from mmhash.engines.engine import caller_field
+from mmhash.engines.registry import ENGINES
 from mmhash_service.guard import Guard
-from mmhash_service.request_fields import FIELDS, HEADERS, KINDS, MEDIA
 
 SECRET = bytes(32)
 KEY = mmhash.key(b"a picture")
 FORGED = "f0" * 32
-GUARD_PAGE = Path(__file__).parents[2] / "docs" / "guard.md"
+FIELDS = [field for engine in ENGINES for field in engine.caller_fields]
 
 
 def through(
@@ -65,7 +65,7 @@ FEATURES = {"feature": [[0.5, 1e400]], "hash": 7, "pad_value": 1_000_007, "ident
 LEFT = {"feature": [[0.5, 1.0]]}
 
 
-@pytest.mark.parametrize("where", MEDIA)
+@pytest.mark.parametrize("where", sorted(MEDIA))
 @pytest.mark.parametrize(
     "format_", ["processor_output", "PROCESSOR_OUTPUT", "precomputed_embedding", None]
 )
@@ -175,9 +175,9 @@ def test_no_name_of_a_hash_hides_in_the_names_of_members() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HEADERS))
-@pytest.mark.parametrize("request_fields", [str, str.upper, str.title])
-def test_no_header_names_a_peer(name: str, request_fields: Any) -> None:
-    given = {request_fields(name): "10.0.0.9", "x-override-rid": "r"}
+@pytest.mark.parametrize("spell", [str, str.upper, str.title])
+def test_no_header_names_a_peer(name: str, spell: Any) -> None:
+    given = {spell(name): "10.0.0.9", "x-override-rid": "r"}
     for body in (b'{"a":1}', b""):
         assert through(body, given)[2] == {"x-override-rid": "r"}
         assert through(body, given, on_untagged="refuse")[0] == 403
@@ -221,33 +221,15 @@ def test_an_object_as_uuid_is_a_text_to_an_engine() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for field in FIELDS for name in field.name.split(", ") if field.kind == "pass"]
+    "name",
+    sorted({name for field in FIELDS for name in field.names if field.kind == "pass"}),
 )
 def test_what_only_chooses_a_namespace_passes(name: str) -> None:
     status, seen, _ = through({name: "x", "text": "a"}, on_untagged="refuse")
     assert (status, json.loads(seen)) == (200, {name: "x", "text": "a"})
 
 
-def _table() -> Iterator[str]:
-    for field in FIELDS:
-        names = ", ".join(f"`{name}`" for name in field.name.split(", "))
-        yield f"| {names} | {field.engine} | {field.releases} | {field.where} | {field.effect} | {TREATMENT[field.kind]} |"
-
-
-TREATMENT = {
-    "hash": "tag",
-    "hashes": "tags for all",
-    "encoder": "tags for all",
-    "feature": "goes",
-    "peer": "goes",
-    "peers": "goes",
-    "header": "goes",
-    "pass": "passes",
-}
-
-
-def test_the_page_has_the_whole_table() -> None:
-    lines = GUARD_PAGE.read_text().splitlines()
-    start = lines.index("| field | engine | releases | where | effect | the guard |")
-    assert lines[start + 2 : start + 2 + len(FIELDS)] == list(_table())
-    assert lines[start + 2 + len(FIELDS)] == ""
+def test_no_engine_weakens_a_field_of_another() -> None:
+    mm_hashes = caller_field("mm_hashes", "pass", "all", "", "")
+    with pytest.raises(mmhash.MMHashError):
+        kinds_of([*FIELDS, mm_hashes])

@@ -26,6 +26,7 @@ from mmhash import Digest
 from mmhash.cli.sumline import format_line, parse_line
 from mmhash.digest import Algorithm
 from mmhash.engines import sglang
+from mmhash.engines.caller_fields import KINDS
 from mmhash.engines.sglang.identity import parse_content_hash
 from mmhash.engines.sglang.pads import parse_mm_hash
 from mmhash.errors import MMHashError
@@ -56,7 +57,6 @@ from mmhash_service.fetch.local import open_file
 from mmhash_service.fetch.validators import validator_of
 from mmhash_service.guard.caller_hashes import TAGS, RefusedError, strip_unverified_hashes
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, SealedEntry
-from mmhash_service.request_fields import KINDS
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.context import RequestContext
 from mmhash_service.settings import Settings

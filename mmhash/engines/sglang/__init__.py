@@ -4,6 +4,7 @@
 """
 
 from mmhash.engines.sglang.bundles import Item, combine_hashes, split_bundle
+from mmhash.engines.sglang.engine import ENGINE
 from mmhash.engines.sglang.features import gpu_hash, hash_feature
 from mmhash.engines.sglang.identity import (
     artifact_key,
@@ -33,6 +34,7 @@ from mmhash.engines.sglang.precompute import precompute
 from mmhash.engines.sglang.releases import LATEST, RELEASES
 
 __all__ = [
+    "ENGINE",
     "LATEST",
     "RELEASES",
     "Item",

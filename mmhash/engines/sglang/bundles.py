@@ -1,4 +1,4 @@
-"""What SGLang splits into items of their own, what it leaves bundled, and a bundle's cache key."""
+"""SGLang's split of a bundle into items, and the cache key of a bundle that it does not split."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,16 +13,16 @@ from mmhash.engines import checks
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.view import is_tensor
 
-# Under these names a processor gives the rows that each image takes.
+# The names under which a processor has the rows of each image.
 _IMAGE_GRIDS = ("image_grid_thw", "grid_thws", "image_grid_hws")
 _VIDEO_GRID = "video_grid_thw"
-# These have a row a patch, where the feature has a row an item and `num_patches` says how many.
+# These have a row per patch; the feature has a row per item, and `num_patches` the numbers.
 _PATCH_ROWS = frozenset({"patch_pixel_values", "patch_newline_mask"})
 
 
 @dataclass
 class Item:
-    """What the split looks at of the engine's own multimodal item, which is taken as well."""
+    """The attributes of the engine's own multimodal item that the split reads."""
 
     modality: Any
     offsets: Sequence[tuple[int, int]] | None = None
@@ -38,7 +38,7 @@ AnyItem = TypeVar("AnyItem")
 
 
 class _Cut(NamedTuple):
-    """Where one item of a bundle lies: its rows, its offsets, and its turn among the items."""
+    """The rows and the offsets of one item of a bundle."""
 
     start: int
     end: int
@@ -48,9 +48,9 @@ class _Cut(NamedTuple):
 
 @checks.readable("the item")
 def split_bundle(item: AnyItem) -> list[AnyItem]:
-    """The items that SGLang makes of one: a single item, or what it cannot split, stays as it is.
+    """Return the items into which SGLang splits one; an item that it cannot split is unchanged.
 
-    Of a split item the hash is gone, for it was the bundle's.
+    A split item has no hash, because the hash was the bundle's.
     """
     bundle: Any = item
     missing = [name for name in _FIELDS if not hasattr(bundle, name)]
@@ -73,10 +73,10 @@ def split_bundle(item: AnyItem) -> list[AnyItem]:
 
 
 def combine_hashes(hashes: Iterable[int]) -> int | None:
-    """The embedding cache's key of several items: Python's hash of their tuple; None of none.
+    """Return the embedding cache's key of several items: Python's hash of their tuple, or None.
 
-    It is signed, has 64 bits, and is the same in every process of 64-bit CPython, for the hash of
-    an int is not salted.
+    It is signed, has 64 bits, and is the same in every process of 64-bit CPython, because the hash
+    of an int is not salted.
     """
     combined = tuple(
         checks.whole("a hash", number, None) for number in checks.iterated("hashes", hashes)
@@ -85,7 +85,7 @@ def combine_hashes(hashes: Iterable[int]) -> int | None:
 
 
 def _split_by_grid(bundle: Any, rows: list[list[int]], offsets: list[int]) -> list[Any]:
-    """Items of as many feature rows as their grid has patches, and as many offsets as given."""
+    """Return items of as many feature rows as their grid has patches, and with these offsets."""
     bounds = list(accumulate(map(prod, rows), initial=0))
     turns = list(accumulate(offsets, initial=0))
     length = _length(bundle.feature)
@@ -108,7 +108,7 @@ def _split_by_grid(bundle: Any, rows: list[list[int]], offsets: list[int]) -> li
 
 
 def _split_by_row(bundle: Any, count: int) -> list[Any]:
-    """Items of one row each, if there are as many rows as offsets."""
+    """Return items of one row each, if there are as many rows as offsets."""
     feature = bundle.feature if bundle.feature is not None else bundle.precomputed_embeddings
     if _length(feature) != count:
         return [bundle]
@@ -143,7 +143,7 @@ def _cut(
 
 
 def _length(value: Any) -> int | None:
-    """How many rows `value` has, if it has any."""
+    """Return the number of rows of `value`, or None if it has none."""
     if is_tensor(value) or isinstance(value, np.ndarray):
         return int(value.shape[0]) if value.ndim else None
     return len(value) if isinstance(value, (list, tuple)) else None

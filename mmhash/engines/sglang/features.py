@@ -1,4 +1,4 @@
-"""The 64 bits that SGLang has for a feature: sha256, cut, on the CPU; its own mix on a GPU."""
+"""SGLang's 64-bit hash of a feature: truncated sha256 on the CPU, its own mix on a GPU."""
 
 import hashlib
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,9 @@ _U32 = npt.NDArray[np.uint32]
 
 @checks.readable("the feature")
 def hash_feature(x: Any, *, version: str = LATEST) -> int:
-    """The hash that SGLang gives a feature, by where it lies: shape and dtype do not count.
+    """Return SGLang's hash of a feature, by its device: shape and dtype do not count.
 
-    A feature is bytes, an array, a tensor, or a list that begins with a tensor. If a tensor lies
+    A feature is bytes, an array, a tensor, or a list that begins with a tensor. If a tensor is
     on a GPU, the value is that of the engine's GPU kernel.
     """
     recipe = RELEASES.recipe(version)
@@ -35,7 +35,7 @@ def hash_feature(x: Any, *, version: str = LATEST) -> int:
 
 
 def _tensors(x: Any) -> list["torch.Tensor"]:
-    """The tensors that `x` is or holds, in order; none if it is an array or bytes."""
+    """Return the tensors in `x`, in order; none if it is an array or bytes."""
     if is_tensor(x):
         return [x]
     if not isinstance(x, list):
@@ -57,14 +57,14 @@ def _flatten(x: Any) -> Any:
 
 
 def _concatenated(tensors: list["torch.Tensor"]) -> "torch.Tensor":
-    import torch  # noqa: PLC0415  (tensors are met)
+    import torch  # noqa: PLC0415  (torch is imported already)
 
-    # Of several dtypes the result has the one that torch promotes them to, as in the engine.
+    # Several dtypes are promoted by torch, as in the engine.
     return torch.concat([tensor.detach().flatten() for tensor in tensors])
 
 
 def _widened(tensor: "torch.Tensor", version: str) -> "torch.Tensor":
-    import torch  # noqa: PLC0415  (a tensor is met)
+    import torch  # noqa: PLC0415  (torch is imported already)
 
     if tensor.dtype is torch.bfloat16:
         return tensor.float()
@@ -80,7 +80,7 @@ def _widened(tensor: "torch.Tensor", version: str) -> "torch.Tensor":
 def _sha256(parts: list[Any]) -> int:
     hasher = hashlib.sha256()
     for part in parts:
-        # The engine takes an array's bytes as they lie, a big-endian one's too.
+        # The engine takes an array's bytes as they are in memory, also of a big-endian one.
         in_memory = isinstance(part, np.ndarray) and part.dtype.str[0] == ">"
         hasher.update(bytes_of(part.view(part.dtype.newbyteorder("<")) if in_memory else part))
     return int.from_bytes(hasher.digest()[:8], "big")
@@ -88,7 +88,7 @@ def _sha256(parts: list[Any]) -> int:
 
 @checks.readable("data")
 def gpu_hash(data: Any) -> int:
-    """The value of SGLang's GPU kernel, computed here: of anything that has bytes.
+    """Return the value of SGLang's GPU kernel, computed on the CPU, for anything that has bytes.
 
     Zero bytes at the end, up to the next multiple of 4, do not count, and no bytes hash to 0.
     """
@@ -119,10 +119,10 @@ def _rotl(words: _U32, by: int) -> _U32:
 
 
 def _lane(multiplier: int, seed: int, rotation: int) -> tuple[np.uint32, int, _U32, _U32]:
-    """One of the two hashes: the parts of a word's mask that its place within a tile gives.
+    """Return one of the two hashes: the parts of a word's mask that depend on its place in a tile.
 
     A word's index is its tile's start plus its place. Both parts of the mask split along that sum:
-    the product, for it is linear, and the rotation, for the two have no bit in common.
+    the product, because it is linear, and the rotation, because the two have no bit in common.
     """
     place = np.arange(_TILE, dtype=np.uint32)
     scaled = place * np.uint32(multiplier) + np.uint32(seed)
@@ -137,7 +137,7 @@ _LANES = (
 
 
 def _hash_tiles(tiles: _U32, first: int, nbytes: int) -> int:
-    """The sum of the 64-bit hashes of some tiles, the first of which has that number."""
+    """Return the sum of the 64-bit hashes of some tiles; the first has the number `first`."""
     rows, width = tiles.shape
     start = ((first + np.arange(rows, dtype=np.uint64)) * _TILE).astype(np.uint32)[:, None]
     mixed, spare = np.empty((2, rows, width), np.uint32)

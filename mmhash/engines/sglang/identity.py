@@ -1,4 +1,4 @@
-"""The identities that SGLang gives media and processor artifacts, to reuse them across requests."""
+"""SGLang's identities of media and processor artifacts, by which it reuses them."""
 
 import dataclasses
 import hashlib
@@ -24,10 +24,10 @@ _PREFIX = "sha256:"
 
 @checks.readable("media")
 def content_hash(media: Any) -> str:
-    """The text to send as `image_url.content_hash`: `sha256:` and the hash of the media.
+    """Return the text to send as `image_url.content_hash`: `sha256:` and the hash of the media.
 
     Bytes are hashed as they are. A decoded image, a tensor or an array is hashed with its mode or
-    dtype and its shape, as the engine does where such an object reaches it in process.
+    dtype and its shape, as the engine does if such an object is passed in process.
     """
     if is_image(media):
         return _hash_fields(*_image_fields(media))
@@ -47,7 +47,7 @@ def content_hash(media: Any) -> str:
 
 
 def parse_content_hash(text: str | None) -> str | None:
-    """A `content_hash` as the engine keeps it: in lower case, or None where none is given."""
+    """Return a `content_hash` as the engine stores it: in lower case, or None if it is None."""
     if text is None:
         return None
     if type(text) is not str:
@@ -69,7 +69,7 @@ def _parse_digest(text: str) -> bytes:
 
 
 def namespaced_hash(item_hash: int, namespace: str | None, *, version: str = LATEST) -> int:
-    """An item's hash, bound to the identity of what made its features; unbound without one."""
+    """Return an item's hash, bound to the identity of its processor; unbound without one."""
     require(RELEASES.recipe(version).namespaces, "namespaced hashes", "0.5.20", version)
     if namespace is None:
         return checks.whole("an item's hash", item_hash)
@@ -89,7 +89,7 @@ def artifact_key(
     processor_fingerprint: str,
     preprocess_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
-    """The key of what a processor made of media: by content, processor and its arguments."""
+    """Return the key of a processor's artifact: of content, processor and its arguments."""
     if preprocess_kwargs is not None and not isinstance(preprocess_kwargs, Mapping):
         raise InputTypeError(
             f"preprocess_kwargs is a dict or None, not {type(preprocess_kwargs).__name__}"
@@ -105,7 +105,7 @@ def artifact_key(
 
 
 def _check_size(value: Any) -> None:
-    """Refuse what holds itself, or so much that it would be hashed forever."""
+    """Refuse values that hold themselves, or that are too many."""
     level, left = [value], checks.MAX_VALUES
     for _ in range(checks.MAX_DEPTH):
         found: list[Any] = []
@@ -150,18 +150,18 @@ def _image_fields(image: "Image.Image") -> tuple[bytes, ...]:
     palette = image.palette
     transparency = image.info.get("transparency")
     if transparency is None:
-        told = b"none"
+        encoded = b"none"
     elif isinstance(transparency, bytes):
-        told = b"bytes:" + transparency
+        encoded = b"bytes:" + transparency
     else:
-        told = f"{type(transparency).__name__}:{transparency!r}".encode()
+        encoded = f"{type(transparency).__name__}:{transparency!r}".encode()
     return (
         b"pil",
         image.mode.encode(),
         json.dumps(image.size).encode(),
         palette.mode.encode() if palette else b"",
         palette.tobytes() if palette else b"",
-        told,
+        encoded,
         image.tobytes(),
     )
 
@@ -171,7 +171,7 @@ def _as_json(value: Any) -> str:
 
 
 def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
-    """`value` with each part's type beside it, so that 1, 1.0, True and "1" stay apart."""
+    """Return `value` with the type of each part, so that 1, 1.0, True and "1" differ."""
     match value:
         case None:
             return {"type": "none"}

@@ -20,7 +20,7 @@ Hash = int | bytes | Digest
 
 
 class Span(NamedTuple):
-    """Where an item's placeholders are, from `start` up to but not including `end`."""
+    """The placeholders of an item, from `start` up to but not including `end`."""
 
     start: int
     end: int
@@ -28,15 +28,15 @@ class Span(NamedTuple):
 
 
 def mm_hash(key: Digest) -> str:
-    """The text to send in a request's `mm_hashes`: exactly 16 hex digits."""
+    """Return the text to send in a request's `mm_hashes`: exactly 16 hex digits."""
     return f"{checks.key('mm_hash', key).u64:016x}"
 
 
 def parse_mm_hash(text: str, *, version: str = LATEST) -> int:
-    """The hash that SGLang makes of an entry of `mm_hashes`: an int in base 16, its low 64 bits.
+    """Return the hash that SGLang reads in an entry of `mm_hashes`: an int's low 64 bits, from hex.
 
-    Signs, `0x`, underscores, blanks and Unicode digits are taken, as the engine takes them. Where
-    it would fall back to a hash of its own, this is an error.
+    Signs, `0x`, underscores, blanks and Unicode digits are valid, as in the engine. If the engine
+    would fall back to a hash of its own, this is an error.
     """
     require(RELEASES.recipe(version).mm_hashes, "mm_hashes", "0.5.13", version)
     try:
@@ -46,12 +46,12 @@ def parse_mm_hash(text: str, *, version: str = LATEST) -> int:
 
 
 def pad_values(hash_or_identity: Hash, *, version: str = LATEST) -> list[int]:
-    """The pad values of an item: four since 0.5.23, one before."""
+    """Return the pad values of an item: four since 0.5.23, one before."""
     return _pads(hash_or_identity, RELEASES.recipe(version), version)
 
 
 def padding(hash_or_identity: Hash, length: int, *, version: str = LATEST) -> list[int]:
-    """The ids that fill a span of that length."""
+    """Return the ids that fill a span of that length."""
     length = checks.whole("length", length, 0, checks.MAX_TOKENS)
     return _cycle(pad_values(hash_or_identity, version=version), length)
 
@@ -59,7 +59,7 @@ def padding(hash_or_identity: Hash, length: int, *, version: str = LATEST) -> li
 def pad_input_ids(
     input_ids: Sequence[int], spans: Iterable[tuple[int, int, Hash]], *, version: str = LATEST
 ) -> list[int]:
-    """`input_ids` with each span of placeholders filled; each begins with the first pad value.
+    """Return `input_ids` with each span of placeholders filled, from the first pad value on.
 
     A span is `(start, end, hash_or_identity)`, half-open; spans do not overlap.
     """
@@ -81,7 +81,7 @@ def pad_input_ids(
 
 
 def pads_by_release(hash_or_identity: Hash) -> dict[str, list[int]]:
-    """An item's pad values by ranges of releases: an older router's beside a newer engine's."""
+    """Return an item's pad values by ranges of releases, for an older router and a newer engine."""
     found: dict[str, tuple[str, str, list[int]]] = {}
     for first, last, recipe in RELEASES:
         if recipe.pads != "wide" and issubclass(type(hash_or_identity), bytes):
@@ -97,10 +97,10 @@ def pads_by_release(hash_or_identity: Hash) -> dict[str, list[int]]:
 def translate_pads(
     input_ids: Sequence[int], hashes: Iterable[Hash], *, of: str, to: str
 ) -> list[int]:
-    """Ids that were padded for release `of`, padded for release `to` instead.
+    """Return ids that are padded for release `of`, padded for release `to` instead.
 
-    `hashes` are those of the items that the ids may hold. A run of an item's pad values is taken
-    as one span: where only one pad value is known, two spans of one item that touch are one.
+    `hashes` are those of the items that the ids may hold. A run of an item's pad values is one
+    span: if an item has only one pad value, two adjacent spans of it are one.
     """
     old, new = RELEASES.recipe(of), RELEASES.recipe(to)
     starts: dict[int, tuple[list[int], list[int]]] = {}
@@ -109,17 +109,17 @@ def translate_pads(
         if starts.setdefault(values[0], (values, replacement)) != (values, replacement):
             raise InputValueError(f"two items share the pad value {values[0]} of sglang {of}")
     translated = _ids(input_ids)
-    at = 0
-    while at < len(translated):
-        if translated[at] not in starts:
-            at += 1
+    start = 0
+    while start < len(translated):
+        if translated[start] not in starts:
+            start += 1
             continue
-        values, replacement = starts[translated[at]]
-        end = at
-        while end < len(translated) and translated[end] == values[(end - at) % len(values)]:
+        values, replacement = starts[translated[start]]
+        end = start
+        while end < len(translated) and translated[end] == values[(end - start) % len(values)]:
             end += 1
-        translated[at:end] = _cycle(replacement, end - at)
-        at = end
+        translated[start:end] = _cycle(replacement, end - start)
+        start = end
     return translated
 
 
@@ -165,7 +165,7 @@ def _pads(item: Hash, recipe: Recipe, version: str) -> list[int]:
 
 def _wide_pads(identity: bytes) -> list[int]:
     digest = hashlib.sha256(b"sglang-mm-wide-pad-v1" + identity).digest()
-    quarters = (int.from_bytes(digest[at : at + 8], "big") for at in range(0, 32, 8))
+    quarters = (int.from_bytes(digest[start : start + 8], "big") for start in range(0, 32, 8))
     return [_BASE + (quarter & _MASK_62) for quarter in quarters]
 
 

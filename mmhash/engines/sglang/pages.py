@@ -30,9 +30,9 @@ def page_keys(
     cache_salt: str | None = None,
     version: str = LATEST,
 ) -> list[str]:
-    """The storage key of each page, hex, each bound to those before it; the last may be short.
+    """Return the storage key of each page, hex, bound to those before it; the last may be short.
 
-    The chain goes on from the key `prior`, or begins with the namespace of `extra_key` and
+    The chain continues from the key `prior`, or begins with the namespace of `extra_key` and
     `cache_salt`. `page_size=None` takes all tokens as one page.
     """
     seed = namespace_seed(extra_key, cache_salt, version=version)
@@ -47,7 +47,7 @@ def event_keys(
     cache_salt: str | None = None,
     version: str = LATEST,
 ) -> list[str]:
-    """The keys behind the ids in KV events. `extra_key` is in storage keys, but not in these."""
+    """Return the keys behind the ids in KV events: like storage keys, but without `extra_key`."""
     require_namespaces(extra_key, cache_salt, version)
     seed = None
     if cache_salt is not None:
@@ -58,7 +58,7 @@ def event_keys(
 def namespace_seed(
     extra_key: str | None, cache_salt: str | None, *, version: str = LATEST
 ) -> str | None:
-    """What a chain of storage keys begins with, hex; None where neither is given."""
+    """Return the seed of a chain of storage keys, hex; None if neither is given."""
     require_namespaces(extra_key, cache_salt, version)
     seed = _seed(b"sglang-cache-namespace-v1", extra_key, cache_salt)
     return seed.hex() if seed else None
@@ -67,13 +67,13 @@ def namespace_seed(
 def event_seed(
     extra_key: str | None, cache_salt: str | None, *, version: str = LATEST
 ) -> bytes | None:
-    """What `namespaced_event_id` binds an id to; None where neither is given."""
+    """Return the seed for `namespaced_event_id`; None if neither is given."""
     require_namespaces(extra_key, cache_salt, version)
     return _seed(b"sglang-kv-event-namespace-v1", extra_key, cache_salt)
 
 
 def require_namespaces(extra_key: str | None, cache_salt: str | None, version: str) -> None:
-    """Refuse a namespace that is no text, or in a release that has none."""
+    """Refuse a namespace that is not text, or in a release without namespaces."""
     checks.optional_text("extra_key", extra_key)
     checks.optional_text("cache_salt", cache_salt)
     namespaces = RELEASES.recipe(version).namespaces
@@ -81,12 +81,12 @@ def require_namespaces(extra_key: str | None, cache_salt: str | None, version: s
 
 
 def event_id(page_key: str) -> int:
-    """The id of a page in KV events: the first 64 bits of its key, signed."""
+    """Return the id of a page in KV events: the first 64 bits of its key, signed."""
     return int.from_bytes(_digest(page_key, "page_key")[:8], "big", signed=True)
 
 
 def namespaced_event_id(identifier: int, seed: bytes | None) -> int:
-    """The id of a page in the events that are published by namespace."""
+    """Return the id of a page in the events that are published by namespace."""
     identifier = checks.whole("identifier", identifier, -(2**63), 2**63 - 1)
     if seed is None:
         return identifier
@@ -109,40 +109,45 @@ def _seed(tag: bytes, *parts: str | None) -> bytes | None:
 
 
 def _digest(text: str, name: str) -> bytes:
-    """The 32 bytes that a key spells."""
+    """Return the 32 bytes of a key in hex."""
     if not issubclass(type(text), str) or not _HEX_64.fullmatch(text := str.__str__(text)):
         raise InputValueError(f"{name} is 64 hex digits")
     return bytes.fromhex(text)
 
 
 def _chain(tokens: Tokens, page_size: int | None, seed: str | None, version: str) -> list[str]:
+    pages = _pages(tokens, page_size, version)
+    digest = _digest(seed, "prior") if seed else b""
+    keys = []
+    for page in pages:
+        digest = hashlib.sha256(digest + page).digest()
+        keys.append(digest.hex())
+    return keys
+
+
+def _pages(tokens: Tokens, page_size: int | None, version: str) -> list[bytes]:
+    """Return the bytes of each page: 32 bits per id, or marked and 64 bits if one needs more."""
     if page_size is not None:
         page_size = checks.whole("page_size", page_size, 1, _MAX_PAGE)
     ids, width = _ids(tokens)
     step = max(1, len(ids)) if page_size is None else page_size * width
     narrow = ids.astype("<u4").tobytes()
-    pages = [narrow[at : at + 4 * step] for at in range(0, len(narrow), 4 * step)]
-    if page_size is None:
-        pages = pages or [b""]
+    pages = [narrow[start : start + 4 * step] for start in range(0, len(narrow), 4 * step)]
+    if page_size is None and not pages:
+        pages = [b""]
     wide = np.flatnonzero(ids > _MAX_NARROW)
     if len(wide):
-        wide_pages = RELEASES.recipe(version).wide_pages
-        require(wide_pages, "tokens above 32 bits", "0.5.23", version)
-        whole = ids.astype("<u8").tobytes()
+        has_wide = RELEASES.recipe(version).wide_pages
+        require(has_wide, "tokens above 32 bits", "0.5.23", version)
+        data = ids.astype("<u8").tobytes()
         for page in np.unique(wide // step).tolist():
-            # An odd number of bytes, as no narrow page has.
-            pages[page] = b"\xff" + whole[8 * page * step : 8 * (page + 1) * step]
-
-    digest = _digest(seed, "prior") if seed else b""
-    digests = []
-    for content in pages:
-        digest = hashlib.sha256(digest + content).digest()
-        digests.append(digest)
-    return [digest.hex() for digest in digests]
+            # An odd number of bytes, unlike any narrow page.
+            pages[page] = b"\xff" + data[8 * page * step : 8 * (page + 1) * step]
+    return pages
 
 
 def _ids(tokens: Any) -> tuple[np.ndarray[Any, Any], int]:
-    """The ids one after another, and how many make a token: 1, or 2 of a pair."""
+    """Return the ids one after another, and how many make a token: 1, or 2 of a pair."""
     try:
         if isinstance(tokens, (list, tuple)) and tokens and isinstance(tokens[0], (list, tuple)):
             values, width = _packed(checks.pairs("tokens", tokens)), 2

@@ -1,4 +1,4 @@
-"""The engine's items, given their hashes in the tokenizer, so that the scheduler takes none."""
+"""Hashes of the engine's items, computed in the tokenizer instead of the scheduler."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,13 +25,13 @@ async def precompute(
     tenant: bytes | None = None,
     version: str = LATEST,
 ) -> None:
-    """Give each of the engine's multimodal items its hash and pad values: those of its key.
+    """Set the hash and pad values of each of the engine's multimodal items, from its key.
 
-    They are the same that `mm_hash(key)` in a request's `mm_hashes` gives. An item that has pad
-    values is left alone, and of one that has a hash only those are made. To the engine is left
-    what holds a handle of its own, what has no key, and what `hasher` defers.
+    They equal those of `mm_hash(key)` in a request's `mm_hashes`. An item with pad values is left
+    unchanged; an item with a hash gets only these. The engine hashes items that hold a handle of
+    its own, have no key, or are deferred by `hasher`.
     """
-    from mmhash.executor import LazyKey  # noqa: PLC0415  (with asyncio; whoever has a hasher has it)
+    from mmhash.executor import LazyKey  # noqa: PLC0415  (asyncio is imported with the hasher)
 
     RELEASES.recipe(version)
     for item in checks.listed("items", items):
@@ -59,7 +59,7 @@ def _content(item: Any) -> Any:
 
 
 def _is_readable(content: Any) -> bool:
-    """Whether it is an array, a tensor, a list of such, or a handle of ours, and not empty."""
+    """Return whether it is an array, a tensor, one of our handles, or a nonempty list of these."""
     if isinstance(content, (list, tuple)):
         return bool(content) and all(map(_is_readable, content))
     return (

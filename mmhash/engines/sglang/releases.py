@@ -1,4 +1,4 @@
-"""What changed when: the releases of SGLang that are known, and what each computes."""
+"""The known releases of SGLang, and the recipe of each range."""
 
 from typing import Literal, NamedTuple
 
@@ -7,7 +7,7 @@ from mmhash.errors import InputValueError
 
 
 class Recipe(NamedTuple):
-    """How a range of releases hashes, pads and names pages."""
+    """The hashes, pads and page keys of a range of releases."""
 
     # "widened": bfloat16 becomes float32 first, and a list one tensor of one dtype.
     cpu_hash: Literal["widened", "raw"]
@@ -32,6 +32,6 @@ LATEST = RELEASES.latest
 
 
 def require(has: bool, what: str, since: str, version: str) -> None:
-    """Refuse what a release does not have, and say which one does."""
+    """Raise an error for a feature that a release does not have; it names the first that has it."""
     if not has:
         raise InputValueError(f"sglang {version} has no {what}: it came with {since}")

@@ -1,4 +1,4 @@
-"""vLLM's hashes: what it calls an item, and the keys of its prefix cache, as each release has them.
+"""vLLM's identifiers of items and the keys of its prefix cache, as each release computes them.
 
 `version` is a release of the engine; without it, the newest that is known.
 """
@@ -14,10 +14,12 @@ from mmhash.engines.vllm.blocks import (
     extra_keys,
     none_hash,
 )
+from mmhash.engines.vllm.engine import ENGINE
 from mmhash.engines.vllm.media import EncodedMedia, identifiers, mm_hash, uuid
 from mmhash.engines.vllm.releases import LATEST, RELEASES
 
 __all__ = [
+    "ENGINE",
     "LATEST",
     "RELEASES",
     "EncodedMedia",

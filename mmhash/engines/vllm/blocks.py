@@ -1,11 +1,11 @@
-"""The keys of vLLM's prefix cache: a chain over whole blocks of tokens and what lies among them."""
+"""The keys of vLLM's prefix cache: a chain over whole blocks of tokens and the items in them."""
 
 import hashlib
 import pickle
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -15,14 +15,14 @@ from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe, require
 from mmhash.errors import InputTypeError, InputValueError
 
 ExtraKeys = tuple[Any, ...] | None
-"""What a block's key binds beside its tokens and the block before it."""
+"""The values that a block's key binds beside its tokens and the block before it."""
 
 _DEFAULT_SEED = "vllm-none-hash"
 _MASK_64 = 2**64 - 1
 
 
 class Span(NamedTuple):
-    """Where an item's placeholders stand among the tokens, and what vLLM calls the item.
+    """The placeholders of an item among the tokens, and the item's identifier in vLLM.
 
     `identifier` is the item's mm hash or the uuid that the client sent.
     """
@@ -33,19 +33,19 @@ class Span(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The place after the last."""
+        """The index after the last placeholder."""
         return self.offset + self.length
 
 
 class Lora(NamedTuple):
-    """The adapter that a request asks for; its path counts since 0.31."""
+    """The adapter of a request; its path counts since 0.31."""
 
     name: str
     path: str
 
 
 class _Algorithm(NamedTuple):
-    """How a value becomes bytes, how they become a key, and how rows of tokens are prepared."""
+    """The functions that serialize a value, hash the bytes, and prepare blocks of tokens."""
 
     dumps: Callable[[Any], bytes]
     digest: Callable[[bytes], bytes]
@@ -89,13 +89,13 @@ def block_keys(
     lookahead: int = 0,
     hashed_after: Sequence[int] = (),
 ) -> list[bytes]:
-    """The key of each whole block, each bound to those before it.
+    """Return the key of each whole block, each bound to those before it.
 
-    `items` are in the order of their offsets; one may reach past the tokens, for these may be but
-    the beginning of a prompt. `algorithm` is the engine's `--prefix-caching-hash-algo`, `seed` its
+    `items` are in the order of their offsets; one may reach past the tokens, which may be only the
+    beginning of a prompt. `algorithm` is the engine's `--prefix-caching-hash-algo`, `seed` its
     PYTHONHASHSEED. `lookahead` is how many of the tokens after a block count to it. vLLM hashes a
-    prompt in one go: only where it did not, `hashed_after` says how many tokens there were each
-    time it hashed before, for until 0.30 that changes what is found in the blocks that follow.
+    prompt in one step: only if it did not, `hashed_after` has the number of tokens at each earlier
+    step, because until 0.30 that changes the items found in later blocks.
     """
     hash_ = _algorithm(algorithm)
     parent = none_hash(version=version, seed=seed, algorithm=algorithm)
@@ -120,12 +120,12 @@ def block_key(
     algorithm: str = "sha256_cbor",
     seed: str | None = None,
 ) -> bytes:
-    """The key of one block behind `parent`; a parent of no bytes is the root."""
+    """Return the key of one block after `parent`; an empty parent is the root."""
     parent = checks.content("parent", parent)
     if extra is not None and not issubclass(type(extra), tuple):
         raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
     extra = checks.plain("extra", extra)
-    cbor.dumps(extra)  # refuses what is not plain, for a pickle would take all
+    cbor.dumps(extra)  # refuses objects that are not plain: a pickle would take all
     parent = parent or none_hash(version=version, seed=seed, algorithm=algorithm)
     return _algorithm(algorithm)((parent, tuple(_check_tokens(tokens)), extra))
 
@@ -133,7 +133,7 @@ def block_key(
 def none_hash(
     *, version: str = LATEST, seed: str | None = None, algorithm: str = "sha256_cbor"
 ) -> bytes:
-    """The root that stands before the first block; `seed` is the engine's PYTHONHASHSEED."""
+    """Return the root before the first block; `seed` is the engine's PYTHONHASHSEED."""
     recipe = RELEASES.recipe(version)
     hash_ = _algorithm(algorithm)
     if seed is None:
@@ -157,7 +157,7 @@ def extra_keys(
     lookahead: int = 0,
     hashed_after: Sequence[int] = (),
 ) -> list[ExtraKeys]:
-    """What the key of each whole block binds beside its tokens; see `block_keys`."""
+    """Return the values that each whole block's key binds beside its tokens; see `block_keys`."""
     return _extra_keys(
         _check_tokens(tokens),
         block_size,
@@ -202,12 +202,12 @@ def _extra_keys(  # noqa: PLR0917  (the public functions name them)
 
 
 def event_id(key: bytes) -> int:
-    """The low 64 bits, by which KV events name a block (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES)."""
+    """Return the low 64 bits: a block's id in KV events (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES)."""
     return int.from_bytes(checks.content("key", key), "big") & _MASK_64
 
 
 def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:
-    """A block's extra keys as KV events publish them: without the tags; not for `lookahead`."""
+    """Return a block's extra keys as in KV events: without the tags; not for `lookahead`."""
     is_tagged = RELEASES.recipe(version).extra_keys == "tagged"
     if extra is None:
         return None
@@ -224,33 +224,48 @@ def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:
 def _items_of_blocks(
     items: Sequence[Span], recipe: Recipe, block_size: int, lookahead: int, resumed: set[int]
 ) -> Iterator[list[Span]]:
-    """The items that the engine finds in each block, one block after another.
+    """Yield the items that the engine finds in each block, one block after another.
 
-    Nothing here is tidied up: how far the engine has come among items that touch, or lie in each
-    other, is part of the keys.
+    The engine keeps an index among the items from block to block. If items touch or contain each
+    other, what it skips is part of the keys, so each step here is the engine's own.
     """
-
-    def is_past(item: Span, start: int) -> bool:
-        return item.end < start if recipe.past_end else item.end <= start
-
-    index = start = 0
-    while True:
+    index = 0
+    for start in count(0, block_size):
         end = start + block_size
         if start in resumed:
             index = _resumed_index(items, start, recipe)
-        found: list[Span] = []
-        if items and not is_past(items[-1], start):
-            while index < len(items) and items[index].offset < end + lookahead:
-                if not is_past(items[index], start):
-                    found.append(items[index])
-                    if items[index].end > end + lookahead:
-                        break
-                index += 1
-        # What the lookahead alone brought to its end is not done with.
-        while lookahead and index > 0 and items[index - 1].end > end:
-            index -= 1
+        found, index = _items_of_block(items, index, start, end + lookahead, recipe)
         yield found
-        start = end
+        if lookahead:
+            index = _rewound(items, index, end)
+
+
+def _items_of_block(
+    items: Sequence[Span], index: int, start: int, end: int, recipe: Recipe
+) -> tuple[list[Span], int]:
+    """Return the items between `start` and `end` from the index on, and the next index."""
+    found: list[Span] = []
+    if not items or _is_past(items[-1], start, recipe):
+        return found, index
+    while index < len(items) and items[index].offset < end:
+        item = items[index]
+        if not _is_past(item, start, recipe):
+            found.append(item)
+            if item.end > end:  # the next block finds it again
+                break
+        index += 1
+    return found, index
+
+
+def _is_past(item: Span, start: int, recipe: Recipe) -> bool:
+    return item.end < start if recipe.past_end else item.end <= start
+
+
+def _rewound(items: Sequence[Span], index: int, end: int) -> int:
+    """Return the index before the items that only the lookahead passed: they end after `end`."""
+    while index > 0 and items[index - 1].end > end:
+        index -= 1
+    return index
 
 
 def _resumed_index(items: Sequence[Span], start: int, recipe: Recipe) -> int:
@@ -262,15 +277,15 @@ def _resumed_index(items: Sequence[Span], start: int, recipe: Recipe) -> int:
 
 
 def _resumed_blocks(
-    hashed_after: Sequence[int], count: int, block_size: int, lookahead: int
+    hashed_after: Sequence[int], total: int, block_size: int, lookahead: int
 ) -> set[int]:
-    """Where the blocks start with which the engine took up hashing again."""
+    """Return the starts of the blocks at which the engine resumed hashing."""
     hashed_after = [
         checks.whole("hashed_after", number)
         for number in checks.listed("hashed_after", hashed_after)
     ]
-    if any(later < earlier for earlier, later in pairwise([*hashed_after, count])):
-        raise InputValueError(f"hashed_after rises, to no more than the {count} tokens")
+    if any(later < earlier for earlier, later in pairwise([*hashed_after, total])):
+        raise InputValueError(f"hashed_after rises, to no more than the {total} tokens")
     hashed = [max(0, number - lookahead) // block_size for number in hashed_after]
     return {blocks * block_size for blocks in hashed if blocks}
 
@@ -335,5 +350,5 @@ def _check_lora(lora: Any) -> Lora:
 
 
 def _copied(name: str, text: Any) -> str:
-    """A copy of `text`: a pickle shows which of its texts are one object, and in vLLM none are."""
+    """Return a copy: a pickle shows which of its texts are one object, and in vLLM none are."""
     return checks.text(name, text).encode().decode()

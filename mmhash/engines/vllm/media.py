@@ -1,6 +1,6 @@
-"""What vLLM calls an item: a hash of its content and options, or the uuid that the client sent.
+"""vLLM's identifier of an item: a hash of content and options, or the uuid of the request.
 
-Two questions are apart here: what an object is in plain values, and how these become bytes.
+Two steps are separate here: objects become plain values, and these become bytes.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ Chunk = bytes | memoryview
 _NULL, _SEQUENCE, _MAPPING, _LEAF = b"\0", b"\1", b"\2", b"\3"
 _EXIF_IMAGE_ID = 0x800D
 
-# A processor's options for one modality alone, by the name that Hugging Face gives them.
-_SCOPES = {"image": "images_kwargs", "video": "videos_kwargs", "audio": "audio_kwargs"}
+# The names of a Hugging Face processor's options for only one modality.
+SCOPES = {"image": "images_kwargs", "video": "videos_kwargs", "audio": "audio_kwargs"}
 
 
 class _Hasher(Protocol):
@@ -45,9 +45,9 @@ _ALGORITHMS: dict[str, Callable[[], _Hasher]] = {
 
 @dataclass(frozen=True)
 class EncodedMedia:
-    """Media beside the bytes that it was decoded from: vLLM's MediaWithBytes.
+    """Media and the bytes from which it was decoded: vLLM's MediaWithBytes.
 
-    `io_config` is how it was decoded, where that changed it; it counts since 0.27.
+    `io_config` is the decoder's configuration, if that changed the media; it counts since 0.27.
     """
 
     media: Any
@@ -56,16 +56,16 @@ class EncodedMedia:
 
 
 def uuid(key: Digest) -> str:
-    """The text to send as an item's `uuid`, which vLLM takes as it is."""
+    """Return the text to send as an item's `uuid`, which vLLM uses unchanged."""
     return checks.key("uuid", key).hex()
 
 
 def mm_hash(*, version: str = LATEST, algorithm: str = "blake3", **kwargs: Any) -> str:
-    """The hash of named values, hex: an item under its modality, `model_id`, and the options.
+    """Return the hash of named values, hex: an item under its modality, `model_id`, and options.
 
     Values are None, bytes, text, numbers, arrays, tensors, PIL images, EncodedMedia, or lists and
-    dicts of them. The order of the names does not count, that inside a dict does; and no type
-    counts: True is the same as a text or bytes of one byte 1.
+    dicts of them. The order of the names does not count, the order inside a dict does. Types
+    do not count: True is the same as a text or bytes of one byte 1.
     """
     return _hash(kwargs, RELEASES.recipe(version), algorithm)
 
@@ -81,9 +81,9 @@ def identifiers(
     version: str = LATEST,
     algorithm: str = "blake3",
 ) -> list[str]:
-    """What vLLM calls each item of one modality of a request.
+    """Return vLLM's identifier of each item of one modality of a request.
 
-    A uuid is taken as it is, or, where there are options, hashed with them in the item's place.
+    A uuid is used unchanged, or, if there are options, hashed with them in the item's place.
     `media_io_kwargs` counts since 0.30.
     """
     recipe = RELEASES.recipe(version)
@@ -118,11 +118,11 @@ def identifiers(
 def _options(
     modality: str, processor: Mapping[str, Any], media_io: Mapping[str, Any], recipe: Recipe
 ) -> dict[str, Any]:
-    """The options that count to an item, under the names by which they are hashed."""
+    """Return the options that belong to an item, under the names by which they are hashed."""
     if not recipe.scoped_options:
         return dict(processor)
-    if modality in _SCOPES:
-        others = set(_SCOPES.values()) - {_SCOPES[modality]}
+    if modality in SCOPES:
+        others = set(SCOPES.values()) - {SCOPES[modality]}
         processor = {name: value for name, value in processor.items() if name not in others}
         media_io = {modality: media_io[modality]} if media_io.get(modality) else {}
     options = {"media_io_kwargs": dict(media_io), "mm_processor_kwargs": dict(processor)}
@@ -157,7 +157,7 @@ def _hash(factors: Mapping[str, Any], recipe: Recipe, algorithm: str) -> str:
 
 
 def _unframed(name: str, value: Any, recipe: Recipe) -> Iterator[Chunk]:
-    """Names and bytes one after another: a value in a list or dict has a dotted name."""
+    """Yield names and bytes one after another: a value in a list or dict has a dotted name."""
     match value:
         case list() | tuple():
             for index, item in enumerate(value):
@@ -173,7 +173,7 @@ def _unframed(name: str, value: Any, recipe: Recipe) -> Iterator[Chunk]:
 
 
 def _framed(name: str, value: Any, recipe: Recipe) -> Iterator[Chunk]:
-    """A name and a value, each led by what it is and how long."""
+    """Yield a name and a value, each after its type and length."""
     yield from _field(_utf8(name))
     yield from _framed_value(value, recipe)
 
@@ -215,7 +215,7 @@ def _length(number: int) -> bytes:
 
 
 def _plain(value: Any, recipe: Recipe) -> Chunk | tuple[str, Any]:
-    """A leaf's bytes, or the name and the plainer values that it is hashed as."""
+    """Return a leaf's bytes, or the name and the plainer values as which it is hashed."""
     match value:
         case bytes() | memoryview():
             return value
@@ -270,7 +270,7 @@ def _array(values: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 
 def _tensor(tensor: "torch.Tensor") -> Any:
-    import torch  # noqa: PLC0415  (a tensor is met: it is loaded)
+    import torch  # noqa: PLC0415  (torch is imported already)
 
     try:
         tensor = tensor.cpu()
@@ -290,7 +290,7 @@ def _image(image: "Image.Image") -> dict[str, Any]:
         content: dict[str, Any] = {"mode": image.mode, "data": np.asarray(image)}
     except Exception as error:  # as many kinds as Pillow has parsers
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
-    # Read only now: decoding is what settles the palette.
+    # Read after decoding, which determines the palette.
     if image.palette is not None:
         content["palette"] = image.palette.palette
         if image.palette.rawmode is not None:
@@ -299,7 +299,7 @@ def _image(image: "Image.Image") -> dict[str, Any]:
 
 
 def _image_id(image: "Image.Image", recipe: Recipe) -> bytes | None:
-    """The UUID that stands in an image's EXIF in place of its pixels, if there is one."""
+    """Return the UUID in an image's EXIF, which replaces its pixels, if there is one."""
     try:
         image_id = image.getexif().get(_EXIF_IMAGE_ID)
     except Exception as error:  # what Pillow raises for damaged EXIF is not documented

@@ -1,4 +1,4 @@
-"""What changed when: the releases of vLLM that are known, and what each hashes."""
+"""The known releases of vLLM, and the recipe of each range."""
 
 from typing import Literal, NamedTuple
 
@@ -7,28 +7,27 @@ from mmhash.errors import InputValueError
 
 
 class Recipe(NamedTuple):
-    """How a range of releases hashes items and blocks; by default as the oldest that is known."""
+    """The hashes of items and blocks in a range of releases; the defaults are the oldest known."""
 
     # Each part of an mm hash is led by its length, each container by its kind.
     framed: bool = False
-    # EXIF that cannot be read is as good as none.
+    # EXIF that cannot be read counts as none.
     lenient_exif: bool = False
     # How media was decoded counts, and a video's encoded bytes are hashed …
     encoded_video: bool = False
-    # … also where its frames are a tensor.
+    # … also if its frames are a tensor.
     tensor_video: bool = False
     # Processor options count under a name of their own, and only those of the item's modality.
     scoped_options: bool = False
     # Without uuids, an encoded item is hashed by what was decoded from it.
     decoded_without_uuids: bool = True
-    # "bare": what an extra key says alone. "placed": also where an item lies. "tagged": also what
-    # kind of key it is.
+    # "bare": only the value. "placed": also the item's offset. "tagged": also the kind of key.
     extra_keys: Literal["bare", "placed", "tagged"] = "bare"
     # An item counts to the block that begins where it ends.
     past_end: bool = True
-    # Hashing that goes on in a later step looks at the last item alone.
+    # Hashing that resumes in a later step considers only the last item.
     last_item_only: bool = True
-    # A root of its own where PYTHONHASHSEED is not set, if the algorithm is cryptographic.
+    # A fixed root if PYTHONHASHSEED is not set, and the algorithm is cryptographic.
     default_root: bool = False
     # The tokens after a block may count to it.
     lookahead: bool = False
@@ -56,6 +55,6 @@ LATEST = RELEASES.latest
 
 
 def require(has: bool, what: str, since: str, version: str) -> None:
-    """Refuse what a release does not have, and say which one does."""
+    """Raise an error for a feature that a release does not have; it names the first that has it."""
     if not has:
         raise InputValueError(f"vllm {version} has no {what}: it came with {since}")

@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 
 import mmhash
 from mmhash.cli.app import app
-from mmhash.engines import known, request_fields, sglang
+from mmhash.engines import known, sglang
+from mmhash.engines.engine import Engine
+from mmhash.engines.registry import ENGINES
 
 RUN = CliRunner()
 
@@ -20,20 +22,16 @@ def picture(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "engine",
-    [
-        f"{name}@{last}"
-        for name, ranges in known().items()
-        for last in [ranges[-1].split(" to ")[-1]]
-    ],
-)
-def test_explain_ends_with_the_engines_spelling(engine: str, picture: Path) -> None:
-    done = RUN.invoke(app, ["explain", engine, str(picture)], catch_exceptions=False)
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+def test_explain_ends_with_the_engines_fields(engine: Engine, picture: Path) -> None:
+    release = engine.releases.latest
+    arguments = ["explain", f"{engine.name}@{release}", str(picture)]
+    done = RUN.invoke(app, arguments, catch_exceptions=False)
     with Image.open(picture) as image:
         key = mmhash.key(image)
     assert re.search(rf"^  key +{key.hex()}$", done.stdout, re.MULTILINE)
-    for value in request_fields(key, engine).values():
+    fields = engine.request_fields(key, release) if engine.fields_of_key else {}
+    for value in fields.values():
         for part in value if isinstance(value, list) else [value]:
             assert str(part) in done.stdout
 
@@ -74,7 +72,8 @@ def test_key_prints_each_engine(picture: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["key", "--engine", "sglang@0.9"], "known are 0.4.3"), (["key", "--engine", "lmcache"], "known are sglang"),
+    [(["key", "--engine", "sglang@0.9"], "known are 0.4.3"), (["key", "--engine", "other"], "known are sglang"),
+     (["key", "--engine", "lmdeploy", "/nowhere"], "takes no hash"),
      (["explain", "sglang", "-"], "give a file"), (["explain", "sglang", "/nowhere"], "No such file")],
 )  # fmt: skip
 def test_what_is_not_known(arguments: list[str], words: str) -> None:

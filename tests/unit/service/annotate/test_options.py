@@ -12,7 +12,7 @@ import mmhash
 from mmhash.engines import vllm
 from mmhash_service.annotate.options import OPTIONS_CONTEXT, with_options
 
-SPEC = Path(__file__).parents[3] / "docs" / "spec.md"
+SPEC = Path(__file__).parents[4] / "docs" / "spec.md"
 URL = "data:image/png;base64,YWJj"
 KEY = mmhash.key(b"abc")
 UNFRAMED = [f"0.{minor}.0" for minor in range(18, 31)]

@@ -20,12 +20,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 import mmhash
 from mmhash import Digest, sign_tag
-from mmhash.engines import known, request_fields, sglang, vllm
+from mmhash.engines import sglang, vllm
+from mmhash.engines.registry import ENGINES
 from mmhash_service.bodies.json_limits import MAX_VALUES
 from mmhash_service.guard.caller_hashes import MAX_TAGS
 from mmhash_service.guard.middleware import _PROBLEMS, INLINE_MAX_BYTES, Guard
 
-PAGE = Path(__file__).parents[3] / "docs" / "guard.md"
+PAGE = Path(__file__).parents[4] / "docs" / "guard.md"
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 SOON = int(time.time()) + 3600
 KEYS = [mmhash.key(bytes([number])) for number in range(3)]
@@ -125,10 +126,11 @@ def test_a_hash_with_a_good_tag_passes_and_the_tags_do_not(secret: bytes) -> Non
 @pytest.mark.parametrize(
     ("engine", "text"),
     [
-        (f"{engine}@{release}", text)
-        for engine, ranges in known().items()
-        for release in sorted({text.split(" to ")[-1] for text in ranges})
-        for text in request_fields(KEYS[0], f"{engine}@{release}").values()
+        (f"{engine.name}@{known.last}", text)
+        for engine in ENGINES
+        if engine.fields_of_key
+        for known in engine.releases
+        for text in engine.request_fields(KEYS[0], known.last).values()
         if isinstance(text, str)
     ],
 )
@@ -646,5 +648,4 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
         "mmhash_service.guard.middleware",
         "mmhash_service.guard.settings",
         "mmhash_service.api.headers",
-        "mmhash_service.request_fields",
     }

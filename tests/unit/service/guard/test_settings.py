@@ -11,7 +11,7 @@ from mmhash_service.guard import Guard
 from mmhash_service.guard.settings import GuardSettings
 from mmhash_service.settings import LIBRARY_VARIABLES, Settings
 
-PAGE = Path(__file__).parents[3] / "docs" / "guard.md"
+PAGE = Path(__file__).parents[4] / "docs" / "guard.md"
 SECRET = "0123456789abcdef" * 4
 
 

@@ -74,7 +74,7 @@ def test_info(client: httpx.Client, server: Any) -> None:
         "algorithms": list(ALGORITHMS),
         "spec": SPEC_VERSION,
         "devices": ["cpu"],
-        "engines": engines.known(),
+        "engines": engines.registry.known_in_requests(),
         "in_place": ["shm"],
         "memo": "memory",
     }

@@ -1,0 +1,219 @@
+"""The description of an engine: all that the rest of mmhash needs to know about it.
+
+An engine's module defines one `ENGINE`, and `registry` lists it. An attribute that is None is a
+thing that the engine does not have.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from mmhash.digest import Digest
+from mmhash.engines.releases import Range, Releases, parse_range
+from mmhash.errors import InputValueError
+
+RequestFields = dict[str, Any]
+"""The fields that carry a key, and the values that the engine derives from them."""
+
+Step = tuple[str, str]
+"""A line of `mmhash explain`: a description and a value."""
+
+# Kinds of request fields by which a caller reaches an engine's caches:
+# "hash": one hash; "hashes": many; "encoder": many, beside `mm_items`;
+# "feature": identifies features that the caller computed, inside media objects;
+# "peer": a text, number or list that names a peer or internal state; "peers": also an object;
+# "header": the same in an HTTP header; "pass": harmless, left in the request.
+Kind = Literal["hash", "hashes", "encoder", "feature", "peer", "peers", "header", "pass"]
+
+
+class NoFieldError(InputValueError):
+    """The engine takes no hash in any request."""
+
+
+class ItemSpanError(InputValueError):
+    """A span does not identify its item in the way that the engine needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSpan:
+    """The placeholders of one item, from `start` up to `end`, and its key or its 64-bit hash."""
+
+    start: int
+    end: int
+    key: Digest | None = None
+    hash: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.key is None) == (self.hash is None):
+            raise ItemSpanError("a span has a key or a hash: one of them")
+
+    def whole_key(self) -> Digest:
+        """Return the key; a span that has only a 64-bit hash is an error."""
+        if self.key is None:
+            raise ItemSpanError("the engine uses the whole key: a 64-bit hash is not enough")
+        return self.key
+
+    def hash64(self) -> str:
+        """Return the 64-bit hash as 16 hex digits; a key stands for its first 64 bits."""
+        return self.hash or f"{self.whole_key().u64:016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A tokenized prompt, as `/blocks` takes it."""
+
+    token_ids: list[int]
+    block_size: int
+    spans: list[ItemSpan] = field(default_factory=list)
+    cache_salt: str | None = None
+    extra_key: str | None = None
+
+    def refuse_extra_key(self) -> None:
+        """Raise an error if the prompt has an extra key."""
+        if self.extra_key is not None:
+            raise InputValueError("this engine has no extra_key")
+
+
+class HashField(NamedTuple):
+    """A request field that carries a hash, as a row of docs/engines.md."""
+
+    releases: Range[None]
+    request: str
+    field: str
+    value: str
+
+
+def hash_field(releases: str, request: str, field: str, value: str) -> HashField:
+    """Return the row of the releases `0.5.13 to 0.5.23`."""
+    return HashField(parse_range(releases), request, field, value)
+
+
+class CallerField(NamedTuple):
+    """Request fields by which a caller can reach the engine's caches: a row of docs/guard.md.
+
+    `of_request` is True for members of a whole request, from which `/annotate` removes them.
+    """
+
+    names: tuple[str, ...]
+    kind: Kind
+    releases: Range[None] | None
+    where: str
+    effect: str
+    of_request: bool
+
+
+def caller_field(
+    names: str, kind: Kind, releases: str, where: str, effect: str, *, of_request: bool = False
+) -> CallerField:
+    """Return the row of `one, or, more` names and the releases `0.5.13 to 0.5.23`, or of `all`."""
+    known = None if releases == "all" else parse_range(releases)
+    return CallerField(tuple(names.split(", ")), kind, known, where, effect, of_request)
+
+
+class MediaField(NamedTuple):
+    """A member of a chat's content part that holds media.
+
+    The media is the text `text` of its object, or, if `allows_text`, the member itself.
+    """
+
+    name: str
+    modality: Literal["image", "video", "audio"]
+    types: frozenset[str | None]
+    """The values of the part's `type` with which the engine reads this member."""
+    text: Literal["url", "data"] = "url"
+    allows_text: bool = False
+    takes_hash: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFormat:
+    """The places of media and hashes in an OpenAI chat request.
+
+    The hash is the member `hash_name` of the part, or of its media object if `in_media`. It is the
+    member of the same name in the engine's request fields, or, with `content_prefix`, this prefix
+    and the SHA-256 of the media's bytes. A part with two of the members `media` and `exclusive` is
+    ambiguous, and gets no hash, if there are exclusive ones.
+    """
+
+    media: tuple[MediaField, ...]
+    hash_name: str
+    in_media: bool = False
+    content_prefix: str | None = None
+    takes_base64: bool = False
+    exclusive: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class NativeFormat:
+    """The places of media and hashes in an engine's native request: lists beside each other.
+
+    `prompts` are the members that hold the prompt, each with the depth of lists that a batch has.
+    The list `hashes` has an entry for each item of `media`, each the request field `hash_name`. The
+    engine counts the media of `uncounted` as well, so with these it gets no hashes.
+    """
+
+    prompts: Mapping[str, int]
+    media: str
+    hashes: str
+    hash_name: str
+    uncounted: tuple[str, ...]
+
+
+def _no_options(options: dict[str, Any], version: str, modality: str) -> dict[str, Any]:
+    del version, modality
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotateFormats:
+    """The requests that `/annotate` takes for an engine.
+
+    `chat` and `native` return the format of a release, or None if that release takes no hash
+    there. `options` are the members of a request that change what a processor makes of an item;
+    `unhashed` returns those that the release does not hash safely with a caller's hash.
+    """
+
+    chat: Callable[[str], ChatFormat | None] | None = None
+    native: Callable[[str], NativeFormat | None] | None = None
+    chat_options: tuple[str, ...] = ()
+    native_options: tuple[str, ...] = ()
+    unhashed: Callable[[dict[str, Any], str, str], dict[str, Any]] = _no_options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """An engine, as the registry lists it; functions get a release that `releases` knows."""
+
+    name: str
+    title: str
+    releases: Releases[Any]
+    explain: Callable[[Digest, str], Iterator[Step]]
+    """The steps from a key to its place in the engine's cache."""
+
+    fields_of_key: Callable[[Digest, str], RequestFields] | None = None
+    """The request fields that carry a key; None: no request carries one."""
+    hashes_of_key: Callable[[Digest], tuple[str, ...]] = lambda _: ()
+    """All texts that a tag for this key allows in a request, in any release."""
+
+    blocks: Callable[[Prompt, str], list[str]] | None = None
+    pad: Callable[[list[int], list[ItemSpan], str], list[int]] | None = None
+    annotate: AnnotateFormats | None = None
+
+    hash_fields: tuple[HashField, ...] = ()
+    caller_fields: tuple[CallerField, ...] = ()
+    media_members: tuple[str, ...] = ()
+    """Members of requests that hold media objects, in lists of lists."""
+    feature_formats: frozenset[str] = frozenset()
+    """The formats of media objects that hold features, in lower case."""
+    compression_headers: tuple[str, ...] = ()
+    """Headers by which the engine decompresses a body, beside Content-Encoding."""
+
+    def request_fields(self, key: Digest, version: str) -> RequestFields:
+        """Return the fields that carry a key in requests; an engine without is a NoFieldError."""
+        return self.require_fields()(key, version)
+
+    def require_fields(self) -> Callable[[Digest, str], RequestFields]:
+        """Return `fields_of_key`; an engine without is a NoFieldError."""
+        if self.fields_of_key is None:
+            raise NoFieldError(f"{self.name} takes no hash in any request")
+        return self.fields_of_key

@@ -1,0 +1,295 @@
+"""SGLang, as the registry lists it: its requests, its keys, and what the guard must know of it.
+
+The fields are those that the sources of all known releases read. The formats of requests are those
+of SGLang 0.5.23 (entrypoints/openai/protocol.py, managers/io_struct.py, tokenizer_manager.py).
+"""
+
+from collections.abc import Iterator
+
+from mmhash.digest import Digest
+from mmhash.engines.engine import (
+    AnnotateFormats,
+    ChatFormat,
+    Engine,
+    ItemSpan,
+    MediaField,
+    NativeFormat,
+    Prompt,
+    RequestFields,
+    Step,
+    caller_field,
+    hash_field,
+)
+from mmhash.engines.sglang.pads import mm_hash, pad_input_ids, pad_values, padding
+from mmhash.engines.sglang.pages import page_keys
+from mmhash.engines.sglang.releases import RELEASES
+
+_CONTENT_PREFIX = "sha256:"
+
+# Media counts to the engine by the list it is in; the last is an encoder's.
+_MEDIA_MEMBERS = ("image_data", "video_data", "audio_data", "mm_items")
+
+# Members of /generate that change what its processors make of an image.
+_GENERATE_OPTIONS = (
+    "image_max_dynamic_patch",
+    "images_config",
+    "max_dynamic_patch",
+    "min_dynamic_patch",
+    "mm_processor_kwargs",
+    "modalities",
+)
+
+
+def _request_fields(key: Digest, version: str) -> RequestFields:
+    pads = {"pad_values": pad_values(key, version=version)}
+    if RELEASES.recipe(version).mm_hashes:
+        return {"mm_hash": mm_hash(key), **pads}
+    return pads
+
+
+def _explain(key: Digest, version: str) -> Iterator[Step]:
+    yield "SGLang keeps 64 bits of the key", f"{key.u64:016x}"
+    if RELEASES.recipe(version).mm_hashes:
+        yield "send in mm_hashes of /generate", mm_hash(key)
+    yield "pad values in the prefix cache", _join(pad_values(key, version=version))
+    yield "6 placeholders become", _join(padding(key, 6, version=version))
+
+
+def _join(numbers: list[int]) -> str:
+    return " ".join(map(str, numbers))
+
+
+def _pad(token_ids: list[int], spans: list[ItemSpan], version: str) -> list[int]:
+    filled = [(span.start, span.end, int(span.hash64(), 16)) for span in spans]
+    return pad_input_ids(token_ids, filled, version=version)
+
+
+def _blocks(prompt: Prompt, version: str) -> list[str]:
+    return page_keys(
+        _pad(prompt.token_ids, prompt.spans, version),
+        prompt.block_size,
+        extra_key=prompt.extra_key,
+        cache_salt=prompt.cache_salt,
+        version=version,
+    )
+
+
+_CHAT = ChatFormat(
+    media=(
+        MediaField("image_url", "image", frozenset({"image_url"})),
+        MediaField("video_url", "video", frozenset({"video_url"}), takes_hash=False),
+        MediaField("audio_url", "audio", frozenset({"audio_url"}), takes_hash=False),
+    ),
+    hash_name="content_hash",
+    in_media=True,
+    content_prefix=_CONTENT_PREFIX,
+    takes_base64=True,
+)
+
+_GENERATE = NativeFormat(
+    prompts={"text": 1, "input_ids": 2, "input_embeds": 3},
+    media="image_data",
+    hashes="mm_hashes",
+    hash_name="mm_hash",
+    uncounted=("video_data", "audio_data"),
+)
+
+
+def _chat(version: str) -> ChatFormat | None:
+    # Content hashes came with the same release as namespaces.
+    return _CHAT if RELEASES.recipe(version).namespaces else None
+
+
+def _native(version: str) -> NativeFormat | None:
+    return _GENERATE if RELEASES.recipe(version).mm_hashes else None
+
+
+_ROUTES = "/generate and the OpenAI routes"
+_OBJECTS = (
+    "objects in `image_data`, `video_data`, `audio_data`, `mm_items`: `processor_output` and "
+    "precomputed embeddings"
+)
+_CALLER_FIELDS = (
+    caller_field(
+        "mm_hashes",
+        "hashes",
+        "0.5.13 to 0.5.23",
+        "/generate, /vertex_generate",
+        "each item's hash, from which its pad values come",
+        of_request=True,
+    ),
+    caller_field(
+        "mm_content_hashes",
+        "hashes",
+        "0.5.18 to 0.5.23",
+        "/generate, /vertex_generate",
+        "the hash of the media's bytes, for the cache of processed media",
+        of_request=True,
+    ),
+    caller_field(
+        "content_hash",
+        "hash",
+        "0.5.18 to 0.5.23",
+        "`image_url` on the OpenAI routes, objects in `image_data`, `mm_items` of an encoder",
+        "the same for one image",
+    ),
+    caller_field(
+        "hashes",
+        "encoder",
+        "0.5.10 to 0.5.23",
+        "/encode of an encoder, beside `mm_items`",
+        "the items' names in the cache of embeddings",
+    ),
+    caller_field("hash", "feature", "0.4.6.post5 to 0.5.23", _OBJECTS, "the item's hash"),
+    caller_field("pad_value", "feature", "0.4.6.post5 to 0.5.23", "the same objects", "its pad"),
+    caller_field("pad_values", "feature", "0.5.23", "the same objects", "its four pads"),
+    caller_field("identity", "feature", "0.5.23", "the same objects", "its 256-bit identity"),
+    caller_field(
+        "bootstrap_host", "peer", "0.4.5.post1 to 0.5.23", _ROUTES, "a peer to load KV pages from"
+    ),
+    caller_field("bootstrap_port", "peer", "0.4.6 to 0.5.23", _ROUTES, "its port"),
+    caller_field("bootstrap_room", "peer", "0.4.5.post1 to 0.5.23", _ROUTES, "a transfer there"),
+    caller_field("bootstrap_pair_key", "peer", "0.5.2 to 0.5.23", "/generate", "a pair of peers"),
+    caller_field("decode_tp_size", "peer", "0.4.7.post1 to 0.5.23", "/generate", "their layout"),
+    caller_field(
+        "disagg_prefill_dp_rank",
+        "peer",
+        "0.5.10 to 0.5.23",
+        _ROUTES,
+        "which prefill worker has the KV pages",
+    ),
+    caller_field(
+        "encoder_urls", "peer", "0.5.13 to 0.5.23", "/generate", "encoders to load embeddings from"
+    ),
+    caller_field(
+        "num_items_assigned",
+        "peers",
+        "0.5.7 to 0.5.23",
+        "/generate",
+        "how many items each encoder has",
+    ),
+    caller_field(
+        "need_wait_for_image",
+        "peer",
+        "0.5.7 to 0.5.9",
+        "/generate",
+        "that embeddings come from an encoder",
+    ),
+    caller_field("need_wait_for_mm_inputs", "peer", "0.5.10 to 0.5.23", "/generate", "the same"),
+    caller_field(
+        "mm_data_mooncake",
+        "peers",
+        "0.5.13 to 0.5.18",
+        "/generate",
+        "media for an encoder, by names in a store",
+    ),
+    caller_field("prefill_host", "peer", "0.5.7 to 0.5.23", "an encoder's routes", "a receiver"),
+    caller_field("embedding_port", "peer", "0.5.7 to 0.5.23", "an encoder's routes", "its ports"),
+    caller_field("receive_url", "peer", "0.5.7 to 0.5.23", "an encoder's routes", "a receiver"),
+    caller_field(
+        "buffer_address",
+        "peer",
+        "0.5.7 to 0.5.23",
+        "/send of an encoder",
+        "where in a receiver's memory an embedding goes",
+    ),
+    caller_field(
+        "kv_hints",
+        "peers",
+        "0.5.21 to 0.5.23",
+        "/generate",
+        "actions on stored KV pages, from an orchestrator",
+    ),
+    caller_field(
+        "lora_id",
+        "peer",
+        "0.4.9.post4 to 0.5.23",
+        "/generate, /encode",
+        "an adapter by its internal id, which is joined to `extra_key`",
+    ),
+    caller_field(
+        "http_worker_ipc",
+        "peer",
+        "0.5.4 to 0.5.23",
+        "/generate, /encode",
+        "the process that gets the output",
+    ),
+    *(
+        caller_field(
+            f"x-override-{name.replace('_', '-')}",
+            "header",
+            "0.5.15 to 0.5.23",
+            "header of /generate",
+            f"`{name}`",
+        )
+        for name in ("bootstrap_host", "bootstrap_port", "bootstrap_room", "disagg_prefill_dp_rank")
+    ),
+    caller_field(
+        "cache_salt",
+        "pass",
+        "0.5.3 to 0.5.23",
+        "all routes",
+        "a namespace of pages: a caller only leaves the shared one, and needs another's salt to "
+        "enter its namespace",
+    ),
+    caller_field("extra_key", "pass", "0.5.3 to 0.5.23", "/generate, OpenAI routes", "the same"),
+    caller_field(
+        "lora_path",
+        "pass",
+        "0.4.3 to 0.5.23",
+        "/generate, OpenAI routes",
+        "an adapter by its public name; in the namespace, as it changes the output",
+    ),
+    caller_field(
+        "input_embeds, embed_overrides",
+        "pass",
+        "0.4.3 to 0.5.23",
+        "/generate, embeddings, score",
+        "embeddings in the prompt's place: not cached by token ids",
+    ),
+    caller_field(
+        "session_params, session_id, previous_response_id",
+        "pass",
+        "all",
+        "/generate, responses",
+        "an earlier request to continue: the gateway has to check whose it is",
+    ),
+    caller_field(
+        "rid, routed_dp_rank, data_parallel_rank, routing_key",
+        "pass",
+        "all",
+        "all routes",
+        "the request's own name, or a replica of the same cache: names no content",
+    ),
+)
+
+ENGINE = Engine(
+    name="sglang",
+    title="SGLang",
+    releases=RELEASES,
+    explain=_explain,
+    fields_of_key=_request_fields,
+    hashes_of_key=lambda key: (mm_hash(key), f"{_CONTENT_PREFIX}{key.hex()}"),
+    blocks=_blocks,
+    pad=_pad,
+    annotate=AnnotateFormats(chat=_chat, native=_native, native_options=_GENERATE_OPTIONS),
+    hash_fields=(
+        hash_field(
+            "0.5.13 to 0.5.23",
+            "native `/generate`",
+            "`mm_hashes`, an entry per item",
+            "`sglang.mm_hash(key)`: 16 hex digits",
+        ),
+        hash_field(
+            "0.5.20 to 0.5.23",
+            "OpenAI route",
+            "`image_url.content_hash`",
+            "`sglang.content_hash(bytes)`: `sha256:` of the media bytes",
+        ),
+        hash_field("0.4.3 to 0.5.12", "any", "none", "see below"),
+    ),
+    caller_fields=_CALLER_FIELDS,
+    media_members=_MEDIA_MEMBERS,
+    feature_formats=frozenset({"processor_output", "precomputed_embedding"}),
+    compression_headers=("x-body-compressed",),  # read from 0.5.15 on
+)

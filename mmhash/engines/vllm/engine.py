@@ -1,0 +1,202 @@
+"""vLLM, as the registry lists it: its requests, its keys, and what the guard must know of it.
+
+The fields are those that the sources of all known releases read. The format of chat requests is
+that of vLLM 0.33.0 (renderers/chat_utils).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from mmhash.digest import Digest
+from mmhash.engines.engine import (
+    AnnotateFormats,
+    ChatFormat,
+    Engine,
+    MediaField,
+    Prompt,
+    Step,
+    caller_field,
+    hash_field,
+)
+from mmhash.engines.vllm.blocks import Span, block_keys, extra_keys
+from mmhash.engines.vllm.media import SCOPES, uuid
+from mmhash.engines.vllm.releases import RELEASES
+
+
+def _explain(key: Digest, version: str) -> Iterator[Step]:
+    identifier = uuid(key)
+    yield "send as uuid of the content part", identifier
+    item = Span(identifier, 3, 13)
+    (extra,) = extra_keys([0] * 16, 16, version=version, items=[item])
+    yield "a block binds it, 3 tokens in, as", repr(extra)
+
+
+def _blocks(prompt: Prompt, version: str) -> list[str]:
+    prompt.refuse_extra_key()
+    items = [
+        Span(uuid(span.whole_key()), span.start, span.end - span.start)
+        for span in sorted(prompt.spans, key=lambda span: span.start)
+    ]
+    keys = block_keys(
+        prompt.token_ids,
+        prompt.block_size,
+        items=items,
+        cache_salt=prompt.cache_salt,
+        version=version,
+    )
+    return [key.hex() for key in keys]
+
+
+def _unhashed(options: dict[str, Any], version: str, modality: str) -> dict[str, Any]:
+    """Return the options of a chat request that vLLM does not hash safely with a uuid."""
+    media_io = _members(options.get("media_io_kwargs"))
+    processor = _members(options.get("mm_processor_kwargs"))
+    if RELEASES.recipe(version).framed:
+        # The options of the item's own kind are hashed with the uuid, each part behind its length.
+        # Those of other kinds are left out, but an image's are for a video's frames too.
+        media_io.pop(modality, None)
+        others = set(SCOPES.values()) - {SCOPES[modality]}
+        processor = {name: value for name, value in processor.items() if name in others}
+    return {"media_io_kwargs": media_io, "mm_processor_kwargs": processor}
+
+
+def _members(options: Any) -> dict[str, Any]:
+    """Return the members of an object that are not empty."""
+    if not isinstance(options, dict):
+        return {}
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not None and value not in ({}, [])
+    }
+
+
+# With a uuid vLLM goes by the members of a part, without one by its type. So a part with two of
+# these gets none: it might become another part.
+_CHAT = ChatFormat(
+    media=(
+        MediaField(
+            "image_url",
+            "image",
+            frozenset({None, "image_url", "input_image"}),
+            allows_text=True,
+        ),
+        MediaField("video_url", "video", frozenset({None, "video_url"}), allows_text=True),
+        MediaField("audio_url", "audio", frozenset({None, "audio_url"}), allows_text=True),
+        MediaField("input_audio", "audio", frozenset({None, "input_audio"}), "data"),
+    ),
+    hash_name="uuid",
+    exclusive=frozenset(
+        {
+            "image_pil",
+            "image_embeds",
+            "audio_embeds",
+            "video_embeds",
+            "prompt_embeds",
+            "tool_reference",
+        }
+    ),
+)
+
+_CALLER_FIELDS = (
+    caller_field(
+        "uuid",
+        "hash",
+        "0.18 to 0.33",
+        "content parts: chat, batch chat, responses, messages, pooling, score, rerank, tokenize, "
+        "render, `content_parts` of /inference/v1/generate",
+        "the item's identifier, or a cached item without its media",
+    ),
+    caller_field(
+        "multi_modal_uuids",
+        "hashes",
+        "all",
+        "prompts of the Python API",
+        "identifiers by modality",
+        of_request=True,
+    ),
+    caller_field(
+        "mm_hashes",
+        "hashes",
+        "0.18 to 0.33",
+        "`features` of /inference/v1/generate",
+        "each item's hash, from which its block keys come",
+    ),
+    caller_field(
+        "ec_transfer_params",
+        "peers",
+        "0.26 to 0.33",
+        "all routes that generate, and `sampling_params.extra_args`",
+        "member names are hashes, values name a peer to load encoder outputs from",
+        of_request=True,
+    ),
+    caller_field(
+        "kv_transfer_params",
+        "peers",
+        "0.18 to 0.33",
+        "the same, and Cohere's route",
+        "a peer to load KV blocks from, and token ids in the prompt's place",
+    ),
+    caller_field(
+        "cache_salt",
+        "pass",
+        "0.18 to 0.33",
+        "all routes",
+        "a namespace of blocks: a caller only leaves the shared one, and needs another's salt to "
+        "enter its namespace",
+    ),
+    caller_field(
+        "prompt_embeds, image_embeds, audio_embeds, video_embeds",
+        "pass",
+        "0.18 to 0.33",
+        "completions, content parts",
+        "embeddings in a prompt's or an item's place, known by their own bytes unless a `uuid` "
+        "is beside them",
+    ),
+    caller_field(
+        "kwargs_data, mm_metadata",
+        "pass",
+        "0.20 to 0.33",
+        "`features` of /inference/v1/generate",
+        "processed media: without `mm_hashes` the engine refuses them",
+    ),
+    caller_field(
+        "previous_response_id",
+        "pass",
+        "all",
+        "responses",
+        "an earlier request to continue: the gateway has to check whose it is",
+    ),
+    caller_field(
+        "request_id, data_parallel_rank",
+        "pass",
+        "all",
+        "all routes",
+        "the request's own name, or a replica of the same cache: names no content",
+    ),
+)
+
+ENGINE = Engine(
+    name="vllm",
+    title="vLLM",
+    releases=RELEASES,
+    explain=_explain,
+    fields_of_key=lambda key, _: {"uuid": uuid(key)},
+    hashes_of_key=lambda key: (uuid(key),),
+    blocks=_blocks,
+    annotate=AnnotateFormats(
+        chat=lambda _: _CHAT,
+        chat_options=("media_io_kwargs", "mm_processor_kwargs"),
+        unhashed=_unhashed,
+    ),
+    hash_fields=(
+        hash_field(
+            "0.18 to 0.33",
+            "OpenAI route",
+            "`uuid` on the content part",
+            "`vllm.uuid(key)`: 64 hex digits",
+        ),
+        hash_field("0.18 to 0.33", "Python API", "`multi_modal_uuids`", "the same"),
+    ),
+    caller_fields=_CALLER_FIELDS,
+)
