@@ -9,8 +9,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 
 from mmhash.view import ITEM_SIZE
+from mmhash_service.api.json_limits import MAX_VALUES
 from mmhash_service.api.problems import Problem
-from mmhash_service.bodies.json_limits import MAX_VALUES
 
 Model = TypeVar("Model", bound=BaseModel)
 

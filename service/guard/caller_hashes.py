@@ -18,7 +18,7 @@ from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder, Encoder
 
 from mmhash.engines.caller_fields import FEATURE_FORMATS, KINDS, MEDIA
-from mmhash_service.bodies.json_limits import MAX_DEPTH, MAX_VALUES
+from mmhash_service.api.json_limits import MAX_DEPTH, MAX_VALUES
 
 TAGS = "mmhash_tags"
 """The member of a request that holds the tags of its keys."""

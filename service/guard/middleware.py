@@ -22,7 +22,7 @@ from mmhash.engines.caller_fields import COMPRESSION_HEADERS, HEADERS
 from mmhash.engines.registry import find
 from mmhash.tags import open_tag
 from mmhash_service.api.headers import has_duplicates
-from mmhash_service.bodies.json_limits import MAX_VALUES
+from mmhash_service.api.json_limits import MAX_VALUES
 from mmhash_service.guard.caller_hashes import (
     MAX_TAGS,
     RefusedError,

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 import mmhash
+from mmhash_service.api.json_limits import MAX_VALUES
 from mmhash_service.api.problems import PROBLEMS
-from mmhash_service.bodies.json_limits import MAX_VALUES
 
 Items = Callable[[httpx.Response], list[dict[str, Any]]]
 Problem = Callable[[httpx.Response], tuple[int, str]]

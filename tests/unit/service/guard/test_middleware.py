@@ -22,7 +22,7 @@ import mmhash
 from mmhash import Digest, sign_tag
 from mmhash.engines import sglang, vllm
 from mmhash.engines.registry import ENGINES
-from mmhash_service.bodies.json_limits import MAX_VALUES
+from mmhash_service.api.json_limits import MAX_VALUES
 from mmhash_service.guard.caller_hashes import MAX_TAGS
 from mmhash_service.guard.middleware import _PROBLEMS, INLINE_MAX_BYTES, Guard
 
@@ -641,8 +641,7 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
     assert "prometheus_client" not in modules
     assert {name for name in modules if name.startswith("mmhash_service.")} == {
         "mmhash_service.api",
-        "mmhash_service.bodies",
-        "mmhash_service.bodies.json_limits",
+        "mmhash_service.api.json_limits",
         "mmhash_service.guard",
         "mmhash_service.guard.caller_hashes",
         "mmhash_service.guard.middleware",
