@@ -106,9 +106,9 @@ def test_a_grandchild_has_another_pool_again() -> None:
     parents = mine(pool)
 
     def act() -> bool:
-        childs = mine(pool)
-        child = in_child(lambda: mine(pool) not in {parents, childs})
-        return ended_well(child) and mine(pool) == childs != parents
+        child_leases = mine(pool)
+        child = in_child(lambda: mine(pool) not in {parents, child_leases})
+        return ended_well(child) and mine(pool) == child_leases != parents
 
     assert ended_well(in_child(act))
     assert mine(pool) == parents

@@ -174,7 +174,8 @@ COLORED.putpalette(bytes(index * 7 % 256 for index in range(768)))
         (
             PHOTO,
             encoded(picture(), exif=TURNED),
-            SAME + " The browser shows them in two sizes because of their EXIF data, which keys ignore.",
+            SAME
+            + " The browser shows them in two sizes because of their EXIF data, which keys ignore.",
             "different same different same same same",
         ),
         (
@@ -336,7 +337,9 @@ def test_a_file_s_name_is_text_and_nothing_foreign_runs(page: Page, complaints: 
     chooser(page).set_input_files([file, file])
     wait_for(page, 2)
     expect(cards(page).first.get_by_role("heading")).to_have_text(f"1. {name}")
-    expect(page.get_by_label("first", exact=True).locator("option").first).to_have_text(f"1. {name}")
+    expect(page.get_by_label("first", exact=True).locator("option").first).to_have_text(
+        f"1. {name}"
+    )
     assert complaints == []
     foreign = [
         "document.body.innerHTML = '<img src=x onerror=document.title=2>'",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mmhash.algorithms import ALGORITHM_SPECS
 from mmhash.cpu import hash_bytes
 from mmhash.cuda import Frames, hash_segments, launch, why_unavailable
 from mmhash.cuda.frames import framing_key
@@ -236,9 +237,9 @@ def test_a_launch_that_fails_gives_its_slot_back(
 
     for _ in range(5):
         with monkeypatch.context() as patch:
-            spec = launch.ALGORITHM_SPECS["blake3"]
+            spec = ALGORITHM_SPECS["blake3"]
             broken = spec._replace(kernels=spec.kernels._replace(threads=1 << 20))
-            patch.setitem(launch.ALGORITHM_SPECS, "blake3", broken)
+            patch.setitem(ALGORITHM_SPECS, "blake3", broken)
             with pytest.raises(DeviceError, match="cuLaunchKernel"):
                 hash_segments(0, segments, "blake3")
         with monkeypatch.context() as patch:

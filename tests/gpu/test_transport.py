@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import mmhash
-from mmhash import DeviceError, TransportError
+from mmhash import DeviceError, TransportError, cuda
 from mmhash.engines import sglang
 from mmhash.transport import (
     FeaturePool,
@@ -273,13 +273,12 @@ def test_a_late_reader_gets_an_error_and_no_bytes(consumer: Consumer, make_pool:
 def test_what_is_read_while_the_lease_ends_is_not_believed(
     make_pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mmhash import hashing
 
     pool = make_pool(4, timeout=0.0)
     values = NOISE[: 3 * MIB].cuda()
     reader = IpcTensor.open(pool.lease(values).handle())
     mmhash.key(reader)
-    launch = hashing.cuda.hash_segments
+    launch = cuda.hash_segments
 
     def then_lose(*arguments: Any, **options: Any) -> Any:
         flight = launch(*arguments, **options)
@@ -288,7 +287,7 @@ def test_what_is_read_while_the_lease_ends_is_not_believed(
         torch.cuda.synchronize()
         return flight
 
-    monkeypatch.setattr(hashing.cuda, "hash_segments", then_lose)
+    monkeypatch.setattr(cuda, "hash_segments", then_lose)
     for call in (mmhash.key, mmhash.digest):
         reader = IpcTensor.open(pool.lease(values).handle())
         with pytest.raises(TransportError, match="lease is over"):

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from PIL import Image
+from PIL import ExifTags, Image
 
 from mmhash.engines import vllm
 from tests.vectors.engine_cases import Case, build, payload
@@ -94,7 +94,7 @@ def _build(what: Any) -> Any:
             return {name: _build(item) for name, item in what["items"]}
         case "image" if "exif_image_id" in what:
             image = build(what)
-            image.getexif()[Image.ExifTags.Base.ImageID] = uuid.UUID(what["exif_image_id"])
+            image.getexif()[ExifTags.Base.ImageID] = uuid.UUID(what["exif_image_id"])
             return image
         case _:
             return build(what)

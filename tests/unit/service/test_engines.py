@@ -35,9 +35,7 @@ def test_an_engine_that_is_not_known_is_refused(
     assert problem_of(answer) == (422, "unknown-engine")
 
 
-def test_an_engine_that_takes_no_hash_is_refused(
-    client: httpx.Client, problem_of: Problem
-) -> None:
+def test_an_engine_that_takes_no_hash_is_refused(client: httpx.Client, problem_of: Problem) -> None:
     answer = client.post("/hash", content=b"abc", headers=RAW, params={"engines": "lmdeploy"})
     assert problem_of(answer) == (422, "no-field")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import ExifTags, Image
 
 import mmhash
 from mmhash import InputTypeError, InputValueError
@@ -174,11 +174,11 @@ def test_a_palette_counts() -> None:
 def test_a_uuid_in_exif_stands_for_the_image(version: str) -> None:
     image_id = uuid.UUID(int=7)
     marked = PHOTO.copy()
-    marked.getexif()[Image.ExifTags.Base.ImageID] = image_id
+    marked.getexif()[ExifTags.Base.ImageID] = image_id
     expected = named(image_id.bytes, version)
     assert named(marked, version) == expected
     assert named(EncodedMedia(marked, b"png", {"image_mode": "RGB"}), version) == expected
-    marked.getexif()[Image.ExifTags.Base.ImageID] = "a text"
+    marked.getexif()[ExifTags.Base.ImageID] = "a text"
     assert named(marked, version) == named(PHOTO, version)
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import mmhash
+from mmhash import cuda
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.executor import placement, rates
 from mmhash.executor.item_cost import ItemCost, cost_of, identity_of
@@ -66,7 +67,7 @@ def test_host_data_goes_through_the_gpu_only_where_that_is_faster(
 
 
 def test_a_device_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement.cuda, "why_unavailable", lambda _: None)
+    monkeypatch.setattr(cuda, "why_unavailable", lambda _: None)
     assert placed(FAST_GPU, "cuda:1").target(ItemCost(9999), "xxh3") == Target(gpu=1)
     assert placed(FAST_GPU, "cuda").target(ItemCost(9999), "xxh3") == Target(gpu=0)
     monkeypatch.setenv("MMHASH_DEVICE", "cuda:2")

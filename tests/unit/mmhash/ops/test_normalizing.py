@@ -147,9 +147,9 @@ def test_any_mean_std_and_scale(
 
 def test_lists_and_shaped_tensors_are_taken_alike() -> None:
     by_list = ops.normalize_digest(PIXELS, None, MEAN, STD, torch.float16)
-    shaped = [torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD)]
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
     for one, other in zip(
-        by_list, ops.normalize_digest(PIXELS, None, *shaped, torch.float16), strict=True
+        by_list, ops.normalize_digest(PIXELS, None, mean, std, torch.float16), strict=True
     ):
         assert torch.equal(one, other)
 

@@ -9,6 +9,7 @@ from PIL import features
 
 from mmhash import Digest
 from mmhash.digest import ALGORITHMS, DIGEST_SIZE, Algorithm
+from mmhash.framing import SPEC_VERSION
 from mmhash_service.memo import entries
 from mmhash_service.memo.entries import (
     MAX_VALUE,
@@ -76,7 +77,7 @@ def test_another_spec_finds_nothing_of_this_one(monkeypatch: pytest.MonkeyPatch)
         }
 
     before = names()
-    monkeypatch.setattr(entries, "SPEC_VERSION", entries.SPEC_VERSION + 1)
+    monkeypatch.setattr(entries, "SPEC_VERSION", SPEC_VERSION + 1)
     assert not before & names()
 
 

@@ -148,12 +148,12 @@ def test_a_file_that_is_damaged_under_way_costs_misses_and_one_in_its_place_is_u
             ask(server.client, image)
         with closing(sqlite3.connect(path)) as file:
             file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        with path.open("r+b") as file:
-            file.write(os.urandom(path.stat().st_size))
+        with path.open("r+b") as damaged:
+            damaged.write(os.urandom(path.stat().st_size))
         for image in images[100:200]:
             assert ask(server.client, image)["memo"] == "miss"
-        for file in tmp_path.glob("memo*"):
-            file.unlink()
+        for left in tmp_path.glob("memo*"):
+            left.unlink()
         while ask(server.client, images[0])["memo"] == "miss":
             pass
 

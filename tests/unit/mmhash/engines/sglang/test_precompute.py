@@ -21,6 +21,7 @@ import torch
 import mmhash
 from mmhash.engines import sglang
 from mmhash.executor import AsyncHasher, job
+from mmhash.executor.placement import hash_on
 
 pytestmark = pytest.mark.slow
 
@@ -197,7 +198,7 @@ def test_a_closed_hasher_is_an_error() -> None:
 
 def test_what_is_deferred_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = threading.Event()
-    real = job.hash_on
+    real = hash_on
     monkeypatch.setattr(job, "hash_on", lambda *args: opened.wait(30) and real(*args))
     late = OlderItem(feature=FEATURE.clone())
 
