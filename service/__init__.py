@@ -1,1 +1,1 @@
-"""The HTTP front end of mmhash: digests and keys for whoever cannot call the library."""
+"""The HTTP front end of mmhash: digests and keys for clients that do not call the library."""

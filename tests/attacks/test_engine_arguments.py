@@ -661,8 +661,7 @@ def test_any_value_within_an_argument_is_taken_or_refused_by_name(
         torch.zeros(4),
         array("d", [1.0]),
     ],
-    ids=lambda tokens: repr(tokens)[:40],
-    ids=lambda value: type(value).__name__,
+    ids=lambda tokens: repr(tokens)[:40].partition(" at 0x")[0],
 )
 def test_what_are_no_ids_has_no_keys(tokens: Any) -> None:
     for call in (

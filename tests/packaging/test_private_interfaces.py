@@ -20,7 +20,7 @@ from redis._parsers import _AsyncRESP2Parser
 from redis.asyncio.connection import AbstractConnection
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-PYPROJECT = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())
+PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
 REQUIREMENTS = [
     Requirement(text) for text in PYPROJECT["project"]["optional-dependencies"]["service"]
 ]
