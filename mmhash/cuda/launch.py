@@ -409,8 +409,17 @@ class Device:
 
     def slot(self, scratch: int, stream: int) -> _Slot:
         """Take a free slot with at least this much scratch memory, or create one."""
-        if not self.free_slots and self.abandoned_slots:
+        slot = self._take_free(scratch)
+        if slot is None and self.abandoned_slots:
+            # Also if smaller ones are free: they would keep abandoned ones from use forever.
             self._reclaim_abandoned()
+            slot = self._take_free(scratch)
+        if slot is not None:
+            return slot
+        return _Slot(self.driver, max(_SMALLEST_SCRATCH, 1 << (scratch - 1).bit_length()), stream)
+
+    def _take_free(self, scratch: int) -> _Slot | None:
+        """Take a free slot with at least this much scratch memory, if there is one."""
         too_small: list[_Slot] = []
         try:
             while self.free_slots:
@@ -422,7 +431,7 @@ class Device:
             pass
         finally:
             self.free_slots += too_small
-        return _Slot(self.driver, max(_SMALLEST_SCRATCH, 1 << (scratch - 1).bit_length()), stream)
+        return None
 
     def _reclaim_abandoned(self) -> None:
         """Free the abandoned slots whose launches have finished."""
