@@ -185,7 +185,7 @@ def test_a_reply_costs_little_memory_and_time_and_its_connection(reply: Reply) -
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         assert time.monotonic() - started < 20
         assert grown < 48 << 10  # KiB
-        assert longest < 0.5
+        assert longest < 5  # parsed at once, the largest of them would take minutes
         assert server.connections == 5  # each reply cost its connection
 
 

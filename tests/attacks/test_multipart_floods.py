@@ -19,7 +19,10 @@ DAMAGED = {
     "no name": b"--b\r\nContent-Disposition: form-data\r\n\r\nabc\r\n" + END,
     "no disposition": b"--b\r\nContent-Type: image/png\r\n\r\nabc\r\n" + END,
     "an attachment": b'--b\r\nContent-Disposition: attachment; name="a"\r\n\r\nabc\r\n' + END,
-    "headers": b"--b\r\n" + b"a:b\r\n" * 100_000 + b"\r\nabc\r\n" + END,
+    "headers": b"--b\r\n"
+    + b"".join(b"a%d:b\r\n" % i for i in range(100_000))
+    + b"\r\nabc\r\n"
+    + END,
     "a header's length": b"--b\r\n" + NAME + b"a:" + b"b" * 1_000_000 + b"\r\n\r\nabc\r\n" + END,
     "a header's name": b"--b\r\n" + b"a" * 1_000_000 + b":b\r\n\r\nabc\r\n" + END,
     "a folded header": b"--b\r\nContent-Disposition: form-data;\r\n name=a\r\n\r\nabc\r\n" + END,

@@ -35,7 +35,7 @@ def test_of_two_tenants_neither_is_believed(server: Any, problem_of: Any) -> Non
     for names in (["acme", "umbrella"], ["acme", "acme"], ["acme", ""]):
         headers = [*RAW.items(), *(("x-mmhash-tenant", name) for name in names)]
         answer = server.client.post("/hash", content=BODY, headers=headers)
-        assert problem_of(answer) == "unknown-tenant"
+        assert problem_of(answer) == "duplicate-header"
 
 
 def test_keys_of_two_tenants_never_meet(server: Any) -> None:

@@ -53,8 +53,8 @@ def test_executor() -> None:
     names = {"AsyncHasher": mmhash.AsyncHasher, "items": items, "pixels": b"p", "audio": b"a"}
     found = run_async(first, dict(names))
     assert found["keys"] == mmhash.keys([b"p", b"a"])
-    assert found["found"][0] == mmhash.key(b"a")
-    assert isinstance(found["found"][1], mmhash.InputTypeError)
+    assert found["results"][0] == mmhash.key(b"a")
+    assert isinstance(found["results"][1], mmhash.InputTypeError)
 
     item = SimpleNamespace(
         feature=np.zeros((4, 3), np.float32), precomputed_embeddings=None, hash=None,

@@ -275,7 +275,7 @@ def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -
         path.write_text("mine")
         service.stop()
     assert path.read_text() == "mine"
-    assert "the path exists and is no Unix socket" in failure_of("--uds", str(path))
+    assert "the path exists and is not a Unix socket" in failure_of("--uds", str(path))
     assert path.read_text() == "mine"
 
 
