@@ -4,7 +4,6 @@ A batch is an array of time, events and rank. An event is a map, or an array in 
 vLLM's fields and SGLang's have the same names and the same order up to `medium`.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import MsgspecError, msgpack
@@ -139,10 +138,10 @@ def _id(value: Any) -> BlockId:
 
 
 def _tokens(values: Any) -> list[int]:
-    tokens: Sequence[Any] = _checked(values, list, "token_ids")
+    tokens: list[Any] = _checked(values, list, "token_ids")
     if set(map(type, tokens)) - {int}:
         raise InputValueError("token_ids are numbers")
-    return list(tokens)
+    return tokens
 
 
 def _checked(value: Any, kind: type[T], name: str) -> T:

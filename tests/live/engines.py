@@ -1,5 +1,6 @@
 """Engine servers as a user starts them, on free ports, with their KV events."""
 
+import json
 import os
 import socket
 import subprocess
@@ -155,8 +156,7 @@ def _vllm_command(environment: Environment, model: Path, port: int, events: int)
         "--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny",
         "--limit-mm-per-prompt", '{"image": 8, "video": 2}', "--enable-prompt-tokens-details",
         "--kv-events-config",
-        '{"enable_kv_cache_events": true, "publisher": "zmq", "topic": "kv", '
-        f'"endpoint": "tcp://*:{events}"}}',
+        json.dumps({"enable_kv_cache_events": True, **_publisher(events)}),
     ]  # fmt: skip
 
 
@@ -172,8 +172,12 @@ def _sglang_command(environment: Environment, model: Path, port: int, events: in
         "--skip-server-warmup", "--host", "127.0.0.1", "--port", str(port),
         "--served-model-name", "tiny",
         "--kv-events-config",
-        f'{{"publisher": "zmq", "endpoint": "tcp://*:{events}", "topic": "kv"}}',
+        json.dumps(_publisher(events)),
     ]  # fmt: skip
+
+
+def _publisher(port: int) -> dict[str, str]:
+    return {"publisher": "zmq", "topic": "kv", "endpoint": f"tcp://*:{port}"}
 
 
 def _wait_until_ready(client: httpx.Client, process: subprocess.Popen[bytes], log: Path) -> None:

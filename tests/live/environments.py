@@ -25,16 +25,60 @@ _RECIPE = 1
 TORCH = "torch==2.13.0"
 
 # SGLang's requirements without CUDA kernels, as its own metadata has them for 0.5.23.
-_SGLANG_NEEDS = (
-    "aiohttp anthropic>=0.20.0 blobfile==3.0.0 compressed-tensors==0.18.0 datasets distro easydict "
-    "einops fastapi gguf interegular IPython kernels<0.15,>=0.14.1 llguidance<2.0.0,>=1.7.6 "
-    "mistral_common>=1.11.5 modelscope msgspec ninja numba==0.65.1 numpy nvidia-ml-py "
-    "openai==2.8.0 openai-harmony==0.0.4 orjson packaging partial_json_parser pillow "
-    "prometheus-client>=0.20.0 psutil pybase64 pydantic python-dateutil<3 python-multipart "
-    "pyzmq>=25.1.2 regex requests scipy sentencepiece==0.2.1 setproctitle soundfile==0.13.1 "
-    "tiktoken tokenizers==0.23.2 tqdm uvicorn>=0.51 uvloop watchfiles xxhash zstandard accelerate "
-    "apache-tvm-ffi==0.1.11 xgrammar==0.2.7 triton==3.7.1"
-).split()
+_SGLANG_NEEDS = [
+    "aiohttp",
+    "anthropic>=0.20.0",
+    "blobfile==3.0.0",
+    "compressed-tensors==0.18.0",
+    "datasets",
+    "distro",
+    "easydict",
+    "einops",
+    "fastapi",
+    "gguf",
+    "interegular",
+    "IPython",
+    "kernels<0.15,>=0.14.1",
+    "llguidance<2.0.0,>=1.7.6",
+    "mistral_common>=1.11.5",
+    "modelscope",
+    "msgspec",
+    "ninja",
+    "numba==0.65.1",
+    "numpy",
+    "nvidia-ml-py",
+    "openai==2.8.0",
+    "openai-harmony==0.0.4",
+    "orjson",
+    "packaging",
+    "partial_json_parser",
+    "pillow",
+    "prometheus-client>=0.20.0",
+    "psutil",
+    "pybase64",
+    "pydantic",
+    "python-dateutil<3",
+    "python-multipart",
+    "pyzmq>=25.1.2",
+    "regex",
+    "requests",
+    "scipy",
+    "sentencepiece==0.2.1",
+    "setproctitle",
+    "soundfile==0.13.1",
+    "tiktoken",
+    "tokenizers==0.23.2",
+    "tqdm",
+    "uvicorn>=0.51",
+    "uvloop",
+    "watchfiles",
+    "xxhash",
+    "zstandard",
+    "accelerate",
+    "apache-tvm-ffi==0.1.11",
+    "xgrammar==0.2.7",
+    "triton==3.7.1",
+]
 
 # The newest transformers that a release of SGLang starts with.
 _TRANSFORMERS = {"0.5.13": "5.8.1"}
@@ -110,13 +154,16 @@ class Environment:
         metadata = (target / "METADATA").read_text().splitlines(keepends=True)
         named = {"Name: ": "Name: vllm\n", "Version: ": f"Version: {self.release}+cpu\n"}
         (target / "METADATA").write_text(
-            "".join(next((v for k, v in named.items() if line.startswith(k)), line) for line in metadata)
+            "".join(
+                next((v for k, v in named.items() if line.startswith(k)), line) for line in metadata
+            )
         )
 
     def _install_sglang(self) -> None:
         self._pip("--no-deps", TORCH, "torchvision==0.28.0")
         transformers = next(
-            (v for k, v in _TRANSFORMERS.items() if self.release.startswith(k)), _NEWEST_TRANSFORMERS
+            (v for k, v in _TRANSFORMERS.items() if self.release.startswith(k)),
+            _NEWEST_TRANSFORMERS,
         )
         self._pip(TORCH, f"transformers=={transformers}", *_SGLANG_NEEDS)
         self._pip("--no-deps", f"sglang=={self.release}")
