@@ -32,6 +32,10 @@ _VARIABLES = {
     "TRITON_INTERPRET": "1",
 }
 
+# The guard runs in the engine's process.
+_ROOT = Path(__file__).parents[2]
+_PROJECT = {"PYTHONPATH": f"{_ROOT}{os.pathsep}{_ROOT / 'typings'}"}
+
 
 @dataclass
 class Events:
@@ -90,6 +94,17 @@ class Engine:
     events: Events
     log: Path
     client: httpx.Client
+    # How it was started, as far as names depend on it.
+    name_of_setup: str = ""
+    algorithm: str = "sha256"
+    seed: str | None = None
+    loras: dict[str, str] = field(default_factory=dict)
+    guard: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the engine's name without its release."""
+        return self.environment.engine
 
     @property
     def spelling(self) -> str:
@@ -120,12 +135,15 @@ def running(
     *options: str,
     log: Path,
     variables: dict[str, str] | None = None,
+    is_switched: bool = False,
 ) -> Iterator[Engine]:
     """Run an engine until the block ends."""
     port, events_port = _free_ports(2)
     folder = environment.model(model)
     start = {"vllm": _vllm_command, "sglang": _sglang_command}[environment.engine]
     command = [*start(environment, folder, port, events_port), *options]
+    if is_switched:
+        command[1:3] = [str(Path(__file__).parent / "stand_ins" / "guarded_sglang.py")]
     chosen = {k: v for k, v in os.environ.items() if not k.startswith(("MMHASH_", "PYTHON"))}
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -133,7 +151,7 @@ def running(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=chosen | _VARIABLES | (variables or {}),
+            env=chosen | _VARIABLES | _PROJECT | (variables or {}),
         )
     url = f"http://127.0.0.1:{port}"
     try:

@@ -80,6 +80,9 @@ _SGLANG_NEEDS = [
     "triton==3.7.1",
 ]
 
+# The guard's, which runs in the engine's process.
+_GUARD_NEEDS = ["blake3", "msgspec", "numpy", "pydantic-settings", "starlette", "xxhash"]
+
 # The newest transformers that a release of SGLang starts with.
 _TRANSFORMERS = {"0.5.13": "5.8.1"}
 _NEWEST_TRANSFORMERS = "5.19.0"
@@ -120,6 +123,7 @@ class Environment:
             try:
                 subprocess.run([sys.executable, "-m", "venv", str(self.path)], check=True)
                 {"vllm": self._install_vllm, "sglang": self._install_sglang}[self.engine]()
+                self._pip(*_GUARD_NEEDS)
             except subprocess.CalledProcessError as error:
                 output = (error.stderr or "").strip().splitlines()
                 raise UnavailableError(
