@@ -1,0 +1,340 @@
+"""Attacks on a running engine's prefix cache, with and without the guard."""
+
+import hashlib
+import re
+import secrets
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from mmhash.engines import sglang, vllm
+from mmhash_service.request_fields import FIELDS, HEADERS
+from tests.live import prompts, results
+from tests.live.engines import Engine
+from tests.live.prompts import IMAGE_TEXT, IMAGE_TOKENS, SIZE, Media, Prompt, image
+
+# The two ways of starting vLLM 0.32.0 are the same engine without and with the guard.
+RELEASES = ("vllm@0.32.0", "sglang@0.5.23")
+
+GUARDED = "with the guard"
+UNGUARDED = "without"
+
+
+class Side(NamedTuple):
+    """An engine, and whether requests go through its guard."""
+
+    engine: Engine
+    is_guarded: bool
+
+    def post(self, path: str, body: dict[str, Any], tenant: str) -> httpx.Response:
+        """Send a request of a tenant."""
+        switch = self.is_guarded and self.engine.guard == "switched"
+        headers = prompts.headers(guarded=switch, tenant=tenant)
+        return self.engine.post(path, body, headers=headers)
+
+    def store(self, prompt: Prompt) -> list[int]:
+        """Send the victim's prompt, with its own hashes and tags, and return its token ids."""
+        body = prompts.body(self.engine, prompt)
+        body["mmhash_tags"] = prompts.tags(self.engine, prompt, "victim")
+        answer = self.post(_route(self.engine), body, "victim")
+        assert answer.status_code == 200, answer.text[:2000]
+        if self.engine.name == "sglang":
+            return prompts.sglang_ids(self.engine, prompt)
+        ids: list[int] = answer.json()["prompt_token_ids"]
+        return ids
+
+
+class Attack(NamedTuple):
+    """A request by an attacker, and the route that takes it."""
+
+    path: str
+    body: dict[str, Any]
+
+
+def _route(engine: Engine) -> str:
+    return "/v1/chat/completions" if engine.name == "vllm" else "/generate"
+
+
+def _sides(engine: Engine) -> Iterator[Side]:
+    if engine.guard in {None, "switched"}:
+        yield Side(engine, False)
+    if engine.guard is not None:
+        yield Side(engine, True)
+
+
+def _try(engine: Engine, kind: str, make: Any) -> None:
+    """Attack with and without the guard, and record the cached tokens that it got."""
+    for side in _sides(engine):
+        if (attack := make(side)) is None:
+            pytest.skip(f"{kind} is not for {engine.name}")
+        answer = side.post(attack.path, attack.body, "attacker")
+        number = prompts.cached(answer.json()) if answer.status_code == 200 else 0
+        cell = f"{number}" if answer.status_code == 200 else f"0, refused ({answer.status_code})"
+        results.record(
+            "attacks", f"{engine.spelling}: {kind}", GUARDED if side.is_guarded else UNGUARDED, cell
+        )
+        print(engine.spelling, kind, side.is_guarded, cell, answer.text[:300])
+        assert answer.status_code < 500
+        assert number == 0 or not side.is_guarded
+
+
+def _as_victims(side: Side, **changes: Any) -> Prompt:
+    """Return the attacker's prompt: the victim's, with another image that claims its hash."""
+    victim = Prompt((image(),))
+    side.store(victim)
+    return Prompt((Media("image", victim.media[0].key, image().frames),), victim.text, **changes)
+
+
+def test_forged_hash(engine: Engine) -> None:
+    """The attacker names its own image by the victim's key."""
+
+    def make(side: Side) -> Attack:
+        return Attack(_route(engine), prompts.body(engine, _as_victims(side)))
+
+    _try(engine, "forged uuid" if engine.name == "vllm" else "forged mm_hashes", make)
+
+
+def test_tag_of_another_tenant(engine: Engine) -> None:
+    """The attacker sends the victim's key and its tag, as read from the victim's request."""
+
+    def make(side: Side) -> Attack:
+        prompt = _as_victims(side)
+        body = prompts.body(engine, prompt)
+        body["mmhash_tags"] = prompts.tags(engine, prompt, "victim")
+        return Attack(_route(engine), body)
+
+    _try(engine, "another tenant's hash and tag", make)
+
+
+def test_tag_of_this_tenant(engine: Engine) -> None:
+    """No attack: a hash with its own tag passes the guard and hits."""
+    for side in _sides(engine):
+        prompt = Prompt((image(),))
+        side.store(prompt)
+        body = prompts.body(engine, prompt) | {
+            "mmhash_tags": prompts.tags(engine, prompt, "victim")
+        }
+        answer = side.post(_route(engine), body, "victim")
+        column = GUARDED if side.is_guarded else UNGUARDED
+        number = prompts.cached(answer.json())
+        row = f"{engine.spelling}: no attack: the tenant's own hash and tag"
+        results.record("attacks", row, column, str(number))
+        assert number > 0
+
+
+def test_hash_without_media(engine: Engine) -> None:
+    """The attacker has no image at all."""
+
+    def make(side: Side) -> Attack | None:
+        if engine.name != "vllm":
+            return None
+        body = prompts.body(engine, _as_victims(side))
+        body["messages"][0]["content"][0]["image_url"] = None
+        return Attack(_route(engine), body)
+
+    _try(engine, "uuid without media", make)
+
+
+def test_long_hash(engine: Engine) -> None:
+    """One long uuid for two images."""
+
+    def make(side: Side) -> Attack | None:
+        if engine.name != "vllm":
+            return None
+        long = secrets.token_hex(5000)
+        body = prompts.body(engine, Prompt((image(),)))
+        content = body["messages"][0]["content"]
+        content[0]["uuid"] = long
+        assert side.post(_route(engine), body, "victim").status_code == 200
+        content[0] = prompts.part(image(), long)
+        return Attack(_route(engine), body)
+
+    _try(engine, "uuid of 10000 characters", make)
+
+
+def test_encoder_peer(engine: Engine) -> None:
+    """The attacker names a peer that has the victim's encoder output."""
+
+    def make(side: Side) -> Attack | None:
+        if engine.name != "vllm":
+            return None
+        prompt = _as_victims(side)
+        body = prompts.body(engine, prompt)
+        del body["messages"][0]["content"][0]["uuid"]
+        peer = {"peer_host": "127.0.0.1", "peer_port": 9}
+        body["ec_transfer_params"] = {vllm.uuid(prompt.media[0].key): peer}
+        return Attack(_route(engine), body)
+
+    _try(engine, "ec_transfer_params", make)
+
+
+def test_tokens_from_a_peer(engine: Engine) -> None:
+    """The attacker's token ids take the place of its prompt."""
+
+    def make(side: Side) -> Attack | None:
+        if engine.name != "vllm":
+            return None
+        ids = side.store(Prompt())
+        body = prompts.body(engine, Prompt())
+        body["kv_transfer_params"] = {"prompt_token_ids": ids, "do_remote_decode": False}
+        return Attack(_route(engine), body)
+
+    _try(engine, "kv_transfer_params.prompt_token_ids", make)
+
+
+def test_features_by_hash(engine: Engine) -> None:
+    """The attacker sends the victim's hash as features that the engine has cached."""
+
+    def make(side: Side) -> Attack | None:
+        if engine.name != "vllm":
+            return None
+        victim = Prompt((image(),))
+        ids = side.store(victim)
+        ((start, end),) = prompts.runs(engine, ids)
+        features = {
+            "mm_hashes": {"image": [vllm.uuid(victim.media[0].key)]},
+            "mm_placeholders": {"image": [{"offset": start, "length": end - start}]},
+            "kwargs_data": {"image": [None]},
+        }
+        body = {
+            "model": "tiny",
+            "token_ids": ids,
+            "features": features,
+            "sampling_params": {"max_tokens": 1},
+        }
+        return Attack("/inference/v1/generate", body)
+
+    _try(engine, "mm_hashes of features", make)
+
+
+@pytest.mark.parametrize("place", ["mm_content_hashes", "image_data", "image_url"])
+def test_content_hash(engine: Engine, place: str) -> None:
+    """The attacker names its own image by the SHA-256 of the victim's file."""
+
+    def make(side: Side) -> Attack | None:
+        if engine.name != "sglang":
+            return None
+        victim = Prompt((image(),))
+        digest = _file_digest(victim.media[0])
+        tags = {"mmhash_tags": prompts.tags(engine, victim, "victim")}
+        path, body = _with_content_hash(place, victim.media[0], victim.text, digest)
+        assert side.post(path, body | tags, "victim").status_code == 200
+        return Attack(*_with_content_hash(place, image(), victim.text, digest))
+
+    _try(engine, f"content hash in {place}", make)
+
+
+def _file_digest(media: Media) -> str:
+    data = b64decode(media.url.partition(",")[2])
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _with_content_hash(
+    place: str, media: Media, text: str, digest: str
+) -> tuple[str, dict[str, Any]]:
+    if place == "image_url":
+        part = {"type": "image_url", "image_url": {"url": media.url, "content_hash": digest}}
+        content = [part, {"type": "text", "text": text}]
+        messages = [{"role": "user", "content": content}]
+        return "/v1/chat/completions", {"model": "tiny", "messages": messages, "max_tokens": 1}
+    body = {"text": IMAGE_TEXT + text, "sampling_params": {"max_new_tokens": 1}}
+    if place == "image_data":
+        return "/generate", body | {"image_data": [{"url": media.url, "content_hash": digest}]}
+    return "/generate", body | {"image_data": [media.url], "mm_content_hashes": [digest]}
+
+
+@pytest.mark.parametrize("fields", ["hash", "hash and pad_value", "pad_values", "identity"])
+@pytest.mark.parametrize("format_", ["processor_output", "precomputed_embedding"])
+def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
+    """The attacker sends features of its own with the victim's hash preset."""
+
+    def make(side: Side) -> Attack | None:
+        if engine.name != "sglang":
+            return None
+        victim = Prompt((image(),))
+        ids = side.store(victim)
+        key = victim.media[0].key
+        pads = sglang.pad_values(key, version=engine.environment.release)
+        preset = {
+            "hash": {"hash": key.u64},
+            "hash and pad_value": {"hash": key.u64, "pad_value": pads[0]},
+            "pad_values": {"pad_values": pads},
+            "identity": {"identity": key.hex()},
+        }[fields]
+        is_pixels = format_ == "processor_output"
+        name = "pixel_values" if is_pixels else "feature"
+        rows, width = (4 * IMAGE_TOKENS, 1176) if is_pixels else (IMAGE_TOKENS, 128)
+        item = {
+            "format": format_,
+            name: [[0.5] * width] * rows,
+            "image_grid_thw": [[1, SIZE[0] // 14, SIZE[1] // 14]],
+            **preset,
+        }
+        body = {
+            "input_ids": ids,
+            "image_data": [item],
+            "sampling_params": {"max_new_tokens": 1},
+        }
+        return Attack("/generate", body)
+
+    _try(engine, f"preset {fields} of {format_}", make)
+
+
+# Members whose names say that they identify content, name a peer or carry state between engines.
+_BEARS_A_HASH = re.compile(
+    r"hash|uuid|digest|fingerprint|identit|pad_value|transfer|bootstrap|disagg|salt|extra_key|"
+    r"encoder_url|embeds|kv_|_ipc|lora_(id|path)|prefill|decode_tp"
+)
+
+# Members that match, and identify nothing in a cache.
+_HARMLESS: dict[str, str] = {}
+
+
+def test_routes_have_known_fields(engine: Engine) -> None:
+    """Each hash-bearing field of each route is in the guard's table."""
+    known = {name for field in FIELDS for name in re.split(r",\s*", field.name)} | HEADERS
+    document = engine.client.get("/openapi.json").json()
+    unknown = {
+        f"{path}: {name}"
+        for path, name in _fields(document)
+        if _BEARS_A_HASH.search(name) and name not in known and name not in _HARMLESS
+    }
+    assert len(document["paths"]) > 10
+    assert not unknown, sorted(unknown)
+
+
+def _fields(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Return each route with each name that its request may have, however deep."""
+    for path, methods in document["paths"].items():
+        for method in methods.values():
+            for parameter in method.get("parameters", ()):
+                yield path, parameter["name"].lower()
+            seen: set[str] = set()
+            for name in _names(method.get("requestBody"), document, seen):
+                yield path, name
+
+
+def _names(schema: Any, document: dict[str, Any], seen: set[str]) -> Iterator[str]:
+    if isinstance(schema, list):
+        for one in schema:
+            yield from _names(one, document, seen)
+    elif isinstance(schema, dict):
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference not in seen:
+            seen.add(reference)
+            yield from _names(_resolved(document, reference), document, seen)
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            yield from properties
+        for one in schema.values():
+            yield from _names(one, document, seen)
+
+
+def _resolved(document: dict[str, Any], reference: str) -> Any:
+    found: Any = document
+    for step in reference.removeprefix("#/").split("/"):
+        found = found[step]
+    return found
