@@ -40,18 +40,18 @@ class Setup(NamedTuple):
 
 
 SETUPS = (
-    Setup("vllm", "0.32.0", has_lora=True),
+    Setup("vllm", "0.32.0", ("--enable-scale-out",), has_lora=True),
     Setup(
         "vllm",
         "0.32.0",
-        ("--prefix-caching-hash-algo", "sha256_cbor"),
+        ("--enable-scale-out", "--prefix-caching-hash-algo", "sha256_cbor"),
         algorithm="sha256_cbor",
         guard="always",
     ),
     Setup("vllm", "0.30.0"),
     Setup("vllm", "0.28.0", seed="0"),
     Setup("sglang", "0.5.23", guard="switched"),
-    Setup("sglang", "0.5.20"),
+    Setup("sglang", "0.5.20", guard="switched"),
 )
 
 
@@ -68,12 +68,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_wanted(item: pytest.Item) -> bool:
-    """Say whether a test is for this way of starting an engine, by its module's constants."""
+    """Say whether a test is for this way of starting an engine.
+
+    It says so by constants of its module and by the decorator `only`.
+    """
     callspec = getattr(item, "callspec", None)
     setup = callspec.params.get("engine") if callspec else None
     if not isinstance(setup, Setup):
         return True
     module = item.getparent(pytest.Module).obj
+    only_for = getattr(getattr(item, "function", None), "only", setup.engine)
+    if only_for != setup.engine:
+        return False
     releases = getattr(module, "RELEASES", None)
     if releases is not None and f"{setup.engine}@{setup.release}" not in releases:
         return False

@@ -5,18 +5,20 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import zmq
 
 from mmhash.kvindex import BlocksStored, CacheCleared, parse_batch
 from tests.live.environments import Environment
+
+Test = TypeVar("Test", bound=Callable[..., None])
 
 START_S = 300
 BLOCK_SIZE = {"vllm": 32, "sglang": 16}
@@ -126,6 +128,16 @@ class Engine:
         assert answer.status_code == 200, answer.text[:2000]
         result: dict[str, Any] = answer.json()
         return result
+
+
+def only(name: str) -> Callable[[Test], Test]:
+    """Make a test one of a single engine."""
+
+    def mark(test: Test) -> Test:
+        test.only = name  # type: ignore[attr-defined]
+        return test
+
+    return mark
 
 
 @contextmanager

