@@ -10,7 +10,7 @@ EXTRAS ?= service
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: serve test check format bench fuzz vectors image clean
+.PHONY: serve test check format bench fuzz live vectors image clean
 .DEFAULT_GOAL := test
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -42,6 +42,12 @@ FUZZ_SECONDS ?= 120
 
 fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
+
+# Runs unmodified vLLM and SGLang servers on the CPU; builds them in ~/.cache/mmhash-live first.
+live: $(INSTALLED)
+	@begin=$$(date +%s); \
+	$(BIN)/python -m pytest -m live tests/live; code=$$?; \
+	echo "make live: $$(( $$(date +%s) - begin )) s"; exit $$code
 
 vectors: $(INSTALLED)
 	$(BIN)/python tests/vectors/make.py

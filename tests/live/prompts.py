@@ -7,6 +7,7 @@ import secrets
 import time
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -196,11 +197,7 @@ def runs(engine: Engine, ids: list[int]) -> list[tuple[int, int]]:
     """Return where placeholders begin and end."""
     pads = {tokenizer(engine).token_to_id(f"<|{kind}_pad|>") for kind in ("image", "video")}
     bounds = [0, *(i for i in range(1, len(ids)) if ids[i] != ids[i - 1]), len(ids)]
-    return [
-        (start, end)
-        for start, end in zip(bounds, bounds[1:], strict=False)
-        if start < end and ids[start] in pads
-    ]
+    return [(start, end) for start, end in pairwise(bounds) if start < end and ids[start] in pads]
 
 
 def sglang_ids(engine: Engine, prompt: Prompt) -> list[int]:

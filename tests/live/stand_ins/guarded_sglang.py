@@ -7,6 +7,7 @@ import sys
 
 from sglang.srt.entrypoints.http_server import app, launch_server
 from sglang.srt.server_args import prepare_server_args
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mmhash_service.guard import Guard
 
@@ -14,10 +15,10 @@ from mmhash_service.guard import Guard
 class SwitchedGuard:
     """Sends a request through the guard if its header asks for it."""
 
-    def __init__(self, app):
+    def __init__(self, app: ASGIApp) -> None:
         self._app, self._guard = app, Guard(app)
 
-    async def __call__(self, scope, receive, send):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_guarded = (b"x-live-guard", b"on") in scope.get("headers", [])
         await (self._guard if is_guarded else self._app)(scope, receive, send)
 
