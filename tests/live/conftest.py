@@ -39,12 +39,15 @@ class Setup(NamedTuple):
         return ", ".join(parts)
 
 
+# What operators may switch on: /inference/v1/generate, and processing options in requests.
+_WIDE_OPEN = ("--enable-scale-out", "--trust-request-mm-kwargs")
+
 SETUPS = (
-    Setup("vllm", "0.32.0", ("--enable-scale-out",), has_lora=True),
+    Setup("vllm", "0.32.0", _WIDE_OPEN, has_lora=True),
     Setup(
         "vllm",
         "0.32.0",
-        ("--enable-scale-out", "--prefix-caching-hash-algo", "sha256_cbor"),
+        (*_WIDE_OPEN, "--prefix-caching-hash-algo", "sha256_cbor"),
         algorithm="sha256_cbor",
         guard="always",
     ),
@@ -76,7 +79,8 @@ def _is_wanted(item: pytest.Item) -> bool:
     setup = callspec.params.get("engine") if callspec else None
     if not isinstance(setup, Setup):
         return True
-    module = item.getparent(pytest.Module).obj
+    parent = item.getparent(pytest.Module)
+    module = None if parent is None else parent.obj
     only_for = getattr(getattr(item, "function", None), "only", setup.engine)
     if only_for != setup.engine:
         return False

@@ -81,6 +81,12 @@ class Events:
             time.sleep(0.02)
         return self.take()
 
+    def settle(self, seconds: float = 0.3) -> None:
+        """Forget what earlier requests stored, once nothing more is published."""
+        time.sleep(seconds)
+        while self.take():
+            time.sleep(seconds)
+
     def close(self) -> None:
         """Stop collecting."""
         self._is_closed = True

@@ -131,7 +131,8 @@ def _write_tokenizer(folder: Path) -> dict[str, int]:
             "chat_template": CHAT_TEMPLATE,
         },
     )
-    return {token: tokenizer.token_to_id(token) for token in _SPECIAL}
+    ids: dict[str, int] = tokenizer.get_vocab()
+    return {token: ids[token] for token in _SPECIAL}
 
 
 def _write(folder: Path, name: str, content: dict[str, Any]) -> None:

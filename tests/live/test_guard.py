@@ -253,7 +253,7 @@ def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
         ids = side.store(victim)
         key = victim.media[0].key
         pads = sglang.pad_values(key, version=engine.environment.release)
-        preset = {
+        preset: dict[str, Any] = {
             "hash": {"hash": key.u64},
             "hash and pad_value": {"hash": key.u64, "pad_value": pads[0]},
             "pad_values": {"pad_values": pads},
@@ -263,7 +263,7 @@ def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
         name = "pixel_values" if is_pixels else "feature"
         patches = (SMALL // 14) ** 2
         rows, width = (patches, 1176) if is_pixels else (patches // 4, 128)
-        item = {
+        item: dict[str, Any] = {
             "format": format_,
             name: [[0.5] * width] * rows,
             "image_grid_thw": [[1, SMALL // 14, SMALL // 14]],
