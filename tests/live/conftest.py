@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.live import models
+from tests.live import models, results
 from tests.live.engines import Engine, running
 from tests.live.environments import CACHE, Environment, UnavailableError
 from tests.live.prompts import guard_settings
@@ -51,8 +51,8 @@ SETUPS = (
         algorithm="sha256_cbor",
         guard="always",
     ),
-    Setup("vllm", "0.30.0"),
-    Setup("vllm", "0.28.0", seed="0"),
+    Setup("vllm", "0.30.0", has_lora=True),
+    Setup("vllm", "0.28.0", seed="0", has_lora=True),
     Setup("sglang", "0.5.23", guard="switched"),
     Setup("sglang", "0.5.20", guard="switched"),
 )
@@ -88,6 +88,11 @@ def _is_wanted(item: pytest.Item) -> bool:
     if releases is not None and f"{setup.engine}@{setup.release}" not in releases:
         return False
     return not (getattr(module, "WITHOUT_GUARD", False) and setup.guard == "always")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if "live" in session.config.getoption("markexpr"):
+        results.publish()
 
 
 @pytest.fixture(scope="session", params=SETUPS, ids=lambda setup: setup.name)

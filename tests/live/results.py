@@ -31,6 +31,29 @@ def record(file: str, row: str, column: str, value: str) -> None:
     (FOLDER / f"{file}.md").write_text(_markdown(table, FIRST[file]))
 
 
+_ROOT = Path(__file__).parents[2]
+PAGES = {_ROOT / "docs" / "live.md": ("matrix", "attacks"), _ROOT / "README.md": ("matrix",)}
+
+
+def publish() -> None:
+    """Write the tables into the pages that show them, between their markers."""
+    for page, files in PAGES.items():
+        text = page.read_text()
+        for file in files:
+            text = embed(text, file)
+        page.write_text(text)
+
+
+def embed(text: str, file: str) -> str:
+    """Return a page with the newest table."""
+    begin, end = f"<!-- {file} -->\n", f"<!-- end of {file} -->\n"
+    before, marker, rest = text.partition(begin)
+    _, other, after = rest.partition(end)
+    if not marker or not other:
+        return text
+    return f"{before}{begin}{(FOLDER / f'{file}.md').read_text()}{end}{after}"
+
+
 FIRST = {"matrix": ("engine", COLUMNS), "attacks": ("attack", ("without", "with the guard"))}
 
 

@@ -72,13 +72,16 @@ def _try(engine: Engine, kind: str, make: Callable[[Side], Attack]) -> None:
         attack = make(side)
         answer = side.post(attack.path, attack.body, "attacker")
         number = prompts.cached(answer.json()) if answer.status_code == 200 else 0
-        cell = f"{number}" if answer.status_code == 200 else f"0, refused ({answer.status_code})"
-        results.record(
-            "attacks", f"{engine.spelling}: {kind}", GUARDED if side.is_guarded else UNGUARDED, cell
-        )
-        print(engine.spelling, kind, side.is_guarded, cell, answer.text[:300])
-        assert answer.status_code < 500
+        column = GUARDED if side.is_guarded else UNGUARDED
+        results.record("attacks", f"{engine.spelling}: {kind}", column, _cell(answer, number))
+        print(kind, column, answer.status_code, number, answer.text[:300])
         assert number == 0 or not side.is_guarded
+
+
+def _cell(answer: httpx.Response, number: int) -> str:
+    if answer.status_code == 200:
+        return str(number)
+    return f"0, {'fails' if answer.status_code >= 500 else 'refused'} ({answer.status_code})"
 
 
 def _as_victims(side: Side, **changes: Any) -> Prompt:

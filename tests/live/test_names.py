@@ -77,16 +77,16 @@ def test_salt(engine: Engine) -> None:
 
 def test_video(engine: Engine) -> None:
     if engine.name == "sglang":
-        _not_run(engine, "video", "its video decoders need a GPU build")
+        _not_run(engine, "video", "no decoder in a CPU build")
     _check(engine, "video", Prompt((video(),)))
 
 
 def test_audio(engine: Engine) -> None:
-    _not_run(engine, "audio", "Qwen2-VL hears nothing")
+    _not_run(engine, "audio", "Qwen2-VL takes none")
 
 
 def test_lora(engine: Engine) -> None:
     if not engine.loras:
-        _not_run(engine, "LoRA", "run on vLLM 0.32.0 only")
+        _not_run(engine, "LoRA", "no adapter in this setup")
     prompt = Prompt((image(),))
     _check(engine, "LoRA", prompt, Prompt(prompt.media, prompt.text, lora=LORA))
