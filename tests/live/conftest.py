@@ -66,8 +66,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         item.add_marker(pytest.mark.live)
         item.add_marker(pytest.mark.timeout(1200))
-        if "live" not in config.getoption("markexpr"):
+        if not _is_live(config):
             item.add_marker(skip)
+
+
+def _is_live(config: pytest.Config) -> bool:
+    """Say whether the run asks for live tests, as in `-m live`."""
+    expression = config.getoption("markexpr")
+    return "live" in expression and "not live" not in expression
 
 
 def _is_wanted(item: pytest.Item) -> bool:
@@ -91,7 +97,7 @@ def _is_wanted(item: pytest.Item) -> bool:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if "live" in session.config.getoption("markexpr"):
+    if _is_live(session.config):
         results.publish()
 
 

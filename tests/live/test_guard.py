@@ -256,12 +256,12 @@ def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
         ids = side.store(victim)
         key = victim.media[0].key
         pads = sglang.pad_values(key, version=engine.environment.release)
-        preset: dict[str, Any] = {
+        presets: dict[str, dict[str, Any]] = {
             "hash": {"hash": key.u64},
             "hash and pad_value": {"hash": key.u64, "pad_value": pads[0]},
             "pad_values": {"pad_values": pads},
             "identity": {"identity": key.hex()},
-        }[fields]
+        }
         is_pixels = format_ == "processor_output"
         name = "pixel_values" if is_pixels else "feature"
         patches = (SMALL // 14) ** 2
@@ -270,7 +270,7 @@ def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
             "format": format_,
             name: [[0.5] * width] * rows,
             "image_grid_thw": [[1, SMALL // 14, SMALL // 14]],
-            **preset,
+            **presets[fields],
         }
         body = {
             "input_ids": ids,
