@@ -173,7 +173,9 @@ def running(
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        with httpx.Client(base_url=url, timeout=120) as client:
+        # An engine may close a connection after a 500: each request gets its own.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        with httpx.Client(base_url=url, timeout=120, limits=limits) as client:
             _wait_until_ready(client, process, log)
             events = Events(f"tcp://127.0.0.1:{events_port}")
             try:
