@@ -24,7 +24,7 @@ endif
 SERVICE := .venv/installed-service
 DEV := .venv/installed-dev
 
-.PHONY: setup serve test test-all check format coverage bench fuzz vectors image release clean
+.PHONY: setup serve test test-all live check format coverage bench fuzz vectors image release clean
 .DEFAULT_GOAL := test
 
 $(SERVICE): pyproject.toml constraints.txt
@@ -46,13 +46,15 @@ serve: $(SERVICE)
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 test: $(DEV)
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow and not live" $(ARGS)
 
+# The engines last, by themselves: each needs both cores to start.
 test-all: $(DEV)
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m "not live" $(ARGS)
+	$(MAKE) live
 
 coverage: $(DEV)
-	$(PYTEST) -m "not slow" --cov --cov-report term:skip-covered $(ARGS)
+	$(PYTEST) -m "not slow and not live" --cov --cov-report term:skip-covered $(ARGS)
 
 check: $(DEV)
 	$(BIN)/ruff check .
@@ -76,6 +78,12 @@ FUZZ_SECONDS ?= 120
 
 fuzz: $(DEV)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
+
+# Runs unmodified vLLM and SGLang servers on the CPU; builds them in ~/.cache/mmhash-live first.
+live: $(DEV)
+	@begin=$$(date +%s); \
+	$(BIN)/python -m pytest -m live tests/live $(ARGS); code=$$?; \
+	echo "make live: $$(( $$(date +%s) - begin )) s"; exit $$code
 
 vectors: $(DEV)
 	$(BIN)/python tests/vectors/make.py

@@ -13,6 +13,7 @@ from mmhash.cli.health import check_health
 from mmhash.cli.key import key_files
 from mmhash.cli.serve import serve
 from mmhash.cli.sum import sum_files
+from mmhash.cli.verify_engine import check_engine
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -24,6 +25,7 @@ app.command("explain")(explain_image)
 app.command("serve")(serve)
 app.command("health")(check_health)
 app.command("env")(print_env)
+app.command("verify-engine")(check_engine)
 
 
 def _print_version(is_given: bool) -> None:

@@ -1,0 +1,36 @@
+"""`mmhash verify-engine`: check that a running engine names blocks as mmhash does."""
+
+from typing import Annotated
+
+import typer
+
+from mmhash.cli.extras import extra
+from mmhash.cli.report import say
+
+
+def check_engine(
+    url: Annotated[str, typer.Argument(help="The engine's address, http://HOST:PORT.")],
+    *,
+    events: Annotated[str, typer.Option(help="The endpoint of its KV events, tcp://HOST:PORT.")],
+    engine: Annotated[
+        str | None,
+        typer.Option(help="The recipe to compare with, vllm@0.32.0; default: what the server is."),
+    ] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help="vLLM's --prefix-caching-hash-algo; default: the one that fits."),
+    ] = None,
+    seed: Annotated[str | None, typer.Option(help="vLLM's PYTHONHASHSEED, if it is set.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="MMHASH_ENGINE_API_KEY", help="The engine's API key.")
+    ] = None,
+) -> None:
+    """Send a few prompts to a running engine and compare its KV events with the recipe."""
+    with extra("kvindex"):
+        from mmhash.verify import verify_engine  # noqa: PLC0415  (needs pyzmq and httpx)
+    report = verify_engine(
+        url, events, engine=engine, algorithm=algorithm, seed=seed, api_key=api_key
+    )
+    say(report.line())
+    if not report.is_correct:
+        raise typer.Exit(1)

@@ -1,0 +1,77 @@
+"""Prompts that no engine has seen: random text and random images."""
+
+import base64
+import io
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from PIL import Image
+
+import mmhash
+from mmhash.digest import Digest
+from mmhash.errors import ServiceError
+
+_SIZE = (224, 224)
+
+# Enough for several blocks of any usual size.
+_WORDS = 120
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An image of random pixels, and its key."""
+
+    image: Image.Image
+    key: Digest
+
+    def data_url(self, format_: str) -> str:
+        """Return the image as a data: URL of that format."""
+        buffer = io.BytesIO()
+        self.image.save(buffer, format_)
+        encoded = base64.b64encode(buffer.getvalue()).decode()
+        return f"data:image/{format_.lower()};base64,{encoded}"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt: its text, its images and their format, and its cache salt."""
+
+    name: str
+    text: str
+    images: tuple[Sample, ...] = ()
+    image_format: str = "PNG"
+    salt: str | None = None
+
+
+def prompts() -> list[Prompt]:
+    """Return the prompts of one check: text, one image, two images, and a salted one."""
+    one, two, three = (_sample() for _ in range(3))
+    return [
+        Prompt("text", _text()),
+        Prompt("one image", _text(), (one,)),
+        Prompt("two images", _text(), (two, three), "BMP"),
+        Prompt("salted", _text(), salt=secrets.token_hex(16)),
+    ]
+
+
+def request(client: httpx.Client, path: str, body: dict[str, Any]) -> Any:
+    """Send a request that the engine must answer, and return its answer."""
+    try:
+        answer = client.post(path, json=body)
+    except httpx.HTTPError as error:
+        raise ServiceError(f"the engine did not answer {path}: {type(error).__name__}") from error
+    if answer.status_code != httpx.codes.OK:
+        raise ServiceError(f"the engine answered {path} with {answer.status_code}")
+    return answer.json()
+
+
+def _sample() -> Sample:
+    width, height = _SIZE
+    image = Image.frombytes("RGB", _SIZE, secrets.token_bytes(3 * width * height))
+    return Sample(image, mmhash.key(image))
+
+
+def _text() -> str:
+    return " ".join(secrets.token_hex(2) for _ in range(_WORDS))

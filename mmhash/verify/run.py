@@ -1,0 +1,151 @@
+"""One check of a running engine: prompts out, KV events in, names compared."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import httpx
+
+from mmhash.engines import registry
+from mmhash.errors import InputValueError, ServiceError
+from mmhash.verify import sglang, vllm
+from mmhash.verify.prompts import Prompt, prompts
+from mmhash.verify.subscriber import Subscriber
+
+if TYPE_CHECKING:
+    from mmhash.kvindex.events import BlocksStored
+
+# The first event also waits for the subscription to be set up.
+_FIRST_S = 10.0
+_TIMEOUT_S = 60.0
+
+
+class Report(NamedTuple):
+    """The result of one check."""
+
+    engine: str
+    # How many blocks were stored, and how many of them have the name that the recipe gives.
+    blocks: int
+    named: int
+    # Prompts whose images are not in the stored blocks.
+    missing: tuple[str, ...]
+    # vLLM's --prefix-caching-hash-algo that fits best.
+    algorithm: str | None = None
+
+    @property
+    def is_correct(self) -> bool:
+        """Return whether all blocks were named, and all images found."""
+        return 0 < self.blocks == self.named and not self.missing
+
+    def line(self) -> str:
+        """Return the report on one line."""
+        verdict = "named correctly" if self.is_correct else "NOT named correctly"
+        how = f" with {self.algorithm}" if self.algorithm and self.named else ""
+        line = f"{self.engine}: {verdict}: {self.named} of {self.blocks} blocks{how}"
+        if self.blocks == 0:
+            line += "; no block was stored: are KV events and the prefix cache on?"
+        if self.missing:
+            line += f"; images not found in: {', '.join(self.missing)}"
+        return line
+
+
+def verify_engine(
+    url: str,
+    events: str,
+    *,
+    engine: str | None = None,
+    algorithm: str | None = None,
+    seed: str | None = None,
+    api_key: str | None = None,
+) -> Report:
+    """Send prompts with random images to a running engine and compare its KV events.
+
+    Args:
+        url: The engine's address, such as http://127.0.0.1:8000.
+        events: The endpoint of its KV events, such as tcp://127.0.0.1:5557.
+        engine: The recipe to compare with, as in `vllm@0.32.0`; by default the release that the
+            server says it is.
+        algorithm: vLLM's --prefix-caching-hash-algo; by default the one that fits.
+        seed: vLLM's PYTHONHASHSEED, if it is set.
+        api_key: The engine's API key.
+    """
+    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+    with httpx.Client(base_url=url, timeout=_TIMEOUT_S, headers=headers) as client:
+        try:
+            name, version = registry.parse(engine or _detect(client))
+        except httpx.HTTPError as error:
+            raise ServiceError(f"no engine answers at {url}: {type(error).__name__}") from error
+        with Subscriber(events) as subscriber:
+            if name == "vllm":
+                return _verify_vllm(client, subscriber, version, algorithm, seed)
+            if name == "sglang":
+                return _verify_sglang(client, subscriber, version)
+    raise InputValueError(f"verify knows vllm and sglang, not {name}")
+
+
+def _detect(client: httpx.Client) -> str:
+    for name, release in (("vllm", vllm.release), ("sglang", sglang.release)):
+        if (version := release(client)) is not None:
+            return f"{name}@{version}"
+    raise ServiceError("the server says no release: give it as engine, such as vllm@0.32.0")
+
+
+def _verify_vllm(
+    client: httpx.Client,
+    subscriber: Subscriber,
+    version: str,
+    algorithm: str | None,
+    seed: str | None,
+) -> Report:
+    model = _served_model(client)
+    stored: list[tuple[Prompt, list[BlocksStored]]] = []
+    for prompt in prompts():
+        vllm.send(client, model, prompt)
+        stored.append((prompt, subscriber.stored(first_s=_FIRST_S)))
+    missing = tuple(
+        prompt.name for prompt, events in stored if not vllm.holds_images(events, prompt.images)
+    )
+    reports = []
+    for candidate in (algorithm,) if algorithm else vllm.ALGORITHMS:
+        try:
+            names = vllm.Names(version, candidate, seed)
+            right = [
+                result
+                for prompt, events in stored
+                for event in events
+                for result in names.check(event, prompt)
+            ]
+        except InputValueError:
+            continue  # without PYTHONHASHSEED this algorithm has a random root
+        reports.append(Report(f"vllm {version}", len(right), sum(right), missing, candidate))
+    if not reports:
+        raise InputValueError(
+            f"the roots of vllm {version} are random without PYTHONHASHSEED: set it there, and "
+            "give it here as seed"
+        )
+    return max(reports, key=lambda report: report.named)
+
+
+def _verify_sglang(client: httpx.Client, subscriber: Subscriber, version: str) -> Report:
+    names = sglang.Names(version)
+    right: list[bool] = []
+    missing = []
+    image_texts = list(sglang.IMAGE_TEXTS)
+    for prompt in prompts():
+        for image_text in list(image_texts) if prompt.images else image_texts[:1]:
+            sglang.send(client, prompt, image_text)
+            events = subscriber.stored(first_s=_FIRST_S)
+            right += [result for event in events for result in names.check(event, prompt)]
+            if sglang.holds_images(events, prompt.images, version):
+                image_texts = [image_text] if prompt.images else image_texts
+                break
+        else:
+            missing.append(prompt.name)
+    return Report(f"sglang {version}", len(right), sum(right), tuple(missing))
+
+
+def _served_model(client: httpx.Client) -> str:
+    """Return the name of the model that the engine serves."""
+    try:
+        answer = client.get("/v1/models")
+        return str(answer.json()["data"][0]["id"])
+    except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+        raise ServiceError("the engine does not say which model it serves") from error

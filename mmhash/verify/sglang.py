@@ -1,0 +1,91 @@
+"""SGLang: prompts with `mm_hashes`, and the names that its pages must have."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from mmhash.engines import sglang
+from mmhash.errors import InputValueError
+from mmhash.kvindex.events import BlocksStored
+from mmhash.verify.prompts import Prompt, Sample, request
+
+# Text by which models take an image; the first that gives pad values is the model's.
+IMAGE_TEXTS = (
+    "<|vision_start|><|image_pad|><|vision_end|>",
+    "<image>",
+    "<|image|>",
+    "<start_of_image>",
+    "[IMG]",
+    "<|image_1|>",
+)
+
+
+def release(client: httpx.Client) -> str | None:
+    """Return the release of a running SGLang; None if the server is not one."""
+    for path in ("/server_info", "/get_server_info"):
+        answer = client.get(path)
+        if answer.status_code == httpx.codes.OK:
+            version = answer.json().get("version")
+            return str(version) if version else None
+    return None
+
+
+def send(client: httpx.Client, prompt: Prompt, image_text: str) -> None:
+    """Send a prompt as a native request, each image with its key in `mm_hashes`."""
+    text = prompt.text + "".join(image_text for _ in prompt.images)
+    body: dict[str, Any] = {"text": text, "sampling_params": {"max_new_tokens": 1}}
+    if prompt.images:
+        body["image_data"] = [image.data_url(prompt.image_format) for image in prompt.images]
+        body["mm_hashes"] = [sglang.mm_hash(image.key) for image in prompt.images]
+    if prompt.salt is not None:
+        body["cache_salt"] = prompt.salt
+    request(client, "/generate", body)
+
+
+class Names:
+    """The names that pages must have, chained from page to page by the events' own parents."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self._keys: dict[int, str] = {}
+
+    def check(self, event: BlocksStored, prompt: Prompt) -> Iterator[bool]:
+        """Say of each page whether its name is right."""
+        size = event.block_size
+        known = None if event.parent is None else self._keys.get(_id(event.parent))
+        is_root = event.parent is None
+        for index, name in enumerate(event.ids):
+            if known is None and not is_root:
+                yield False
+                continue
+            tokens = event.tokens[index * size : (index + 1) * size]
+            known = self._key(tokens, known, prompt)
+            is_root = False
+            if known is None:
+                yield False
+                continue
+            self._keys[_id(name)] = known
+            yield name == sglang.event_id(known)
+
+    def _key(self, tokens: list[int], parent: str | None, prompt: Prompt) -> str | None:
+        """Return a page's key; None if the release has no such tokens or namespaces."""
+        version = self._version
+        try:
+            if parent is not None:
+                return sglang.page_keys(tokens, len(tokens), prior=parent, version=version)[0]
+            return sglang.event_keys(tokens, len(tokens), cache_salt=prompt.salt, version=version)[
+                0
+            ]
+        except InputValueError:
+            return None
+
+
+def holds_images(events: list[BlocksStored], images: tuple[Sample, ...], version: str) -> bool:
+    """Say whether the stored tokens hold each image's pad values."""
+    tokens = {token for event in events for token in event.tokens}
+    return all(set(sglang.pad_values(image.key, version=version)) <= tokens for image in images)
+
+
+def _id(name: int | bytes) -> int:
+    return name if isinstance(name, int) else int.from_bytes(name[:8], "big", signed=True)

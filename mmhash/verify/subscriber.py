@@ -1,0 +1,68 @@
+"""The KV events of one running engine, read while prompts are sent to it."""
+
+import time
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from mmhash.errors import InputValueError, TransportError
+from mmhash.kvindex.events import MAX_BYTES, BlocksStored, parse_batch
+
+
+class Subscriber:
+    """A subscription to an engine's KV events."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.SUB)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        try:
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise InputValueError(
+                f"events is an endpoint such as tcp://127.0.0.1:5557: {error}"
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the subscription."""
+        self._context.destroy(linger=0)
+
+    def stored(self, *, first_s: float, quiet_s: float = 0.5) -> list[BlocksStored]:
+        """Return the blocks that are stored, until none were for `quiet_s`.
+
+        The first may take `first_s`. An engine publishes after each step, so pauses are short.
+        """
+        blocks: list[BlocksStored] = []
+        wait_s = first_s
+        while self._socket.poll(int(1000 * wait_s)):
+            try:
+                *_, payload = self._socket.recv_multipart()
+                events = parse_batch(payload).events
+            except InputValueError as error:
+                raise TransportError(f"the events are not those of an engine: {error}") from None
+            found = [event for event in events if isinstance(event, BlocksStored)]
+            blocks += found
+            if found:
+                wait_s = quiet_s
+        return blocks
+
+    def drain(self) -> None:
+        """Forget what was published so far."""
+        until = time.monotonic() + 1
+        while self._socket.poll(100) and time.monotonic() < until:
+            self._socket.recv_multipart()

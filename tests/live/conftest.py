@@ -1,0 +1,146 @@
+"""One engine at a time, started once for all of its tests."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.live import models, results
+from tests.live.engines import Engine, running
+from tests.live.environments import CACHE, Environment, UnavailableError
+from tests.live.prompts import guard_settings
+
+LORA = "tiny-lora"
+
+
+class Setup(NamedTuple):
+    """A release, and how it is started."""
+
+    engine: str
+    release: str
+    options: tuple[str, ...] = ()
+    algorithm: str = "sha256"
+    seed: str | None = None
+    guard: str | None = None  # "always", or "switched" by a header
+    has_lora: bool = False
+
+    @property
+    def name(self) -> str:
+        parts = [f"{self.engine}@{self.release}"]
+        if self.algorithm != "sha256":
+            parts.append(self.algorithm)
+        if self.seed is not None:
+            parts.append(f"PYTHONHASHSEED={self.seed}")
+        if self.guard == "always":
+            parts.append("guard")
+        return ", ".join(parts)
+
+
+# What operators may switch on: /inference/v1/generate, and processing options in requests.
+_WIDE_OPEN = ("--enable-scale-out", "--trust-request-mm-kwargs")
+
+SETUPS = (
+    Setup("vllm", "0.32.0", _WIDE_OPEN, has_lora=True),
+    Setup(
+        "vllm",
+        "0.32.0",
+        (*_WIDE_OPEN, "--prefix-caching-hash-algo", "sha256_cbor"),
+        algorithm="sha256_cbor",
+        guard="always",
+    ),
+    Setup("vllm", "0.30.0", has_lora=True),
+    Setup("vllm", "0.28.0", seed="0", has_lora=True),
+    Setup("sglang", "0.5.23", guard="switched"),
+    Setup("sglang", "0.5.20", guard="switched"),
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    skip = pytest.mark.skip(reason="needs engines: make live")
+    items[:] = [item for item in items if _is_wanted(item)]
+    for item in items:
+        if not item.path.is_relative_to(Path(__file__).parent):
+            continue
+        item.add_marker(pytest.mark.live)
+        item.add_marker(pytest.mark.timeout(1200))
+        if not _is_live(config):
+            item.add_marker(skip)
+
+
+def _is_live(config: pytest.Config) -> bool:
+    """Say whether the run asks for live tests, as in `-m live`."""
+    expression = config.getoption("markexpr")
+    return "live" in expression and "not live" not in expression
+
+
+def _is_wanted(item: pytest.Item) -> bool:
+    """Say whether a test is for this way of starting an engine.
+
+    It says so by constants of its module and by the decorator `only`.
+    """
+    callspec = getattr(item, "callspec", None)
+    setup = callspec.params.get("engine") if callspec else None
+    if not isinstance(setup, Setup):
+        return True
+    parent = item.getparent(pytest.Module)
+    module = None if parent is None else parent.obj
+    only_for = getattr(getattr(item, "function", None), "only", setup.engine)
+    if only_for != setup.engine:
+        return False
+    releases = getattr(module, "RELEASES", None)
+    if releases is not None and f"{setup.engine}@{setup.release}" not in releases:
+        return False
+    return not (getattr(module, "WITHOUT_GUARD", False) and setup.guard == "always")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _is_live(session.config):
+        results.publish()
+
+
+@pytest.fixture(scope="session", params=SETUPS, ids=lambda setup: setup.name)
+def engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """A running engine; pytest groups tests by it, so each is started once."""
+    setup: Setup = request.param
+    environment = Environment(setup.engine, setup.release)
+    try:
+        environment.build()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    options = list(setup.options)
+    variables = {} if setup.seed is None else {"PYTHONHASHSEED": setup.seed}
+    loras: dict[str, str] = {}
+    if setup.guard is not None:
+        variables |= guard_settings(environment.spelling)
+    if setup.guard == "always":
+        options += ["--middleware", "mmhash_service.guard.Guard"]
+    if setup.has_lora:
+        loras[LORA] = str(environment.model("qwen2_vl") / LORA)
+        models.write_lora(Path(loras[LORA]))
+        options += ["--enable-lora", "--max-lora-rank", "8", "--lora-modules"]
+        options += [f"{LORA}={loras[LORA]}"]
+    log = tmp_path_factory.mktemp("engine") / f"{setup.engine}-{setup.release}.log"
+    try:
+        with running(
+            environment,
+            "qwen2_vl",
+            *options,
+            log=log,
+            variables=variables,
+            is_switched=setup.guard == "switched",
+        ) as started:
+            started.name_of_setup = setup.name
+            started.algorithm, started.seed, started.loras = setup.algorithm, setup.seed, loras
+            started.guard = setup.guard
+            yield started
+    finally:
+        kept = CACHE / "logs"
+        kept.mkdir(exist_ok=True)
+        if log.exists():
+            shutil.copy(log, kept / f"{setup.name.replace(', ', '-')}.log")
+        (kept / "last.json").write_text(json.dumps(setup._asdict()))

