@@ -1,7 +1,11 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mmhash import InputTypeError, InputValueError
-from mmhash.engines.releases import Range, Releases
+import mmhash
+from mmhash import InputTypeError, InputValueError, engines
+from mmhash.engines.registry import ENGINES
+from mmhash.engines.releases import Range, Releases, _parse
 
 KNOWN = Releases("engine", Range("0.4.3", "0.5.8.post1", "old"), Range("0.31", "0.33.0", "new"))
 
@@ -55,7 +59,7 @@ def test_the_nearest_older_release(asked: str, recipe: str) -> None:
 
 
 def test_without_a_fallback_the_error_names_it() -> None:
-    with pytest.raises(InputValueError, match="known are .*; engine_fallback='nearest-older'"):
+    with pytest.raises(InputValueError, match=r"known are .*; engine_fallback='nearest-older'"):
         engines.parse("vllm@0.34.0")
     with pytest.raises(InputValueError, match=r"known are [^;]*$"):
         engines.parse("vllm@0.17.0", engine_fallback="nearest-older")
