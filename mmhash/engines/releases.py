@@ -60,13 +60,14 @@ class Releases(Generic[Recipe]):
         An unknown release is an error, unless `engine_fallback` is "nearest-older" and an older
         release is known.
         """
-        if engine_fallback not in {None, "nearest-older"}:
+        fallback = None if engine_fallback is None else text("engine_fallback", engine_fallback)
+        if fallback not in {None, "nearest-older"}:
             raise InputValueError("engine_fallback is None or 'nearest-older'")
         wanted = _parse(version)
         older = [known for known in self._ranges if _parse(known.first) <= wanted]
         if older and wanted <= _parse(older[-1].last):
             return version
-        if not older or engine_fallback is None:
+        if not older or fallback is None:
             hint = "; engine_fallback='nearest-older' uses the newest known release before it"
             raise self._unknown(version, hint if older else "")
         return older[-1].last
