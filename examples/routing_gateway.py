@@ -59,7 +59,7 @@ async def complete(chat: dict[str, Any]) -> Any:
     ]
     blocks = await mmhash.blocks(ids, 16, engine="vllm", spans=spans)
     worker = min(
-        WORKERS, key=lambda worker: (-worker.prefix(blocks), worker.load, len(worker.held))
+        WORKERS, key=lambda worker: (-worker.prefix(blocks.blocks), worker.load, len(worker.held))
     )
     worker.load += 1
     try:

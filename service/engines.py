@@ -1,29 +1,66 @@
 """The engines that a request names, and the items of its spans."""
 
+import logging
+from dataclasses import dataclass
+
 from mmhash import Digest
+from mmhash.engines import RequestFields
 from mmhash.engines.engine import Engine, ItemSpan, ItemSpanError
 from mmhash.engines.registry import find
+from mmhash.engines.releases import Fallback
 from mmhash.errors import InputError
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Span
+from mmhash_service.runtime import metrics
+
+logger = logging.getLogger(__name__)
+
+# Unknown releases that the log has. Clients choose their names, so only the first are logged.
+_logged: set[str] = set()
+_MAX_LOGGED = 100
 
 
-def parse_engines(text: str | None) -> tuple[str, ...]:
-    """Return the names in `sglang@0.5.23,vllm`; each is known and takes a hash in some request."""
-    names = tuple(text.split(",")) if text else ()
-    for name in names:
-        engine, _ = find_engine(*name.split("@", 1))
-        if engine.fields_of_key is None:
-            raise Problem("no-field")
-    return names
+@dataclass(frozen=True, slots=True)
+class RequestedEngine:
+    """An engine as the request names it, and the known release whose recipe is used."""
+
+    name: str
+    engine: Engine
+    version: str
+    # The recipe, such as vllm@0.33.0, if the release is not known.
+    recipe: str | None
+
+    def request_fields(self, key: Digest) -> RequestFields:
+        """Return the fields of a key, and the `recipe` if it is of another release."""
+        fields = self.engine.request_fields(key, self.version)
+        return fields if self.recipe is None else {**fields, "recipe": self.recipe}
 
 
-def find_engine(name: str, version: str | None = None) -> tuple[Engine, str]:
-    """Return the engine and the release: the newest known if `version` is None."""
+def parse_engines(
+    text: str | None, engine_fallback: Fallback | None
+) -> tuple[RequestedEngine, ...]:
+    """Return the engines in `sglang@0.5.23,vllm`; each takes a hash in some request."""
+    engines = tuple(find_engine(name, engine_fallback) for name in text.split(",")) if text else ()
+    if any(requested.engine.fields_of_key is None for requested in engines):
+        raise Problem("no-field")
+    return engines
+
+
+def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
+    """Return the engine and release that `sglang@0.5.23` names, or its fallback."""
     try:
-        return find(name if version is None else f"{name}@{version}")
+        engine, version = find(name, engine_fallback=engine_fallback)
     except InputError as error:
         raise Problem("unknown-engine") from error
+    asked = name.partition("@")[2]
+    if asked in {"", version}:
+        return RequestedEngine(name, engine, version, None)
+    recipe = f"{engine.name}@{version}"
+    metrics.ENGINE_FALLBACKS.labels(engine.name, recipe).inc()
+    if name not in _logged and len(_logged) < _MAX_LOGGED:
+        _logged.add(name)
+        logger.warning("%s is not known: the recipe of %s is used instead", name, recipe)
+    return RequestedEngine(name, engine, version, recipe)
 
 
 def item_span(span: Span) -> ItemSpan:

@@ -9,7 +9,7 @@ import os
 import re
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
@@ -186,6 +186,11 @@ class Settings(BaseSettings):
         ge=0,
         le=MAX_BYTES,
         description="The size of the in-memory memo of each process, in bytes.",
+    )
+    engine_fallback: Literal["nearest-older"] | None = Field(
+        default=None,
+        description="The recipe for unknown releases of engines: `nearest-older` uses that of the "
+        "newest known older release. If unset, they are refused.",
     )
     tenants: dict[Name, SecretStr] = Field(
         default={}, description="Tenants: name and secret (64 hex digits)."

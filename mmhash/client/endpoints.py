@@ -18,13 +18,14 @@ from mmhash.client.responses import (
 from mmhash.client.retry import post_json, send_once, send_with_retry
 from mmhash.client.session import Session
 from mmhash.digest import Algorithm, Digest, check_algorithm
+from mmhash.engines.releases import Fallback
 from mmhash.errors import InputTypeError, InputValueError, ServiceError
 
 _MIB = 1 << 20
 
-# The JSON of a 64-bit number, and of a hash of at most 512 bits.
+# The JSON of a 64-bit number, and of a hash of at most 512 bits and its id.
 _ID_BYTES = 24
-_BLOCK_BYTES = 136
+_BLOCK_BYTES = 160
 _BLOCK = re.compile("(?:[0-9a-f]{2}){8,64}")
 
 INFO = Request("GET", "/info", limit=_MIB)
@@ -42,6 +43,19 @@ class Span(NamedTuple):
         return {"start": self.start, "end": self.end, "key": self.key.hex()}
 
 
+class Blocks(NamedTuple):
+    """The keys of a prompt's blocks, in hex, and their ids in the engine's KV events.
+
+    `groups` has the same for each size in the request. `recipe` is the release that the service
+    used in place of an unknown one.
+    """
+
+    blocks: list[str]
+    event_ids: list[int]
+    groups: dict[int, "Blocks"] | None = None
+    recipe: str | None = None
+
+
 def annotate(
     session: Session,
     request: Mapping[str, Any],
@@ -50,6 +64,7 @@ def annotate(
     algorithm: Algorithm = "blake3",
     of: Of = "bytes",
     sign: bool = False,
+    engine_fallback: Fallback | None = None,
 ) -> Effects[Annotated]:
     """Insert the hash of each image, video and audio into a request for `vllm` or `sglang@0.5.23`.
 
@@ -64,6 +79,8 @@ def annotate(
         "of": of,
         "sign": str(int(bool(sign))),
     }
+    if engine_fallback is not None:
+        query["engine_fallback"] = engine_fallback
     # The response has the request, perhaps escaped, and a hash and an item for each medium.
     payload = yield from post_json(session, "/annotate", request, query, limit=_MIB, per_byte=4)
     expected = ExpectedItem(check_algorithm(algorithm), frozenset({engine}))
@@ -77,11 +94,12 @@ def pad(
     spans: Iterable[Span],
     *,
     engine: str = "sglang",
-    version: str | None = None,
+    engine_fallback: Fallback | None = None,
 ) -> Effects[list[int]]:
     """Replace the placeholders of each span with the pad values of the engine."""
     ids, span_payloads = _ids(input_ids), _span_payloads(spans)
-    body = {"engine": engine, "version": version, "input_ids": ids, "spans": span_payloads}
+    body = {"engine": engine, "input_ids": ids, "spans": span_payloads}
+    body |= _given(engine_fallback=engine_fallback)
     limit = RESPONSE_BASE + _ID_BYTES * len(ids)
     payload = yield from post_json(session, "/pad", body, limit=limit)
     padded: list[int] = member(payload, "input_ids", list)
@@ -95,12 +113,21 @@ def blocks(
     block_size: int,
     *,
     engine: str,
-    version: str | None = None,
     spans: Iterable[Span] = (),
     cache_salt: str | None = None,
     extra_key: str | None = None,
-) -> Effects[list[str]]:
-    """Return the key of each block of a prompt in the engine's prefix cache, in hex."""
+    algorithm: str | None = None,
+    seed: str | None = None,
+    lora: Mapping[str, str] | None = None,
+    lookahead: int | None = None,
+    groups: Sequence[int] | None = None,
+    engine_fallback: Fallback | None = None,
+) -> Effects[Blocks]:
+    """Return the keys of a prompt's blocks in the cache of an engine, `vllm@0.32.0`.
+
+    `lora` has the adapter's `name` and, for vLLM, its `path`; `groups` are the block sizes of the
+    KV-cache groups. The service refuses an argument that the engine does not have.
+    """
     ids = _ids(input_ids)
     if isinstance(block_size, bool) or not isinstance(block_size, int):
         raise InputTypeError(f"block_size is an int, not {type(block_size).__name__}")
@@ -108,24 +135,60 @@ def blocks(
         raise InputValueError(f"block_size is at least 1, not {block_size}")
     body = {
         "engine": engine,
-        "version": version,
         "input_ids": ids,
         "block_size": block_size,
         "spans": _span_payloads(spans),
-        "cache_salt": cache_salt,
-        "extra_key": extra_key,
     }
-    full = len(ids) // block_size
-    started = -(-len(ids) // block_size)  # SGLang has a key of the last page even if it is not full
-    limit = RESPONSE_BASE + _BLOCK_BYTES * started
-    keys: list[str] = member(
-        (yield from post_json(session, "/blocks", body, limit=limit)), "blocks", list
+    body |= _given(
+        cache_salt=cache_salt,
+        extra_key=extra_key,
+        algorithm=algorithm,
+        seed=seed,
+        lora=None if lora is None else dict(lora),
+        lookahead=lookahead,
+        groups=None if groups is None else list(groups),
+        engine_fallback=engine_fallback,
     )
+    limit = RESPONSE_BASE + _BLOCK_BYTES * -(-len(ids) // block_size) * (1 + len(groups or ()))
+    payload = yield from post_json(session, "/blocks", body, limit=limit)
+    # With a lookahead, vLLM does not hash the blocks that lack tokens after them.
+    ahead = max(0, lookahead or 0)
+    result = _parse_blocks(payload, len(ids), block_size, ahead)
+    if groups is not None:
+        of_groups = member(payload, "groups", list)
+        if not all(isinstance(group, dict) for group in of_groups):
+            malformed("a group of blocks is not an object")
+        if [group.get("block_size") for group in of_groups] != body["groups"]:
+            malformed("its groups are not those of the request")
+        result = result._replace(
+            groups={
+                group["block_size"]: _parse_blocks(group, len(ids), group["block_size"], ahead)
+                for group in of_groups
+            }
+        )
+    recipe = payload.get("recipe")
+    if recipe is not None and not isinstance(recipe, str):
+        malformed("its 'recipe' is not a text")
+    return result._replace(recipe=recipe)
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _parse_blocks(payload: Any, ids: int, block_size: int, lookahead: int) -> Blocks:
+    """Validate the keys and ids of blocks of one size."""
+    keys: list[str] = member(payload, "blocks", list)
+    event_ids: list[int] = member(payload, "event_ids", list)
+    full = max(0, ids - lookahead) // block_size
+    started = -(-ids // block_size)  # SGLang has a key of the last page even if it is not full
     if not full <= len(keys) <= started:
         malformed(f"it has {len(keys)} blocks, not {full}")
     if not all(isinstance(key, str) and _BLOCK.fullmatch(key) for key in keys):
         malformed("a block's key is not hex")
-    return keys
+    if len(event_ids) != len(keys) or not all(type(number) is int for number in event_ids):
+        malformed("its 'event_ids' are not an integer for each block")
+    return Blocks(keys, event_ids)
 
 
 def info(session: Session) -> Effects[dict[str, Any]]:

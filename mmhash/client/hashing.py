@@ -16,6 +16,7 @@ from mmhash.client.responses import ExpectedItem, Item, document, parse_items
 from mmhash.client.retry import post_json, send_once, send_with_retry
 from mmhash.client.session import POOL_BYTES, Session
 from mmhash.digest import Algorithm, check_algorithm
+from mmhash.engines.releases import Fallback
 from mmhash.errors import InputTypeError, InputValueError, ServiceError, TransportError
 
 # From here on shared memory is faster: 2 MiB take 2.2 ms, and 3.7 ms as a body; 20 MiB 5.3 and
@@ -49,12 +50,14 @@ def hash_items(
     of: Of = "bytes",
     engines: str = "",
     sign: bool = False,
+    engine_fallback: Fallback | None = None,
 ) -> Effects[list[Item]]:
     """Hash one item, or each of a list: bytes-like, numpy array, torch tensor or PIL image.
 
     With `of="pixels"` bytes are the file of an image whose pixels are hashed; of PIL images they
     always are. `engines`, such as `"sglang@0.5.23,vllm"`, adds those engines' request fields. With
-    `sign` it names one engine, and each item has a tag for its guard.
+    `sign` it names one engine, and each item has a tag for its guard. An unknown release is refused
+    unless `engine_fallback` is "nearest-older": then the fields have the `recipe` that was used.
     """
     query: _Query = {"algorithm": check_algorithm(algorithm)}
     if of not in {"bytes", "pixels"}:
@@ -63,6 +66,8 @@ def hash_items(
         raise InputTypeError(f"engines is a str, not {type(engines).__name__}")
     if engines:
         query["engines"] = engines
+    if engine_fallback is not None:
+        query["engine_fallback"] = engine_fallback
     if sign:
         query["sign"] = "1"
     item_list = items if isinstance(items, (list, tuple)) else [items]

@@ -4,6 +4,6 @@ Only the modules of this package know an engine; all others read `registry.ENGIN
 """
 
 from mmhash.engines.engine import NoFieldError, RequestFields
-from mmhash.engines.registry import known, request_fields
+from mmhash.engines.registry import find, known, parse, request_fields
 
-__all__ = ["NoFieldError", "RequestFields", "known", "request_fields"]
+__all__ = ["NoFieldError", "RequestFields", "find", "known", "parse", "request_fields"]

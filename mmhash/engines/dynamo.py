@@ -17,7 +17,15 @@ from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 from mmhash.cpu import Hasher, hash_bytes
 from mmhash.digest import Digest
 from mmhash.engines import checks
-from mmhash.engines.engine import Engine, Prompt, Step, caller_field, hash_field
+from mmhash.engines.engine import (
+    BlockList,
+    Engine,
+    Prompt,
+    PromptBlocks,
+    Step,
+    caller_field,
+    hash_field,
+)
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.view import bytes_of, is_image, view_of
@@ -311,16 +319,23 @@ def _explain(key: Digest, version: str) -> Iterator[Step]:
     yield "and routes by the pad value", str(pad_value(sent, version=version))
 
 
-def _blocks(prompt: Prompt, version: str) -> list[str]:
-    prompt.refuse_extra_key()
+def _blocks(prompt: Prompt, version: str) -> PromptBlocks:
     size = prompt.block_size
     items: list[list[str]] = [[] for _ in range(len(prompt.token_ids) // size)]
     for span in prompt.spans:
         for block in items[span.start // size : -(-span.end // size)]:
             block.append(span.hash64())
-    salt = prompt.cache_salt
-    keys = block_keys(prompt.token_ids, size, items=items, cache_salt=salt, version=version)
-    return sequence_keys(keys, version=version)
+    keys = block_keys(
+        prompt.token_ids,
+        size,
+        items=items,
+        lora=prompt.lora,
+        cache_salt=prompt.cache_salt,
+        version=version,
+    )
+    # The router's index finds a block by its own hash, which events carry as tokens_hash.
+    event_ids = [int(key, 16) for key in keys]
+    return PromptBlocks(BlockList(sequence_keys(keys, version=version), event_ids))
 
 
 ENGINE = Engine(
@@ -331,6 +346,7 @@ ENGINE = Engine(
     fields_of_key=lambda key, _: {"mm_hash": _mm_hash_of_key(key)},
     hashes_of_key=lambda key: (_mm_hash_of_key(key),),
     blocks=_blocks,
+    prompt_fields=lambda _: frozenset({"cache_salt", "lora"}),
     hash_fields=(
         hash_field("1.6", "frontend to worker", "`extra_args.mm_hashes`", "16 hex digits"),
     ),

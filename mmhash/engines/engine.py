@@ -30,6 +30,14 @@ class NoFieldError(InputValueError):
     """The engine takes no hash in any request."""
 
 
+class UnsupportedFieldError(InputValueError):
+    """A prompt has a field that the engine or its release does not have."""
+
+    def __init__(self, engine: str, version: str, field: str) -> None:
+        super().__init__(f"{engine} {version} has no {field}")
+        self.field = field
+
+
 class ItemSpanError(InputValueError):
     """A span does not identify its item in the way that the engine needs."""
 
@@ -60,18 +68,47 @@ class ItemSpan:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A tokenized prompt, as `/blocks` takes it."""
+    """A tokenized prompt, as `/blocks` takes it; None is a field that it does not have."""
 
     token_ids: list[int]
     block_size: int
     spans: list[ItemSpan] = field(default_factory=list)
     cache_salt: str | None = None
     extra_key: str | None = None
+    algorithm: str | None = None
+    seed: str | None = None
+    lora: str | None = None
+    lora_path: str | None = None
+    lookahead: int | None = None
+    groups: list[int] | None = None
+    """The block sizes of the groups of a KV cache: different multiples of `block_size`."""
 
-    def refuse_extra_key(self) -> None:
-        """Raise an error if the prompt has an extra key."""
-        if self.extra_key is not None:
-            raise InputValueError("this engine has no extra_key")
+
+PROMPT_FIELDS = (
+    "cache_salt",
+    "extra_key",
+    "algorithm",
+    "seed",
+    "lora",
+    "lora_path",
+    "lookahead",
+    "groups",
+)
+"""The fields of a prompt that not every engine has."""
+
+
+class BlockList(NamedTuple):
+    """The keys of blocks as an engine's cache has them, and their ids as KV events carry them."""
+
+    blocks: list[str]
+    event_ids: list[int]
+
+
+class PromptBlocks(NamedTuple):
+    """The blocks of a prompt, and those of each block size in `groups`."""
+
+    blocks: BlockList
+    groups: dict[int, BlockList] | None = None
 
 
 class HashField(NamedTuple):
@@ -195,7 +232,9 @@ class Engine:
     hashes_of_key: Callable[[Digest], tuple[str, ...]] = lambda _: ()
     """All texts that a tag for this key allows in a request, in any release."""
 
-    blocks: Callable[[Prompt, str], list[str]] | None = None
+    blocks: Callable[[Prompt, str], PromptBlocks] | None = None
+    prompt_fields: Callable[[str], frozenset[str]] = lambda _: frozenset()
+    """Those of `PROMPT_FIELDS` that `blocks` reads, by release."""
     pad: Callable[[list[int], list[ItemSpan], str], list[int]] | None = None
     annotate: AnnotateFormats | None = None
 
@@ -211,6 +250,16 @@ class Engine:
     def request_fields(self, key: Digest, version: str) -> RequestFields:
         """Return the fields that carry a key in requests; an engine without is a NoFieldError."""
         return self.require_fields()(key, version)
+
+    def prompt_blocks(self, prompt: Prompt, version: str) -> PromptBlocks:
+        """Return the blocks of a prompt; a field that the release lacks is an error."""
+        if self.blocks is None:
+            raise InputValueError(f"the blocks of {self.name} are not known")
+        known = self.prompt_fields(version)
+        for name in PROMPT_FIELDS:
+            if name not in known and getattr(prompt, name) is not None:
+                raise UnsupportedFieldError(self.name, version, name)
+        return self.blocks(prompt, version)
 
     def require_fields(self) -> Callable[[Digest, str], RequestFields]:
         """Return `fields_of_key`; an engine without is a NoFieldError."""

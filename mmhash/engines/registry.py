@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from mmhash.digest import Digest
 from mmhash.engines import checks, dynamo, lmcache, lmdeploy, sglang, trtllm, vllm
 from mmhash.engines.engine import Engine, RequestFields, Step
+from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError
 
 ENGINES: tuple[Engine, ...] = (
@@ -29,20 +30,22 @@ def known_in_requests() -> dict[str, list[str]]:
     return {name: ranges for name, ranges in known().items() if _BY_NAME[name].fields_of_key}
 
 
-def find(text: str) -> tuple[Engine, str]:
-    """Return the engine and the release of `sglang@0.5.23`; `sglang` is its newest known."""
+def find(text: str, *, engine_fallback: Fallback | None = None) -> tuple[Engine, str]:
+    """Return the engine and the release of `sglang@0.5.23`; `sglang` is its newest known.
+
+    An unknown release is an error; with `engine_fallback="nearest-older"` the result has the
+    newest known release before it, whose recipe is the best guess.
+    """
     name, _, version = checks.text("an engine", text).partition("@")
     engine = _BY_NAME.get(name)
     if engine is None:
         raise InputValueError(f"no engine {name[:40]!r}: known are {', '.join(_BY_NAME)}")
-    version = version or engine.releases.latest
-    engine.releases.recipe(version)
-    return engine, version
+    return engine, engine.releases.resolve(version or engine.releases.latest, engine_fallback)
 
 
-def parse(text: str) -> tuple[str, str]:
-    """Return the name of the engine and the release of `sglang@0.5.23`."""
-    engine, version = find(text)
+def parse(text: str, *, engine_fallback: Fallback | None = None) -> tuple[str, str]:
+    """Return the name of the engine and the release of `sglang@0.5.23`; see `find`."""
+    engine, version = find(text, engine_fallback=engine_fallback)
     return engine.name, version
 
 
@@ -53,9 +56,11 @@ def parse_with_fields(text: str) -> tuple[str, str]:
     return engine.name, version
 
 
-def request_fields(key: Digest, engine: str) -> RequestFields:
+def request_fields(
+    key: Digest, engine: str, *, engine_fallback: Fallback | None = None
+) -> RequestFields:
     """Return the fields by which a request to an engine, `sglang@0.5.23`, carries the key."""
-    found, version = find(engine)
+    found, version = find(engine, engine_fallback=engine_fallback)
     return found.request_fields(checks.key("request_fields", key), version)
 
 

@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from mmhash.engines.checks import text
 from mmhash.errors import InputValueError
 
 Recipe = TypeVar("Recipe")
+
+Fallback = Literal["nearest-older"]
+"""The recipe for an unknown release: that of the newest known release before it."""
 
 _VERSION = re.compile(
     r"(?P<release>\d{1,6}(\.\d{1,6}){1,3})((?P<phase>rc|\.post)(?P<number>\d{1,6}))?", re.ASCII
@@ -49,9 +52,29 @@ class Releases(Generic[Recipe]):
         for known in self._ranges:
             if _parse(known.first) <= wanted <= _parse(known.last):
                 return known.recipe
-        raise InputValueError(
-            f"{self.engine} {version} is not known; known are {', '.join(map(str, self._ranges))}"
-        )
+        raise self._unknown(version)
+
+    def resolve(self, version: str, engine_fallback: Fallback | None = None) -> str:
+        """Return the release whose recipe applies: `version` itself if it is known.
+
+        An unknown release is an error, unless `engine_fallback` is "nearest-older" and an older
+        release is known.
+        """
+        fallback = None if engine_fallback is None else text("engine_fallback", engine_fallback)
+        if fallback not in {None, "nearest-older"}:
+            raise InputValueError("engine_fallback is None or 'nearest-older'")
+        wanted = _parse(version)
+        older = [known for known in self._ranges if _parse(known.first) <= wanted]
+        if older and wanted <= _parse(older[-1].last):
+            return version
+        if not older or fallback is None:
+            hint = "; engine_fallback='nearest-older' uses the newest known release before it"
+            raise self._unknown(version, hint if older else "")
+        return older[-1].last
+
+    def _unknown(self, version: str, hint: str = "") -> InputValueError:
+        known = ", ".join(map(str, self._ranges))
+        return InputValueError(f"{self.engine} {version} is not known; known are {known}{hint}")
 
 
 def parse_range(text: str) -> Range[None]:

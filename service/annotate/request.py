@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 from mmhash import Digest
-from mmhash.engines import request_fields
 from mmhash.engines.engine import AnnotateFormats, Engine
 from mmhash_service.annotate.chat import find_in_chat
 from mmhash_service.annotate.content import hash_with_content
@@ -13,7 +12,6 @@ from mmhash_service.annotate.raw_json import Object, open_body, write
 from mmhash_service.annotate.slots import HashSlot, Media
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Item, JsonItem
-from mmhash_service.engines import find_engine
 from mmhash_service.guard.caller_hashes import TAGS
 from mmhash_service.items.json_items import hash_items
 from mmhash_service.runtime.context import RequestContext
@@ -64,7 +62,7 @@ async def _hash_keys(
     }
     items = [with_options_of[slot.media, slot.options] for slot in opened.slots]
     (engine,) = call.engines
-    hashes = [item.engines[engine][opened.hash_name] for item in items]
+    hashes = [item.engines[engine.name][opened.hash_name] for item in items]
     return items, hashes, [item.tag for item in items if item.tag is not None]
 
 
@@ -87,9 +85,7 @@ def _name_options(call: RequestContext, item: Item, options: str) -> Item:
     if not options:
         return item
     key = with_options(Digest("blake3", bytes.fromhex(item.key)), options)
-    update: dict[str, Any] = {
-        "engines": {engine: request_fields(key, engine) for engine in call.engines}
-    }
+    update: dict[str, Any] = {"engines": call.request_fields(key)}
     if call.signer is not None:
         update["tag"] = call.signer.tag(key)
     return item.model_copy(update=update)
@@ -98,8 +94,8 @@ def _name_options(call: RequestContext, item: Item, options: str) -> Item:
 def _open(call: RequestContext, text: bytes) -> _Opened:
     """Open a request, remove the callers' hashes, and find the slots of ours."""
     body = open_body(text)
-    (name,) = call.engines
-    engine, release = find_engine(name)
+    (requested,) = call.engines
+    engine, release = requested.engine, requested.version
     formats = engine.annotate
     if formats is None:
         raise Problem("no-field")

@@ -5,6 +5,7 @@ The message of an exception may hold paths, addresses or a client's bytes: it is
 
 from typing import NamedTuple
 
+from mmhash.engines.engine import PROMPT_FIELDS
 from mmhash.view import ITEM_SIZE
 
 
@@ -14,6 +15,11 @@ class ProblemSpec(NamedTuple):
     status: int
     title: str
     detail: str
+
+
+def unsupported_field(name: str) -> str:
+    """Return the name of the problem that an engine has no such field of a prompt."""
+    return f"no-{name.replace('_', '-')}"
 
 
 PROBLEMS = {
@@ -146,13 +152,21 @@ PROBLEMS = {
         422,
         "Unknown engine",
         "An engine is a name and a release, as in sglang@0.5.23, or a name for its newest release: "
-        "/info lists the known ones.",
+        "/info lists the known ones. With engine_fallback a newer release is answered too.",
     ),
     "refused-by-engine": ProblemSpec(
         422,
         "Refused by the engine",
         "This release of the engine does not accept these ids, spans or names.",
     ),
+    **{
+        unsupported_field(name): ProblemSpec(
+            422,
+            f"No {name}",
+            f"The engine or its release has no {name}: docs/http.md lists the fields of each.",
+        )
+        for name in PROMPT_FIELDS
+    },
     "no-field": ProblemSpec(
         422,
         "No field",

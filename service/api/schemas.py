@@ -1,27 +1,36 @@
 """Pydantic models of queries, JSON bodies and responses."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from mmhash.digest import Algorithm
 from mmhash.engines.registry import ENGINES
+from mmhash.engines.releases import Fallback
 from mmhash.view import Kind
 
 Natural = Annotated[int, Field(ge=0, lt=1 << 63)]
 Token = Annotated[int, Field(ge=0, lt=1 << 63)]
+BlockSize = Annotated[int, Field(ge=1, lt=1 << 24)]
 Text = Annotated[str, StringConstraints(max_length=1024)]
 Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
 # The engines that an endpoint takes are those that can do it.
-if TYPE_CHECKING:
-    EngineWithBlocks = str
-    EngineWithPads = str
-else:
-    EngineWithBlocks = Literal[tuple(engine.name for engine in ENGINES if engine.blocks)]
-    EngineWithPads = Literal[tuple(engine.name for engine in ENGINES if engine.pad)]
+_WITH_BLOCKS = "|".join(engine.name for engine in ENGINES if engine.blocks)
+_WITH_PADS = "|".join(engine.name for engine in ENGINES if engine.pad)
 _ANNOTATED = "|".join(engine.name for engine in ENGINES if engine.annotate)
+
+_ENGINE = "The engine, and its release if it is not the newest: sglang@0.5.23."
+_FALLBACK: Any = Field(
+    default=None,
+    description="Answer an unknown release by the newest known older one, and name it in `recipe`; "
+    "the default is the setting.",
+)
+_RECIPE: Any = Field(
+    default=None,
+    description="The release whose recipe was used, if that in the request is unknown.",
+)
 
 
 class _RequestModel(BaseModel):
@@ -41,6 +50,7 @@ class _Query(BaseModel):
         default=False,
         description="Return a tag for each item, valid for the one engine in the query.",
     )
+    engine_fallback: Fallback | None = _FALLBACK
 
 
 class HashQuery(_Query):
@@ -60,7 +70,13 @@ class AnnotateQuery(_Query):
 
     def of_items(self) -> HashQuery:
         """Return the equivalent query of `POST /hash`, for the items."""
-        return HashQuery(algorithm=self.algorithm, of=self.of, sign=self.sign, engines=self.engine)
+        return HashQuery(
+            algorithm=self.algorithm,
+            of=self.of,
+            sign=self.sign,
+            engine_fallback=self.engine_fallback,
+            engines=self.engine,
+        )
 
 
 class JsonItem(_RequestModel):
@@ -120,22 +136,48 @@ class Span(_RequestModel):
 class PadBody(_RequestModel):
     """The body of `POST /pad`."""
 
-    engine: EngineWithPads
-    version: Text | None = None
+    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_WITH_PADS})(@.+)?$")] = Field(
+        description=_ENGINE
+    )
     input_ids: list[Token]
     spans: list[Span]
+    engine_fallback: Fallback | None = _FALLBACK
+
+
+class Lora(_RequestModel):
+    """A LoRA adapter, as the engine has it."""
+
+    name: Text
+    path: Text | None = Field(default=None, description="vLLM binds it from 0.31 on.")
 
 
 class BlocksBody(_RequestModel):
     """The body of `POST /blocks`."""
 
-    engine: EngineWithBlocks
-    version: Text | None = None
+    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_WITH_BLOCKS})(@.+)?$")] = Field(
+        description=_ENGINE
+    )
     input_ids: list[Token]
-    block_size: Annotated[int, Field(ge=1, lt=1 << 31)]
+    block_size: BlockSize = Field(
+        description="The number of tokens that the engine hashes at once."
+    )
     spans: list[Span] = []
     cache_salt: Text | None = None
     extra_key: Text | None = None
+    algorithm: Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"] | None = Field(
+        default=None, description="vLLM's --prefix-caching-hash-algo; sha256 by default."
+    )
+    seed: Text | None = Field(default=None, description="The PYTHONHASHSEED of vLLM.")
+    lora: Lora | None = None
+    lookahead: Annotated[int, Field(ge=0, le=1024)] | None = Field(
+        default=None, description="How many tokens after a block vLLM counts to it."
+    )
+    groups: Annotated[list[BlockSize], Field(min_length=1, max_length=16)] | None = Field(
+        default=None,
+        description="The block sizes of a model's KV-cache groups: different multiples of "
+        "block_size.",
+    )
+    engine_fallback: Fallback | None = _FALLBACK
 
 
 class Item(BaseModel):
@@ -174,18 +216,34 @@ class AnnotateAnswer(BaseModel):
 
     request: dict[str, Any]
     items: list[Item]
+    recipe: str | None = _RECIPE
 
 
 class PadAnswer(BaseModel):
     """The token ids with the pad values in each span."""
 
     input_ids: list[int]
+    recipe: str | None = _RECIPE
 
 
-class BlocksAnswer(BaseModel):
-    """The key of each block, in hex."""
+class BlockList(BaseModel):
+    """The key of each block in hex, as the engine's cache has it, and its id in KV events."""
 
     blocks: list[str]
+    event_ids: list[int]
+
+
+class GroupBlocks(BlockList):
+    """The blocks of the KV-cache groups with blocks of this size."""
+
+    block_size: int
+
+
+class BlocksAnswer(BlockList):
+    """The blocks of a prompt."""
+
+    groups: list[GroupBlocks] | None = None
+    recipe: str | None = _RECIPE
 
 
 class Health(BaseModel):

@@ -51,9 +51,12 @@ async def annotate_request(request: Request) -> Response:
         accept = ",".join(request.headers.getlist("accept"))
         if 0 < parse_quality(accept, BARE) >= parse_quality(accept, JSON):
             return Response(annotated, media_type=BARE)
-        return Response(await state.work.run(_join, annotated, items), media_type=JSON)
+        (engine,) = call.engines
+        payload = await state.work.run(_join, annotated, items, engine.recipe)
+        return Response(payload, media_type=JSON)
 
 
-def _join(annotated: bytes, items: list[Item]) -> bytes:
+def _join(annotated: bytes, items: list[Item], recipe: str | None) -> bytes:
     payload = _ITEMS.dump_json(items, exclude_unset=True)
-    return b'{"request":%b,"items":%b}' % (annotated, payload)
+    end = b"" if recipe is None else b',"recipe":"%b"' % recipe.encode()
+    return b'{"request":%b,"items":%b%b}' % (annotated, payload, end)

@@ -1,14 +1,15 @@
-"""`POST /blocks`: the keys of a prompt's blocks in an engine's prefix cache."""
+"""`POST /blocks`: the keys of a prompt's blocks in an engine's cache, and their ids in events."""
 
 from fastapi import APIRouter, Request, Response
 
-from mmhash.engines.engine import ItemSpanError, Prompt
+from mmhash.engines.engine import ItemSpanError, Prompt, UnsupportedFieldError
 from mmhash.errors import InputError
 from mmhash_service.api.openapi import json_body
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import BlocksAnswer, BlocksBody
+from mmhash_service.api.problems import Problem, unsupported_field
+from mmhash_service.api.schemas import BlocksAnswer, BlocksBody, GroupBlocks
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.engines import find_engine, item_span
+from mmhash_service.settings import Settings
 
 router = APIRouter()
 
@@ -19,25 +20,43 @@ async def blocks(request: Request) -> Response:
     state = request.app.state
     with state.limits.admit() as admission:
         text = await read_json(request, state.settings, admission)
-        return Response(await state.work.run(_blocks, text), media_type="application/json")
+        return Response(
+            await state.work.run(_blocks, text, state.settings), media_type="application/json"
+        )
 
 
-def _blocks(text: bytes) -> str:
+def _blocks(text: bytes, settings: Settings) -> str:
     body = parse_json(text, BlocksBody)
-    engine, version = find_engine(body.engine, body.version)
+    requested = find_engine(body.engine, body.engine_fallback or settings.engine_fallback)
     prompt = Prompt(
         body.input_ids,
         body.block_size,
         [item_span(span) for span in body.spans],
         body.cache_salt,
         body.extra_key,
+        body.algorithm,
+        body.seed,
+        body.lora.name if body.lora else None,
+        body.lora.path if body.lora else None,
+        body.lookahead,
+        body.groups,
     )
-    if engine.blocks is None:
-        raise Problem("refused-by-engine")
     try:
-        keys = engine.blocks(prompt, version)
+        (keys, event_ids), groups = requested.engine.prompt_blocks(prompt, requested.version)
+    except UnsupportedFieldError as error:
+        raise Problem(unsupported_field(error.field)) from error
     except ItemSpanError as error:
         raise Problem("invalid-span") from error
     except InputError as error:
         raise Problem("refused-by-engine") from error
-    return BlocksAnswer(blocks=keys).model_dump_json()
+    return BlocksAnswer(
+        blocks=keys,
+        event_ids=event_ids,
+        groups=None
+        if groups is None
+        else [
+            GroupBlocks(block_size=size, blocks=group.blocks, event_ids=group.event_ids)
+            for size, group in groups.items()
+        ],
+        recipe=requested.recipe,
+    ).model_dump_json(exclude_none=True)

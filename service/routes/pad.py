@@ -8,6 +8,7 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import PadAnswer, PadBody
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.engines import find_engine, item_span
+from mmhash_service.settings import Settings
 
 router = APIRouter()
 
@@ -18,17 +19,20 @@ async def pad(request: Request) -> Response:
     state = request.app.state
     with state.limits.admit() as admission:
         text = await read_json(request, state.settings, admission)
-        return Response(await state.work.run(_pad, text), media_type="application/json")
+        return Response(
+            await state.work.run(_pad, text, state.settings), media_type="application/json"
+        )
 
 
-def _pad(text: bytes) -> str:
+def _pad(text: bytes, settings: Settings) -> str:
     body = parse_json(text, PadBody)
-    engine, version = find_engine(body.engine, body.version)
+    requested = find_engine(body.engine, body.engine_fallback or settings.engine_fallback)
     spans = [item_span(span) for span in body.spans]
-    if engine.pad is None:
+    pad_ids = requested.engine.pad
+    if pad_ids is None:
         raise Problem("refused-by-engine")
     try:
-        padded = engine.pad(body.input_ids, spans, version)
+        padded = pad_ids(body.input_ids, spans, requested.version)
     except InputError as error:
         raise Problem("refused-by-engine") from error
-    return PadAnswer(input_ids=padded).model_dump_json()
+    return PadAnswer(input_ids=padded, recipe=requested.recipe).model_dump_json(exclude_none=True)

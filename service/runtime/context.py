@@ -6,12 +6,12 @@ from fastapi import Request
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
-from mmhash.engines import request_fields
+from mmhash.engines import RequestFields
 from mmhash.framing import frame
 from mmhash.view import Kind
 from mmhash_service.api.schemas import HashQuery, Item
 from mmhash_service.decoder.pool import DecoderPool
-from mmhash_service.engines import parse_engines
+from mmhash_service.engines import RequestedEngine, parse_engines
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.items.mapped_hasher import MappedHasher
 from mmhash_service.memo.memo import Memo
@@ -27,7 +27,7 @@ class RequestContext:
 
     algorithm: Algorithm
     pixels: bool
-    engines: tuple[str, ...]
+    engines: tuple[RequestedEngine, ...]
     tenant: Tenant | None
     signer: Signer | None
     settings: Settings
@@ -65,10 +65,14 @@ class RequestContext:
             key=key.hex(),
         )
         if self.engines:
-            item.engines = {engine: request_fields(key, engine) for engine in self.engines}
+            item.engines = self.request_fields(key)
         if self.signer is not None:
             item.tag = self.signer.tag(key)
         return item
+
+    def request_fields(self, key: Digest) -> dict[str, RequestFields]:
+        """Return the fields of a key for each engine in the query, by its name there."""
+        return {engine.name: engine.request_fields(key) for engine in self.engines}
 
 
 def build_context(request: Request, query: HashQuery, admission: Admission) -> RequestContext:
@@ -76,13 +80,15 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
     state = request.app.state
     tenant = resolve_tenant(request, state.settings)
     is_private = tenant is not None and tenant.name in state.settings.private_tenants
-    engines = parse_engines(query.engines)
+    fallback = query.engine_fallback or state.settings.engine_fallback
+    engines = parse_engines(query.engines, fallback)
+    names = tuple(engine.name for engine in engines)
     return RequestContext(
         algorithm=query.algorithm,
         pixels=query.of == "pixels",
         engines=engines,
         tenant=tenant,
-        signer=build_signer(state.settings, engines, tenant) if query.sign else None,
+        signer=build_signer(state.settings, names, tenant) if query.sign else None,
         settings=state.settings,
         admission=admission,
         work=state.work,

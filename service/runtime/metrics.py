@@ -48,6 +48,12 @@ FETCHES = Counter(
     registry=REGISTRY,
 )
 FETCHED_BYTES = Counter("mmhash_fetched_bytes", "Bytes received from URLs.", registry=REGISTRY)
+ENGINE_FALLBACKS = Counter(
+    "mmhash_engine_fallbacks",
+    "Unknown releases of engines in requests, by the recipe used instead.",
+    ("engine", "recipe"),
+    registry=REGISTRY,
+)
 MEMO_LOOKUPS = Counter(
     "mmhash_memo_lookups",
     "Lookups of memo entries, by the source that had the entry.",

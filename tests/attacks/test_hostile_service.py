@@ -491,11 +491,30 @@ def test_ids_of_another_prompt_are_refused(connect: Any, told: Any) -> None:
 @pytest.mark.parametrize(
     "told", [{}, {"blocks": 1}, {"blocks": ["ab" * 32]}, {"blocks": ["ab" * 32] * 3},
              {"blocks": ["AB" * 32] * 2}, {"blocks": ["ab", 5]}, {"blocks": [None, None]},
-             {"blocks": ["\n" * 64] * 2}]
+             {"blocks": ["\n" * 64] * 2}, {"event_ids": None}, {"event_ids": [1]},
+             {"event_ids": [1, "2"]}, {"event_ids": [1, True]}, {"recipe": 5}]
 )  # fmt: skip
 def test_blocks_of_another_prompt_are_refused(connect: Any, told: Any) -> None:
-    act = sends(answer(json.dumps(told).encode()))
+    good = {"blocks": ["ab" * 32] * 2, "event_ids": [1, 2]}
+    act = sends(answer(json.dumps(good | told if told else told).encode()))
     refused(connect, act, lambda client: client.blocks(IDS, 2, engine="vllm"))
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        None,
+        [],
+        [5],
+        [{"block_size": 2, "blocks": ["ab" * 32] * 2, "event_ids": [1, 2]}],
+        [{"block_size": 4, "blocks": ["ab" * 32] * 2, "event_ids": [1, 2]}],
+        [{"block_size": 4, "blocks": ["ab" * 32]}],
+    ],
+)
+def test_groups_of_another_request_are_refused(connect: Any, groups: Any) -> None:
+    told = {"blocks": ["ab" * 32] * 2, "event_ids": [1, 2], "groups": groups}
+    act = sends(answer(json.dumps(told).encode()))
+    refused(connect, act, lambda client: client.blocks(IDS, 2, engine="vllm", groups=[4]))
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,8 @@ def test_engines() -> None:
         "key": key, "keys": [key], "ids": [1, 2, *pads[:1] * 4, 3] * 16,
         "uuid": mmhash.engines.vllm.uuid(key), "offset": 2, "length": 4,
     }  # fmt: skip
-    first, second = programs("engines.md")
-    exec(first, names)
-    exec(second, names)
+    for program in programs("engines.md"):
+        exec(program, names)
 
 
 def test_executor() -> None:

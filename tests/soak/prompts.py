@@ -51,8 +51,12 @@ def blocks(context: LoadContext) -> Asked:
     ids, span = _prompt(context)
     body = {"engine": "vllm", "input_ids": ids, "block_size": 16, "spans": [span.payload()]}
     items = [vllm.Span(vllm.uuid(span.key), span.start, span.end - span.start)]
-    expected = [key.hex() for key in vllm.block_keys(ids, 16, items=items)]
-    return {"blocks": expected}, partial(context.post, "/blocks", json=body)
+    keys = vllm.block_keys(ids, 16, items=items)
+    expected = {
+        "blocks": [key.hex() for key in keys],
+        "event_ids": [vllm.event_id(key) for key in keys],
+    }
+    return expected, partial(context.post, "/blocks", json=body)
 
 
 def _prompt(context: LoadContext) -> tuple[list[int], Span]:

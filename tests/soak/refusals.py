@@ -80,6 +80,6 @@ REFUSED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (
         "unknown-engine",
         "/blocks",
-        {"json": {"engine": "vllm", "version": "0.0.1", "input_ids": [1], "block_size": 1}},
+        {"json": {"engine": "vllm@0.0.1", "input_ids": [1], "block_size": 1}},
     ),
 )

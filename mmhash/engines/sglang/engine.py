@@ -9,19 +9,21 @@ from collections.abc import Iterator
 from mmhash.digest import Digest
 from mmhash.engines.engine import (
     AnnotateFormats,
+    BlockList,
     ChatFormat,
     Engine,
     ItemSpan,
     MediaField,
     NativeFormat,
     Prompt,
+    PromptBlocks,
     RequestFields,
     Step,
     caller_field,
     hash_field,
 )
 from mmhash.engines.sglang.pads import mm_hash, pad_input_ids, pad_values, padding
-from mmhash.engines.sglang.pages import page_keys
+from mmhash.engines.sglang.pages import event_id, event_keys, page_keys
 from mmhash.engines.sglang.releases import RELEASES
 
 _CONTENT_PREFIX = "sha256:"
@@ -64,14 +66,19 @@ def _pad(token_ids: list[int], spans: list[ItemSpan], version: str) -> list[int]
     return pad_input_ids(token_ids, filled, version=version)
 
 
-def _blocks(prompt: Prompt, version: str) -> list[str]:
-    return page_keys(
-        _pad(prompt.token_ids, prompt.spans, version),
-        prompt.block_size,
-        extra_key=prompt.extra_key,
-        cache_salt=prompt.cache_salt,
-        version=version,
-    )
+def _prompt_fields(version: str) -> frozenset[str]:
+    names = {"cache_salt", "extra_key"} if RELEASES.recipe(version).namespaces else set()
+    return frozenset(names)
+
+
+def _blocks(prompt: Prompt, version: str) -> PromptBlocks:
+    ids, size = _pad(prompt.token_ids, prompt.spans, version), prompt.block_size
+    extra_key, salt = prompt.extra_key, prompt.cache_salt
+    keys = page_keys(ids, size, extra_key=extra_key, cache_salt=salt, version=version)
+    event_names = keys
+    if (extra_key, salt) != (None, None):  # the seeds of both differ
+        event_names = event_keys(ids, size, cache_salt=salt, version=version)
+    return PromptBlocks(BlockList(keys, [event_id(name) for name in event_names]))
 
 
 _CHAT = ChatFormat(
@@ -271,6 +278,7 @@ ENGINE = Engine(
     fields_of_key=_request_fields,
     hashes_of_key=lambda key: (mm_hash(key), f"{_CONTENT_PREFIX}{key.hex()}"),
     blocks=_blocks,
+    prompt_fields=_prompt_fields,
     pad=_pad,
     annotate=AnnotateFormats(chat=_chat, native=_native, native_options=_GENERATE_OPTIONS),
     hash_fields=(

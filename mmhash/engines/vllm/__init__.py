@@ -12,6 +12,7 @@ from mmhash.engines.vllm.blocks import (
     event_extra_keys,
     event_id,
     extra_keys,
+    group_keys,
     none_hash,
 )
 from mmhash.engines.vllm.engine import ENGINE
@@ -31,6 +32,7 @@ __all__ = [
     "event_extra_keys",
     "event_id",
     "extra_keys",
+    "group_keys",
     "identifiers",
     "mm_hash",
     "none_hash",

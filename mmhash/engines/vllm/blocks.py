@@ -17,6 +17,9 @@ from mmhash.errors import InputTypeError, InputValueError
 ExtraKeys = tuple[Any, ...] | None
 """The values that a block's key binds beside its tokens and the block before it."""
 
+DEFAULT_ALGORITHM = "sha256"
+"""The engine's own default of `--prefix-caching-hash-algo`: SHA-256 of pickles."""
+
 _DEFAULT_SEED = "vllm-none-hash"
 _MASK_64 = 2**64 - 1
 
@@ -84,7 +87,7 @@ def block_keys(
     items: Sequence[Span] = (),
     cache_salt: str | None = None,
     lora: Lora | None = None,
-    algorithm: str = "sha256_cbor",
+    algorithm: str = DEFAULT_ALGORITHM,
     seed: str | None = None,
     lookahead: int = 0,
     hashed_after: Sequence[int] = (),
@@ -111,13 +114,33 @@ def block_keys(
     return keys
 
 
+def group_keys(
+    block_keys: Sequence[bytes], block_size: int, group_size: int, *, version: str = LATEST
+) -> list[bytes]:
+    """Return the keys of a KV-cache group with blocks of `group_size` tokens.
+
+    A model with several groups hashes blocks of one size, which divides those of all groups: the
+    greatest such number, or the engine's `prefix_match_unit`. The key of a larger block is that
+    of the last small block in it. The engine's cache appends the group's number, in 4 bytes.
+    """
+    if not RELEASES.recipe(version).groups:
+        raise InputValueError(f"keys of KV-cache groups are known from vllm 0.29, not of {version}")
+    block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
+    group_size = checks.whole("group_size", group_size, 1, checks.MAX_TOKENS)
+    if group_size % block_size:
+        raise InputValueError(f"group_size is a multiple of {block_size}, not {group_size}")
+    keys = [checks.content("a block key", key) for key in checks.listed("block_keys", block_keys)]
+    step = group_size // block_size
+    return [bytes(key) for key in keys[step - 1 :: step]]
+
+
 def block_key(
     tokens: Sequence[int],
     *,
     parent: bytes = b"",
     extra: ExtraKeys = None,
     version: str = LATEST,
-    algorithm: str = "sha256_cbor",
+    algorithm: str = DEFAULT_ALGORITHM,
     seed: str | None = None,
 ) -> bytes:
     """Return the key of one block after `parent`; an empty parent is the root."""
@@ -131,7 +154,7 @@ def block_key(
 
 
 def none_hash(
-    *, version: str = LATEST, seed: str | None = None, algorithm: str = "sha256_cbor"
+    *, version: str = LATEST, seed: str | None = None, algorithm: str = DEFAULT_ALGORITHM
 ) -> bytes:
     """Return the root before the first block; `seed` is the engine's PYTHONHASHSEED."""
     recipe = RELEASES.recipe(version)

@@ -10,17 +10,28 @@ from typing import Any
 from mmhash.digest import Digest
 from mmhash.engines.engine import (
     AnnotateFormats,
+    BlockList,
     ChatFormat,
     Engine,
     MediaField,
     Prompt,
+    PromptBlocks,
     Step,
     caller_field,
     hash_field,
 )
-from mmhash.engines.vllm.blocks import Span, block_keys, extra_keys
+from mmhash.engines.vllm.blocks import (
+    DEFAULT_ALGORITHM,
+    Lora,
+    Span,
+    block_keys,
+    event_id,
+    extra_keys,
+    group_keys,
+)
 from mmhash.engines.vllm.media import SCOPES, uuid
 from mmhash.engines.vllm.releases import RELEASES
+from mmhash.errors import InputValueError
 
 
 def _explain(key: Digest, version: str) -> Iterator[Step]:
@@ -31,8 +42,26 @@ def _explain(key: Digest, version: str) -> Iterator[Step]:
     yield "a block binds it, 3 tokens in, as", repr(extra)
 
 
-def _blocks(prompt: Prompt, version: str) -> list[str]:
-    prompt.refuse_extra_key()
+def _prompt_fields(version: str) -> frozenset[str]:
+    recipe = RELEASES.recipe(version)
+    fields = {"cache_salt", "algorithm", "seed", "lora", "lora_path"}
+    fields |= {"lookahead"} if recipe.lookahead else set()
+    return frozenset(fields | ({"groups"} if recipe.groups else set()))
+
+
+def _lora(prompt: Prompt, version: str) -> Lora | None:
+    if prompt.lora is None:
+        return None
+    if prompt.lora_path is None and RELEASES.recipe(version).extra_keys == "tagged":
+        raise InputValueError(f"vllm {version} binds the path of a LoRA adapter: give it too")
+    return Lora(prompt.lora, prompt.lora_path or "")
+
+
+def _block_list(keys: list[bytes]) -> BlockList:
+    return BlockList([key.hex() for key in keys], [event_id(key) for key in keys])
+
+
+def _blocks(prompt: Prompt, version: str) -> PromptBlocks:
     items = [
         Span(uuid(span.whole_key()), span.start, span.end - span.start)
         for span in sorted(prompt.spans, key=lambda span: span.start)
@@ -42,9 +71,21 @@ def _blocks(prompt: Prompt, version: str) -> list[str]:
         prompt.block_size,
         items=items,
         cache_salt=prompt.cache_salt,
+        lora=_lora(prompt, version),
+        algorithm=DEFAULT_ALGORITHM if prompt.algorithm is None else prompt.algorithm,
+        seed=prompt.seed,
+        lookahead=prompt.lookahead or 0,
         version=version,
     )
-    return [key.hex() for key in keys]
+    if prompt.groups is None:
+        return PromptBlocks(_block_list(keys))
+    if len(set(prompt.groups)) < len(prompt.groups):
+        raise InputValueError("groups repeat a block size: groups of one size have the same keys")
+    groups = {
+        size: _block_list(group_keys(keys, prompt.block_size, size, version=version))
+        for size in prompt.groups
+    }
+    return PromptBlocks(_block_list(keys), groups)
 
 
 def _unhashed(options: dict[str, Any], version: str, modality: str) -> dict[str, Any]:
@@ -184,6 +225,7 @@ ENGINE = Engine(
     fields_of_key=lambda key, _: {"uuid": uuid(key)},
     hashes_of_key=lambda key: (uuid(key),),
     blocks=_blocks,
+    prompt_fields=_prompt_fields,
     annotate=AnnotateFormats(
         chat=lambda _: _CHAT,
         chat_options=("media_io_kwargs", "mm_processor_kwargs"),

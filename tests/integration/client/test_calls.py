@@ -66,7 +66,7 @@ def test_what_is_no_chat_is_refused(connect: Any, url: str) -> None:
 def test_pad(connect: Any, url: str) -> None:
     with connect(url) as client:
         newest = client.pad(IDS, [Span(4, 20, KEY)])
-        older = client.pad(IDS, [Span(4, 20, KEY)], version="0.5.8")
+        older = client.pad(IDS, [Span(4, 20, KEY)], engine="sglang@0.5.8")
     assert newest == sglang.pad_input_ids(IDS, [(4, 20, KEY)])
     assert older == sglang.pad_input_ids(IDS, [(4, 20, KEY)], version="0.5.8")
     assert newest != older
@@ -75,19 +75,50 @@ def test_pad(connect: Any, url: str) -> None:
 def test_blocks(connect: Any, url: str) -> None:
     with connect(url) as client:
         of_vllm = client.blocks(
-            IDS, 16, engine="vllm", spans=[Span(4, 20, KEY)], cache_salt="s", version="0.30.0"
+            IDS, 16, engine="vllm@0.30.0", spans=[Span(4, 20, KEY)], cache_salt="s"
         )
         of_sglang = client.blocks(IDS, 8, engine="sglang", extra_key="e")
     items = [vllm.Span(vllm.uuid(KEY), 4, 16)]
     keys = vllm.block_keys(IDS, 16, items=items, cache_salt="s", version="0.30.0")
-    assert of_vllm == [key.hex() for key in keys]
-    assert of_sglang == sglang.page_keys(IDS, 8, extra_key="e")
+    assert of_vllm == ([key.hex() for key in keys], list(map(vllm.event_id, keys)), None, None)
+    assert of_sglang.blocks == sglang.page_keys(IDS, 8, extra_key="e")
+    assert of_sglang.event_ids == list(map(sglang.event_id, sglang.page_keys(IDS, 8)))
+
+
+def test_blocks_of_an_engine_as_it_was_started(connect: Any, url: str) -> None:
+    options: dict[str, Any] = {"algorithm": "xxhash", "seed": "0", "lookahead": 1}
+    with connect(url) as client:
+        answer = client.blocks(
+            IDS,
+            8,
+            engine="vllm@0.34.0",
+            engine_fallback="nearest-older",
+            lora={"name": "l", "path": "/l"},
+            groups=[16],
+            **options,
+        )
+    keys = vllm.block_keys(IDS, 8, lora=vllm.Lora("l", "/l"), version="0.33.0", **options)
+    assert len(keys) == 4
+    assert answer.blocks == [key.hex() for key in keys]
+    assert answer.groups[16].blocks == answer.blocks[1::2]
+    assert answer.recipe == "vllm@0.33.0"
+
+
+def test_a_fallback_for_an_unknown_release(connect: Any, url: str) -> None:
+    fallback: dict[str, Any] = {"engine_fallback": "nearest-older"}
+    with connect(url) as client:
+        (item,) = client.hash([b"abc"], engines="vllm@0.34.0", **fallback)
+        _, (noted,) = client.annotate(chat(b"abc"), engine="vllm@0.34.0", **fallback)
+        padded = client.pad(IDS, [Span(4, 20, KEY)], engine="sglang@0.5.24", **fallback)
+    assert item.engines["vllm@0.34.0"]["recipe"] == "vllm@0.33.0"
+    assert noted.engines["vllm@0.34.0"]["recipe"] == "vllm@0.33.0"
+    assert padded == sglang.pad_input_ids(IDS, [(4, 20, KEY)], version="0.5.23")
 
 
 def test_what_a_release_refuses_is_refused(connect: Any, url: str) -> None:
     with connect(url) as client, pytest.raises(mmhash.ServiceError) as caught:
         client.blocks(IDS, 16, engine="vllm", extra_key="e")
-    assert caught.value.type == "urn:mmhash:problem:refused-by-engine"
+    assert caught.value.type == "urn:mmhash:problem:no-extra-key"
 
 
 def test_info(connect: Any, url: str) -> None:

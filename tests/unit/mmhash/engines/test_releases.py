@@ -1,7 +1,11 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mmhash import InputTypeError, InputValueError
-from mmhash.engines.releases import Range, Releases
+import mmhash
+from mmhash import InputTypeError, InputValueError, engines
+from mmhash.engines.registry import ENGINES
+from mmhash.engines.releases import Range, Releases, _parse
 
 KNOWN = Releases("engine", Range("0.4.3", "0.5.8.post1", "old"), Range("0.31", "0.33.0", "new"))
 
@@ -29,3 +33,51 @@ def test_what_is_no_release(version: str) -> None:
         KNOWN.recipe(version)
     with pytest.raises(InputTypeError, match="float"):
         KNOWN.recipe(0.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("asked", "recipe"),
+    [
+        ("vllm@0.33.1", "0.33.0"),
+        ("vllm@1.0", "0.33.0"),
+        ("vllm@0.30.9", "0.30.0"),
+        ("vllm@0.31rc9", "0.30.0"),
+        ("vllm@0.29.5", "0.29.0"),
+        ("sglang@0.5.8.post2", "0.5.8.post1"),
+        ("sglang@0.6", "0.5.23"),
+        ("sglang@0.5.20", "0.5.20"),
+        ("sglang", "0.5.23"),
+    ],
+)
+def test_the_nearest_older_release(asked: str, recipe: str) -> None:
+    engine = asked.partition("@")[0]
+    assert engines.parse(asked, engine_fallback="nearest-older") == (engine, recipe)
+    assert engines.find(asked, engine_fallback="nearest-older")[1] == recipe
+    key = mmhash.key(b"abc")
+    fields = engines.request_fields(key, asked, engine_fallback="nearest-older")
+    assert fields == engines.request_fields(key, f"{engine}@{recipe}")
+
+
+def test_without_a_fallback_the_error_names_it() -> None:
+    with pytest.raises(InputValueError, match=r"known are .*; engine_fallback='nearest-older'"):
+        engines.parse("vllm@0.34.0")
+    with pytest.raises(InputValueError, match=r"known are [^;]*$"):
+        engines.parse("vllm@0.17.0", engine_fallback="nearest-older")
+    with pytest.raises(InputValueError, match="engine_fallback is None or"):
+        engines.parse("vllm@0.34.0", engine_fallback="newest")  # type: ignore[arg-type]
+
+
+@given(numbers=st.lists(st.integers(0, 40), min_size=2, max_size=4))
+def test_a_fallback_is_the_release_or_an_older_known_one(numbers: list[int]) -> None:
+    version = ".".join(map(str, numbers))
+    for engine in ENGINES:
+        try:
+            found = engine.releases.resolve(version, "nearest-older")
+        except InputValueError:
+            found = None
+        known = [release for release in engine.releases if _parse(release.first) <= _parse(version)]
+        if found is None:
+            assert not known
+        else:
+            assert _parse(found) <= _parse(version)
+            assert engine.releases.recipe(found) == known[-1].recipe
