@@ -5,8 +5,10 @@ not wait for images.
 """
 
 import asyncio
+import errno
 import heapq
 import logging
+import mmap
 import os
 import signal
 import socket
@@ -307,28 +309,41 @@ class DecoderProcess:
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         # With its default, numpy starts a thread for each core.
         environment["OPENBLAS_NUM_THREADS"] = "1"
-        self._process = ChildProcess(
-            "mmhash_service.decoder.process",
-            *(os.getpid(), max_pixels, max_nbytes),
-            environment=environment,
-        )
+        with ExitStack() as files:
+            self._file = files.enter_context(_memory_file())
+            os.ftruncate(self._file, _KEPT)
+            self._kept = files.enter_context(mmap.mmap(self._file, _KEPT))
+            self._process = ChildProcess(
+                "mmhash_service.decoder.process",
+                *(os.getpid(), max_pixels, max_nbytes),
+                environment=environment,
+            )
+            self._files = files.pop_all()
         self.pid = self._process.pid
         self._connection = self._process.connection
         self._connection.setblocking(False)
-        self._files = ExitStack()
-        self._file = self._files.enter_context(_memory_file())
 
     async def run(self, job: Job, body: memoryview) -> Answer:
         """Send the job and its image, and return the answer."""
-        for start in range(0, len(body), _PIECE):
-            os.pwrite(self._file, body[start : start + _PIECE], start)
-            if start:
-                await asyncio.sleep(0)
+        await self._share(body)
         socket.send_fds(self._connection, [msgspec.msgpack.encode(job)], [self._file])
         answer = await self.receive()
         if len(body) > _KEPT:
             os.ftruncate(self._file, _KEPT)
         return answer
+
+    async def _share(self, body: memoryview) -> None:
+        """Copy an image to the file, and let other tasks run between its pieces."""
+        for start in range(0, len(body), _PIECE):
+            piece = body[start : start + _PIECE]
+            end = start + len(piece)
+            if end <= _KEPT:
+                self._kept[start:end] = piece
+            elif os.pwrite(self._file, piece, start) != len(piece):
+                # What is missing would be an earlier image's.
+                raise OSError(errno.ENOSPC, "an image cannot be written to memory")
+            if start:
+                await asyncio.sleep(0)
 
     async def receive(self) -> Answer:
         """Return the next message of the process."""

@@ -3,6 +3,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from PIL import Image
 
 import mmhash
+from mmhash.framing import frame
 from mmhash.image import FORMATS
 from mmhash_service.api.problems import Problem
 from mmhash_service.decoder import costs, pool, sandbox
@@ -348,3 +350,40 @@ def test_cores_are_divided_among_the_workers(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_address_space_is_that_of_this_process() -> None:
     assert 1 << 20 < sandbox.address_space() < 1 << 50
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd_create")
+def test_an_image_that_is_not_written_wholly_never_has_anothers_key(with_pool: Any) -> None:
+    """A limit on written files also cuts writes to a file in memory: the rest would be stale."""
+
+    def bmp(seed: int, size: tuple[int, int]) -> bytes:
+        body = BytesIO()
+        image = Image.frombytes("RGB", size, bytes([seed]) * (3 * size[0] * size[1]))
+        image.save(body, "BMP")
+        return body.getvalue()
+
+    small = [bmp(seed, (500, 300)) for seed in range(4)]
+    large = [bmp(seed, (1600, 1200)) for seed in range(4)]
+    expected = {body: mmhash.key(Image.open(BytesIO(body))) for body in small + large}
+
+    async def decode(decoders: DecoderPool) -> None:
+        async def check(body: bytes) -> None:
+            pixels = await decoders.decode(memoryview(body), "blake3")
+            assert frame("image", "", (1,), pixels.digest, pixels.extra) == expected[body]
+
+        for body in (small[0], large[0]):
+            await check(body)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, hard))
+        try:
+            for body in small:
+                await check(body)
+            with pytest.raises(Problem) as refused:
+                await check(large[1])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert refused.value.name in {"decoder-failed", "too-slow"}
+        for body in small + large:
+            await check(body)
+
+    with_pool(decode, work_timeout_s=4)
