@@ -108,6 +108,7 @@ def raw(number: int) -> bytes:
     return body.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's /proc")
 def test_all_processes_together_stay_below_the_documented_sum(serving: Any) -> None:
     bodies = [

@@ -81,6 +81,7 @@ def touch(folder: Path, name: str) -> None:
     (folder / name).write_bytes(b"content")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_sum_and_check_show_no_name_raw(name: str, tmp_path: Path) -> None:
     touch(tmp_path, name)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import typing
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -14,6 +14,9 @@ import pytest
 
 import mmhash
 from mmhash.engines import sglang
+from mmhash_service.app import create_app
+from mmhash_service.settings import Settings
+from tests.support.in_process import running
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +37,13 @@ HASH_OF = {
     ONE: sglang.mm_hash(mmhash.key(b"\0\1\2")),
     TWO: sglang.mm_hash(mmhash.key(b"\3\4\5")),
 }
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    """A client of a service."""
+    with running(create_app(Settings())) as server:
+        yield server.client
 
 
 @pytest.fixture(scope="module")

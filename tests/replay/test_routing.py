@@ -48,6 +48,7 @@ def images(chats: list[routing.Chat]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+@pytest.mark.slow
 def test_more_is_cached_than_in_turn(service: str) -> None:
     ours, peer = routing.by_prefix(service, CHATS), routing.in_turn(service, CHATS)
     assert ours.tokens == peer.tokens

@@ -24,7 +24,7 @@ _MEMO_BYTES = 256 << 10
 _LONGEST_SHELVED = 4 << 20
 
 _HARMLESS = re.compile(r'"level": "(info|warning)"')
-_KILLED = re.compile(r'"worker \d+ ended with -9"')
+_KILLED = re.compile(r'"worker \d+ exited with -9; restart ')
 
 
 class Service(service.Service):

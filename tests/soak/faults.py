@@ -6,6 +6,7 @@ import resource
 import signal
 from collections.abc import Callable
 from itertools import cycle
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.soak.environment import Environment, Service
@@ -118,14 +119,19 @@ def _stopped(redis: RedisServer) -> _Switch:
     return redis.freeze, redis.thaw
 
 
+def _has_decoders(pid: int) -> bool:
+    """Return True if a worker has started: until then it makes files that are not the memo's."""
+    return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
 def _full_disk(service: Service) -> _Switch:
-    """A full disk, without one: what the service's workers write to files fails.
+    """A full disk, without one: writes to files by the service's workers fail.
 
     The hard limit stays, so that the soft one can be lifted again.
     """
 
     def limit(nbytes: int) -> None:
-        for pid in service.workers:
+        for pid in filter(_has_decoders, service.workers):
             _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (nbytes, hard))
 

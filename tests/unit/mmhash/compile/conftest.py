@@ -39,7 +39,10 @@ def _fresh_compiler(
         "eager",
         pytest.param(
             "inductor",
-            marks=pytest.mark.skipif(not _CAN_BUILD, reason="Inductor needs a C++ compiler"),
+            marks=[
+                pytest.mark.skipif(not _CAN_BUILD, reason="Inductor needs a C++ compiler"),
+                pytest.mark.slow,
+            ],
         ),
     ]
 )

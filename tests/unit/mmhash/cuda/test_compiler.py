@@ -38,6 +38,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", KERNELS)
 @pytest.mark.parametrize("capability", [80, 90, 100])
 def test_kernels_compile(source: str, capability: int) -> None:

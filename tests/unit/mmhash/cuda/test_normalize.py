@@ -125,6 +125,7 @@ def test_a_divisor_divides_exactly(host: ctypes.CDLL) -> None:
                 assert host.host_divided(n, *map(ctypes.c_uint32, divisor(by))) == n // by, (n, by)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
 @pytest.mark.parametrize("capability", [80, 90, 100])
 def test_kernels_compile(algorithm: str, capability: int) -> None:
