@@ -11,6 +11,7 @@ from mmhash.verify.prompts import Prompt, prompts
 from mmhash.verify.subscriber import Subscriber
 
 if TYPE_CHECKING:
+    from mmhash.engines.releases import Fallback
     from mmhash.kvindex.events import BlocksStored
 
 # The first event also waits for the subscription to be set up.
@@ -61,8 +62,8 @@ def verify_engine(
     Args:
         url: The engine's address, such as http://127.0.0.1:8000.
         events: The endpoint of its KV events, such as tcp://127.0.0.1:5557.
-        engine: The recipe to compare with, as in `vllm@0.32.0`; by default the release that the
-            server says it is.
+        engine: The recipe to compare with, as in `vllm@0.32.0`; by default that of the release
+            that the server says it is, or of the newest known release before it.
         algorithm: vLLM's --prefix-caching-hash-algo; by default the one that fits.
         seed: vLLM's PYTHONHASHSEED, if it is set.
         api_key: The engine's API key.
@@ -70,15 +71,22 @@ def verify_engine(
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     with httpx.Client(base_url=url, timeout=_TIMEOUT_S, headers=headers) as client:
         try:
-            name, version = registry.parse(engine or _detect(client))
+            release = engine or _detect(client)
         except httpx.HTTPError as error:
             raise ServiceError(f"no engine answers at {url}: {type(error).__name__}") from error
+        # An unknown release is checked with the best guess: that is the question after an upgrade.
+        fallback: Fallback | None = "nearest-older" if engine is None else None
+        name, version = registry.parse(release, engine_fallback=fallback)
         with Subscriber(events) as subscriber:
             if name == "vllm":
-                return _verify_vllm(client, subscriber, version, algorithm, seed)
-            if name == "sglang":
-                return _verify_sglang(client, subscriber, version)
-    raise InputValueError(f"verify knows vllm and sglang, not {name}")
+                report = _verify_vllm(client, subscriber, version, algorithm, seed)
+            elif name == "sglang":
+                report = _verify_sglang(client, subscriber, version)
+            else:
+                raise InputValueError(f"verify knows vllm and sglang, not {name}")
+    if version not in release:
+        return report._replace(engine=f"{release}, with the recipe of {version}")
+    return report
 
 
 def _detect(client: httpx.Client) -> str:
