@@ -311,8 +311,8 @@ class DecoderProcess:
         environment["OPENBLAS_NUM_THREADS"] = "1"
         with ExitStack() as files:
             self._file = files.enter_context(_memory_file())
-            os.ftruncate(self._file, _KEPT)
-            self._kept = files.enter_context(mmap.mmap(self._file, _KEPT))
+            self._kept = _map_file(self._file)
+            files.callback(self._kept.close)
             self._process = ChildProcess(
                 "mmhash_service.decoder.process",
                 *(os.getpid(), max_pixels, max_nbytes),
@@ -337,7 +337,7 @@ class DecoderProcess:
         for start in range(0, len(body), _PIECE):
             piece = body[start : start + _PIECE]
             end = start + len(piece)
-            if end <= _KEPT:
+            if end <= len(self._kept):
                 self._kept[start:end] = piece
             elif os.pwrite(self._file, piece, start) != len(piece):
                 # What is missing would be an earlier image's.
@@ -393,6 +393,19 @@ class DecoderProcess:
         while (code := self._process.poll()) is None:  # noqa: ASYNC110  (there is no event to wait for)
             await asyncio.sleep(0.002)
         return code
+
+
+def _map_file(descriptor: int) -> mmap.mmap:
+    """Map the beginning of a file: 4 MiB, or less under a limit on file sizes."""
+    size = _KEPT
+    while True:
+        try:
+            os.ftruncate(descriptor, size)
+            return mmap.mmap(descriptor, size)
+        except OSError:
+            if size == mmap.PAGESIZE:
+                raise
+            size //= 2
 
 
 @contextmanager
