@@ -34,7 +34,7 @@ SHA = f"sha256:{HEX_64}"
 
 
 class EvilInt(int):  # noqa: PLW1641  (it has one below)
-    """A subclass that lies, and fails where it can."""
+    """An int whose methods give wrong values or raise."""
 
     def __index__(self) -> int:
         raise RuntimeError("asked")

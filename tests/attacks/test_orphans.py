@@ -201,7 +201,7 @@ def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
         (2, signal.SIGINT, True),
     ],
 )
-def test_a_signal_drains_them_whoever_it_reaches(
+def test_a_signal_to_any_process_drains_them(
     start: Callable[..., Supervisor], workers: int, number: signal.Signals, to_all: bool
 ) -> None:
     supervisor = start("--workers", str(workers))
