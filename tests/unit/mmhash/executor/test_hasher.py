@@ -321,8 +321,13 @@ def test_several_threads_for_a_large_item_alone(gate: Gate) -> None:
         async with AsyncHasher(threads=2) as one:
             await one.key(items[0])
             assert gate.threads == [2]
-            await one.keys(items)
-            assert sorted(gate.threads[1:])[:2] == [1, 1]
+            gate.opened.clear()  # the first is being read when the second begins
+            keys = asyncio.ensure_future(one.keys(items))
+            while len(gate.threads) < 3:
+                await asyncio.sleep(0.001)
+            gate.opened.set()
+            await keys
+            assert gate.threads[1:3] == [2, 1]
 
     run(main())
 
