@@ -1,0 +1,1 @@
+"""Model families: one module each, chosen by a model's config."""

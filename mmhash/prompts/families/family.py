@@ -1,0 +1,69 @@
+"""The definition of a model family: which tokens stand for an item, by its size.
+
+A family's module computes these numbers as the model's processor does, from the settings in the
+model's files. It reads each setting that the processor reads, and refuses values that it does not
+know: a wrong number of tokens would name blocks that no engine has.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from mmhash.prompts.files import ModelFiles
+
+Modality = Literal["image", "video", "audio"]
+
+
+class MediaSize(NamedTuple):
+    """The size of an item, as the processor receives it: an image after EXIF orientation."""
+
+    width: int = 0
+    height: int = 0
+    frames: int = 0
+    """The sampled frames of a video."""
+    fps: float | None = None
+    """The rate of the sampled frames, if the processor is given one."""
+    samples: int = 0
+    """The samples of an audio clip at the processor's sampling rate."""
+
+
+class Placeholder(NamedTuple):
+    """The text that stands for one item in a prompt before it is expanded.
+
+    `target` is the token that is expanded. `text` is what an engine writes into a prompt whose
+    template does not place the item: the target with the tokens around it.
+    """
+
+    target: str
+    text: str
+
+
+class Expansion(NamedTuple):
+    """The tokens that replace one placeholder's target.
+
+    `embeds` are the ranges [start, end) of `token_ids` that take embeddings; None means all of
+    them. `grid` is the item's grid of patches, if the processor returns one.
+    """
+
+    token_ids: list[int]
+    embeds: list[tuple[int, int]] | None = None
+    grid: tuple[int, ...] | None = None
+
+
+class Family(ABC):
+    """The rules of a family, with the settings of one model."""
+
+    model_types: ClassVar[frozenset[str]]
+    """The values of `model_type` in config.json."""
+
+    def __init__(self, files: ModelFiles) -> None:
+        """Read the settings; an unknown or missing one is an UnknownModelError."""
+        self.files = files
+
+    @abstractmethod
+    def placeholders(self) -> Mapping[Modality, Placeholder]:
+        """Return the placeholder of each modality that the model takes."""
+
+    @abstractmethod
+    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+        """Return the tokens for an item; `options` are the request's `mm_processor_kwargs`."""
