@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.states import XXH3_LEAF, State, Xxh3Tree, blake3_state
+from mmhash.states import XXH3_LEAF, State, Xxh3Tree, blake3_digest, blake3_state, xxh3_digest
 
 Algorithm = Literal["blake3", "xxh3"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
@@ -35,6 +35,8 @@ class AlgorithmSpec(NamedTuple):
     digest_size: int
     new_state: Callable[[int], State]
     """Return a new CPU state that uses this number of threads."""
+    hash_short: Callable[[memoryview], bytes]
+    """Return the digest of a buffer that one thread hashes: faster than a state if it is short."""
     keeps_threads: bool
     """A state holds threads of its own, which a forked child does not have."""
     kernels: KernelSpec
@@ -46,6 +48,7 @@ ALGORITHM_SPECS: dict[Algorithm, AlgorithmSpec] = {
     "blake3": AlgorithmSpec(
         digest_size=32,
         new_state=blake3_state,
+        hash_short=blake3_digest,
         keeps_threads=True,
         kernels=KernelSpec(
             threads=128,
@@ -59,6 +62,7 @@ ALGORITHM_SPECS: dict[Algorithm, AlgorithmSpec] = {
     "xxh3": AlgorithmSpec(
         digest_size=16,
         new_state=Xxh3Tree,
+        hash_short=xxh3_digest,
         keeps_threads=False,
         kernels=KernelSpec(
             threads=160,
@@ -76,6 +80,8 @@ DIGEST_SIZE: dict[str, int] = {name: spec.digest_size for name, spec in ALGORITH
 
 def check_algorithm(name: str) -> Algorithm:
     """Return `name` if it is an algorithm of the table; else raise an error that lists them."""
+    if type(name) is str and name in ALGORITHM_SPECS:
+        return name
     if not issubclass(type(name), str):
         raise InputTypeError(f"an algorithm is a str, not {type(name).__name__}")
     name = str.__str__(name)

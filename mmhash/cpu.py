@@ -3,7 +3,7 @@
 from typing import Self
 
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
-from mmhash.digest import Digest
+from mmhash.digest import Digest, unchecked_digest
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.states import cpu_count, fork_count
 from mmhash.view import bytes_of
@@ -19,9 +19,12 @@ BLAKE3_CHUNK = 1024
 
 def hash_bytes(data: memoryview, algorithm: Algorithm, threads: int | None = None) -> Digest:
     """Return the digest of a flat buffer, read in place."""
-    state = ALGORITHM_SPECS[algorithm].new_state(_check_threads(threads, len(data)))
+    spec = ALGORITHM_SPECS[algorithm]
+    if threads is None and len(data) < PARALLEL_FROM:
+        return unchecked_digest(algorithm, spec.hash_short(data))
+    state = spec.new_state(_check_threads(threads, len(data)))
     state.update(data)
-    return Digest(algorithm, state.digest())
+    return unchecked_digest(algorithm, state.digest())
 
 
 def _check_threads(threads: int | None, nbytes: int) -> int:

@@ -61,3 +61,15 @@ class Digest:
 
     def __bytes__(self) -> builtins.bytes:
         return self.bytes
+
+
+_set_algorithm = vars(Digest)["algorithm"].__set__
+_set_bytes = vars(Digest)["bytes"].__set__
+
+
+def unchecked_digest(algorithm: Algorithm, content: builtins.bytes) -> Digest:
+    """Return a digest that a hash function has just made: 0.2 µs, where the checks take 0.5."""
+    digest = object.__new__(Digest)
+    _set_algorithm(digest, algorithm)
+    _set_bytes(digest, content)
+    return digest

@@ -1,11 +1,12 @@
 """Frames of spec v1: the metadata that a key covers besides the content (docs/spec.md)."""
 
 import struct
+from functools import lru_cache
 
 from blake3 import blake3
 
 from mmhash.algorithms import DIGEST_SIZE, Algorithm
-from mmhash.digest import Digest
+from mmhash.digest import Digest, unchecked_digest
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.fields import field
 
@@ -32,29 +33,33 @@ def preimage(
     kind: str, dtype: str, shape: tuple[int, ...], digest: Digest, extra: bytes = b""
 ) -> bytes:
     """Return the seven fields whose hash is the key."""
-    return b"".join(
-        map(
-            field,
-            (
-                b"%d" % SPEC_VERSION,
-                kind.encode(),
-                dtype.encode(),
-                struct.pack(f"<{len(shape)}Q", *shape),
-                digest.algorithm.encode(),
-                digest.bytes,
-                extra,
-            ),
-        )
+    before = _before_digest(kind, dtype, shape, digest.algorithm)
+    return before + digest.bytes + (field(extra) if extra else _NO_EXTRA)
+
+
+_NO_EXTRA = field(b"")
+
+
+@lru_cache(maxsize=1024)  # 0.1 µs, where building it takes 2 µs: items of a list are often alike
+def _before_digest(kind: str, dtype: str, shape: tuple[int, ...], algorithm: Algorithm) -> bytes:
+    """Return the first five fields of a preimage, and the length of the digest."""
+    fields = (
+        b"%d" % SPEC_VERSION,
+        kind.encode(),
+        dtype.encode(),
+        struct.pack(f"<{len(shape)}Q", *shape),
+        algorithm.encode(),
     )
+    return b"".join(map(field, fields)) + DIGEST_SIZE[algorithm].to_bytes(8, "little")
 
 
+@lru_cache(maxsize=1024)
 def preimage_template(
     kind: str, dtype: str, shape: tuple[int, ...], algorithm: Algorithm
 ) -> tuple[bytes, int]:
     """Return a preimage with a digest of zeros, and the digest's offset; the item has no extra."""
-    size = DIGEST_SIZE[algorithm]
-    template = preimage(kind, dtype, shape, Digest(algorithm, bytes(size)))
-    return template, len(template) - len(field(b"")) - size
+    before = _before_digest(kind, dtype, shape, algorithm)
+    return before + bytes(DIGEST_SIZE[algorithm]) + _NO_EXTRA, len(before)
 
 
 def frame(
@@ -69,8 +74,8 @@ def frame(
     """Return the key of an item: the digest of its content, bound to its metadata and tenant."""
     framed = preimage(kind, dtype, shape, digest, extra)
     if tenant is None:
-        return Digest("blake3", blake3(framed, derive_key_context=KEY_CONTEXT).digest())
-    return Digest("blake3", blake3(framed, key=tenant_key(tenant)).digest())
+        return unchecked_digest("blake3", blake3(framed, derive_key_context=KEY_CONTEXT).digest())
+    return unchecked_digest("blake3", blake3(framed, key=tenant_key(tenant)).digest())
 
 
 def tenant_key(tenant: bytes) -> bytes:

@@ -6,15 +6,19 @@ Data on a GPU is hashed there, in one launch for each GPU, while the CPU hashes 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, overload
+
+import numpy as np
 
 from mmhash import cuda
 from mmhash.algorithms import Algorithm, check_algorithm
 from mmhash.cpu import hash_bytes
-from mmhash.digest import Digest
+from mmhash.digest import Digest, unchecked_digest
 from mmhash.errors import DeviceError, InputError, InputTypeError, InputValueError
 from mmhash.framing import frame, preimage_template, tenant_key
-from mmhash.view import DeviceBytes, View, view_of
+from mmhash.split import LISTS, Bundle
+from mmhash.view import DeviceBytes, View, is_tensor, view_of
 
 # Of nested lists: deeper than any processor nests, shallower than Python's stack.
 MAX_DEPTH = 16
@@ -66,13 +70,15 @@ def key(
     tenants never collide, and cannot be guessed without the secret.
     """
     options = _Options(check_algorithm(algorithm), tenant, threads, copy)
-    if isinstance(item, (list, tuple)) or _may_have_digest(item.__class__):
+    if isinstance(item, LISTS) or _may_have_digest(item.__class__):
         (item_key,) = _begin([item], options).wait()
         return item_key
     view = view_of(item, copy=copy)
     if isinstance(view.data, memoryview):
         return _host_key(view, view.data, options)
-    (item_key,) = _begin_views([view], options)()
+    leaves = _Leaves(options)
+    leaves.add(view)
+    (item_key,) = leaves.start()()
     return item_key
 
 
@@ -124,7 +130,7 @@ def keys(
     Items on a GPU take one launch for each GPU, on the caller's current stream. With `wait=False`
     the function does not wait for them: `wait()` of the result returns the keys.
     """
-    if not isinstance(items, (list, tuple, Iterator)):
+    if not isinstance(items, (*LISTS, Iterator)):
         raise InputTypeError(
             f"keys() takes a list of items, not one {type(items).__name__}: use key(), or cut a"
             " bundle with split()"
@@ -142,44 +148,43 @@ class _Options(NamedTuple):
     copy: bool
 
 
-# The plans of a list's parts, the index of a view, or a key that is known already.
+# The plans of a list's parts, the index of a leaf, or a key that is known already.
 _Plan = list["_Plan"] | int | Digest
 
 
 def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingKeys:
-    views: list[View] = []
-    plans = []
+    if isinstance(items, Bundle) and (started := _begin_bundle(items, options)):
+        return started
+    leaves = _Leaves(options)
+    plans: list[_Plan] = []
     for index, item in enumerate(items):
         try:
-            plans.append(_plan(item, views, options))
+            plans.append(_plan(item, leaves, options))
         except InputError as error:
             raise type(error)(label.format(index) + str(error)) from error
-    leaf_keys = _begin_views(views, options)
+    keys_of_leaves = leaves.start()
 
     def collect() -> list[Digest]:
-        keys_of_views = leaf_keys()
+        known = keys_of_leaves()
         return [
-            keys_of_views[plan]
-            if isinstance(plan, int)
-            else _assemble(plan, keys_of_views, options)
+            known[plan] if isinstance(plan, int) else _assemble(plan, known, options)
             for plan in plans
         ]
 
     return PendingKeys(collect)
 
 
-def _plan(item: Any, views: list[View], options: _Options, depth: int = 0) -> _Plan:
-    """Append the views of `item` and its parts to `views`; return how they make up the item."""
-    if isinstance(item, (list, tuple)):
+def _plan(item: Any, leaves: "_Leaves", options: _Options, depth: int = 0) -> _Plan:
+    """Add the views of `item` and its parts to `leaves`; return how they make up the item."""
+    if isinstance(item, LISTS):
         if depth == MAX_DEPTH:
             raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
-        return [_plan(part, views, options, depth + 1) for part in item]
+        return [_plan(part, leaves, options, depth + 1) for part in item]
     if _may_have_digest(item.__class__) and (
         content := precomputed_digest(item, options.algorithm)
     ):
         return frame(item.kind, item.dtype, item.shape, content, tenant=options.tenant)
-    views.append(view_of(item, copy=options.copy))
-    return len(views) - 1
+    return leaves.add(view_of(item, copy=options.copy))
 
 
 @lru_cache(maxsize=256)
@@ -204,63 +209,121 @@ def _assemble(plan: _Plan, leaf_keys: list[Digest], options: _Options) -> Digest
     return frame("list", "", (len(plan),), content, tenant=options.tenant)
 
 
-def _begin_views(views: list[View], options: _Options) -> Callable[[], list[Digest]]:
-    """Start hashing on each GPU, hash data on the host; return a function that collects keys."""
-    keys_of_views: dict[int, Digest] = {}
-    on_host: list[tuple[int, View, memoryview]] = []
-    on_device: dict[int, list[tuple[int, View, DeviceBytes]]] = {}
-    for index, view in enumerate(views):
-        if isinstance(view.data, DeviceBytes):
-            on_device.setdefault(view.data.device, []).append((index, view, view.data))
+# A list of tensors is launched in groups of this size, so that the GPU hashes one group while the
+# next is read.
+_GROUP = 32
+
+
+class _Leaves:
+    """The items and parts of a list that have bytes, hashed where these are."""
+
+    def __init__(self, options: _Options) -> None:
+        self._options = options
+        self._count = 0
+        self._on_host: list[tuple[int, View, memoryview]] = []
+        self._groups: dict[int, list[tuple[int, View, DeviceBytes]]] = {}
+        self._launches: list[tuple[list[tuple[int, View, DeviceBytes]], cuda.Pending]] = []
+
+    def add(self, view: View) -> int:
+        """Add a leaf and return its number; launch a GPU's group when it is full."""
+        index = self._count
+        self._count += 1
+        data = view.data
+        if isinstance(data, memoryview):
+            self._on_host.append((index, view, data))
         else:
-            on_host.append((index, view, view.data))
-    launches = []
-    for device, tensors in on_device.items():
+            group = self._groups.setdefault(data.device, [])
+            group.append((index, view, data))
+            if len(group) == _GROUP:
+                self._launch(data.device)
+        return index
+
+    def start(self) -> Callable[[], list[Digest]]:
+        """Launch the other groups, hash data on the host; return a function that collects keys."""
+        for device in list(self._groups):
+            self._launch(device)
+        keys_of_leaves = {
+            index: _host_key(view, data, self._options) for index, view, data in self._on_host
+        }
+
+        def collect() -> list[Digest]:
+            for group, pending in self._launches:
+                for (index, view, _), key_bytes in zip(group, pending.wait(), strict=True):
+                    if view.check_lease is not None:
+                        view.check_lease()
+                    keys_of_leaves[index] = unchecked_digest("blake3", key_bytes)
+            return [keys_of_leaves[index] for index in range(self._count)]
+
+        return collect
+
+    def _launch(self, device: int) -> None:
+        group = self._groups.pop(device)
+        segments = [(data.address, data.nbytes) for _, _, data in group]
+        shapes = [(view.dtype, view.shape) for _, view, _ in group]
         try:
-            launches.append((tensors, _launch(device, tensors, options)))
+            self._launches.append((group, _launch(device, segments, shapes, self._options)))
         except DeviceError as error:
-            on_host += [
-                (index, view, _on_the_host(data, error, options.copy))
-                for index, view, data in tensors
+            self._on_host += [
+                (index, view, _on_the_host(data, error, self._options.copy))
+                for index, view, data in group
             ]
-    for index, view, data in on_host:
-        keys_of_views[index] = _host_key(view, data, options)
 
-    def collect() -> list[Digest]:
-        for tensors, pending in launches:
-            for (index, view, _), key_bytes in zip(tensors, pending.wait(), strict=True):
-                if view.check_lease is not None:
-                    view.check_lease()
-                keys_of_views[index] = Digest("blake3", key_bytes)
-        return [keys_of_views[index] for index in range(len(views))]
 
-    return collect
+def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
+    """Hash a bundle's items without a slice for each; None if they are not contiguous."""
+    feature, bounds, dim = bundle.feature, bundle.bounds, bundle.dim
+    if is_tensor(feature):
+        contiguous = feature.is_contiguous()
+    else:
+        contiguous = type(feature) is np.ndarray and feature.flags.c_contiguous
+    if not (contiguous and bounds[-1] and all(size == 1 for size in feature.shape[:dim])):
+        return None
+    view = view_of(feature, copy=options.copy)
+    spans = list(pairwise(bounds))
+    shapes = [(*view.shape[:dim], stop - start, *view.shape[dim + 1 :]) for start, stop in spans]
+    data = view.data
+    if isinstance(data, memoryview):
+        row = len(data) // bounds[-1]
+        parts = [data[start * row : stop * row] for start, stop in spans]
+        host_keys = [
+            _host_key(View(view.kind, view.dtype, shape, part), part, options)
+            for shape, part in zip(shapes, parts, strict=True)
+        ]
+        return PendingKeys(lambda: host_keys)
+    row = data.nbytes // bounds[-1]
+    segments = [(data.address + start * row, (stop - start) * row) for start, stop in spans]
+    try:
+        pending = _launch(data.device, segments, [(view.dtype, each) for each in shapes], options)
+    except DeviceError:
+        return None  # each slice is copied to the host
+
+    def collect(_: DeviceBytes = data) -> list[Digest]:  # keeps the memory until it has been read
+        return [unchecked_digest("blake3", key_bytes) for key_bytes in pending.wait()]
+
+    return PendingKeys(collect)
 
 
 def _launch(
-    device: int, tensors: list[tuple[int, View, DeviceBytes]], options: _Options
+    device: int,
+    segments: list[tuple[int, int]],
+    shapes: list[tuple[str, tuple[int, ...]]],
+    options: _Options,
 ) -> cuda.Pending:
     """Hash tensors on their device, and frame their digests there too."""
-    templates: dict[tuple[str, tuple[int, ...]], tuple[bytes, int]] = {}
-    frames, segments = [], []
-    for _, (_, dtype, shape, _, _, _), data in tensors:
-        template = templates.get((dtype, shape))
-        if template is None:
-            template = templates[dtype, shape] = preimage_template(
-                "tensor", dtype, shape, options.algorithm
-            )
-        frames.append(template)
-        segments.append((data.address, data.nbytes))
+    frames = [
+        preimage_template("tensor", dtype, shape, options.algorithm) for dtype, shape in shapes
+    ]
     secret = None if options.tenant is None else tenant_key(options.tenant)
     framing = cuda.Frames(*cuda.framing_key(secret), frames)
     return cuda.hash_segments(device, segments, options.algorithm, frames=framing)
 
 
 def _host_key(view: View, data: memoryview, options: _Options) -> Digest:
-    content = hash_bytes(data, options.algorithm, options.threads)
+    algorithm, tenant, threads, _ = options
+    content = hash_bytes(data, algorithm, threads)
     if view.check_lease is not None:
         view.check_lease()
-    return frame(view.kind, view.dtype, view.shape, content, view.extra, tenant=options.tenant)
+    return frame(view.kind, view.dtype, view.shape, content, view.extra, tenant=tenant)
 
 
 _warned: set[str] = set()

@@ -100,6 +100,11 @@ def blake3_state(threads: int) -> State:
     return blake3(max_threads=blake3.AUTO if threads >= cpu_count() else threads)
 
 
+def blake3_digest(data: memoryview) -> bytes:
+    """Return the BLAKE3 digest of a buffer, computed by one thread."""
+    return blake3(data).digest()
+
+
 class Xxh3Tree:
     """The xxh3 tree as a stream: the root takes each leaf's digest as soon as the leaf is full."""
 
@@ -153,6 +158,12 @@ class Xxh3Tree:
         twin._in_leaf = self._in_leaf
         twin._length = self._length
         return twin
+
+
+def xxh3_digest(data: memoryview) -> bytes:
+    """Return the digest of the xxh3 tree over a buffer, computed by one thread."""
+    root = _leaf_digests(data) + len(data).to_bytes(8, "little")
+    return xxh3_128_digest(root, seed=XXH3_ROOT_SEED)
 
 
 def _leaf_digests(data: memoryview) -> bytes:

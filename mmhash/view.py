@@ -241,7 +241,14 @@ def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
     if not values.flags.c_contiguous:
         _need_copy("an array that is not C-contiguous", copy)
         values = np.ascontiguousarray(values)
-    return View("tensor", name, shape, values.reshape(-1).view(np.uint8).data)
+    return View("tensor", name, shape, _flat_array(values))
+
+
+def _flat_array(values: np.ndarray[Any, Any]) -> memoryview:
+    try:
+        return values.data.cast("B")  # 0.2 µs; the other way takes 0.5
+    except (TypeError, ValueError):  # a dtype that has no buffer, or none that cast() knows; empty
+        return values.reshape(-1).view(np.uint8).data
 
 
 @lru_cache(maxsize=256)
@@ -288,17 +295,17 @@ def _read_tensor(tensor: "torch.Tensor", copy: bool) -> View:
     if tensor.is_nested:
         raise InputTypeError("a nested tensor has no single shape: hash its parts as a list")
     name = _tensor_dtype(tensor.dtype, tensor.layout)
-    if tensor.is_meta:
-        raise InputTypeError("a meta tensor holds no bytes")
-    contiguous = tensor.is_contiguous()
-    _check_storage(tensor, contiguous=contiguous)
-
     shape = tuple(tensor.shape)
     on_gpu = tensor.is_cuda
     if not (on_gpu or tensor.is_cpu):
+        if tensor.is_meta:
+            raise InputTypeError("a meta tensor holds no bytes")
+        _check_storage(tensor, contiguous=tensor.is_contiguous())
         _need_copy(f"a tensor on {tensor.device}", copy)
         tensor = tensor.cpu()
-    if tensor.is_conj() or tensor.is_neg():
+    contiguous = tensor.is_contiguous()
+    _check_storage(tensor, contiguous=contiguous)
+    if tensor.is_neg() or tensor.is_conj():
         _need_copy("a lazily conjugated or negated tensor", copy)
         tensor = tensor.resolve_conj().resolve_neg()
         contiguous = tensor.is_contiguous()
@@ -331,14 +338,14 @@ def _without_subclass(tensor: "torch.Tensor") -> "torch.Tensor":
 
 def _check_storage(tensor: "torch.Tensor", *, contiguous: bool) -> None:
     """Refuse a tensor that reaches beyond its memory, which may have been resized or freed."""
-    elements = tensor.numel()
-    if elements and not contiguous:
+    nbytes = tensor.nbytes
+    if not nbytes:
+        return
+    if not contiguous:
         sizes = zip(tensor.shape, tensor.stride(), strict=True)
-        elements = 1 + sum((size - 1) * stride for size, stride in sizes)
-    if elements and (
-        tensor.untyped_storage().nbytes() < (tensor.storage_offset() + elements) * tensor.itemsize
-        or not tensor.data_ptr()
-    ):
+        nbytes = (1 + sum((size - 1) * stride for size, stride in sizes)) * tensor.itemsize
+    end = tensor.storage_offset() * tensor.itemsize + nbytes
+    if tensor.untyped_storage().nbytes() < end or not tensor.data_ptr():
         raise InputValueError(
             "a tensor has less memory than elements: its storage was resized or freed, or it is"
             " within a function transform such as functionalize"
@@ -361,6 +368,10 @@ def _flat_tensor(tensor: "torch.Tensor") -> memoryview:
         return memoryview(b"")
     if tensor.requires_grad:
         tensor = tensor.detach()
+    try:
+        return tensor.numpy().data.cast("B")  # 1 µs; the other way takes 2
+    except TypeError:  # a dtype that numpy or cast() does not have
+        pass
     if count == 1:  # its strides may be any, and view() refuses a stride of 0
         tensor = tensor.as_strided((1,), (1,))
     return tensor.reshape(-1).view(sys.modules["torch"].uint8).numpy().data

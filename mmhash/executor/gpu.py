@@ -9,6 +9,7 @@ import numpy as np
 
 from mmhash import cuda
 from mmhash.digest import Algorithm, Digest
+from mmhash.split import LISTS
 
 
 def digest_on_gpu(device: int, data: memoryview, algorithm: Algorithm) -> Digest:
@@ -55,6 +56,6 @@ def on_stream(stream: Any) -> AbstractContextManager[Any]:
 
 def copy_to_host(item: Any) -> Any:
     """Return `item` with its GPU tensors copied to the host."""
-    if isinstance(item, (list, tuple)):
+    if isinstance(item, LISTS):
         return [copy_to_host(part) for part in item]
     return item.cpu() if getattr(item, "is_cuda", False) else item

@@ -22,6 +22,7 @@ from mmhash.executor.lazy import LazyKey
 from mmhash.executor.placement import PARALLEL_MIN_BYTES, Placement
 from mmhash.framing import tenant_key
 from mmhash.hashing import key
+from mmhash.split import LISTS
 
 # All calls together work this long in one round of the loop, before other tasks have their turn.
 _SLICE_S = 0.5e-3
@@ -118,7 +119,7 @@ class AsyncHasher:
         The first error is raised when nothing of the call is read any more, and names its item.
         With `return_errors=True` an error takes its item's place, and the other items have keys.
         """
-        if not isinstance(items, (list, tuple, Iterator)):
+        if not isinstance(items, (*LISTS, Iterator)):
             raise InputTypeError(f"keys() takes a list of items, not one {type(items).__name__}")
         outcomes = await self._hash(list(items), Options(check_algorithm(algorithm), tenant))
         results: list[Digest | Exception] = [

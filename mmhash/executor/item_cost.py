@@ -1,6 +1,6 @@
 """The size of an item and its device, found without reading it: this runs on the event loop."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from mmhash.hashing import MAX_DEPTH
 from mmhash.image import DAMAGE
 from mmhash.pil_image import count_frames as frames_of
+from mmhash.split import LISTS
 from mmhash.view import is_image, is_tensor
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def cost_of(item: Any, *, count_frames: bool = False, depth: int = 0) -> ItemCos
         return _cost_of_tensor(item)
     if is_image(item):
         return _cost_of_image(item, count_frames)
-    if isinstance(item, (list, tuple)) and depth < MAX_DEPTH:
+    if isinstance(item, LISTS) and depth < MAX_DEPTH:
         return _cost_of_parts(item, count_frames, depth)
     if hasattr(item, "__mmhash_view__") or hasattr(item, "__dlpack__"):
         nbytes = getattr(item, "nbytes", 0)
@@ -95,7 +96,7 @@ def _cost_of_image(image: "Image.Image", count_frames: bool) -> ItemCost:
         return ItemCost(nbytes, in_place=False)
 
 
-def _cost_of_parts(parts: list[Any] | tuple[Any, ...], count_frames: bool, depth: int) -> ItemCost:
+def _cost_of_parts(parts: Sequence[Any], count_frames: bool, depth: int) -> ItemCost:
     costs = [cost_of(part, count_frames=count_frames, depth=depth + 1) for part in parts]
     return ItemCost(
         sum(cost.nbytes for cost in costs),
