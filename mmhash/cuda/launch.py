@@ -5,7 +5,7 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import accumulate
 from time import perf_counter, sleep
@@ -45,10 +45,16 @@ _PINNED = _FRAMES_OFFSET + _PREIMAGES_OFFSET + _PREIMAGES_SIZE
 _COUNTERS = (MAX_SEGMENTS + 1) * 4 // 256 * 256 + 256
 _SMALLEST_SCRATCH = 64 << 10
 
-# A thread polls the flag, with the GIL, for as long as a small hash takes; then it sleeps between
-# polls. An event would cost each launch 1 µs here and more on the device.
+# A thread polls the flag, with the GIL, around the time at which the results are expected, and
+# sleeps before and after. An event would cost each launch 1 µs here and more on the device.
 _POLL_S = 100e-6
 _SLEEP_S = 50e-6
+
+# A sleep lasts up to 60 µs longer than asked, so one that short is not worth it.
+_SLEEP_ERROR_S = 100e-6
+# Bytes per second until a device's own rate is known, from launches of at least this many bytes.
+_ASSUMED_RATE = 1.5e12
+_RATE_FROM = 32 << 20
 
 
 def hash_segments(
@@ -72,6 +78,18 @@ def hash_segments(
         stream = current_stream(device_index)
     pending = Pending([])  # if a later launch fails, it returns the slots of the earlier ones
     with device.context():
+        if _fit_one_launch(len(segments), frames):
+            pending.add(
+                _launch(
+                    device,
+                    segments,
+                    algorithm,
+                    stream=stream,
+                    frames=frames,
+                    device_out=device_out,
+                )
+            )
+            return pending
         for start, end in _batches(len(segments), frames):
             pending.add(
                 _launch(
@@ -136,10 +154,17 @@ def current_stream(device_index: int) -> int:
     return stream
 
 
-def _batches(count: int, frames: Frames | None) -> Iterator[tuple[int, int]]:
-    """Cut a list into launches: one, unless there are too many segments or preimages."""
-    if frames is not None and len(frames.items) != count:
+def _fit_one_launch(count: int, frames: Frames | None) -> bool:
+    """Return True if a list surely fits one launch."""
+    if frames is None:
+        return 0 < count <= MAX_SEGMENTS
+    if len(frames.items) != count:
         raise InputValueError(f"{len(frames.items)} frames for {count} segments")
+    return 0 < count <= min(MAX_SEGMENTS, _PREIMAGES_SIZE // MAX_PREIMAGE)
+
+
+def _batches(count: int, frames: Frames | None) -> Iterator[tuple[int, int]]:
+    """Cut a list into launches with at most so many segments and preimages as one holds."""
     if frames is None:
         for start in range(0, count, MAX_SEGMENTS):
             yield start, min(start + MAX_SEGMENTS, count)
@@ -246,9 +271,12 @@ def _launch(
         else:
             device.free_slots.append(slot)
         raise
-    items = frames.items if frames else [None] * len(segments)
-    sizes = [spec.digest_size if item is None else _RESULT for item in items]
-    return _Launch(device, stream, slot, sizes)
+    if frames is None:
+        sizes = [spec.digest_size] * len(segments)
+    else:
+        sizes = [spec.digest_size if item is None else _RESULT for item in frames.items]
+    nbytes = sum(grid.lengths)
+    return _Launch(device, stream, slot, sizes, algorithm=algorithm, nbytes=nbytes)
 
 
 class _Slot:
@@ -301,20 +329,21 @@ class _Slot:
 
     def _put_frames(self, frames: Frames) -> int:
         """Write the frames to pinned memory, equal preimages once; return their device address."""
-        packed: dict[tuple[bytes, int] | None, bytes] = {None: bytes(_FRAME.size)}
+        packed: dict[tuple[bytes, int] | None, bytes] = {}
         preimages: list[bytes] = []
-        table: list[bytes] = []
         offset = _PREIMAGES_OFFSET
-        for item in frames.items:
-            if item is not None and item not in packed:
-                preimage, hole = item
-                packed[item] = _FRAME.pack(offset, len(preimage), hole)
-                padded = preimage + bytes(-len(preimage) % 16)
-                preimages.append(padded)
-                offset += len(padded)
-            table.append(packed[item])
+        for item in dict.fromkeys(frames.items):
+            if item is None:
+                packed[item] = bytes(_FRAME.size)
+                continue
+            preimage, hole = item
+            packed[item] = _FRAME.pack(offset, len(preimage), hole)
+            padded = preimage + bytes(-len(preimage) % 16)
+            preimages.append(padded)
+            offset += len(padded)
+        table = b"".join([packed[item] for item in frames.items])
         start = self.pinned + _FRAMES_OFFSET
-        ctypes.memmove(start, b"".join(table), len(table) * _FRAME.size)
+        ctypes.memmove(start, table, len(table))
         ctypes.memmove(start + _PREIMAGES_OFFSET, b"".join(preimages), offset - _PREIMAGES_OFFSET)
         return self._pinned_on_device + _FRAMES_OFFSET
 
@@ -322,10 +351,32 @@ class _Slot:
 class _Launch:
     """One launch between its start and the reading of its results."""
 
-    __slots__ = ("_device", "_results_read", "_sizes", "_slot", "_stream", "_ticket")
+    __slots__ = (
+        "_algorithm",
+        "_device",
+        "_nbytes",
+        "_results_read",
+        "_sizes",
+        "_slot",
+        "_start",
+        "_stream",
+        "_ticket",
+    )
 
-    def __init__(self, device: "Device", stream: int, slot: _Slot, sizes: list[int]) -> None:
+    def __init__(
+        self,
+        device: "Device",
+        stream: int,
+        slot: _Slot,
+        sizes: list[int],
+        *,
+        algorithm: Algorithm,
+        nbytes: int,
+    ) -> None:
+        self._start = perf_counter()
         self._device = device
+        self._algorithm = algorithm
+        self._nbytes = nbytes
         self._stream = stream
         self._slot = slot
         self._ticket = slot.ticket
@@ -337,11 +388,8 @@ class _Launch:
 
     def collect(self) -> list[bytes]:
         slot, ticket, flag = self._slot, self._ticket, self._slot.flag
-        until = perf_counter() + _POLL_S
-        while flag.value != ticket:
-            if perf_counter() > until:
-                self._sleep_until_done()
-                break
+        if flag.value != ticket:
+            self._wait()
         results = ctypes.string_at(slot.pinned + _RESULTS_OFFSET, len(self._sizes) * _RESULT)
         self._results_read = True
         self._device.free_slots.append(slot)
@@ -349,6 +397,26 @@ class _Launch:
             results[index * _RESULT : index * _RESULT + size]
             for index, size in enumerate(self._sizes)
         ]
+
+    def _wait(self) -> None:
+        """Sleep until shortly before the results are expected, then poll, then sleep again."""
+        flag, ticket, rates = self._slot.flag, self._ticket, self._device.rates
+        rate = rates.get(self._algorithm, _ASSUMED_RATE)
+        end = self._start + self._nbytes / rate
+        early = end - perf_counter() - _SLEEP_ERROR_S
+        if early > 0:
+            sleep(early)
+            if flag.value == ticket:  # slept too long: earlier launches may have waited for others
+                rates.pop(self._algorithm, None)
+                return
+        until = max(end, perf_counter()) + _POLL_S
+        while flag.value != ticket:
+            if perf_counter() > until:
+                self._sleep_until_done()
+                break
+        if self._nbytes >= _RATE_FROM:
+            seen = self._nbytes / (perf_counter() - self._start)
+            rates[self._algorithm] = max(seen, rates.get(self._algorithm, 0))
 
     def _sleep_until_done(self) -> None:
         seconds = 0.0  # releases the GIL and returns at once
@@ -383,15 +451,19 @@ class Device:
         self._context = self.driver.primary_context(index)
         self._kernels: dict[str, list[int]] = {}
         self._loading = threading.Lock()
+        self.rates: dict[str, float] = {}
+        """The highest rate seen of each algorithm, in bytes per second, from call to result."""
         self.free_slots: list[_Slot] = []
         self.abandoned_slots: list[tuple[_Slot, int]] = []
 
-    @contextmanager
-    def context(self) -> Iterator[None]:
+    def context(self) -> AbstractContextManager[None]:
         """Make the device's context current in the calling thread."""
-        if self.driver.current_context() == self._context:
-            yield
-            return
+        if self.driver.current_context() == self._context:  # as in all of torch's programs
+            return nullcontext()
+        return self._pushed_context()
+
+    @contextmanager
+    def _pushed_context(self) -> Iterator[None]:
         self.driver.push(self._context)
         try:
             yield
