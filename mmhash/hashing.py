@@ -5,6 +5,7 @@ Data on a GPU is hashed there, in one launch for each GPU, while the CPU hashes 
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, overload
@@ -18,7 +19,7 @@ from mmhash.digest import Digest, unchecked_digest
 from mmhash.errors import DeviceError, InputError, InputTypeError, InputValueError
 from mmhash.framing import frame, preimage_template, tenant_key
 from mmhash.split import LISTS, Bundle
-from mmhash.view import DeviceBytes, View, is_tensor, view_of
+from mmhash.view import DeviceBytes, Located, View, is_tensor, locate_on_gpu, view_of
 
 # Of nested lists: deeper than any processor nests, shallower than Python's stack.
 MAX_DEPTH = 16
@@ -36,24 +37,27 @@ def digest(
     chosen = check_algorithm(algorithm)
     if _may_have_digest(data.__class__) and (attached := precomputed_digest(data, chosen)):
         return attached
+    if located := locate_on_gpu(data):
+        with suppress(DeviceError):  # the tensor is copied to the host below
+            return _digest_on_gpu(located.device, located.segment, chosen)
     view = view_of(data, copy=copy)
-    content = _content_digest(view.data, chosen, threads, copy)
-    if view.check_lease is not None:
-        view.check_lease()
-    return content
-
-
-def _content_digest(
-    content: memoryview | DeviceBytes, algorithm: Algorithm, threads: int | None, copy: bool
-) -> Digest:
+    content = view.data
     if isinstance(content, DeviceBytes):
         try:
-            segment = (content.address, content.nbytes)
-            (raw,) = cuda.hash_segments(content.device, [segment], algorithm).wait()
-            return Digest(algorithm, raw)
+            result = _digest_on_gpu(content.device, (content.address, content.nbytes), chosen)
         except DeviceError as error:
-            content = _on_the_host(content, error, copy)
-    return hash_bytes(content, algorithm, threads)
+            _check_copy_to_host(content.device, error, copy)
+            result = hash_bytes(content.to_host(), chosen, threads)
+    else:
+        result = hash_bytes(content, chosen, threads)
+    if view.check_lease is not None:
+        view.check_lease()
+    return result
+
+
+def _digest_on_gpu(device: int, segment: tuple[int, int], algorithm: Algorithm) -> Digest:
+    (raw,) = cuda.hash_segments(device, [segment], algorithm).wait()
+    return unchecked_digest(algorithm, raw)
 
 
 def key(
@@ -70,15 +74,15 @@ def key(
     tenants never collide, and cannot be guessed without the secret.
     """
     options = _Options(check_algorithm(algorithm), tenant, threads, copy)
-    if isinstance(item, LISTS) or _may_have_digest(item.__class__):
-        (item_key,) = _begin([item], options).wait()
-        return item_key
-    view = view_of(item, copy=copy)
-    if isinstance(view.data, memoryview):
-        return _host_key(view, view.data, options)
-    leaves = _Leaves(options)
-    leaves.add(view)
-    (item_key,) = leaves.start()()
+    if located := locate_on_gpu(item):
+        with suppress(DeviceError):  # _begin() copies it to the host then
+            (key_bytes,) = _launch(located.device, [located], options).wait()
+            return unchecked_digest("blake3", key_bytes)
+    elif not isinstance(item, LISTS) and not _may_have_digest(item.__class__):
+        view = view_of(item, copy=copy)
+        if isinstance(view.data, memoryview):
+            return _host_key(view, view.data, options)
+    (item_key,) = _begin([item], options).wait()
     return item_key
 
 
@@ -184,7 +188,7 @@ def _plan(item: Any, leaves: "_Leaves", options: _Options, depth: int = 0) -> _P
         content := precomputed_digest(item, options.algorithm)
     ):
         return frame(item.kind, item.dtype, item.shape, content, tenant=options.tenant)
-    return leaves.add(view_of(item, copy=options.copy))
+    return leaves.add(item)
 
 
 @lru_cache(maxsize=256)
@@ -214,6 +218,21 @@ def _assemble(plan: _Plan, leaf_keys: list[Digest], options: _Options) -> Digest
 _GROUP = 32
 
 
+class _OnGpu(NamedTuple):
+    """A leaf on a GPU, and the tensor that owns its memory."""
+
+    number: int
+    located: Located
+    owner: Any
+    check_lease: Callable[[], None] | None = None
+
+    def to_host(self) -> tuple[int, View, memoryview]:
+        """Copy the bytes to the host."""
+        device, segment, dtype, shape = self.located
+        data = DeviceBytes(device, *segment, self.owner).to_host()
+        return self.number, View("tensor", dtype, shape, data, b"", self.check_lease), data
+
+
 class _Leaves:
     """The items and parts of a list that have bytes, hashed where these are."""
 
@@ -221,22 +240,41 @@ class _Leaves:
         self._options = options
         self._count = 0
         self._on_host: list[tuple[int, View, memoryview]] = []
-        self._groups: dict[int, list[tuple[int, View, DeviceBytes]]] = {}
-        self._launches: list[tuple[list[tuple[int, View, DeviceBytes]], cuda.Pending]] = []
+        self._groups: dict[int, list[_OnGpu]] = {}
+        self._launches: list[tuple[list[_OnGpu], cuda.Pending]] = []
 
-    def add(self, view: View) -> int:
+    def add(self, item: Any) -> int:
         """Add a leaf and return its number; launch a GPU's group when it is full."""
         index = self._count
         self._count += 1
+        if located := locate_on_gpu(item):
+            self._add_on_gpu(_OnGpu(index, located, item))
+            return index
+        view = view_of(item, copy=self._options.copy)
         data = view.data
         if isinstance(data, memoryview):
             self._on_host.append((index, view, data))
         else:
-            group = self._groups.setdefault(data.device, [])
-            group.append((index, view, data))
-            if len(group) == _GROUP:
-                self._launch(data.device)
+            located = Located(data.device, (data.address, data.nbytes), view.dtype, view.shape)
+            self._add_on_gpu(_OnGpu(index, located, data.owner, view.check_lease))
         return index
+
+    def _add_on_gpu(self, leaf: _OnGpu) -> None:
+        device = leaf.located.device
+        group = self._groups.setdefault(device, [])
+        group.append(leaf)
+        if len(group) == _GROUP:
+            self._launch(device)
+
+    def _launch(self, device: int) -> None:
+        group = self._groups.pop(device)
+        try:
+            pending = _launch(device, [leaf.located for leaf in group], self._options)
+        except DeviceError as error:
+            _check_copy_to_host(device, error, self._options.copy)
+            self._on_host += [leaf.to_host() for leaf in group]
+        else:
+            self._launches.append((group, pending))
 
     def start(self) -> Callable[[], list[Digest]]:
         """Launch the other groups, hash data on the host; return a function that collects keys."""
@@ -248,25 +286,13 @@ class _Leaves:
 
         def collect() -> list[Digest]:
             for group, pending in self._launches:
-                for (index, view, _), key_bytes in zip(group, pending.wait(), strict=True):
-                    if view.check_lease is not None:
-                        view.check_lease()
-                    keys_of_leaves[index] = unchecked_digest("blake3", key_bytes)
+                for leaf, key_bytes in zip(group, pending.wait(), strict=True):
+                    if leaf.check_lease is not None:
+                        leaf.check_lease()
+                    keys_of_leaves[leaf.number] = unchecked_digest("blake3", key_bytes)
             return [keys_of_leaves[index] for index in range(self._count)]
 
         return collect
-
-    def _launch(self, device: int) -> None:
-        group = self._groups.pop(device)
-        segments = [(data.address, data.nbytes) for _, _, data in group]
-        shapes = [(view.dtype, view.shape) for _, view, _ in group]
-        try:
-            self._launches.append((group, _launch(device, segments, shapes, self._options)))
-        except DeviceError as error:
-            self._on_host += [
-                (index, view, _on_the_host(data, error, self._options.copy))
-                for index, view, data in group
-            ]
 
 
 def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
@@ -279,23 +305,33 @@ def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
     if not (contiguous and bounds[-1] and all(size == 1 for size in feature.shape[:dim])):
         return None
     view = view_of(feature, copy=options.copy)
-    spans = list(pairwise(bounds))
-    shapes = [(*view.shape[:dim], stop - start, *view.shape[dim + 1 :]) for start, stop in spans]
     data = view.data
+    row = (len(data) if isinstance(data, memoryview) else data.nbytes) // bounds[-1]
+    spans = list(pairwise(bounds))
+    before, after = view.shape[:dim], view.shape[dim + 1 :]
+    shapes = {length: (*before, length, *after) for length in {end - start for start, end in spans}}
     if isinstance(data, memoryview):
-        row = len(data) // bounds[-1]
-        parts = [data[start * row : stop * row] for start, stop in spans]
-        host_keys = [
-            _host_key(View(view.kind, view.dtype, shape, part), part, options)
-            for shape, part in zip(shapes, parts, strict=True)
+        parts = [data[start * row : end * row] for start, end in spans]
+        views = [
+            View(view.kind, view.dtype, shapes[end - start], part)
+            for (start, end), part in zip(spans, parts, strict=True)
         ]
+        host_keys = [_host_key(*one, options) for one in zip(views, parts, strict=True)]
         return PendingKeys(lambda: host_keys)
-    row = data.nbytes // bounds[-1]
-    segments = [(data.address + start * row, (stop - start) * row) for start, stop in spans]
+    address = data.address
+    located = [
+        Located(
+            data.device,
+            (address + start * row, (end - start) * row),
+            view.dtype,
+            shapes[end - start],
+        )
+        for start, end in spans
+    ]
     try:
-        pending = _launch(data.device, segments, [(view.dtype, each) for each in shapes], options)
+        pending = _launch(data.device, located, options)
     except DeviceError:
-        return None  # each slice is copied to the host
+        return None  # the slices are copied to the host, one by one
 
     def collect(_: DeviceBytes = data) -> list[Digest]:  # keeps the memory until it has been read
         return [unchecked_digest("blake3", key_bytes) for key_bytes in pending.wait()]
@@ -303,19 +339,18 @@ def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
     return PendingKeys(collect)
 
 
-def _launch(
-    device: int,
-    segments: list[tuple[int, int]],
-    shapes: list[tuple[str, tuple[int, ...]]],
-    options: _Options,
-) -> cuda.Pending:
+def _launch(device: int, tensors: list[Located], options: _Options) -> cuda.Pending:
     """Hash tensors on their device, and frame their digests there too."""
-    frames = [
-        preimage_template("tensor", dtype, shape, options.algorithm) for dtype, shape in shapes
-    ]
+    algorithm = options.algorithm
+    templates = {
+        (dtype, shape): preimage_template("tensor", dtype, shape, algorithm)
+        for dtype, shape in {(dtype, shape) for _, _, dtype, shape in tensors}
+    }
     secret = None if options.tenant is None else tenant_key(options.tenant)
+    frames = [templates[dtype, shape] for _, _, dtype, shape in tensors]
     framing = cuda.Frames(*cuda.framing_key(secret), frames)
-    return cuda.hash_segments(device, segments, options.algorithm, frames=framing)
+    segments = [segment for _, segment, _, _ in tensors]
+    return cuda.hash_segments(device, segments, algorithm, frames=framing)
 
 
 def _host_key(view: View, data: memoryview, options: _Options) -> Digest:
@@ -329,15 +364,14 @@ def _host_key(view: View, data: memoryview, options: _Options) -> Digest:
 _warned: set[str] = set()
 
 
-def _on_the_host(data: DeviceBytes, error: DeviceError, copy: bool) -> memoryview:
-    """Copy a GPU's bytes to the host because the GPU cannot hash them, and warn once."""
+def _check_copy_to_host(device: int, error: DeviceError, copy: bool) -> None:
+    """Warn once that a GPU cannot hash, so that its tensors are copied; refuse it if not `copy`."""
     if not copy:
         raise InputValueError(
-            f"a tensor on GPU {data.device} cannot be read in place, and copy=False forbids a copy:"
+            f"a tensor on GPU {device} cannot be read in place, and copy=False forbids a copy:"
             f" {error}"
         ) from error
-    reason = f"GPU {data.device} cannot hash ({error}): tensors on it are copied to the host"
+    reason = f"GPU {device} cannot hash ({error}): tensors on it are copied to the host"
     if reason not in _warned:
         _warned.add(reason)
         warnings.warn(reason, RuntimeWarning, stacklevel=4)
-    return data.to_host()
