@@ -162,6 +162,9 @@ def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingK
     leaves = _Leaves(options)
     plans: list[_Plan] = []
     for index, item in enumerate(items):
+        if located := locate_on_gpu(item):
+            plans.append(leaves.add_located(located, item))
+            continue
         try:
             plans.append(_plan(item, leaves, options))
         except InputError as error:
@@ -244,27 +247,31 @@ class _Leaves:
         self._launches: list[tuple[list[_OnGpu], cuda.Pending]] = []
 
     def add(self, item: Any) -> int:
-        """Add a leaf and return its number; launch a GPU's group when it is full."""
-        index = self._count
-        self._count += 1
+        """Add a leaf and return its number."""
         if located := locate_on_gpu(item):
-            self._add_on_gpu(_OnGpu(index, located, item))
-            return index
+            return self.add_located(located, item)
         view = view_of(item, copy=self._options.copy)
         data = view.data
-        if isinstance(data, memoryview):
-            self._on_host.append((index, view, data))
-        else:
+        if not isinstance(data, memoryview):
             located = Located(data.device, (data.address, data.nbytes), view.dtype, view.shape)
-            self._add_on_gpu(_OnGpu(index, located, data.owner, view.check_lease))
-        return index
+            return self.add_located(located, data.owner, view.check_lease)
+        self._on_host.append((self._count, view, data))
+        self._count += 1
+        return self._count - 1
 
-    def _add_on_gpu(self, leaf: _OnGpu) -> None:
-        device = leaf.located.device
-        group = self._groups.setdefault(device, [])
-        group.append(leaf)
+    def add_located(
+        self, located: Located, owner: Any, check_lease: Callable[[], None] | None = None
+    ) -> int:
+        """Add a leaf on a GPU and return its number; launch the GPU's group when it is full."""
+        number = self._count
+        self._count += 1
+        group = self._groups.get(located.device)
+        if group is None:
+            group = self._groups[located.device] = []
+        group.append(_OnGpu(number, located, owner, check_lease))
         if len(group) == _GROUP:
-            self._launch(device)
+            self._launch(located.device)
+        return number
 
     def _launch(self, device: int) -> None:
         group = self._groups.pop(device)

@@ -14,11 +14,15 @@ from mmhash.errors import InputTypeError, InputValueError
 MAX_ITEMS = 1 << 20
 
 
-class Bundle(Sequence[Any]):
+class Bundle:
     """The items of a feature that holds many, each a slice that is made when it is accessed.
 
-    `keys()` hashes the items in place without making slices, which take torch 2 µs each.
+    `keys()` hashes the items in place without making slices, which take torch 2 µs each. It is a
+    Sequence by registration: as a subclass, `isinstance` would take 0.5 µs for any other object.
     """
+
+    index = Sequence.index
+    count = Sequence.count
 
     def __init__(self, feature: Any, dim: int, bounds: list[int]) -> None:
         self.feature = feature
@@ -53,6 +57,8 @@ class Bundle(Sequence[Any]):
     def __repr__(self) -> str:
         return f"<Bundle of {len(self)} items>"
 
+
+Sequence.register(Bundle)
 
 LISTS = (list, tuple, Bundle)
 """The types of a list of items."""

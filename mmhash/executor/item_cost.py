@@ -1,6 +1,6 @@
 """The size of an item and its device, found without reading it: this runs on the event loop."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -96,7 +96,7 @@ def _cost_of_image(image: "Image.Image", count_frames: bool) -> ItemCost:
         return ItemCost(nbytes, in_place=False)
 
 
-def _cost_of_parts(parts: Sequence[Any], count_frames: bool, depth: int) -> ItemCost:
+def _cost_of_parts(parts: Iterable[Any], count_frames: bool, depth: int) -> ItemCost:
     costs = [cost_of(part, count_frames=count_frames, depth=depth + 1) for part in parts]
     return ItemCost(
         sum(cost.nbytes for cost in costs),
