@@ -25,8 +25,8 @@ class MediaSize(NamedTuple):
     """The rate of the sampled frames, if the processor is given one."""
     samples: int = 0
     """The samples of an audio clip at the processor's sampling rate."""
-    count: int = 1
-    """The items of this modality in the prompt."""
+    in_prompt: int = 1
+    """The number of items of this modality in the prompt."""
 
 
 class Placeholder(NamedTuple):
