@@ -1,9 +1,11 @@
 """The header of a JPEG: its segments up to the first scan."""
 
+from collections.abc import Iterator
+
 from mmhash.prompts.headers.exif import find_orientation
 from mmhash.prompts.headers.header import ImageHeader, check_steps, unreadable
 
-_SCAN = 0xDA
+_APP1, _SCAN = 0xE1, 0xDA
 # Start of frame; Pillow reads DHP, of hierarchical files, as one too.
 _FRAMES = {*range(0xC0, 0xD0), 0xDE} - {0xC4, 0xC8, 0xCC}
 # Markers without a length: JPG, RST0 to RST7, SOI, EOI and the extensions.
@@ -21,43 +23,48 @@ def read(data: memoryview) -> ImageHeader:
     size: tuple[int, int] | None = None
     exif: bytes | None = None
     xmp: bytes | None = None
-    position, steps = 2, 0
-    while True:
-        steps += 1
-        check_steps(steps)
-        if data[position] != 0xFF:  # junk between segments
-            position += 1
-            continue
-        marker = data[position + 1]
-        if marker in {0x00, 0xFF}:
-            position += 1 + (marker == 0)
-            continue
-        position += 2
-        if marker in _BARE:
-            continue
-        if marker < 0xC0 or marker == 0xFF:
-            raise unreadable("a JPEG has an unknown marker")
-        length = data[position] << 8 | data[position + 1]
-        end = position + max(length, 2)
-        if end > len(data):
-            raise unreadable("the file is truncated")
+    for marker, segment in _segments(data):
         if marker in _FRAMES:
-            frame = _read_frame(data[position + 2 : end])
+            frame = _read_frame(segment)
             if size is not None and size != frame:
                 raise unreadable("a JPEG has two sizes")
             size = frame
-        elif marker == 0xE1:
-            content = bytes(data[position + 2 : end])
+        elif marker == _APP1:
+            content = bytes(segment)
             if content.startswith(b"Exif\0\0"):
                 exif = content if exif is None else exif + content[6:]
             elif content.startswith(_XMP):
                 xmp = content[len(_XMP) :]
-        elif marker == _SCAN:
-            break
-        position = end
     if size is None:
         raise unreadable("a JPEG has no frame before its first scan")
     return ImageHeader("JPEG", *size, find_orientation(exif, xmp))
+
+
+def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Yield the segments before the first scan; junk between them is skipped as Pillow does."""
+    position, steps = 2, 0
+    while True:
+        steps += 1
+        check_steps(steps)
+        if data[position] != 0xFF:
+            position += 1
+            continue
+        marker = data[position + 1]
+        if marker in {0x00, 0xFF}:
+            position += 2 if marker == 0 else 1
+            continue
+        position += 2
+        if marker in _BARE:
+            continue
+        if marker < 0xC0:
+            raise unreadable("a JPEG has an unknown marker")
+        length = max(2, data[position] << 8 | data[position + 1])
+        if position + length > len(data):
+            raise unreadable("the file is truncated")
+        if marker == _SCAN:
+            return
+        yield marker, data[position + 2 : position + length]
+        position += length
 
 
 def _read_frame(content: memoryview) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from collections.abc import Iterator
 
 from mmhash.errors import LimitError
 from mmhash.prompts.headers.exif import find_orientation
@@ -15,6 +16,7 @@ _MAX_TEXT = 1 << 20
 _MAX_TEXTS = 8
 
 _RAW_EXIF, _XMP = b"Raw profile type exif", b"XML:com.adobe.xmp"
+_TEXTS = {b"tEXt", b"zTXt", b"iTXt"}
 # As names of texts, the last two take the place of an eXIf chunk and of XMP in Pillow.
 _NAMES = {_RAW_EXIF, _XMP, b"exif", b"xmp"}
 
@@ -34,35 +36,19 @@ def read(data: memoryview) -> ImageHeader:
 
 
 def _find_orientation(data: memoryview, position: int) -> int:
-    """Walk over the chunks to the end of the first image."""
+    """Return the orientation by the chunks up to the end of the first image."""
     found: dict[bytes, bytes] = {}
-    steps = texts = 0
-    frames, controls, has_data = 0, 0, False
-    while position + 8 <= len(data):
-        steps += 1
-        check_steps(steps)
-        length, name = _CHUNK.unpack_from(data, position)
-        end = position + 8 + length
-        if end > len(data):
-            # Pillow reads an image whose last IDAT is cut, if all of its pixels are there.
-            break
+    texts = 0
+    has_data = False
+    for name, chunk in _chunks(data, position):
+        if name == b"IHDR":
+            raise unreadable("a PNG has two IHDR chunks")
         if name == b"IDAT":
             has_data = True
-        elif name == b"IEND":
-            break
-        elif name == b"IHDR":
-            raise unreadable("a PNG has two IHDR chunks")
-        elif name == b"acTL":
-            frames = struct.unpack_from(">L", data, position + 8)[0] if length >= 8 else 0
-        elif name == b"fcTL":
-            controls += 1
-            # What follows a later fcTL is of another frame.
-            if has_data and (frames > 1 or (frames == 1 and controls == 1)):
-                break
         elif name == b"eXIf":
-            found[b"exif"] = bytes(data[position + 8 : end])
-        elif name in {b"tEXt", b"zTXt", b"iTXt"}:
-            keyword, _, content = bytes(data[position + 8 : end]).partition(b"\0")
+            found[b"exif"] = bytes(chunk)
+        elif name in _TEXTS:
+            keyword, _, content = bytes(chunk).partition(b"\0")
             if keyword in _NAMES:
                 texts += 1
                 if texts > _MAX_TEXTS:
@@ -70,10 +56,34 @@ def _find_orientation(data: memoryview, position: int) -> int:
                 text = _read_text(name, content)
                 if text is not None:
                     found[keyword] = text
-        position = end + 4
     if not has_data:
         raise unreadable("a PNG has no image data")
     return _orientation_of(found)
+
+
+def _chunks(data: memoryview, position: int) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield the chunks of a PNG's first image, those after its data too."""
+    steps = frames = controls = 0
+    has_data = False
+    # Pillow reads an image whose last IDAT is cut, if all of its pixels are there.
+    while position + 8 <= len(data):
+        steps += 1
+        check_steps(steps)
+        length, name = _CHUNK.unpack_from(data, position)
+        end = position + 8 + length
+        if name == b"IEND" or (end > len(data) and name != b"IDAT"):
+            return
+        if name == b"IDAT":
+            has_data = True
+        elif name == b"acTL":
+            frames = struct.unpack_from(">L", data, position + 8)[0] if length >= 8 else 0
+        elif name == b"fcTL":
+            controls += 1
+            # The rest belongs to another frame.
+            if has_data and (frames > 1 or (frames == 1 and controls == 1)):
+                return
+        yield name, data[position + 8 : end]
+        position = end + 4
 
 
 def _read_text(name: bytes, content: bytes) -> bytes | None:
