@@ -190,7 +190,7 @@ def _option_names(formats: AnnotateFormats | None) -> tuple[str, ...]:
     return () if formats is None else (*formats.chat_options, *formats.native_options)
 
 
-def _name_items(
+def _name_items(  # noqa: PLR0917
     engine: Engine,
     release: str,
     opened: OpenedRequest,

@@ -1,4 +1,7 @@
-"""A template from an untrusted directory neither reaches the system nor runs or grows endlessly."""
+"""A chat template that reaches the system, runs for hours or makes gigabytes.
+
+Only listed filters and methods exist, and each step and each new value spends from a budget.
+"""
 
 import time
 
