@@ -137,9 +137,10 @@ def _with_blocks(
 ) -> Plan:
     """Return the plan with the blocks of its first `known` ids."""
     body = plan.request
+    block_size = options.block_size or _BLOCK_SIZES[engine.name]
     prompt = Prompt(
         plan.token_ids[:known],
-        options.block_size or _BLOCK_SIZES[engine.name],
+        block_size,
         spans=[span for span in plan.spans if span.end <= known],
         cache_salt=_text(body, "cache_salt"),
         extra_key=_text(body, "extra_key"),
@@ -151,6 +152,7 @@ def _with_blocks(
         groups=options.groups,
     )
     made = engine.prompt_blocks(prompt, release)
+    whole = known // block_size  # SGLang names a page that is not full too, and does not cache it
     groups = None
     if made.groups is not None:
         groups = {size: blocks.event_ids for size, blocks in made.groups.items()}
@@ -158,8 +160,8 @@ def _with_blocks(
         plan.token_ids,
         plan.items,
         plan.spans,
-        made.blocks.blocks,
-        made.blocks.event_ids,
+        made.blocks.blocks[:whole],
+        made.blocks.event_ids[:whole],
         plan.request,
         groups,
     )

@@ -197,7 +197,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return str(self.weigh(value))
 
     def concat(self, parts: Iterable[str]) -> str:
-        """Return the joined parts, of which the size is checked first."""
+        """Return the joined parts; their size is checked first."""
         pieces = list(parts)
         self.spend_text(sum(map(len, pieces)))
         self.spend(len(pieces))
