@@ -1,0 +1,185 @@
+"""A model is read from its directory, and plans are those of an engine."""
+
+import base64
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash.engines import sglang, vllm
+from mmhash.errors import InputValueError, LimitError
+from mmhash.prompts import Media, MediaSize, Model, UnknownMediaError, UnknownModelError
+from tests.support import prompt_models
+
+ENGINE = "vllm@0.32.0"
+
+
+def _png(width: int = 280, height: int = 140) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, height), (1, 2, 3)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _url(data: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+
+
+def _chat(*urls: str, text: str = "what is it?") -> dict[str, Any]:
+    parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    parts.append({"type": "text", "text": text})
+    return {"model": "m", "messages": [{"role": "user", "content": parts}]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("qwen2_vl"))
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return Model.load(folder)
+
+
+def test_blocks_are_those_of_the_ids_and_spans(model: Model) -> None:
+    data = _png()
+    plan = model.plan(_chat(_url(data)), ENGINE, block_size=8, seed="0")
+    (item,) = plan.items
+    assert item.key == mmhash.key(data)
+    assert (item.grid, item.end - item.start) == ((1, 10, 20), 50)
+    span = vllm.Span(vllm.uuid(item.key), item.start, item.end - item.start)
+    keys = vllm.block_keys(plan.token_ids, 8, version="0.32.0", items=[span], seed="0")
+    assert plan.blocks == [key.hex() for key in keys]
+    assert plan.event_ids == [vllm.event_id(key) for key in keys]
+    assert plan.request["messages"][0]["content"][0]["uuid"] == vllm.uuid(item.key)
+
+
+def test_pixels_have_the_key_of_the_image(model: Model) -> None:
+    data = _png()
+    plan = model.plan(_chat(_url(data)), ENGINE, of="pixels")
+    assert plan.items[0].key == mmhash.key(Image.open(io.BytesIO(data)))
+
+
+def test_a_request_as_bytes_has_the_same_plan(model: Model) -> None:
+    chat = _chat(_url(_png()), _url(_png(30, 30)))
+    assert model.plan(json.dumps(chat).encode(), ENGINE) == model.plan(chat, ENGINE)
+
+
+def test_the_request_is_not_changed(model: Model) -> None:
+    chat = _chat(_url(_png()))
+    before = json.dumps(chat)
+    model.plan(chat, ENGINE)
+    assert json.dumps(chat) == before
+
+
+def test_a_callers_hash_is_replaced(model: Model) -> None:
+    chat = _chat(_url(_png()))
+    expected = model.plan(chat, ENGINE)
+    chat["messages"][0]["content"][0]["uuid"] = "forged"
+    assert model.plan(chat | {"multi_modal_uuids": {"image": ["forged"]}}, ENGINE) == expected
+
+
+def test_media_behind_urls_come_from_the_caller(model: Model) -> None:
+    data = _png()
+    url = "https://example.com/a.png"
+    known = {url: Media(MediaSize(width=280, height=140), mmhash.key(data))}
+    plan = model.plan(_chat(url), ENGINE, media=known)
+    assert plan.event_ids == model.plan(_chat(_url(data)), ENGINE).event_ids
+    with pytest.raises(UnknownMediaError):
+        model.plan(_chat("https://example.com/b.png"), ENGINE, media=known)
+
+
+def test_tenants_have_their_own_blocks(model: Model) -> None:
+    plans = [
+        model.plan(_chat(_url(_png())), ENGINE, tenant=tenant).blocks
+        for tenant in (None, bytes(32), bytes(31) + b"1")
+    ]
+    assert len({blocks[-1] for blocks in plans}) == 3
+
+
+def test_sglang_pads_the_image(model: Model) -> None:
+    data = _png()
+    text = "<|vision_start|><|image_pad|><|vision_end|>what is it?"
+    plan = model.plan({"text": text, "image_data": _url(data)}, "sglang@0.5.23", block_size=4)
+    (item,) = plan.items
+    padded = sglang.pad_input_ids(plan.token_ids, [(item.start, item.end, item.key)])
+    assert plan.blocks == sglang.page_keys(padded[: len(padded) // 4 * 4], 4)
+    assert plan.request["mm_hashes"] == [sglang.mm_hash(item.key)]
+
+
+def test_blocks_of_a_chat_for_sglang_end_before_its_image(model: Model) -> None:
+    plan = model.plan(_chat(_url(_png())), "sglang@0.5.23", block_size=1)
+    assert len(plan.blocks) == plan.items[0].start
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"[1]",
+        b"{",
+        b'{"messages": 1}',
+        {"messages": []},
+        {"messages": [{"role": "user", "content": 5}]},
+        {"messages": [{"content": "x"}]},
+        {"messages": [{"role": "user", "content": "x"}], "chat_template": "x"},
+        {"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}]},
+        {"prompt": ["a", "b"]},
+        {"prompt": [True]},
+        {},
+        _chat("data:image/png;base64,AAA"),
+        _chat("data:image/png;base64,AAAA"),
+        _chat("data:,", "nothing"),
+        _chat(text="\ud800"),
+        _chat(_url(_png(1, 800))),
+    ],
+)  # fmt: skip
+def test_a_wrong_request_is_an_error(model: Model, request_: Any) -> None:
+    with pytest.raises(InputValueError):
+        model.plan(request_, ENGINE)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.json", None),
+        ("config.json", "{"),
+        ("config.json", "[]"),
+        ("config.json", '{"model_type": "unheard_of"}'),
+        ("tokenizer.json", "{}"),
+        ("tokenizer.json", None),
+        ("preprocessor_config.json", '{"patch_size": "14"}'),
+        ("preprocessor_config.json", "[" * 100_000),
+        ("chat_template.json", "5"),
+    ],
+)
+def test_a_wrong_file_is_named(folder: Path, tmp_path: Path, name: str, text: str | None) -> None:
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    if text is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UnknownModelError):
+        Model.load(tmp_path)
+
+
+def test_large_files_are_refused(folder: Path, tmp_path: Path) -> None:
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "config.json").write_bytes(b" " * (5 << 20))
+    with pytest.raises(LimitError, match=r"config\.json"):
+        Model.load(tmp_path)
+
+
+def test_neither_torch_nor_transformers_is_imported(folder: Path) -> None:
+    code = (
+        "import sys; from mmhash.prompts import Model; "
+        f"Model.load({str(folder)!r}).plan({{'prompt': 'hi'}}, 'vllm@0.32.0'); "
+        "assert not {'torch', 'transformers', 'PIL'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
