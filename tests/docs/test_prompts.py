@@ -1,0 +1,21 @@
+"""docs/prompts.md names each family, and the limits that the code has."""
+
+from pathlib import Path
+
+from mmhash.prompts.families.registry import FAMILIES
+from mmhash.prompts.sandbox import MAX_TEXT
+
+PAGE = (Path(__file__).parents[2] / "docs" / "prompts.md").read_text()
+
+
+def test_the_table_has_each_family() -> None:
+    lines = [
+        f"| `{family.__name__}` | {', '.join(f'`{one}`' for one in sorted(family.model_types))} |"
+        for family in FAMILIES
+    ]
+    missing = [line for line in lines if line not in PAGE]
+    assert not missing, "\n".join(missing)
+
+
+def test_the_limit_of_texts_is_that_of_the_code() -> None:
+    assert f"{MAX_TEXT:,}".replace(",", " ") in PAGE
