@@ -1,11 +1,19 @@
 """The model families that mmhash knows: one line each."""
 
 from mmhash.prompts.families.family import Family
+from mmhash.prompts.families.glm4v import Glm4V
+from mmhash.prompts.families.qwen2_audio import Qwen2Audio
 from mmhash.prompts.families.qwen2_vl import Qwen2VL
+from mmhash.prompts.families.qwen3_vl import Qwen3VL
+from mmhash.prompts.families.ultravox import Ultravox
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 FAMILIES: tuple[type[Family], ...] = (
     Qwen2VL,
+    Qwen3VL,
+    Glm4V,
+    Qwen2Audio,
+    Ultravox,
 )  # fmt: skip
 
 
