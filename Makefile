@@ -24,7 +24,7 @@ endif
 SERVICE := .venv/installed-service
 DEV := .venv/installed-dev
 
-.PHONY: setup serve test test-all live check format coverage bench fuzz vectors image release clean
+.PHONY: setup serve test test-all live check format coverage bench fuzz oracle vectors image release clean
 .DEFAULT_GOAL := test
 
 $(SERVICE): pyproject.toml constraints.txt
@@ -84,6 +84,10 @@ live: $(DEV)
 	@begin=$$(date +%s); \
 	$(BIN)/python -m pytest -m live tests/live $(ARGS); code=$$?; \
 	echo "make live: $$(( $$(date +%s) - begin )) s"; exit $$code
+
+# Compares prompt plans with transformers' processors, in an environment in ~/.cache/mmhash-oracle.
+oracle: $(DEV)
+	$(BIN)/python -m tests.oracle $(ARGS)
 
 vectors: $(DEV)
 	$(BIN)/python tests/vectors/make.py

@@ -27,6 +27,8 @@ class MediaSize(NamedTuple):
     """The samples of an audio clip at the processor's sampling rate."""
     in_prompt: int = 1
     """The number of items of this modality in the prompt."""
+    times: tuple[float, ...] = ()
+    """The seconds at which a video's frames are; without them, frames are `fps` apart."""
 
 
 class Placeholder(NamedTuple):
