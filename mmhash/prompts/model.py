@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 from mmhash.engines import registry
+from mmhash.errors import InputValueError
 from mmhash.prompts.families import registry as families
 from mmhash.prompts.families.family import Family, Modality, Placeholder
 from mmhash.prompts.files import ModelFiles, UnknownModelError
@@ -96,5 +97,8 @@ class Model:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the token ids of a text."""
-        encoding = self._directory.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        return cast("list[int]", encoding.ids)
+        try:
+            encoding = self._directory.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InputValueError("the text of a request is Unicode without surrogates") from error
+        return encoding.ids

@@ -5,6 +5,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
+
 from mmhash.digest import Digest
 from mmhash.engines import vllm
 from mmhash.engines.engine import AnnotateFormats, Engine, ItemSpan, Prompt
@@ -16,7 +18,7 @@ from mmhash.prompts.families.family import Modality, PlacedItem
 from mmhash.prompts.media import Media, MediaReader, decode_inline
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem
-from mmhash.prompts.slots import OpenedRequest, Slot, open_request
+from mmhash.prompts.slots import OpenedRequest, open_request
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -152,14 +154,13 @@ def _parse(
     if len(request) > MAX_REQUEST:
         raise LimitError(f"a request has at most {MAX_REQUEST} bytes")
     try:
-        body = json.loads(request)
+        body = msgspec.json.decode(request)  # 4 times faster than json
         if not isinstance(body, dict):
             raise InputValueError("a request is a JSON object")
-        # Parsed again only if it has options: 1.5 ms for 1.3 MB.
         if body.keys().isdisjoint(_option_names(engine.annotate)):
             return body, {}
         return body, parse_options(request)
-    except (ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InputValueError(f"a request is a JSON object: {str(error)[:200]}") from error
 
 
@@ -192,10 +193,10 @@ def _name_items(
         _name_item(
             engine,
             release,
-            slot,
+            slot.source.modality,
             with_options(one.key, texts[slot.source.modality]),
-            opened.body,
-            options,
+            opened,
+            options.model_id,
         )
         for slot, one in zip(opened.slots, media, strict=True)
     ]
@@ -204,24 +205,25 @@ def _name_items(
 def _name_item(  # noqa: PLR0917
     engine: Engine,
     release: str,
-    slot: Slot,
+    modality: Modality,
     key: Digest,
-    body: Mapping[str, Any],
-    options: PlanOptions,
+    opened: OpenedRequest,
+    model_id: str | None,
 ) -> _Named:
-    processing, media_io = _object(body, "mm_processor_kwargs"), _object(body, "media_io_kwargs")
+    processing = _object(opened.body, "mm_processor_kwargs")
+    media_io = _object(opened.body, "media_io_kwargs")
     if engine.name != "vllm" or not (processing or media_io):
         return _Named(key, key)
     # vLLM hashes a uuid with the options, and with its name of the model.
-    if options.model_id is None:
+    if model_id is None:
         raise InputValueError(
             "the request has processor options, with which vLLM hashes its name of the model:"
             " give it as model_id"
         )
     (identifier,) = vllm.identifiers(
-        slot.source.modality,
+        modality,
         [b""],
-        model_id=options.model_id,
+        model_id=model_id,
         uuids=[vllm.uuid(key)],
         processor_kwargs=processing,
         media_io_kwargs=media_io,

@@ -37,8 +37,6 @@ class Oracle:
         if recipe.rewrite is not None:
             recipe.rewrite(folder)
         _write(folder / "config.json", recipe.config)
-        before, _, after = recipe.text.partition(recipe.target)
-        self.before, self.after = len(self._encode(before)), len(self._encode(after))
         self.separator = self._encode(tokenizer.SEPARATOR)[0]
 
     def answer(self, items: list[Item], options: dict[str, Any], *, pixels: bool) -> Item:
@@ -49,20 +47,29 @@ class Oracle:
         except Exception as error:  # noqa: BLE001  (processors raise what they like)
             return prompt | {"error": f"{type(error).__name__}: {error}"[:120]}
         borders = [i for i, token in enumerate(ids) if token == self.separator]
-        spans = [[a + 1 + self.before, b - self.after] for a, b in pairwise(borders)]
+        parts = [self._text(i).partition(self.recipe.target) for i in range(len(items))]
+        around = [(len(self._encode(part[0])), len(self._encode(part[2]))) for part in parts]
+        spans = [
+            [start + 1 + before, end - after]
+            for (start, end), (before, after) in zip(pairwise(borders), around, strict=True)
+        ]
         if any(start == end for start, end in spans):
             return prompt | {"error": "an item without tokens"}
         runs = [[token, len(list(run))] for token, run in groupby(ids)]
         return prompt | {"ids": runs, "spans": spans}
 
+    def _text(self, index: int) -> str:
+        return self.recipe.text.replace("{i}", str(index + 1))
+
     def _encode(self, text: str) -> list[int]:
         return self.processor.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def _process(self, items: list[Item], options: dict[str, Any], *, pixels: bool) -> list[int]:
-        text = tokenizer.SEPARATOR.join(["", *([self.recipe.text] * len(items)), ""])
+        text = tokenizer.SEPARATOR.join(["", *map(self._text, range(len(items))), ""])
         media = {"image": _images, "video": _videos, "audio": _audio}[self.recipe.modality]
         arguments = media(items, pixels) | options | self.recipe.arguments
-        return list(self.processor(text=[text], **arguments)["input_ids"][0])
+        # Pixtral's processor returns a tensor.
+        return [int(i) for i in self.processor(text=[text], **arguments)["input_ids"][0]]
 
 
 def _images(items: list[Item], pixels: bool) -> dict[str, Any]:
@@ -73,7 +80,8 @@ def _images(items: list[Item], pixels: bool) -> dict[str, Any]:
         return {"images": [Image.new("RGB", (i["width"], i["height"])) for i in items]}
     shapes = [(3, i["height"], i["width"]) for i in items]
     tensors = [torch.empty(shape, dtype=torch.uint8, device="meta") for shape in shapes]
-    return {"images": tensors, "input_data_format": "channels_first"}
+    # The fastest way of resizing: four times as fast as the default for tensors without values.
+    return {"images": tensors, "input_data_format": "channels_first", "resample": 0}
 
 
 def _videos(items: list[Item], pixels: bool) -> dict[str, Any]:
@@ -82,6 +90,7 @@ def _videos(items: list[Item], pixels: bool) -> dict[str, Any]:
     shapes = [(i["frames"], 3, i["height"], i["width"]) for i in items]
     device = "cpu" if pixels else "meta"
     return {
+        **({} if pixels else {"resample": 0}),
         "videos": [torch.zeros(shape, dtype=torch.uint8, device=device) for shape in shapes],
         "video_metadata": [
             {

@@ -1,67 +1,92 @@
-"""Qwen2-VL: an image is resized to whole patches, and a token stands for each square of patches."""
+"""Qwen2-VL and Qwen2.5-VL: a token stands for a square of patches of an image, or of frames."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
+from mmhash.prompts.families.patches import (
+    Patches,
+    Pixels,
+    read_options,
+    read_pixels,
+)
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
-# The longest side of an image divided by its shortest, from which the processor refuses it.
-MAX_RATIO = 200
+_PIXELS = ("min_pixels", "max_pixels", "size")
+
+# The context for which the processor shares the pixels of a video between its frames.
+_MAX_VIDEO_TOKENS = 128_000
 
 
 class Qwen2VL(Family):
-    """Qwen2-VL: images."""
+    """Images and videos of Qwen2-VL and Qwen2.5-VL."""
 
-    model_types: ClassVar[frozenset[str]] = frozenset({"qwen2_vl"})
+    model_types: ClassVar[frozenset[str]] = frozenset({"qwen2_vl", "qwen2_5_vl"})
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
-        image = files.image_processor
-        self.patch_size = image.get("patch_size", int, 14)
-        self.merge_size = image.get("merge_size", int, 2)
-        self.min_pixels, self.max_pixels = read_pixels(image, 56 * 56, 28 * 28 * 1280)
-        if not image.get("do_resize", bool, default=True):
-            raise UnknownModelError(f"do_resize in {image.where} is true")
+        self.image = read_image_patches(files.image_processor)
         self.image_token = files.token_id("<|image_pad|>")
+        self.video_token = files.token_id("<|video_pad|>")
+        # Older models have one file for both.
+        settings = files.video_processor if files.video_processor.values else files.image_processor
+        self._read_video(settings)
+
+    def _read_video(self, settings: Section) -> None:
+        self.video = Patches.read(settings, Pixels(128 * 28 * 28, 768 * 28 * 28))
+        self.is_capped = settings.get("cap_pixels_per_frame", bool, default=False)
+        self.max_video_tokens = settings.get("max_video_tokens", int, _MAX_VIDEO_TOKENS)
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image."""
-        text = "<|vision_start|><|image_pad|><|vision_end|>"
-        return {"image": Placeholder("<|image_pad|>", text)}
+        """Return the placeholders of an image and of a video."""
+        placeholders: dict[Modality, Placeholder] = {
+            "image": Placeholder("<|image_pad|>", "<|vision_start|><|image_pad|><|vision_end|>")
+        }
+        if self.takes_video():
+            placeholders["video"] = Placeholder(
+                "<|video_pad|>", "<|vision_start|><|video_pad|><|vision_end|>"
+            )
+        return placeholders
+
+    def takes_video(self) -> bool:
+        """Return if the engine's frames are known: SGLang resizes them before the processor."""
+        return self.files.engine != "sglang"
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return a token for each square of patches."""
-        del modality
-        low, high = read_pixels(Section("options", dict(options)), self.min_pixels, self.max_pixels)
-        height, width = smart_resize(
-            size.height, size.width, self.patch_size * self.merge_size, low, high
-        )
-        grid = (1, height // self.patch_size, width // self.patch_size)
-        count = grid[1] * grid[2] // self.merge_size**2
-        return Expansion([self.image_token] * count, grid=grid)
+        if modality == "image":
+            return self._expand_image(size, options)
+        if modality == "video" and self.takes_video():
+            return self._expand_video(size, options)
+        engine = f"{self.files.engine} {self.files.release}".strip() or "transformers"
+        raise UnknownModelError(f"{modality} items of this model are not planned for {engine}")
+
+    def _expand_image(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+        chosen = read_options(options, "images_kwargs", _PIXELS)
+        pixels = read_pixels(chosen, self.image.pixels)
+        height, width = self.image.resize_image(size.height, size.width, pixels)
+        # The frames of an image are its only one, repeated.
+        grid = self.image.grid(height, width)
+        return Expansion([self.image_token] * self.image.tokens(grid), grid=grid)
+
+    def _expand_video(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+        chosen = read_options(options, "videos_kwargs", _PIXELS)
+        least, most = read_pixels(chosen, self.video.pixels)
+        if size.frames < 1:
+            raise UnknownModelError("the number of a video's frames is not known")
+        if self.is_capped:
+            total = int(self.max_video_tokens * self.video.factor**2 * 0.9)
+            share = total * self.video.frames // size.frames
+            most = max(min(most, share), int(least * 1.05))
+        height, width = self.video.resize_image(size.height, size.width, Pixels(least, most))
+        grid = self.video.grid(height, width, size.frames)
+        count = grid[0] * self.video.tokens(grid)
+        return Expansion([self.video_token] * count, grid=grid)
 
 
-def read_pixels(settings: Section, low: int, high: int) -> tuple[int, int]:
-    """Return the least and the largest number of pixels: of `size`, or of the older names."""
-    size = settings.section("size")
-    low, high = size.get("shortest_edge", int, low), size.get("longest_edge", int, high)
-    return settings.get("min_pixels", int, low), settings.get("max_pixels", int, high)
-
-
-def smart_resize(height: int, width: int, factor: int, low: int, high: int) -> tuple[int, int]:
-    """Return the height and width to which an image is resized: multiples of `factor`."""
-    if min(height, width) < 1 or max(height, width) / min(height, width) > MAX_RATIO:
-        raise InputValueError(f"the model takes no image of {width} x {height} pixels")
-    rows, columns = round(height / factor) * factor, round(width / factor) * factor
-    if rows * columns > high:
-        scale = math.sqrt(height * width / high)
-        rows = max(factor, math.floor(height / scale / factor) * factor)
-        columns = max(factor, math.floor(width / scale / factor) * factor)
-    elif rows * columns < low:
-        scale = math.sqrt(low / (height * width))
-        rows = math.ceil(height * scale / factor) * factor
-        columns = math.ceil(width * scale / factor) * factor
-    return rows, columns
+def read_image_patches(settings: Section) -> Patches:
+    """Return the patches of Qwen2-VL's image processor, which Qwen3-VL has too."""
+    kind = settings.get("image_processor_type", str, "Qwen2VLImageProcessor")
+    if kind.removesuffix("Fast").removesuffix("Pil") != "Qwen2VLImageProcessor":
+        raise UnknownModelError(f"image_processor_type {kind[:60]!r} in {settings.where}")
+    return Patches.read(settings, Pixels(56 * 56, 28 * 28 * 1280))

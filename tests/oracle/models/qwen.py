@@ -117,6 +117,22 @@ def _glm(kind: str, name: str, **settings: Any) -> Recipe:
     )
 
 
+def _glm_video(kind: str, name: str) -> Recipe:
+    text = "<|begin_of_video|><|video|><|end_of_video|>"
+    return Recipe(
+        modality="video",
+        special=_GLM,
+        config={"model_type": kind},
+        text=text,
+        target=text,  # that of vLLM, which replaces the tokens around it as well
+        processor=_vision(name, {}),
+        options=({}, {"size": {"shortest_edge": 12_544, "longest_edge": 1_000_000}}),
+        most=2,
+        vectors=25,
+        arguments={"do_sample_frames": False},
+    )
+
+
 def _older(recipe: Recipe) -> Recipe:
     return Recipe(**{**vars(recipe), "rewrite": _split_files, "size": 2000})
 
@@ -140,6 +156,8 @@ MODELS: dict[str, Recipe] = {
         size={"shortest_edge": 12_544, "longest_edge": 9_633_792},
     ),
     "glm46v": _glm("glm46v", "Glm46VProcessor"),
+    "glm4v-video": _glm_video("glm4v", "Glm4vProcessor"),
+    "glm46v-video": _glm_video("glm46v", "Glm46VProcessor"),
     "qwen2_vl-video": _videos("qwen2_vl", "Qwen2VLProcessor"),
     "qwen2_5_vl-video": _videos("qwen2_5_vl", "Qwen2_5_VLProcessor", cap_pixels_per_frame=True),
     "qwen3_vl-video": _videos("qwen3_vl", "Qwen3VLProcessor"),
@@ -148,7 +166,7 @@ MODELS: dict[str, Recipe] = {
         modality="audio",
         special=_AUDIO,
         config={"model_type": "qwen2_audio"},
-        text="<|audio_bos|><|AUDIO|><|audio_eos|>",
+        text="Audio {i}: <|audio_bos|><|AUDIO|><|audio_eos|>",
         target="<|AUDIO|>",
         processor=_audio(),
         meta=False,

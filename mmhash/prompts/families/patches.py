@@ -1,0 +1,144 @@
+"""Images and frames in whole patches: limits of pixels, sizes, and a request's options."""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mmhash.errors import InputValueError
+from mmhash.prompts.files import Section, UnknownModelError
+
+# The longest side of an image divided by its shortest, from which the processors refuse it.
+MAX_RATIO = 200
+
+# Options that change an item's values or which frames are sampled, but not its number of tokens.
+_WITHOUT_EFFECT = frozenset({
+    "device", "disable_grouping", "do_convert_rgb", "do_normalize", "do_rescale",
+    "do_sample_frames", "fps", "image_mean", "image_std", "num_frames", "resample",
+    "rescale_factor", "return_tensors",
+})  # fmt: skip
+
+
+class Pixels(NamedTuple):
+    """The least and the largest number of pixels to which an item is resized."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """The way in which a processor cuts an item into patches, and merges patches to a token."""
+
+    size: int
+    merge: int
+    frames: int
+    """The frames that share a patch."""
+    pixels: Pixels
+
+    @classmethod
+    def read(
+        cls, settings: Section, pixels: Pixels, *, size: int = 14, older_names: bool = True
+    ) -> "Patches":
+        """Return the settings of a model's file; those that it lacks are the processor's own."""
+        if not settings.values:
+            raise UnknownModelError(f"the model has no {settings.where}")
+        if not settings.get("do_resize", bool, default=True):
+            raise UnknownModelError(f"do_resize in {settings.where} is false")
+        found = cls(
+            settings.get("patch_size", int, size),
+            settings.get("merge_size", int, 2),
+            settings.get("temporal_patch_size", int, 2),
+            read_pixels(settings, pixels, older_names=older_names),
+        )
+        if min(found.size, found.merge, found.frames, *found.pixels) < 1:
+            raise UnknownModelError(f"a size in {settings.where} is less than 1")
+        return found
+
+    @property
+    def factor(self) -> int:
+        """The side of the square of pixels that a token stands for."""
+        return self.size * self.merge
+
+    def grid(self, height: int, width: int, frames: int = 1) -> tuple[int, int, int]:
+        """Return the number of patches in time, from top to bottom and from left to right."""
+        return -(-frames // self.frames), height // self.size, width // self.size
+
+    def tokens(self, grid: tuple[int, int, int]) -> int:
+        """Return the number of tokens of one step in time."""
+        return grid[1] * grid[2] // self.merge**2
+
+    def resize_image(self, height: int, width: int, pixels: Pixels) -> tuple[int, int]:
+        """Return the height and width to which Qwen2-VL resizes an image: multiples of a token."""
+        _check_ratio(height, width)
+        return self._fit(height, width, pixels)
+
+    def resize_frames(
+        self, frames: int, height: int, width: int, pixels: Pixels
+    ) -> tuple[int, int]:
+        """Return the height and width of frames whose pixels are limited as a whole.
+
+        A side that is less than a token's is enlarged first.
+        """
+        if frames < self.frames:
+            raise InputValueError(
+                f"the model takes no video of {frames} frames: at least {self.frames}"
+            )
+        if 0 < min(height, width) < self.factor:
+            scale = max(self.factor / height, self.factor / width)
+            height, width = int(height * scale), int(width * scale)
+        _check_ratio(height, width)
+        return self._fit(height, width, pixels, frames, round(frames / self.frames) * self.frames)
+
+    def _fit(
+        self, height: int, width: int, pixels: Pixels, frames: int = 1, counted: int = 1
+    ) -> tuple[int, int]:
+        """Return the sides, rounded, or scaled to the limits; `counted` frames have pixels."""
+        factor = self.factor
+        rows, columns = round(height / factor) * factor, round(width / factor) * factor
+        # The order of operations is the processors': another one rounds differently.
+        if counted * rows * columns > pixels.most:
+            scale = math.sqrt(frames * height * width / pixels.most)
+            rows = max(factor, math.floor(height / scale / factor) * factor)
+            columns = max(factor, math.floor(width / scale / factor) * factor)
+        elif counted * rows * columns < pixels.least:
+            scale = math.sqrt(pixels.least / (frames * height * width))
+            rows = math.ceil(height * scale / factor) * factor
+            columns = math.ceil(width * scale / factor) * factor
+        return rows, columns
+
+
+def read_pixels(settings: Section, default: Pixels, *, older_names: bool = True) -> Pixels:
+    """Return the limits in `size`, or those of older files: `min_pixels` and `max_pixels`."""
+    least, most = default
+    names = ("min_pixels", "max_pixels")
+    older = [settings.get(name, int, 0) if older_names else 0 for name in names]
+    if "size" in settings:
+        size = settings.section("size")
+        # The processor takes a `size` as a whole: an edge that it lacks has no default.
+        least = older[0] or size.get("shortest_edge", int)
+        most = older[1] or size.get("longest_edge", int)
+    return Pixels(older[0] or least, older[1] or most)
+
+
+def read_options(options: Mapping[str, Any], kind: str, known: Collection[str]) -> Section:
+    """Return the `mm_processor_kwargs` for a kind of items; those of the kind precede the others.
+
+    An option that is not known is an InputValueError: it may change the number of tokens.
+    """
+    kinds = ("images_kwargs", "videos_kwargs", "audio_kwargs", "text_kwargs", "common_kwargs")
+    flat = {name: value for name, value in options.items() if name not in kinds}
+    own = Section("mm_processor_kwargs", dict(options)).section(kind)
+    merged = flat | own.values
+    unknown = sorted(set(merged) - _WITHOUT_EFFECT - set(known))
+    if unknown:
+        raise InputValueError(f"mm_processor_kwargs: {unknown[0][:60]} is not known for {kind}")
+    return Section("mm_processor_kwargs", merged)
+
+
+def _check_ratio(height: int, width: int) -> None:
+    if min(height, width) < 1 or max(height, width) / min(height, width) > MAX_RATIO:
+        raise InputValueError(
+            f"the model takes no image of {width} x {height} pixels: a side may be at most"
+            f" {MAX_RATIO} times as long as the other"
+        )

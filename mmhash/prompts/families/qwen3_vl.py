@@ -1,0 +1,86 @@
+"""Qwen3-VL: images as in Qwen2-VL, and videos whose steps in time begin with their seconds."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from mmhash.errors import InputValueError
+from mmhash.prompts.families.family import Expansion, MediaSize
+from mmhash.prompts.families.patches import (
+    Patches,
+    Pixels,
+    read_options,
+    read_pixels,
+)
+from mmhash.prompts.families.qwen2_vl import Qwen2VL
+from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+
+
+class Qwen3VL(Qwen2VL):
+    """Images and videos of Qwen3-VL."""
+
+    model_types: ClassVar[frozenset[str]] = frozenset({"qwen3_vl", "qwen3_vl_moe"})
+
+    def __init__(self, files: ModelFiles) -> None:
+        super().__init__(files)
+        self.start = files.token_id("<|vision_start|>")
+        self.end = files.token_id("<|vision_end|>")
+
+    def _read_video(self, settings: Section) -> None:
+        kind = settings.get("video_processor_type", str, "")
+        if kind != "Qwen3VLVideoProcessor":
+            raise UnknownModelError(f"video_processor_type {kind[:60]!r} in {settings.where}")
+        self.video = Patches.read(
+            settings, Pixels(128 * 32 * 32, 768 * 32 * 32), size=16, older_names=False
+        )
+        self.is_capped = settings.get("cap_pixels_per_frame", bool, default=False)
+        self.max_video_tokens = settings.get("max_video_tokens", int, 768)
+
+    def takes_video(self) -> bool:
+        """Return if the engine's prompt is known.
+
+        SGLang resizes frames before the processor. vLLM before 0.30 replaces the tokens around
+        the video's as well, or not, depending on the release of transformers beside it.
+        """
+        release = tuple(int(n) for n in self.files.release.split(".")[:2] if n.isdecimal())
+        old = self.files.engine == "vllm" and release < (0, 30)
+        return super().takes_video() and not old
+
+    def _expand_video(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+        known = ("min_pixels", "max_pixels", "size") if self.files.engine == "vllm" else ("size",)
+        chosen = read_options(options, "videos_kwargs", known)
+        least, most = read_pixels(chosen, self.video.pixels)
+        if self.is_capped and size.frames > 0:
+            ceiling = self.max_video_tokens * self.video.factor**2
+            share = max(min(ceiling, most // size.frames), int(least * 1.05))
+            most = share * size.frames
+        height, width = self.video.resize_frames(
+            size.frames, size.height, size.width, Pixels(least, most)
+        )
+        grid = self.video.grid(height, width, size.frames)
+        count = self.video.tokens(grid)
+        ids: list[int] = []
+        embeds = []
+        for seconds in step_seconds(size, self.video.frames):
+            ids += [*self.files.encode(f"<{seconds:.1f} seconds>"), self.start]
+            embeds.append((len(ids), len(ids) + count))
+            ids += [self.video_token] * count
+            ids.append(self.end)
+        return Expansion(ids, embeds, grid)
+
+
+def frame_times(size: MediaSize) -> list[float]:
+    """Return the seconds of a video's frames."""
+    if size.times:
+        if len(size.times) != size.frames:
+            raise InputValueError(f"a video of {size.frames} frames has {len(size.times)} times")
+        return list(size.times)
+    if not size.fps or size.fps <= 0:
+        raise InputValueError("the prompt names the seconds of a video's frames: give their rate")
+    return [index / size.fps for index in range(size.frames)]
+
+
+def step_seconds(size: MediaSize, together: int) -> list[float]:
+    """Return the middle of each step in time, of `together` frames; the last frame fills up."""
+    times = frame_times(size)
+    times += times[-1:] * (-len(times) % together)
+    return [(times[i] + times[i + together - 1]) / 2 for i in range(0, len(times), together)]
