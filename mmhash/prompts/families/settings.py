@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from mmhash.errors import InputValueError
+from mmhash.prompts.families import patches
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 # No known model has a larger side, count of tiles times tokens, or list.
@@ -36,14 +37,14 @@ def require_equal(settings: Section, name: str, value: object) -> None:
 
 
 def read_options(options: Mapping[str, Any], known: Collection[str]) -> Section:
-    """Return the options of a request; an unknown one could change the number of tokens."""
-    unknown = sorted(name for name in options if name not in known)
-    if unknown:
-        raise InputValueError(
-            f"mm_processor_kwargs has {unknown[0][:60]!r}; this model's plans know "
-            f"{', '.join(sorted(known)) or 'no option'}"
-        )
-    return Section("mm_processor_kwargs", dict(options))
+    """Return the options of a request; an unknown one could change the number of tokens.
+
+    vLLM reads options of `images_kwargs` in some of these families and overlooks them in others.
+    """
+    nested = sorted(name for name in options if name.endswith("_kwargs"))
+    if nested:
+        raise InputValueError(f"mm_processor_kwargs: {nested[0][:60]} is not known for this model")
+    return patches.read_options(options, "images_kwargs", known)
 
 
 def read_token(files: ModelFiles, name: str, default: str | None = None) -> str:

@@ -96,9 +96,7 @@ def _build(
         from transformers.models.smolvlm import processing_smolvlm
 
         # LLaVA's asks for an array only to read its shape, and SmolVLM's has numbers of videos.
-        processing_llava.to_numpy_array = lambda image: np.broadcast_to(
-            np.float32(0), image.shape
-        )
+        processing_llava.to_numpy_array = lambda image: np.broadcast_to(np.float32(0), image.shape)
         processing_smolvlm.num2words = str
         kind = getattr(transformers, image[0])
         if image[0] in {"Llama4ImageProcessor", "Phi4MultimodalImageProcessor"}:
@@ -171,9 +169,7 @@ def _internvl(**image: Any) -> Recipe:
         config={"model_type": "internvl", "image_token_id": 260},
         text="<IMG_CONTEXT>",
         target="<IMG_CONTEXT>",
-        processor=_build(
-            "InternVLProcessor", ("GotOcr2ImageProcessor", size | image), _INTERNVL
-        ),
+        processor=_build("InternVLProcessor", ("GotOcr2ImageProcessor", size | image), _INTERNVL),
         options=(
             {},
             {},
