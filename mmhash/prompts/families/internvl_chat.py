@@ -28,9 +28,9 @@ class InternVLChat(Family):
         self.image_size = read_count(vision, "image_size")
         side = self.image_size // read_count(vision, "patch_size")
         ratio = files.config.get("downsample_ratio", float)
-        self.run = int(side**2 * ratio**2)
-        if not 0 < ratio <= 1 or self.run < 1:
+        if not (side and 1 / side <= ratio <= 1):
             raise UnknownModelError(f"downsample_ratio in {files.config.where} is above 0, up to 1")
+        self.run = int(side**2 * ratio**2)
         self.min_tiles = read_count(files.config, "min_dynamic_patch", most=MAX_TILES)
         self.max_tiles = read_count(files.config, "max_dynamic_patch", most=MAX_TILES)
         self.is_dynamic = files.config.get("dynamic_image_size", bool)

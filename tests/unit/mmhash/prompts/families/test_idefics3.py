@@ -60,7 +60,7 @@ def test_sizes() -> None:
 
 def test_tiles_that_vllm_counts_otherwise_are_refused() -> None:
     # The processor enlarges 1000 to three tiles of 364, and the shorter side with it.
-    with pytest.raises(InputValueError, match="2 x 3 tiles in .* makes 3 x 3"):
+    with pytest.raises(InputValueError, match=r"2 x 3 tiles in .* makes 3 x 3"):
         count_tiles(MediaSize(1000, 700), 1000, 364)
 
 
