@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mmhash.prompts.families import registry
+from mmhash.prompts.loading import read_directory
 from tests.oracle import environment
 from tests.oracle.compare import difference
-from tests.oracle.files import load
 from tests.oracle.models import MODELS
 
 ROOT = Path(__file__).parents[2]
@@ -44,11 +44,11 @@ def compare(name: str, folder: Path, sizes: int, pixels: int) -> bool:
     begin = time.perf_counter()
     oracle = answers(name, folder, sizes, pixels)
     head = next(oracle)
-    files = load(folder)
+    files = read_directory(folder).files
     family = registry.find(files)
     compared = equal = prompts = refused = 0
     for answer in oracle:
-        found = difference(family, files, MODELS[name].modality, answer)
+        found = difference(family, MODELS[name].modality, answer)
         number = len(answer["items"])
         compared, prompts = compared + number, prompts + 1
         refused += number if "error" in answer else 0

@@ -5,11 +5,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from mmhash.errors import InputValueError
+from mmhash.errors import InputValueError, LimitError
+from mmhash.prompts.expansion import MAX_TOKENS
 from mmhash.prompts.files import Section, UnknownModelError
 
 # The longest side of an image divided by its shortest, from which the processors refuse it.
 MAX_RATIO = 200
+
+# Larger numbers are not exact in the processors' arithmetic.
+_MAX_PIXELS = 1 << 53
 
 # Options that change an item's values or which frames are sampled, but not its number of tokens.
 _WITHOUT_EFFECT = frozenset({
@@ -51,7 +55,7 @@ class Patches:
             settings.get("temporal_patch_size", int, 2),
             read_pixels(settings, pixels, older_names=older_names),
         )
-        if min(found.size, found.merge, found.frames, *found.pixels) < 1:
+        if min(found.size, found.merge, found.frames) < 1:
             raise UnknownModelError(f"a size in {settings.where} is less than 1")
         return found
 
@@ -65,8 +69,10 @@ class Patches:
         return -(-frames // self.frames), height // self.size, width // self.size
 
     def tokens(self, grid: tuple[int, int, int]) -> int:
-        """Return the number of tokens of one step in time."""
-        return grid[1] * grid[2] // self.merge**2
+        """Return the number of tokens of one step in time; too many in all are a LimitError."""
+        count = grid[1] * grid[2] // self.merge**2
+        check_count(grid[0] * count)
+        return count
 
     def resize_image(self, height: int, width: int, pixels: Pixels) -> tuple[int, int]:
         """Return the height and width to which Qwen2-VL resizes an image: multiples of a token."""
@@ -110,15 +116,24 @@ class Patches:
 
 def read_pixels(settings: Section, default: Pixels, *, older_names: bool = True) -> Pixels:
     """Return the limits in `size`, or those of older files: `min_pixels` and `max_pixels`."""
-    least, most = default
-    names = ("min_pixels", "max_pixels")
-    older = [settings.get(name, int, 0) if older_names else 0 for name in names]
-    if "size" in settings:
-        size = settings.section("size")
-        # The processor takes a `size` as a whole: an edge that it lacks has no default.
-        least = older[0] or size.get("shortest_edge", int)
-        most = older[1] or size.get("longest_edge", int)
-    return Pixels(older[0] or least, older[1] or most)
+    found = list(default)
+    size = settings.section("size") if "size" in settings else None
+    names = (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge"))
+    for index, (older, edge) in enumerate(names):
+        if older_names and older in settings:
+            found[index] = settings.get(older, int)
+        elif size is not None:
+            # The processor takes a `size` as a whole: an edge that it lacks has no default.
+            found[index] = size.get(edge, int)
+        if not 1 <= found[index] <= _MAX_PIXELS:
+            raise UnknownModelError(f"a limit of pixels in {settings.where} is {found[index]}")
+    return Pixels(*found)
+
+
+def check_count(count: int) -> None:
+    """Raise a LimitError if an item has more tokens than a prompt may have."""
+    if count > MAX_TOKENS:
+        raise LimitError(f"an item has {count} tokens: a prompt has at most {MAX_TOKENS}")
 
 
 def read_options(options: Mapping[str, Any], kind: str, known: Collection[str]) -> Section:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.patches import read_options
+from mmhash.prompts.families.patches import check_count, read_options
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 
@@ -46,4 +46,5 @@ class Ultravox(Family):
         steps = max(2, -(-size.samples // self.hop))
         full, rest = divmod(steps, self.window)
         count = full * -(-self.window // self.stack) + -(-rest // self.stack)
+        check_count(count)
         return Expansion([self.token] * count)

@@ -1,0 +1,70 @@
+import pytest
+
+from mmhash.errors import MMHashError
+from mmhash.prompts.families.family import MediaSize
+from mmhash.prompts.families.qwen2_vl import Qwen2VL
+from mmhash.prompts.files import UnknownModelError
+from tests.unit.mmhash.prompts.families.model_files import model_files, token_id
+
+IMAGE = {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 1_003_520}
+
+
+def family(engine: str = "", **settings: object) -> Qwen2VL:
+    return Qwen2VL(model_files("qwen2_vl", engine, image_processor=IMAGE | settings))
+
+
+def test_an_image_has_a_token_for_each_square_of_patches() -> None:
+    expansion = family().expand("image", MediaSize(1280, 720), {})
+    assert expansion.grid == (1, 52, 92)
+    assert expansion.token_ids == [token_id("<|image_pad|>")] * (26 * 46)
+
+
+def test_the_options_of_a_request_change_the_number() -> None:
+    expansion = family().expand("image", MediaSize(1280, 720), {"max_pixels": 200_704})
+    assert expansion.grid == (1, 24, 42)
+
+
+def test_a_video_has_the_settings_of_images_if_it_has_no_file() -> None:
+    expansion = family().expand("video", MediaSize(640, 360, frames=5), {})
+    assert expansion.grid is not None
+    assert expansion.grid[0] == 3  # the last frame is repeated
+    rows, columns = expansion.grid[1:]
+    assert expansion.token_ids == [token_id("<|video_pad|>")] * (3 * rows * columns // 4)
+
+
+def test_the_frames_of_a_video_share_pixels_if_the_model_says_so() -> None:
+    size = MediaSize(1280, 720, frames=768)
+    (free, capped) = (
+        len(family(cap_pixels_per_frame=value).expand("video", size, {}).token_ids)
+        for value in (False, True)
+    )
+    assert capped <= 128_000 * 0.9 < free
+
+
+def test_no_video_for_sglang_which_resizes_frames_first() -> None:
+    assert family("sglang").placeholders().keys() == {"image"}
+    with pytest.raises(UnknownModelError, match="sglang"):
+        family("sglang").expand("video", MediaSize(640, 360, frames=4), {})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"image_processor_type": "AnotherProcessor"}, {"do_resize": False}, {"patch_size": "14"}],
+)
+def test_unknown_settings(settings: dict[str, object]) -> None:
+    with pytest.raises(UnknownModelError):
+        family(**settings)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"patch_size": 7}, {"min_pixels": 10**15}, {"size": {"longest_edge": 9}}, {"max_pixels": 0}],
+)
+def test_options_that_cannot_be_planned(options: dict[str, object]) -> None:
+    with pytest.raises(MMHashError):
+        family().expand("image", MediaSize(640, 480), options)
+
+
+def test_a_video_without_a_number_of_frames() -> None:
+    with pytest.raises(MMHashError):
+        family().expand("video", MediaSize(640, 480), {})
