@@ -16,7 +16,8 @@ from mmhash_service.memo.memo import Memo
 from mmhash_service.middleware.access_log import AccessLogMiddleware
 from mmhash_service.middleware.api_keys import ApiKeyMiddleware
 from mmhash_service.middleware.duplicate_headers import DuplicateHeaderMiddleware
-from mmhash_service.routes import annotate, blocks, pad, page, probes
+from mmhash_service.plan.models import Models
+from mmhash_service.routes import annotate, blocks, pad, page, plan, probes
 from mmhash_service.routes import hash as hash_route
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.worker_pool import WorkerPool
@@ -40,12 +41,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = settings = settings or Settings()
     app.state.limits = Limits(settings)
+    app.state.models = Models(settings.models)
     app.state.work = WorkerPool(settings.work_timeout_s)
     app.state.decoders = DecoderPool(settings)
     app.state.memo = Memo(settings)
     app.state.fetcher = Fetcher(settings)
     app.state.mapped = MappedHasher(settings.work_timeout_s)
-    for route in (hash_route, annotate, pad, blocks, probes, page):
+    for route in (hash_route, annotate, pad, blocks, plan, probes, page):
         app.include_router(route.router)
     add_problem_handlers(app)
     describe_bodies(app)

@@ -6,6 +6,12 @@ from typing import Any, NamedTuple
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, PlacedItem
 
+_SCOPES: dict[Modality, str] = {
+    "image": "images_kwargs",
+    "video": "videos_kwargs",
+    "audio": "audio_kwargs",
+}
+
 MAX_TOKENS = 4 << 20
 """The ids of the longest prompt."""
 
@@ -33,7 +39,9 @@ def expand(
     """Return the prompt with its placeholders expanded; too few of them are an error."""
     totals = {modality: sum(one == modality for one, _ in items) for modality, _ in items}
     expansions = [
-        family.expand(modality, size._replace(in_prompt=totals[modality]), options)
+        family.expand(
+            modality, size._replace(in_prompt=totals[modality]), _options_of(modality, options)
+        )
         for modality, size in items
     ]
     made: list[int] = []
@@ -51,6 +59,15 @@ def expand(
     made += token_ids[position:]
     made, merged = family.merge(made, [placed[index] for index in range(len(items))])
     return Expanded(made, merged, [expansion.grid for expansion in expansions])
+
+
+def _options_of(modality: Modality, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options for a modality: its own object of them counts more than the others."""
+    own = options.get(_SCOPES[modality])
+    if own is not None and not isinstance(own, dict):
+        raise InputValueError(f"{_SCOPES[modality]} of mm_processor_kwargs is an object")
+    others = {name: one for name, one in options.items() if name not in _SCOPES.values()}
+    return others | (own or {})
 
 
 def _place(modality: Modality, start: int, expansion: Expansion) -> PlacedItem:

@@ -14,7 +14,7 @@ from mmhash.prompts.files import ModelFiles, UnknownModelError
 from mmhash.prompts.loading import ModelDirectory, read_directory
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan
-from mmhash.prompts.planning import make_plan
+from mmhash.prompts.planning import open_plan
 from mmhash.prompts.templates import ChatTemplate
 
 # Templates that are not the model's own come from the operator, who has few.
@@ -47,7 +47,8 @@ class Model:
         URL, or a function from a URL to them.
         """
         found, release = registry.find(engine)
-        return make_plan(self, found, release, request, PlanOptions(**options))
+        given = PlanOptions(**options)
+        return open_plan(self, found, release, request).plan(given)
 
     @property
     def files(self) -> ModelFiles:

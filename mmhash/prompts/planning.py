@@ -15,7 +15,7 @@ from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand
 from mmhash.prompts.families.family import Modality, PlacedItem
-from mmhash.prompts.media import Media, MediaReader, decode_inline
+from mmhash.prompts.media import Media, MediaReader, MediaSource, decode_inline
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem
 from mmhash.prompts.slots import OpenedRequest, open_request
@@ -50,31 +50,53 @@ class _Named(NamedTuple):
     block_key: Digest
 
 
-def make_plan(
-    model: "Model",
-    engine: Engine,
-    release: str,
-    request: Mapping[str, Any] | bytes | str,
-    options: PlanOptions,
-) -> Plan:
-    """Return the plan of a request; see `Model.plan`."""
-    rules = _RULES.get(engine.name)
-    if rules is None:
+class OpenedPlan(NamedTuple):
+    """A request that is read, and waits for the sizes and keys of its media."""
+
+    model: "Model"
+    engine: Engine
+    release: str
+    opened: OpenedRequest
+    spelled: Mapping[str, Any]
+
+    @property
+    def sources(self) -> list[MediaSource]:
+        """The media of the request, in its order."""
+        return [slot.source for slot in self.opened.slots]
+
+    @property
+    def model_type(self) -> str:
+        """The `model_type` of config.json."""
+        return str(self.model.files.config.values.get("model_type"))
+
+    def plan(self, options: PlanOptions) -> Plan:
+        """Return the plan."""
+        reader = MediaReader(
+            options.media or {},
+            of=options.of,
+            tenant=options.tenant,
+            engine=self.engine.name,
+            release=self.release,
+            model_type=self.model_type,
+        )
+        return _plan(self, [reader.read(source) for source in self.sources], options)
+
+
+def open_plan(
+    model: "Model", engine: Engine, release: str, request: Mapping[str, Any] | bytes | str
+) -> OpenedPlan:
+    """Read a request to plan."""
+    if engine.name not in _RULES:
         raise InputValueError(f"no plans for {engine.name}: they are for {', '.join(_RULES)}")
     body, spelled = _parse(request, engine)
-    family = model.family(engine.name, release)
-    opened = open_request(body, engine, release)
-    reader = MediaReader(
-        options.media or {},
-        of=options.of,
-        tenant=options.tenant,
-        engine=engine.name,
-        release=release,
-        model_type=str(model.files.config.values.get("model_type")),
-    )
-    media = [reader.read(slot.source) for slot in opened.slots]
+    return OpenedPlan(model, engine, release, open_request(body, engine, release), spelled)
+
+
+def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> Plan:
+    model, engine, release, opened, spelled = request
+    rules = _RULES[engine.name]
     expanded = expand(
-        family,
+        model.family(engine.name, release),
         rules.token_ids(model, opened, options),
         [(slot.source.modality, one.size) for slot, one in zip(opened.slots, media, strict=True)],
         _object(opened.body, "mm_processor_kwargs"),

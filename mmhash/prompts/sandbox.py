@@ -10,7 +10,7 @@ import copy
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from datetime import datetime
 from functools import wraps
 from types import BuiltinMethodType, MethodType
@@ -34,9 +34,12 @@ MAX_TEXT = 4 << 20
 WORK = 20_000_000
 """The units of work of one rendering: about 2 s. A chat of 100 messages takes 50 000."""
 
+MAX_NODES = 30_000
+"""The nodes of the largest template, compiled in 1 s: a template of 20 KB has 3000."""
+
 MAX_RANGE = 100_000
 _MAX_BITS = 256  # of an integer
-_CALL = 8  # units of a call, beside the body of a macro
+_CALL = 64  # units of a call or filter, beside its body: 3 µs
 _MAX_WIDTH = 999  # columns of an indent or a number
 
 
@@ -143,12 +146,20 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.spend(units)
             yield value
 
+    def spend_text(self, size: int) -> None:
+        """Check the size of a text that is to be made, and spend for it.
+
+        A unit for 8 characters keeps all texts of one rendering below 160 MB.
+        """
+        check_size(size)
+        self.spend(size >> 3)
+
     def weigh_top(self, value: Any) -> Any:
-        """Spend for the elements of a list, or for a text, and return it."""
+        """Spend for a copy of a list or a text, and return it."""
         if isinstance(value, str):
-            self.spend(len(value) >> 6)
-        elif isinstance(value, (list, tuple, dict)):
-            self.spend(len(value))
+            self.spend_text(len(value))
+        elif isinstance(value, Sized):
+            self.spend(len(value) << 2)
         return value
 
     def weigh(self, value: Any) -> Any:
@@ -169,10 +180,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
             if isinstance(one, str):
                 size += len(one)
             elif isinstance(one, (list, tuple)):
-                self.spend(len(one))
+                self.spend(len(one) << 2)
                 stack.extend(one)
             elif isinstance(one, dict):
-                self.spend(len(one))
+                self.spend(len(one) << 3)
                 stack.extend(one)
                 stack.extend(one.values())
             size += 8
@@ -188,9 +199,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def concat(self, parts: Iterable[str]) -> str:
         """Return the joined parts, of which the size is checked first."""
         pieces = list(parts)
-        size = sum(map(len, pieces))
-        check_size(size)
-        self.spend((size >> 6) + len(pieces))
+        self.spend_text(sum(map(len, pieces)))
+        self.spend(len(pieces))
         return "".join(pieces)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -207,15 +217,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _check_sum(self, left: Any, right: Any) -> None:
         if isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
-            check_size(len(left) + len(right))
-            self.spend((len(left) + len(right)) >> (6 if isinstance(left, str) else 0))
+            self.spend_text(len(left) + len(right))
+            if not isinstance(left, str):
+                self.spend(len(left) + len(right))
 
     def _check_product(self, left: Any, right: Any) -> None:
         for value, times in ((left, right), (right, left)):
             if isinstance(value, (str, list, tuple)) and isinstance(times, int):
                 size = len(value) * max(times, 0)
-                check_size(size)
-                self.spend(size >> (6 if isinstance(value, str) else 0))
+                self.spend_text(size)
+                if not isinstance(value, str):
+                    self.spend(size)
         if isinstance(left, int) and isinstance(right, int):
             _check_bits(left.bit_length() + right.bit_length())
 
@@ -224,8 +236,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if "*" in pattern or re.search(r"\d{4}|\{[^}]*\{", pattern):
             raise SecurityError("the format has too large a width")
         longest = max((len(self.text(value)) for value in values), default=0)
-        check_size(len(pattern) + pattern.count(mark) * (longest + 1000))
-        self.spend(len(pattern))
+        self.spend_text(len(pattern) + pattern.count(mark) * (longest + 1000))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """Return a `str.format` that checks its pattern and values; None for other values."""
@@ -261,11 +272,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if kind is None or method.__name__ not in _METHODS[kind]:
             raise SecurityError(f"the template calls {method.__name__}, which is not offered")
         if isinstance(owner, str):
-            self.spend(len(owner) >> 6)
+            self.spend_text(len(owner))
             if method.__name__ == "replace" and len(args) >= 2:
-                check_replace(owner, *args[:2])
+                self.spend_text(_size_replaced(owner, *args[:2]))
             elif method.__name__ == "join" and args:
-                check_join(owner, args[0])
+                self.spend_text(_size_joined(owner, args[0]))
+            elif method.__name__ in {"split", "rsplit", "splitlines"}:
+                self.spend(2 * len(owner))  # a list of 58 bytes for each character, at most
         elif method.__name__ in {"count", "index"}:
             self.weigh(owner)
 
@@ -288,6 +301,8 @@ class _Generation(Extension):
 
 def bound_work(tree: nodes.Template) -> None:
     """Let each loop and macro of a template spend for its body; refuse unknown statements."""
+    if sum(1 for _ in _walk(tree)) > MAX_NODES:
+        raise TemplateError(f"it has more than {MAX_NODES} nodes")
     for node in _walk(tree):
         if isinstance(node, nodes.Stmt) and not isinstance(node, _STATEMENTS):
             raise TemplateError(f"the statement {type(node).__name__} is not offered")
@@ -325,18 +340,18 @@ def check_size(size: int) -> None:
         raise LimitError(f"the chat template makes more than {MAX_TEXT} characters")
 
 
-def check_replace(text: str, old: Any, new: Any) -> None:
-    """Refuse a replacement that makes too long a text."""
-    if isinstance(old, str) and isinstance(new, str):
-        check_size(len(text) + text.count(old) * len(new))
+def _size_replaced(text: str, old: Any, new: Any) -> int:
+    if not isinstance(old, str) or not isinstance(new, str):
+        raise SecurityError("replace takes texts")
+    return len(text) + text.count(old) * len(new)
 
 
-def check_join(separator: str, values: Any) -> None:
-    """Refuse to join too much; a generator's values are not known yet, and are refused."""
+def _size_joined(separator: str, values: Any) -> int:
+    # A generator's values are not known yet.
     if not isinstance(values, (list, tuple, str, dict)):
         raise SecurityError("join takes a list")
     sizes = (len(value) for value in values if isinstance(value, str))
-    check_size(sum(sizes) + len(values) * len(separator))
+    return sum(sizes) + len(values) * len(separator)
 
 
 def _check_power(left: Any, right: Any) -> None:
@@ -409,8 +424,10 @@ def _metered(function: Callable[..., Any], units: int) -> Callable[..., Any]:
         assert isinstance(environment, Sandbox)  # noqa: S101  (for the type checker)
         if isinstance(value, Iterator):
             value = list(environment.steps(value, _CALL))
-        for _ in range(units):
+        if units:
+            before = environment.work_left
             environment.weigh(value)
+            environment.spend((before - environment.work_left) * units)
         environment.weigh_top(value)
         environment.spend(_CALL)
         if passed is None:
@@ -426,16 +443,19 @@ def _join(environment: Sandbox, value: Any, d: str = "", attribute: Any = None) 
     values = list(environment.steps(value, _CALL))
     if attribute is not None:
         values = [environment.getitem(one, attribute) for one in values]
-    texts = [environment.text(one) for one in values]
-    check_join(d, texts)
-    return environment.concat([d.join(texts)])
+    texts = []
+    for one in values:
+        texts.append(environment.text(one))
+        environment.spend_text(len(texts[-1]))
+    environment.spend_text(_size_joined(d, texts))
+    return d.join(texts)
 
 
 @pass_environment
 def _replace(environment: Sandbox, s: Any, old: str, new: str, count: int = -1) -> str:
     text = environment.text(s)
-    environment.spend(_CALL + (len(text) >> 6))
-    check_replace(text, old, new)
+    environment.spend(_CALL)
+    environment.spend_text(_size_replaced(text, old, new))
     return text.replace(old, new, -1 if count is None else count)
 
 
@@ -448,8 +468,7 @@ def _indent(
     blank: bool = False,
 ) -> str:
     size = len(width) if isinstance(width, str) else width
-    check_size(len(s) + (s.count("\n") + 2) * max(size, 0))
-    environment.spend(len(s) >> 3)
+    environment.spend_text(len(s) + (s.count("\n") + 2) * max(size, 0))
     return str(DEFAULT_FILTERS["indent"](s, width, first, blank))
 
 

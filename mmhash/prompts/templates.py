@@ -15,7 +15,7 @@ from mmhash.prompts.sandbox import MAX_TEXT, Sandbox, bound_work
 
 ContentFormat = Literal["string", "openai"]
 
-MAX_SOURCE = 256 << 10
+MAX_SOURCE = 128 << 10
 """The characters of the longest template: the longest known ones have 30 000."""
 
 # Marks the end of a message that is continued.

@@ -106,8 +106,7 @@ def template_variables(body: Mapping[str, Any], template: ChatTemplate) -> dict[
     # Members of the request count more than chat_template_kwargs, if they are set.
     values |= {name: body[name] for name in ("documents",) if body.get(name) is not None}
     for name, default in (("add_generation_prompt", True), ("continue_final_message", False)):
-        if name in body or name not in values:
-            values[name] = body.get(name, default)
+        values[name] = body.get(name, default)
     if effort is not None:
         values["reasoning_effort"] = effort
         values.setdefault("enable_thinking", effort != "none")

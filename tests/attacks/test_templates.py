@@ -1,0 +1,202 @@
+"""A template from an untrusted directory neither reaches the system nor runs or grows endlessly."""
+
+import time
+
+import pytest
+
+from mmhash.errors import LimitError
+from mmhash.prompts import TemplateRenderError, UnknownModelError
+from mmhash.prompts.sandbox import MAX_TEXT
+from mmhash.prompts.templates import MAX_SOURCE, ChatTemplate
+
+# Each would take gigabytes or hours without limits; a bounded one takes about 2 s at most here.
+ENDLESS = {
+    "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "loops in an expression": "{% for a in range(99999) %}{{ range(99999) | sum }}{% endfor %}",
+    "empty loop with a filter": (
+        "{% for a in range(99999) %}{% for b in range(99999) if false %}{% endfor %}{% endfor %}"
+    ),
+    "many ranges": "{% for a in range(99999) %}{% set b = range(99999) | list %}{% endfor %}",
+    "macro that calls itself twice": (
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(90) }}"
+    ),
+    "macro that calls itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "caller that calls itself": (
+        "{% macro f(n) %}{% call f(n + 1) %}{% endcall %}{{ caller() }}{% endmacro %}"
+        "{% call f(1) %}{% endcall %}"
+    ),
+    "doubling": "{% set ns = namespace(x='aa') %}{% for a in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    "doubling with plus": (
+        "{% set ns = namespace(x='aa') %}{% for a in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"
+    ),
+    "doubling a block": (
+        "{% set ns = namespace(x='aa') %}{% for a in range(99) %}"
+        "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}{% endfor %}"
+    ),
+    "doubling by a macro": (
+        "{% macro two(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns = namespace(x='aa') %}"
+        "{% for a in range(99) %}{% set ns.x = two(ns.x) %}{% endfor %}"
+    ),
+    "doubling by replace": (
+        "{% set ns = namespace(x='aa') %}"
+        "{% for a in range(99) %}{% set ns.x = ns.x | replace('a', 'aaaaaaaaaa') %}{% endfor %}"
+    ),
+    "doubling by join": (
+        "{% set ns = namespace(x='aa') %}{% for a in range(99) %}{% set ns.x = [ns.x, ns.x] | join %}{% endfor %}"
+    ),
+    "doubling by the method join": (
+        "{% set ns = namespace(x='aa') %}{% for a in range(99) %}{% set ns.x = ns.x.join([ns.x, ns.x]) %}{% endfor %}"
+    ),
+    "doubling lists": (
+        "{% set ns = namespace(x=[1]) %}{% for a in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"
+    ),
+    "a list of itself, written": (
+        "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+        "{{ ns.x }}"
+    ),
+    "a list of itself, as JSON": (
+        "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+        "{{ ns.x | tojson }}"
+    ),
+    "lists of themselves, compared": (
+        "{% set ns = namespace(x=[1], y=[1]) %}{% for a in range(60) %}"
+        "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}"
+    ),
+    "lists of themselves, searched": (
+        "{% set ns = namespace(x=[1], y=[1]) %}{% for a in range(60) %}"
+        "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x in [ns.y] }}"
+    ),
+    "a list of itself, in a text": (
+        "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+        "{{ 'a' ~ ns.x }}"
+    ),
+    "a list of itself, formatted": (
+        "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+        "{{ '%s' | format(ns.x) }}"
+    ),
+    "a list of itself, by default and string": (
+        "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+        "{{ ns.x | default('') | string }}"
+    ),
+    "a deep list": (
+        "{% set ns = namespace(x=[1]) %}{% for a in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}"
+        "{{ ns.x }}"
+    ),
+    "product": "{{ 'a' * 10**9 }}",
+    "product of a list": "{{ [0] * 10**9 }}",
+    "product of a number and a text": "{{ 10**9 * 'a' }}",
+    "power": "{{ 10 ** 10 ** 10 }}",
+    "growing number": (
+        "{% set ns = namespace(x=10) %}{% for a in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}"
+    ),
+    "wide column": "{{ '%999999999d' % 1 }}",
+    "wide column by argument": "{{ '%*d' % (999999999, 1) }}",
+    "wide column of the filter": "{{ '%999999999d' | format(1) }}",
+    "wide column of str.format": "{{ '{:999999999}'.format(1) }}",
+    "nested column of str.format": "{{ '{:{}}'.format(1, 999999999) }}",
+    "precision": "{{ '%.999999999f' % 1.5 }}",
+    "many fields": ("{% set x = 'a' * 1000000 %}{% set y = '{0}' * 100000 %}{{ y.format(x) }}"),
+    "wide centre": "{{ 'a'.center(10**9) }}",
+    "wide left": "{{ 'a'.ljust(10**9) }}",
+    "wide zeros": "{{ 'a'.zfill(10**9) }}",
+    "wide tabs": "{{ '\t'.expandtabs(10**9) }}",
+    "wide filter": "{{ 'a' | center(10**9) }}",
+    "wide indent": "{{ ('a\n' * 9999) | indent(10**9) }}",
+    "wide JSON": "{{ [1] | tojson(indent=10**9) }}",
+    "precise round": "{{ 1.5 | round(10**9, 'ceil') }}",
+    "long range": "{{ range(10**12) | list }}",
+    "lorem ipsum": "{{ lipsum(n=10**9) }}",
+    "batch": "{{ [1] | batch(10**9, 'x') | list }}",
+    "slice": "{{ [1] | slice(10**9, 'x') | list }}",
+    "sum of lists": "{{ ([[1] * 99999] * 999) | sum(start=[]) }}",
+    "long search": (
+        "{% set x = 'ab' * 2000000 %}{% for a in range(99999) %}{% if 'ba' * 99 ~ 'c' in x %}{% endif %}{% endfor %}"
+    ),
+    "long copies": "{% set x = 'ab' * 2000000 %}{% for a in range(99999) %}{% set y = x[1:] %}{% endfor %}",
+    "long upper": "{% set x = 'ab' * 2000000 %}{% for a in range(99999) %}{% set y = x | upper %}{% endfor %}",
+    "long split": "{% set x = 'ab' * 2000000 %}{% for a in range(99999) %}{% set y = x.split('a') %}{% endfor %}",
+    "long sort": (
+        "{% set x = range(99999) | list %}{% for a in range(99999) %}{% set y = x | sort %}{% endfor %}"
+    ),
+    "recursive loop": "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "recursive block": "{% block b %}{{ self.b() }}{% endblock %}",
+    "date": "{{ strftime_now('%A' * 999999) }}",
+    "many copies in one line": "{% set x = 'ab' * 2000000 %}" + "{% set y = x[1:] %}" * 9000,
+    "map": "{{ range(99999) | map('string') | map('replace', '1', 'a' * 99999) | join }}",
+}
+
+OUTSIDE = {
+    "class": "{{ ''.__class__.__mro__ }}{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "globals": "{{ raise_exception.__globals__ }}{{ raise_exception.__globals__['x'] }}",
+    "attr": "{{ (''|attr('__class__'))() }}",
+    "map attribute": "{{ ([''] | map(attribute='__class__') | first)() }}",
+    "format": "{{ '{0.__class__.__mro__}'.format('').missing.missing }}{{ 1/0 }}",
+    "format_map": "{{ '{x.__class__.__mro__.y}'.format_map({'x': ''}).z.z }}",
+    "cycler": "{{ cycler.__init__.__globals__.os.system('true') }}",
+    "self": "{{ self._TemplateReference__context.environment.spend(1) }}",
+    "environment": "{{ loop.environment() }}",
+    "import": "{% import 'os' as os %}",
+    "include": "{% include '/etc/passwd' %}",
+    "extends": "{% extends '/etc/passwd' %}",
+    "steal the budget": "{{ environment.spend(-10**9) }}",
+    "own budget": "{{ self.environment.work_left }}{{ self.environment() }}",
+    "joiner": "{{ joiner.__call__.__globals__['sys']() }}",
+    "change a message": "{{ messages.append(1) }}",
+    "change a dict": "{{ messages[0].update({'a': 1}) }}",
+    "encode": "{{ 'a'.encode('utf-8') }}",
+    "range of a class": "{{ range.__class__('x') }}",
+    "fromkeys": "{{ dict.fromkeys([1]) }}",
+    "from_bytes": "{{ (1).from_bytes([1], 'big') }}",
+}
+
+BROKEN = {
+    "too long": "a" * (MAX_SOURCE + 1),
+    "unclosed": "{% for a in b %}",
+    "nested brackets": "{{ " + "(" * 9000 + ")" * 9000 + " }}",
+    "nested blocks": "{% if a %}" * 3000 + "{% endif %}" * 3000,
+    "long sum": "{{ " + "+".join(["a"] * 20000) + " }}",
+    "unknown filter": "{{ 'a' | nope }}",
+    "unknown tag": "{% nope %}",
+}
+
+
+def _run(source: str) -> str:
+    return ChatTemplate(source).render([{"role": "user", "content": "hi"}], bos_token="<s>")
+
+
+@pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS)
+def test_work_and_size_are_bounded(source: str) -> None:
+    started = time.process_time()
+    with pytest.raises((LimitError, TemplateRenderError, UnknownModelError)):
+        _run(source)
+    # Not a measurement: without the limits each takes minutes, or all memory.
+    assert time.process_time() - started < 60
+
+
+@pytest.mark.parametrize("source", OUTSIDE.values(), ids=OUTSIDE)
+def test_nothing_outside_is_reached(source: str) -> None:
+    with pytest.raises((TemplateRenderError, UnknownModelError)):
+        _run(source)
+
+
+@pytest.mark.parametrize("source", BROKEN.values(), ids=BROKEN)
+def test_no_template_is_named(source: str) -> None:
+    with pytest.raises(UnknownModelError):
+        ChatTemplate(source)
+
+
+def test_a_long_text_passes() -> None:
+    text = "a" * (MAX_TEXT - 1000)
+    template = ChatTemplate("{% for m in messages %}{{ m.content | trim }}{% endfor %}")
+    assert template.render([{"role": "user", "content": text}]) == text
+
+
+def test_many_messages_pass() -> None:
+    source = (
+        "{% for m in messages %}{% if m.role == 'user' and not loop.first %}"
+        "{{ messages[loop.index0 - 1].content }}{% endif %}{{ m.content | trim ~ '\n' }}{% endfor %}"
+    )
+    messages = [
+        {"role": ("user", "assistant")[i % 2], "content": "word " * 50} for i in range(2000)
+    ]
+    assert len(ChatTemplate(source).render(messages)) > 400_000

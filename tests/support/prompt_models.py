@@ -1,0 +1,11 @@
+"""Model directories for plans: tiny tokenizers and the settings of real processors."""
+
+from pathlib import Path
+
+from tests.live import models
+
+
+def write_qwen2_vl(folder: Path) -> Path:
+    """Write the tiny Qwen2-VL of the live tests, which an engine loads too."""
+    models.write("qwen2_vl", folder)
+    return folder
