@@ -68,7 +68,8 @@ class Oracle:
         text = tokenizer.SEPARATOR.join(["", *map(self._text, range(len(items))), ""])
         media = {"image": _images, "video": _videos, "audio": _audio}[self.recipe.modality]
         arguments = media(items, pixels) | options | self.recipe.arguments
-        return list(self.processor(text=[text], **arguments)["input_ids"][0])
+        # Pixtral's processor returns a tensor.
+        return [int(i) for i in self.processor(text=[text], **arguments)["input_ids"][0]]
 
 
 def _images(items: list[Item], pixels: bool) -> dict[str, Any]:

@@ -21,7 +21,8 @@ def plan(
     family: Family, modality: Modality, answer: dict[str, Any]
 ) -> tuple[list[int], list[list[int]]]:
     """Return the token ids and spans of the prompt that an answer is for."""
-    text = family.placeholders()[modality].text
+    placeholder = family.placeholders()[modality]
+    text = placeholder.text or placeholder.target
     texts = [text.replace("{i}", str(i + 1)) for i in range(len(answer["items"]))]
     prompt = family.files.encode(SEPARATOR.join(["", *texts, ""]))
     items = [(modality, media_size(item)) for item in answer["items"]]

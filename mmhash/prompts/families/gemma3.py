@@ -1,0 +1,141 @@
+"""Gemma 3: an image is 256 tokens between newlines, with pan and scan also each of its crops."""
+
+import math
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any, ClassVar
+
+from mmhash.errors import InputValueError
+from mmhash.prompts.families.family import (
+    Expansion,
+    Family,
+    MediaSize,
+    Modality,
+    PlacedItem,
+    Placeholder,
+)
+from mmhash.prompts.families.layout import lay_out
+from mmhash.prompts.families.settings import read_count, read_options, read_token
+from mmhash.prompts.files import ModelFiles, Section
+
+MAX_CROPS = 64
+OPTIONS = frozenset(
+    {
+        "do_pan_and_scan",
+        "pan_and_scan_min_crop_size",
+        "pan_and_scan_max_num_crops",
+        "pan_and_scan_min_ratio_to_activate",
+    }
+)
+
+
+class Gemma3(Family):
+    """Gemma 3: images."""
+
+    model_types: ClassVar[frozenset[str]] = frozenset({"gemma3"})
+
+    def __init__(self, files: ModelFiles) -> None:
+        super().__init__(files)
+        self.run = read_count(files.processor, "image_seq_length", 256)
+        self.start = read_token(files, "boi_token")
+        soft = read_token(files, "image_token")
+        self.token = files.token_id(soft)
+        self.image = f"\n\n{self.start}{soft}{read_token(files, 'eoi_token')}\n\n"
+        # The tokens of one newline and more, at their number; -1 is no token.
+        self.newlines = [-1, *(files.token_id("\n" * count) for count in range(1, 5))]
+
+    def placeholders(self) -> Mapping[Modality, Placeholder]:
+        """Return the placeholder of an image."""
+        return {"image": Placeholder(self.start, self.start)}
+
+    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+        """Return the tokens of an image and of its crops."""
+        del modality
+        crops = count_crops(size, read_options(options, OPTIONS))
+        text = self.image
+        if crops:
+            text = (
+                f"Here is the original image {self.image} and here are some crops to help you "
+                f"see better {' '.join([self.image] * crops)}"
+            )
+        return lay_out(self.files, text, self.token, self.run)
+
+    def merge(
+        self, token_ids: list[int], items: list[PlacedItem]
+    ) -> tuple[list[int], list[PlacedItem]]:
+        """Return the prompt with the newlines around images merged with those next to them."""
+        if self.files.engine == "vllm":
+            token_ids, places = self.merge_pairs(token_ids)
+            if any(token_ids[places[item.end - 1]] == self.newlines[3] for item in items):
+                raise InputValueError("vLLM refuses a single newline after an image of this model")
+        else:
+            token_ids, places = self.merge_runs(token_ids)
+        return token_ids, [_move(item, places[item.start] - item.start) for item in items]
+
+    def merge_pairs(self, token_ids: list[int]) -> tuple[list[int], list[int]]:
+        """Merge as vLLM: neighbours of one and two newlines, in three passes over the prompt.
+
+        Return also the place of each old token. vLLM then looks for the tokens of each image, with
+        three newlines taken for one and two: so it finds no image that one newline follows.
+        """
+        places = list(range(len(token_ids)))
+        for first, second in ((1, 2), (2, 1), (2, 2)):
+            pair = self.newlines[first], self.newlines[second]
+            merged, moved = _merge_pair(token_ids, pair, self.newlines[first + second])
+            token_ids, places = merged, [moved[place] for place in places]
+        return token_ids, places
+
+    def merge_runs(self, token_ids: list[int]) -> tuple[list[int], list[int]]:
+        """Merge as a tokenizer that sees the expanded text: any number of newlines.
+
+        Return also the place of each old token.
+        """
+        merged: list[int] = []
+        places: list[int] = []
+        for is_newline, group in groupby(token_ids, self.newlines.count):
+            run = list(group)
+            if is_newline and len(run) > 1:
+                total = sum(self.newlines.index(token) for token in run)
+                joined = self.files.encode("\n" * total)
+            else:
+                joined = run
+            places += (len(merged) + min(place, len(joined) - 1) for place in range(len(run)))
+            merged += joined
+        return merged, places
+
+
+def _move(item: PlacedItem, by: int) -> PlacedItem:
+    embeds = [(start + by, end + by) for start, end in item.embeds]
+    return item._replace(start=item.start + by, end=item.end + by, embeds=embeds)
+
+
+def _merge_pair(
+    token_ids: list[int], pair: tuple[int, int], token: int
+) -> tuple[list[int], list[int]]:
+    merged: list[int] = []
+    places: list[int] = []
+    for value in token_ids:
+        is_second = value == pair[1] and merged[-1:] == [pair[0]]
+        if is_second:
+            merged[-1] = token
+        else:
+            merged.append(value)
+        places.append(len(merged) - 1)
+    return merged, places
+
+
+def count_crops(size: MediaSize, given: Section) -> int:
+    """Return the number of crops of an image.
+
+    The processor's own defaults come before the values of the image processor's file: only options
+    of the request change them.
+    """
+    if not given.get("do_pan_and_scan", bool, default=False):
+        return 0
+    least = read_count(given, "pan_and_scan_min_crop_size", 256)
+    most = read_count(given, "pan_and_scan_max_num_crops", 4, MAX_CROPS)
+    long, short = max(size.width, size.height), min(size.width, size.height)
+    if long / short < given.get("pan_and_scan_min_ratio_to_activate", float, 1.2):
+        return 0
+    crops = min(most, max(2, min(long // least, math.floor(long / short + 0.5))))
+    return 0 if min(math.ceil(long / crops), short) < least else crops

@@ -1,0 +1,81 @@
+"""Phi-4 multimodal: the whole image and its tiles without their padding, with a token per row."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from mmhash.errors import InputValueError
+from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
+from mmhash.prompts.families.internvl_chat import list_grids
+from mmhash.prompts.families.settings import read_count, read_options, read_token
+from mmhash.prompts.families.tiles import choose_grid
+from mmhash.prompts.files import ModelFiles, UnknownModelError
+
+MAX_TILES = 64
+# The processor refuses an image that it would resize to a shorter side.
+MIN_SIDE = 10
+# The vision tower has this size in the code of the engines and of the processor.
+TILE, PATCH = 448, 14
+
+
+class Phi4Multimodal(Family):
+    """Phi-4 multimodal in transformers' form: images."""
+
+    model_types: ClassVar[frozenset[str]] = frozenset({"phi4_multimodal"})
+
+    def __init__(self, files: ModelFiles) -> None:
+        super().__init__(files)
+        image = files.image_processor
+        size = image.section("size")
+        given = [read_count(size, "height", TILE), read_count(size, "width", TILE)]
+        if [*given, read_count(image, "patch_size", PATCH)] != [TILE, TILE, PATCH]:
+            raise UnknownModelError(f"size in {image.where} is {TILE}, of patches of {PATCH}")
+        self.most = read_count(image, "dynamic_hd", 36, MAX_TILES)
+        self.image_token = self.read_image_token()
+        self.token = files.token_id(self.image_token)
+
+    def read_image_token(self) -> str:
+        """Return the token that an image is made of."""
+        return read_token(self.files, "image_token")
+
+    def placeholders(self) -> Mapping[Modality, Placeholder]:
+        """Return the placeholder of an image."""
+        return {"image": Placeholder(self.image_token, self.image_token)}
+
+    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+        """Return the tokens of an image: its own, of its tiles, of their rows and of one mark."""
+        del modality
+        read_options(options, ())
+        rows, columns = count_features(size, self.most)
+        side = TILE // PATCH // 2
+        count = side * side + side + 1 + rows * columns + rows
+        return Expansion([self.token] * count)
+
+
+class Phi4MM(Phi4Multimodal):
+    """Phi-4 multimodal in Microsoft's form, as vLLM serves it: images."""
+
+    model_types: ClassVar[frozenset[str]] = frozenset({"phi4mm"})
+
+    def read_image_token(self) -> str:
+        """Return the token that an image is made of."""
+        return "<|endoftext10|>"
+
+    def placeholders(self) -> Mapping[Modality, Placeholder]:
+        """Return the placeholder of an image, which has its number."""
+        return {"image": Placeholder("<|image_{i}|>", "<|image_{i}|>")}
+
+
+def count_features(size: MediaSize, most: int) -> tuple[int, int]:
+    """Return the rows and columns of pairs of patches of all tiles, less those of padding."""
+    columns, rows = math.ceil(size.width / TILE), math.ceil(size.height / TILE)
+    if columns * rows > most:
+        columns, rows = choose_grid(size, list_grids(1, most), TILE * TILE)
+    width, height = columns * TILE, rows * TILE
+    wide, high = width / size.width, height / size.height
+    kept = (width, int(size.height * wide)) if wide < high else (int(size.width * high), height)
+    if min(kept) < MIN_SIDE:
+        raise InputValueError(f"the model takes no image of {size.width} x {size.height} pixels")
+    columns = math.ceil((width // PATCH - (width - kept[0]) // PATCH) / 2)
+    rows = math.ceil((height // PATCH - (height - kept[1]) // PATCH) / 2)
+    return rows, columns

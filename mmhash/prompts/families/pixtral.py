@@ -1,0 +1,100 @@
+"""Pixtral and Mistral 3: an image is rows of patches, and each row ends with a token."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from mmhash.errors import InputValueError
+from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
+from mmhash.prompts.families.layout import mark_embeds
+from mmhash.prompts.families.settings import (
+    MAX_TOKENS,
+    check_token,
+    read_count,
+    read_options,
+    require_equal,
+)
+from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+
+
+class Pixtral(Family):
+    """Pixtral in transformers' form: `model_type` llava with Pixtral's vision tower."""
+
+    model_types: ClassVar[frozenset[str]] = frozenset({"llava"})
+    image_token_index: ClassVar[int] = 32000
+    options: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, files: ModelFiles) -> None:
+        super().__init__(files)
+        vision = files.config.section("vision_config")
+        patch, merged = read_count(vision, "patch_size", 16), self.read_merge(files.config)
+        self.patch = patch * merged
+        for name, value, default in (
+            ("patch_size", patch, 16),
+            ("spatial_merge_size", merged, 1),
+        ):
+            if read_count(files.processor, name, default) != value:
+                raise UnknownModelError(f"{name} in {files.processor.where} is that of config.json")
+        self.longest = read_count(files.image_processor.section("size"), "longest_edge")
+        self.check_longest(read_count(vision, "image_size", 1024))
+        self.image_token = files.processor.get("image_token", str, "[IMG]")
+        self.token = check_token(files, self.image_token, self.image_token_index)
+        self.row_end = files.token_id(files.processor.get("image_break_token", str, "[IMG_BREAK]"))
+        self.end = files.token_id(files.processor.get("image_end_token", str, "[IMG_END]"))
+
+    @classmethod
+    def takes(cls, config: Section) -> bool:
+        """Return if a model has the family's type and Pixtral's vision tower."""
+        tower = config.section("vision_config").values.get("model_type")
+        return super().takes(config) and tower == "pixtral"
+
+    def read_merge(self, config: Section) -> int:
+        """Return the number of patches along the side of a token's square."""
+        del config
+        return 1
+
+    def check_longest(self, image_size: int) -> None:
+        """Refuse a longest side that vLLM does not take: it reads `image_size` of the tower."""
+        require_equal(self.files.image_processor.section("size"), "longest_edge", image_size)
+
+    def placeholders(self) -> Mapping[Modality, Placeholder]:
+        """Return the placeholder of an image; an engine writes none that a template leaves out."""
+        return {"image": Placeholder(self.image_token, "")}
+
+    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+        """Return the tokens of all rows."""
+        del modality
+        given = read_options(options, self.options).section("size")
+        longest = read_count(given, "longest_edge", self.longest)
+        rows, columns = count_patches(size, longest, self.patch)
+        if rows * (columns + 1) > MAX_TOKENS:
+            raise UnknownModelError(f"an item of this model has more than {MAX_TOKENS} tokens")
+        ids = ([self.token] * columns + [self.row_end]) * rows
+        ids[-1] = self.end
+        return mark_embeds(ids, self.token)._replace(grid=(rows, columns))
+
+
+class Mistral3(Pixtral):
+    """Mistral Small 3.1 and later: a token stands for a square of patches."""
+
+    model_types: ClassVar[frozenset[str]] = frozenset({"mistral3"})
+    image_token_index: ClassVar[int] = 10
+    options: ClassVar[frozenset[str]] = frozenset({"size"})
+
+    def read_merge(self, config: Section) -> int:
+        """Return the number of patches along the side of a token's square."""
+        return read_count(config, "spatial_merge_size", 2)
+
+    def check_longest(self, image_size: int) -> None:
+        """Take any longest side: vLLM reads it from the image processor."""
+
+
+def count_patches(size: MediaSize, longest: int, patch: int) -> tuple[int, int]:
+    """Return the rows and columns of an image that is reduced to a longest side."""
+    width, height = size.width, size.height
+    ratio = max(height / longest, width / longest)
+    if ratio > 1:
+        height, width = math.floor(height / ratio), math.floor(width / ratio)
+    if min(height, width) < 1:
+        raise InputValueError(f"the model takes no image of {size.width} x {size.height} pixels")
+    return (height - 1) // patch + 1, (width - 1) // patch + 1

@@ -1,0 +1,35 @@
+"""The grid of tiles whose shape is the nearest to an image's, as InternVL and Phi-4 choose it."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from mmhash.prompts.families.family import MediaSize
+
+
+@lru_cache(maxsize=64)
+def list_grids(least: int, most: int) -> list[tuple[int, int]]:
+    """Return the grids (columns, rows) of `least` to `most` tiles, by tiles and then by columns."""
+    return sorted(
+        (
+            (columns, rows)
+            for columns in range(1, most + 1)
+            for rows in range(1, most // columns + 1)
+            if columns * rows >= least
+        ),
+        key=lambda grid: grid[0] * grid[1],
+    )
+
+
+def choose_grid(
+    size: MediaSize, grids: Sequence[tuple[int, int]], tile_pixels: int
+) -> tuple[int, int]:
+    """Return the grid with the nearest aspect ratio; of equals, the last that is not too large."""
+    ratio = size.width / size.height
+    area = size.width * size.height
+    best, best_distance = (1, 1), float("inf")
+    for grid in grids:
+        distance = abs(ratio - grid[0] / grid[1])
+        is_tie = distance == best_distance and area > 0.5 * tile_pixels * grid[0] * grid[1]
+        if distance < best_distance or is_tie:
+            best, best_distance = grid, distance
+    return best

@@ -1,0 +1,35 @@
+"""Vision towers of the LLaVA families: the tokens of one square image."""
+
+from typing import NamedTuple
+
+from mmhash.prompts.families.settings import read_choice, read_count
+from mmhash.prompts.files import Section, UnknownModelError
+
+# The image size, patch size and class tokens of a tower whose config does not say them.
+_DEFAULTS = {"clip_vision_model": (224, 32, 1), "siglip_vision_model": (224, 16, 0)}
+
+
+class Tower(NamedTuple):
+    """The sizes of a vision tower."""
+
+    image_size: int
+    side: int
+    """The patches along a side of the image."""
+    tokens: int
+    """The tokens that the model takes from the tower."""
+
+
+def read_tower(config: Section, strategy: str) -> Tower:
+    """Read `vision_config`; `strategy` is the feature selection if config.json has none."""
+    vision = config.section("vision_config")
+    kind = vision.get("model_type", str)
+    if kind not in _DEFAULTS:
+        raise UnknownModelError(f"model_type in {vision.where} is one of {', '.join(_DEFAULTS)}")
+    size, patch, classes = _DEFAULTS[kind]
+    size, patch = read_count(vision, "image_size", size), read_count(vision, "patch_size", patch)
+    if size < patch or (classes and size % patch):
+        raise UnknownModelError(f"image_size in {vision.where} is a multiple of patch_size")
+    name = "vision_feature_select_strategy"
+    dropped = read_choice(config, name, strategy, ("default", "full")) == "default"
+    side = size // patch
+    return Tower(size, side, side * side + classes - dropped)

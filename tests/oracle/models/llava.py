@@ -1,0 +1,283 @@
+"""LLaVA's, InternVL's, Gemma's, Mistral's, Idefics', Llama's and Phi's models."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from tests.oracle.recipe import Recipe
+
+_PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
+_MANY_PINPOINTS = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
+
+_CLIP = {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14}
+_SIGLIP = {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 14}
+_PIXTRAL = {"model_type": "pixtral"}
+
+_GEMMA = {
+    "boi_token": "<start_of_image>",
+    "eoi_token": "<end_of_image>",
+    "image_token": "<image_soft_token>",
+}
+_INTERNVL = {
+    "start_image_token": "<img>",
+    "end_image_token": "</img>",
+    "context_image_token": "<IMG_CONTEXT>",
+    "video_token": "<video>",
+}
+_IDEFICS = (
+    "<fake_token_around_image>",
+    "<image>",
+    "<end_of_utterance>",
+    "<global-img>",
+    "<video>",
+    *(f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)),
+)
+_LLAMA = (
+    "<|image|>",
+    "<|patch|>",
+    "<|image_start|>",
+    "<|image_end|>",
+    "<|tile_x_separator|>",
+    "<|tile_y_separator|>",
+)
+_MISTRAL = ("[IMG]", "[IMG_BREAK]", "[IMG_END]")
+_PHI = {"image_token": "<|endoftext10|>", "audio_token": "<|endoftext11|>"}
+
+# The byte tokenizer has no tokens of several newlines; Gemma's has 31 of them.
+_NEWLINES = tuple("\n" * count for count in range(1, 9))
+
+
+def _tokenizer(folder: Path, tokens: dict[str, str]) -> Any:
+    import transformers
+
+    return transformers.PreTrainedTokenizerFast.from_pretrained(folder, extra_special_tokens=tokens)
+
+
+def _values_on_cpu() -> AbstractContextManager[Any]:
+    """Make small tensors with values: two processors read masks and lists of sizes back."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = dict(kwargs or {})
+            if func in {torch.ones, torch.tensor} and str(kwargs.get("device")) == "meta":
+                kwargs["device"] = "cpu"
+            return func(*args, **kwargs)
+
+    return Mode()
+
+
+def _read_values(kind: type) -> type:
+    """Return a subclass of an image processor that has values on the CPU."""
+
+    def preprocess(self: Any, *arguments: Any, **settings: Any) -> Any:
+        with _values_on_cpu():
+            return kind._preprocess(self, *arguments, **settings)  # type: ignore[attr-defined]
+
+    return type(kind.__name__, (kind,), {"_preprocess": preprocess})
+
+
+def _build(
+    name: str,
+    image: tuple[str, dict[str, Any]],
+    tokens: dict[str, str] | None = None,
+    **settings: Any,
+) -> Callable[[Path], Any]:
+    """Return the builder of a processor: its class, its image processor, and their settings."""
+
+    def build(folder: Path) -> Any:
+        import numpy as np
+        import transformers
+        from transformers.models.llava import processing_llava
+        from transformers.models.smolvlm import processing_smolvlm
+
+        # LLaVA's asks for an array only to read its shape, and SmolVLM's has numbers of videos.
+        processing_llava.to_numpy_array = lambda image: np.broadcast_to(np.float32(0), image.shape)
+        processing_smolvlm.num2words = str
+        kind = getattr(transformers, image[0])
+        if image[0] in {"Llama4ImageProcessor", "Phi4MultimodalImageProcessor"}:
+            kind = _read_values(kind)
+        parts = {"image_processor": kind(**image[1])}
+        if name in {"InternVLProcessor", "SmolVLMProcessor", "LlavaOnevisionProcessor"}:
+            video = name.replace("Processor", "VideoProcessor")
+            parts["video_processor"] = getattr(transformers, video)()
+        if name == "Phi4MultimodalProcessor":
+            parts["audio_processor"] = transformers.Phi4MultimodalFeatureExtractor()
+        tokenizer = _tokenizer(folder, tokens or {})
+        return getattr(transformers, name)(tokenizer=tokenizer, **parts, **settings)
+
+    return build
+
+
+def _llava(kind: str, name: str, image: tuple[str, dict[str, Any]], **settings: Any) -> Recipe:
+    config = {"model_type": kind, **settings.pop("config"), "image_token_index": 258}
+    return Recipe(
+        modality="image",
+        special=("<image>", "<video>"),
+        config=config,
+        text="<image>",
+        target="<image>",
+        processor=_build(name, image, **settings),
+    )
+
+
+def _pixtral(kind: str, image: dict[str, Any], **settings: Any) -> Recipe:
+    config = {"model_type": kind, **settings.pop("config"), "image_token_index": 258}
+    options = ({}, {}, {"size": {"longest_edge": 700}}) if kind == "mistral3" else ({},)
+    return Recipe(
+        modality="image",
+        special=_MISTRAL,
+        config=config,
+        text="[IMG]",
+        target="[IMG]",
+        processor=_build("PixtralProcessor", ("PixtralImageProcessor", image), **settings),
+        options=options,
+    )
+
+
+def _gemma(**image: Any) -> Recipe:
+    return Recipe(
+        modality="image",
+        special=(*_GEMMA.values(), *_NEWLINES),
+        config={"model_type": "gemma3"},
+        text="<start_of_image>",
+        target="<start_of_image>",
+        processor=_build(
+            "Gemma3Processor",
+            ("Gemma3ImageProcessor", {"size": {"height": 896, "width": 896}, **image}),
+            _GEMMA,
+        ),
+        options=(
+            {},
+            {"do_pan_and_scan": True},
+            {"do_pan_and_scan": True, "pan_and_scan_max_num_crops": 9},
+            {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 100},
+            {"do_pan_and_scan": True, "pan_and_scan_min_ratio_to_activate": 2.5},
+        ),
+    )
+
+
+def _internvl(**image: Any) -> Recipe:
+    size = {"size": {"height": 448, "width": 448}}
+    return Recipe(
+        modality="image",
+        special=tuple(_INTERNVL.values()),
+        config={"model_type": "internvl", "image_token_id": 260},
+        text="<IMG_CONTEXT>",
+        target="<IMG_CONTEXT>",
+        processor=_build("InternVLProcessor", ("GotOcr2ImageProcessor", size | image), _INTERNVL),
+        options=(
+            {},
+            {},
+            {"max_patches": 6},
+            {"min_patches": 3, "max_patches": 20},
+            {"crop_to_patches": False},
+        ),
+    )
+
+
+def _idefics(kind: str, name: str, side: int, tile: int, run: int) -> Recipe:
+    image = {"size": {"longest_edge": side}, "max_image_size": {"longest_edge": tile}}
+    return Recipe(
+        modality="image",
+        special=_IDEFICS,
+        config={"model_type": kind, "image_token_id": 259},
+        text="<image>",
+        target="<image>",
+        processor=_build(f"{name}Processor", (f"{name}ImageProcessor", image), image_seq_len=run),
+        options=(
+            {},
+            {},
+            {"do_image_splitting": False},
+            {"size": {"longest_edge": 2 * tile}},
+            {"size": {"longest_edge": 5 * tile}},
+        ),
+    )
+
+
+def _llama(tile: int, **image: Any) -> Recipe:
+    size = {"size": {"height": tile, "width": tile}}
+    return Recipe(
+        modality="image",
+        special=_LLAMA,
+        config={"model_type": "llama4", "vision_config": {"image_size": tile}},
+        text="<|image|>",
+        target="<|image|>",
+        processor=_build("Llama4Processor", ("Llama4ImageProcessor", size | image)),
+    )
+
+
+def _phi(**image: Any) -> Recipe:
+    return Recipe(
+        modality="image",
+        special=tuple(_PHI.values()),
+        config={"model_type": "phi4_multimodal"},
+        text="<|endoftext10|>",
+        target="<|endoftext10|>",
+        processor=_build("Phi4MultimodalProcessor", ("Phi4MultimodalImageProcessor", image), _PHI),
+    )
+
+
+_CROP = {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}}
+
+MODELS: dict[str, Recipe] = {
+    "llava": _llava(
+        "llava",
+        "LlavaProcessor",
+        ("CLIPImageProcessor", _CROP),
+        config={"vision_config": _CLIP},
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    ),
+    "llava-siglip": _llava(
+        "llava",
+        "LlavaProcessor",
+        ("SiglipImageProcessor", {"size": {"height": 384, "width": 384}}),
+        config={"vision_config": _SIGLIP, "vision_feature_select_strategy": "full"},
+        patch_size=14,
+        vision_feature_select_strategy="full",
+    ),
+    "llava_next": _llava(
+        "llava_next",
+        "LlavaNextProcessor",
+        ("LlavaNextImageProcessor", _CROP | {"image_grid_pinpoints": _PINPOINTS}),
+        config={"vision_config": _CLIP, "image_grid_pinpoints": _PINPOINTS},
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    ),
+    "llava_onevision": _llava(
+        "llava_onevision",
+        "LlavaOnevisionProcessor",
+        (
+            "LlavaOnevisionImageProcessor",
+            {"size": {"height": 384, "width": 384}, "image_grid_pinpoints": _MANY_PINPOINTS},
+        ),
+        config={"vision_config": _SIGLIP, "image_grid_pinpoints": _MANY_PINPOINTS},
+        num_image_tokens=729,
+        vision_feature_select_strategy="full",
+    ),
+    "pixtral": _pixtral("llava", {}, config={"vision_config": _PIXTRAL}, patch_size=16),
+    "mistral3": _pixtral(
+        "mistral3",
+        {"size": {"longest_edge": 1540}, "patch_size": 14},
+        config={"vision_config": _PIXTRAL | {"image_size": 1540, "patch_size": 14}},
+        patch_size=14,
+        spatial_merge_size=2,
+    ),
+    "gemma3": _gemma(),
+    "gemma3-file": _gemma(do_pan_and_scan=True, pan_and_scan_max_num_crops=2),
+    "internvl": _internvl(),
+    "internvl-file": _internvl(crop_to_patches=False, min_patches=2, max_patches=24),
+    "idefics3": _idefics("idefics3", "Idefics3", 4 * 364, 364, 169),
+    "smolvlm": _idefics("smolvlm", "SmolVLM", 4 * 512, 512, 64),
+    "llama4": _llama(336),
+    "llama4-maximal": _llama(448, max_patches=9, resize_to_max_canvas=True),
+    "phi4": _phi(),
+    "phi4-small": _phi(dynamic_hd=9),
+}

@@ -1,0 +1,29 @@
+"""The files of a model with a tokenizer of single bytes, for tests of one family."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mmhash.prompts.files import ModelFiles
+from mmhash.prompts.loading import read_directory
+from tests.oracle import tokenizer
+
+
+def write_files(
+    folder: Path,
+    special: tuple[str, ...],
+    config: dict[str, Any],
+    *,
+    engine: str = "vllm",
+    **files: dict[str, Any],
+) -> ModelFiles:
+    """Write a model's files, `preprocessor_config` and the like by name, and read them back."""
+    tokenizer.write(folder, special)
+    for name, content in {**files, "config": config}.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return replace(read_directory(folder).files, engine=engine)
+
+
+FIRST_SPECIAL = 258
+"""The id of the first special token: 256 bytes and two tokens of the tokenizer precede it."""
