@@ -22,7 +22,14 @@ from zmq.utils.monitor import recv_monitor_message
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex.events import Changes, Cleared, Removed, Stored
 from mmhash.kvindex.feed import Counts, Feed
-from mmhash.kvindex.subscriber import is_end, read_message, request_replay, subscribe
+from mmhash.kvindex.subscriber import (
+    Context,
+    is_end,
+    read_message,
+    request_replay,
+    subscribe,
+    subscribe_monitored,
+)
 from mmhash.kvindex.table import MAX_HOLDERS, BlockTable, Runs, block_ids
 
 MAX_RANKS = 256
@@ -135,7 +142,7 @@ class Index:
         self._health = health
         self._workers: dict[str, _WorkerState] = {}
         self._tasks: deque[Callable[[], None]] = deque()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: Context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 4 * MAX_HOLDERS)  # a rank has up to four
         self._poller = zmq.Poller()
         self._by_socket: dict[Any, Callable[[], None]] = {}
@@ -217,7 +224,7 @@ class Index:
             self._poller.unregister(socket)
 
     @property
-    def context(self) -> "zmq.Context[zmq.Socket[bytes]]":
+    def context(self) -> Context:
         """The context of all sockets of the index."""
         return self._context
 
@@ -383,9 +390,8 @@ class _Source:
 
     def open(self) -> None:
         index = self.state.index
-        self._events = subscribe(index.context, self._endpoint, silence_s=index.silence_s)
-        self._monitor = self._events.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        self._events, self._monitor = subscribe_monitored(
+            index.context, self._endpoint, silence_s=index.silence_s
         )
         index.watch(self._monitor, self._read_monitor)
         index.watch(self._events, self._read_events)
@@ -405,7 +411,9 @@ class _Source:
 
     def lag_s(self) -> float:
         since = self._gap_since
-        return self._lag_s if since is None else max(self._lag_s, time.monotonic() - since)
+        if since is None or not self.feed.is_late:
+            return self._lag_s
+        return max(self._lag_s, time.monotonic() - since)
 
     def check(self, now: float) -> None:
         index = self.state.index
