@@ -21,7 +21,7 @@ MAX_WAITING_BYTES = 64 << 20
 
 @dataclass(slots=True)
 class Counts:
-    """What a feed has seen since it was made."""
+    """Counts of a feed since it was made."""
 
     batches: int = 0
     events: int = 0
@@ -34,7 +34,7 @@ class Counts:
 
 
 class Holder(Protocol):
-    """What a feed changes."""
+    """The blocks that a feed changes."""
 
     def apply(self, changes: Changes, *, is_live: bool) -> None:
         """Apply one batch."""

@@ -1,4 +1,4 @@
-"""The KV index: which worker has how much of a prompt in its caches, from the workers' events.
+"""The KV index: how much of a prompt each worker has in its caches, from the workers' events.
 
 One thread reads the events of all workers. It needs no event loop, so scripts and services use the
 same class; garbage, replays and a burst of events cost the event loop nothing but its share of the
@@ -66,7 +66,7 @@ class Worker:
 
 
 class Match(Struct):  # made in a fifth of a NamedTuple's time, 32 of them for each match
-    """How many leading tokens of a prompt a worker has: in any tier, and in each tier.
+    """The leading tokens of a prompt that a worker has: in any tier, and in each tier.
 
     The figures are those of the rank that has most; `ranks` has the tokens of each rank.
     """
@@ -79,7 +79,7 @@ class Match(Struct):  # made in a fifth of a NamedTuple's time, 32 of them for e
 
 @dataclass(frozen=True)
 class WorkerStats:
-    """What the index knows about a worker, all ranks together, since it was added."""
+    """The state of a worker, and counts of all its ranks since it was added."""
 
     blocks: int
     tiers: dict[str, int]
@@ -148,8 +148,12 @@ class Index:
         self._by_socket: dict[Any, Callable[[], None]] = {}
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="mmhash-kvindex", daemon=True)
-        for worker in workers:
-            self.add(worker)
+        try:
+            for worker in workers:
+                self.add(worker)
+        except InputValueError:
+            self.stop()
+            raise
 
     def __enter__(self) -> Self:
         self.start()
@@ -504,11 +508,11 @@ class _Source:
 def _rank_endpoint(endpoint: str, rank: int, name: str) -> str:
     """Return the endpoint of a rank, as the engines number their ports."""
     found = _ENDPOINT.fullmatch(endpoint)
-    if found is None:
+    host, port = (found[1], int(found[2] or 0)) if found else (None, 0)
+    if found is None or (host and not 1 <= port + rank <= 65535):
         raise InputValueError(f"{name} is an endpoint such as tcp://10.0.0.7:5557: {endpoint!r}")
     if rank == 0:
         return endpoint
-    host, port = found[1], int(found[2] or 0)
-    if host is None or port + rank > 65535:
+    if host is None:
         raise InputValueError(f"{name} of a worker with several ranks has a port: {endpoint!r}")
     return f"{host}{port + rank}"

@@ -1,7 +1,8 @@
-"""Which holder has which blocks: bit masks of the holders by block id. No I/O, no clock.
+"""A table of blocks: bit masks of their holders by block id. No I/O, no clock.
 
 A holder is one cache: a rank of a worker. A dict of masks answers a match with one lookup for
-each block, however many holders there are; a dict of sets takes longer (bench/kvindex.py).
+each block, however many holders there are; a dict of sets takes 5 times as long
+(bench/kvindex.py).
 A search by halves would be faster still and wrong: an engine may evict a block from the middle.
 """
 
@@ -38,7 +39,7 @@ def block_ids(blocks: Iterable[int | bytes]) -> list[int]:
 
 
 class Runs(NamedTuple):
-    """How many leading blocks of a list each holder can use, for those that can use any."""
+    """The number of leading blocks of a list that each holder can use, for those above 0."""
 
     in_any: dict[int, int]
     in_tier: dict[str, dict[int, int]]
@@ -132,7 +133,8 @@ class BlockTable:
         of layers that do not look farther back; None if the event does not say.
         """
         plane = self._planes.get((tier, group)) or self._add_plane(tier, group)
-        self._use_group(holder, group, window)
+        if window is not None or not self._groups[group] >> holder & 1:
+            self._use_group(holder, group, window)
         return plane.store(holder, ids)
 
     def remove(self, holder: int, tier: str, group: int, ids: Iterable[int]) -> None:
