@@ -71,8 +71,8 @@ def test_a_late_index_learns_earlier_blocks_by_a_replay(publisher: Publisher) ->
 
 def test_lost_batches_are_replayed(publisher: Publisher) -> None:
     with started(publisher) as index:
-        until(lambda: stats(index).is_connected)
         publisher.publish(stored(1, 2))
+        until(lambda: tokens(index, 1, 2) == 32)  # so the first replay is over
         publisher.publish(removed(2), is_lost=True)
         publisher.publish(stored(3))
         until(lambda: stats(index).blocks == 2)
@@ -276,6 +276,9 @@ def test_two_replicas_agree(seed: int) -> None:
         workers = [engine.worker for engine in engines]
         first = stack.enter_context(Index(workers, silence_s=1))
         replicas = [first]
+        for engine in engines:
+            engine.publisher.publish(stored(engine.name(99)))
+        until(lambda: first.stats().blocks == len(engines))  # the first replays are over
         for step in range(300):
             engine = draw.choice(engines)
             engine.act(draw)
