@@ -1,5 +1,6 @@
 """KV events as engines publish them, and anything else that arrives on the wire."""
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from mmhash.errors import InputValueError
 from mmhash.kvindex import BlocksRemoved, BlocksStored, CacheCleared, parse_batch
+from mmhash.kvindex.events import Cleared, Removed, Stored, parse_changes
 
 STORED = {
     "type": "BlockStored",
@@ -23,6 +25,13 @@ STORED = {
     "group_idx": 0,
     "session_id": "s",
 }
+
+# `parse_changes` skips what an index does not need.
+FIELDS_NOT_READ = [
+    [1.0, [STORED | {"token_ids": [1.5]}], None],
+    [1.0, [STORED | {"extra_keys": {}}], None],
+    [1.0, [STORED | {"parent_block_hash": []}], None],
+]
 
 
 def encode(*events: Any, rank: int | None = None) -> bytes:
@@ -89,16 +98,69 @@ def test_removed_and_cleared() -> None:
 def test_anything_else_is_a_named_error(content: Any) -> None:
     with pytest.raises(InputValueError):
         parse_batch(msgspec.msgpack.encode(content))
+    if content not in FIELDS_NOT_READ:
+        with pytest.raises(InputValueError):
+            parse_changes(msgspec.msgpack.encode(content))
 
 
 def test_a_batch_is_bounded() -> None:
     with pytest.raises(InputValueError, match="at most"):
         parse_batch(bytes((16 << 20) + 1))
+    with pytest.raises(InputValueError, match="at most"):
+        parse_changes(bytes((16 << 20) + 1))
+    with pytest.raises(InputValueError, match="at most"):
+        parse_changes(encode(*[{"type": "AllBlocksCleared"}] * (1 + (1 << 16))))
+
+
+def test_changes_of_maps_and_arrays_are_the_same() -> None:
+    maps = parse_changes(
+        encode(
+            STORED,
+            {"type": "BlockRemoved", "block_hashes": [b"a"], "medium": "CPU", "group_idx": 2},
+            {"type": "AllBlocksCleared"},
+            rank=3,
+        )
+    )
+    assert maps.rank == 3
+    assert maps.time == 1.5
+    assert maps.events == [Stored([1, 2], 2, "GPU", 0), Removed([b"a"], "CPU", 2), Cleared()]
+    arrays = parse_changes(
+        encode(
+            ["BlockStored", [1, 2], None, [5, 6, 7, 8], 2, None, "GPU", None, [None], "later"],
+            ["BlockStored", [1], 5, [5, 6], 2, None],
+            ["BlockRemoved", [b"a"], "CPU"],
+            ["BlockRemoved", [b"a"]],
+            ["AllBlocksCleared"],
+        )
+    )
+    assert arrays.events == [
+        Stored([1, 2], 2, "GPU"),
+        Stored([1], 2),
+        Removed([b"a"], "CPU"),
+        Removed([b"a"]),
+        Cleared(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens", "window"),
+    [
+        (None, None, None),
+        ("full_attention", None, None),
+        ("sliding_window", 1, 0),
+        ("sliding_window", 33, 2),
+        ("sliding_window_mla", 34, 3),
+        ("sliding_window", -1, None),
+        ("mamba", None, 1),
+    ],
+)
+def test_a_window_is_as_many_blocks_as_vllm_looks_for(kind: Any, tokens: Any, window: Any) -> None:
+    event = Stored([1], 16, kv_cache_spec_kind=kind, kv_cache_spec_sliding_window=tokens)
+    assert event.window == window
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_a_named_error(payload: bytes) -> None:
-    try:
-        parse_batch(payload)
-    except InputValueError:
-        return
+    for parse in (parse_batch, parse_changes):
+        with contextlib.suppress(InputValueError):
+            parse(payload)
