@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from mmhash.engines.checks import text
@@ -86,6 +87,7 @@ def parse_range(text: str) -> Range[None]:
     return known
 
 
+@lru_cache(256)  # 60 calls for a plan, 2 µs each
 def _parse(version: str) -> tuple[list[int], int, int]:
     """Return a sort key: the numbers, and -1, 0 or 1 for a version before, at or after these."""
     match = _VERSION.fullmatch(version)
