@@ -5,7 +5,6 @@ it is configured to trust them.
 """
 
 import hashlib
-from collections.abc import Awaitable
 from dataclasses import replace
 
 from mmhash_service.annotate.slots import Media
@@ -56,10 +55,10 @@ class _ContentHasher:
         self._reader = reader
         self._sha256 = hashlib.sha256()
 
-    def take(self, piece: bytes | memoryview, /) -> Awaitable[None] | None:
+    def take(self, piece: bytes | memoryview, /) -> None:
         """Hash the next piece, and hand it on."""
         self._sha256.update(piece)
-        return self._reader.take(piece)
+        self._reader.take(piece)
 
     async def finish(self) -> list[Item]:
         """Return the items of the reader."""

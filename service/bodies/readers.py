@@ -1,6 +1,6 @@
 """Readers: they turn a body, or a part of one, into items while it is received."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from io import BytesIO
 from math import prod
 from typing import Protocol
@@ -9,12 +9,13 @@ from mmhash import Digest
 from mmhash.view import ITEM_SIZE
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Item
-from mmhash_service.bodies.stream import BACKGROUND_BYTES, AlignedHasher, BackgroundHasher
+from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.memo.entries import Pixels
 from mmhash_service.memo.memo import CacheStatus
 from mmhash_service.runtime.context import RequestContext
 
-Take = Callable[[bytes | memoryview], Awaitable[None] | None]
+Take = Callable[[bytes | memoryview], None]
+"""Processes the next piece, quickly; its memory is reused afterwards."""
 
 
 class Reader(Protocol):
@@ -22,7 +23,7 @@ class Reader(Protocol):
 
     @property
     def take(self) -> Take:
-        """Process the next piece, quickly; await the result, if any, before the one after."""
+        """Process the next piece, quickly; its memory is reused afterwards."""
 
     async def finish(self) -> list[Item]:
         """Return the items, after the last piece."""
@@ -40,18 +41,9 @@ class StreamReader:
         self._context, self._name, self._tensor = context, name, tensor
         self._hasher = AlignedHasher(context.algorithm)
         self.take: Take = self._hasher.update
-        self._background: BackgroundHasher | None = None
-
-    def hash_in_background(self) -> None:
-        """Have a thread hash the pieces while more are received."""
-        self._context.admission.hold(BACKGROUND_BYTES)
-        self._background = BackgroundHasher(self._hasher)
-        self.take = self._background.take
 
     async def finish(self) -> list[Item]:
         """Return the one item."""
-        if self._background is not None:
-            await self._background.finish()
         nbytes = self._hasher.length
         digest = self._hasher.digest()
         if self._tensor is None:

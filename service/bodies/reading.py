@@ -1,7 +1,7 @@
 """Reading of a request body, piece by piece, with limits on its length and on its stalls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Self
 
 from anyio import to_thread
@@ -12,8 +12,8 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.runtime import metrics
 
-# Longer pieces are processed in a thread. uvicorn's are shorter, at most 256 KiB: 40 µs of
-# hashing, less than a round trip to a thread.
+# Longer pieces are processed in a thread. Those of our server are shorter, at most 256 KiB: 40 µs
+# of hashing, less than a round trip to a thread.
 INLINE_MAX_BYTES = 1 << 20
 
 # A body has stalled if it makes less progress than this in `stall_timeout_s`.
@@ -21,6 +21,11 @@ MIN_PROGRESS = 1024
 
 # The key of the body's length in the ASGI scope, for the access log.
 BODY_BYTES = "mmhash.body_bytes"
+
+# The ASGI extension whose `receive` is a function that passes a long body to its consumer as it
+# arrives (server/body_sink.py); shorter bodies are received by ASGI messages.
+RECEIVE_BODY = "mmhash.receive_body"
+DIRECT_MIN_BYTES = 128 << 10
 
 
 def declared_length(request: Request) -> int | None:
@@ -31,49 +36,74 @@ def declared_length(request: Request) -> int | None:
 async def read_body(
     request: Request,
     limit: int,
-    take: Callable[[bytes], Awaitable[None] | None],
+    take: Callable[[bytes | memoryview], None],
     stall_timeout_s: float,
 ) -> int:
     """Pass each piece of the body to `take` as it arrives, and return the total length.
 
-    If `take` returns an awaitable, it is awaited before the next piece is read.
+    A piece's memory is reused when `take` has returned.
     """
     # All bodies pass here: a gateway that decompresses one would see other bytes than we hash.
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem("unsupported-encoding")
     if (declared_length(request) or 0) > limit:
         raise Problem("body-too-large")
-    receive = request.receive
-    length = 0
     timer = StallTimer(stall_timeout_s)
+    body = _Body(limit, take)
+    extension = request.scope.get("extensions", {}).get(RECEIVE_BODY)
     try:
         with timer:
-            while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise ClientDisconnect
-                if piece := message["body"]:
-                    timer.length = length = length + len(piece)
-                    if length > limit:
-                        raise Problem("body-too-large")
-                    if len(piece) > INLINE_MAX_BYTES:
-                        pending = await to_thread.run_sync(take, piece)
-                    else:
-                        pending = take(piece)
-                    if pending is not None:
-                        await pending
-                if not message.get("more_body", False):
-                    return length
+            if extension is not None:
+                await extension["receive"](body.take, timer.count)
+            else:
+                await _receive_messages(request, body.take, timer.count)
     finally:
-        request.scope[BODY_BYTES] = length
-        metrics.BODY_BYTES.inc(length)
+        request.scope[BODY_BYTES] = body.length
+        metrics.BODY_BYTES.inc(body.length)
+    return body.length
+
+
+class _Body:
+    """The length of a body so far, and its limit."""
+
+    def __init__(self, limit: int, take: Callable[[bytes | memoryview], None]) -> None:
+        self.length = 0
+        self._limit = limit
+        self._take = take
+
+    def take(self, piece: bytes | memoryview) -> None:
+        """Pass a piece on."""
+        self.length += len(piece)
+        if self.length > self._limit:
+            raise Problem("body-too-large")
+        self._take(piece)
+
+
+async def _receive_messages(
+    request: Request,
+    take: Callable[[bytes | memoryview], None],
+    count: Callable[[int], None],
+) -> None:
+    receive = request.receive
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        if piece := message["body"]:
+            count(len(piece))
+            if len(piece) > INLINE_MAX_BYTES:
+                await to_thread.run_sync(take, piece)
+            else:
+                take(piece)
+        if not message.get("more_body", False):
+            return
 
 
 class StallTimer:
     """Cancel the task if its body stalls, with one timer for each body, not one for each piece."""
 
     def __init__(self, seconds: float) -> None:
-        self.length = 0
+        self._length = 0
         self._seconds = seconds
         self._last_length = 0
         self._stalled = False
@@ -84,13 +114,17 @@ class StallTimer:
         self._timer = self._loop.call_later(self._seconds, self.on_timer)
         return self
 
+    def count(self, nbytes: int) -> None:
+        """Note that bytes have arrived."""
+        self._length += nbytes
+
     def on_timer(self) -> None:
         """Cancel the task if its body has made no progress since the last run of the timer."""
-        if self.length - self._last_length < MIN_PROGRESS and self._task is not None:
+        if self._length - self._last_length < MIN_PROGRESS and self._task is not None:
             self._stalled = True
             self._task.cancel()
             return
-        self._last_length = self.length
+        self._last_length = self._length
         self._timer = self._loop.call_later(self._seconds, self.on_timer)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

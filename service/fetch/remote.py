@@ -1,7 +1,7 @@
 """The response of a host: its head is checked first, then its content is read within limits."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import httpcore
@@ -35,8 +35,8 @@ class Remote:
         # Revalidates the content later; None if it must not be stored.
         self.validator: Validator | None = validator_of(headers) if keep else None
 
-    async def read(self, take: Callable[[bytes], Awaitable[None] | None]) -> None:
-        """Pass each chunk to `take` as it is received, and await its result if there is one.
+    async def read(self, take: Callable[[bytes], None]) -> None:
+        """Pass each chunk to `take` as it is received.
 
         Raise an error if the content is longer or shorter than announced.
         """
@@ -45,10 +45,8 @@ class Remote:
                 self.count += len(chunk)
                 if self.count > self._max_bytes:
                     raise Problem("url-too-large")
-                waiting = take(chunk)
-                if waiting is not None:
-                    await waiting
-                elif len(chunk) < _SMALL_CHUNK:
+                take(chunk)
+                if len(chunk) < _SMALL_CHUNK:
                     await asyncio.sleep(0)
         finally:
             metrics.FETCHED_BYTES.inc(self.count)

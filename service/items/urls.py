@@ -110,8 +110,7 @@ async def _read_file(
         missing = nbytes
         while missing and (piece := await run(file.read, min(missing, _PIECE))):
             missing -= len(piece)
-            if (pending := reader.take(piece)) is not None:
-                await pending
+            reader.take(piece)
     if missing:
         raise Problem("url-failed") from FetchFailure("file", Failed("truncated while it was read"))
 

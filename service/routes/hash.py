@@ -7,9 +7,7 @@ from fastapi import APIRouter, Request, Response
 from mmhash_service.api.openapi import query_parameters
 from mmhash_service.api.schemas import HashAnswer, HashQuery
 from mmhash_service.bodies.parsing import parse_query
-from mmhash_service.bodies.readers import StreamReader
 from mmhash_service.bodies.reading import declared_length, read_body
-from mmhash_service.bodies.stream import BACKGROUND_BYTES
 from mmhash_service.routes.body_types import BODY_TYPES, find_body_type, open_body
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.context import build_context
@@ -18,9 +16,6 @@ from mmhash_service.tenants import HEADER
 router = APIRouter()
 
 _NO_QUERY = HashQuery()
-
-# Bodies of this length are hashed in the background if there is spare capacity.
-_BACKGROUND_MIN_BYTES = 4 << 20
 
 # FastAPI does not see the query and the body, which the handler parses itself.
 _OPENAPI = {
@@ -48,12 +43,6 @@ async def hash_body(request: Request) -> Response:
     with state.limits.admit() as admission:
         context = build_context(request, query, admission)
         reader = open_body(context, body_type, content_type, query, length)
-        if (
-            isinstance(reader, StreamReader)
-            and (length or 0) >= _BACKGROUND_MIN_BYTES
-            and state.limits.has_spare_capacity(BACKGROUND_BYTES)
-        ):
-            reader.hash_in_background()
         await read_body(request, settings.max_body_bytes, reader.take, settings.stall_timeout_s)
         items = await reader.finish()
     for item in items:

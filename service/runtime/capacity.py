@@ -3,16 +3,12 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from mmhash.cpu import cpu_count
 from mmhash_service.api.problems import Problem
 from mmhash_service.runtime import metrics
 from mmhash_service.settings import Settings
 
 # A streamed body holds the piece that is hashed and the next one.
 STREAM_BYTES = 256 << 10
-
-# More concurrent requests than this keep all cores busy without background threads.
-SPARE_REQUESTS = 4 * cpu_count()
 
 
 class Admission:
@@ -45,10 +41,6 @@ class Limits:
         self.calls = 0
         # Set after SIGTERM: admitted requests are answered, new ones are refused.
         self.draining = False
-
-    def has_spare_capacity(self, nbytes: int) -> bool:
-        """Return whether background work has idle cores, and may hold `nbytes`."""
-        return self.calls <= SPARE_REQUESTS and self.held + nbytes <= self.max_held
 
     @contextmanager
     def admit(self) -> Iterator[Admission]:

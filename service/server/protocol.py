@@ -7,12 +7,16 @@ of 200 MB took 300 MB of memory, and pipelined requests took 1.2 GB.
 import asyncio
 import resource
 import sys
+from functools import partial
 from typing import Any
 
 import httptools
+from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from mmhash_service.bodies.reading import MIN_PROGRESS
+from mmhash_service.bodies.parsing import parse_natural
+from mmhash_service.bodies.reading import DIRECT_MIN_BYTES, MIN_PROGRESS, RECEIVE_BODY
+from mmhash_service.server.body_sink import BodyReceiver, BodySink, Consume, Count
 
 # Clients and proxies send far less, and most servers accept 8 to 32 KiB. One read of uvloop, up to
 # 256 KiB, may exceed it.
@@ -53,6 +57,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._last_pending: tuple[str, int, int] | None = None
         # The request being answered. uvicorn notifies only the newest one of a lost connection.
         self._answering: RequestResponseCycle | None = None
+        # Of the body that is being received: its bytes so far, and its consumer, if it has one.
+        self._received = 0
+        self._sink: BodySink | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, unless there are too many."""
@@ -68,6 +75,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             if self._answering is not None:
                 self._answering.disconnected = True
+            if self._sink is not None:
+                self._sink.fail(ClientDisconnect())
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -98,8 +107,7 @@ class BoundedProtocol(HttpToolsProtocol):
             # The parser assumes that another protocol follows this head, and would parse the body
             # as the next request. A new parser gets the request again, without the Upgrade header.
             head = self._head_without_upgrade()
-            self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            self.parser = self._new_parser()
             return head + data[upgrade.args[0] :]
         return b""
 
@@ -122,11 +130,17 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin the request, unless its head is refused or will be parsed again."""
         self._in_head, self._in_body = False, True
-        self._overhead = 0
+        self._overhead = self._received = 0
+        self._sink = None
         self._check_head()
         if self.parser.should_upgrade():
             return
         super().on_headers_complete()
+        length = next((value for name, value in self.headers if name == b"content-length"), None)
+        nbytes = None if length is None else parse_natural(length.decode("latin-1"))
+        if nbytes is None or nbytes >= DIRECT_MIN_BYTES:
+            receive = partial(self._receive_body, self.cycle, nbytes)
+            self.scope["extensions"] = {RECEIVE_BODY: {"receive": receive}}
         if self.expect_100_continue:
             # A proxy that receives a final response instead of 100 does not send the body. The next
             # request of this connection, perhaps of another client, would be read as the body.
@@ -153,13 +167,58 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Receive a chunk of the body."""
         self._overhead = 0
-        super().on_body(body)
+        self._received += len(body)
+        if self._sink is None:
+            super().on_body(body)
+        else:
+            self._sink.count(len(body))
+            self._sink.feed(body)
 
     def on_message_complete(self) -> None:
         """End the body."""
         self._in_body = False
         if not self.parser.should_upgrade():
             super().on_message_complete()
+        if self._sink is not None:
+            self._sink.complete()
+
+    async def _receive_body(
+        self, cycle: RequestResponseCycle, length: int | None, consume: Consume, count: Count
+    ) -> None:
+        """Pass each piece of a body to `consume`; return when the body has ended."""
+        if cycle.disconnected or self.transport.is_closing():
+            raise ClientDisconnect
+        if cycle.waiting_for_100_continue:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            cycle.waiting_for_100_continue = False
+        arrived, cycle.body = bytes(cycle.body), bytearray()
+        count(len(arrived))
+        consume(arrived)
+        if not cycle.more_body:
+            return
+        sink = self._sink = BodySink(consume, count, self.loop)
+        if length is not None:
+            missing = length - self._received
+            self.transport.set_protocol(BodyReceiver(self, sink, self._received, missing))
+        self.flow.resume_reading()
+        await sink.done
+
+    def on_body_bytes(self) -> None:
+        """Note that bytes of the body have arrived."""
+        self._unset_keepalive_if_required()
+
+    def end_received_body(self) -> None:
+        """Take the connection back from a BodyReceiver, which has read the whole body."""
+        # The parser still waits for this body.
+        self.parser = self._new_parser()
+        self.transport.set_protocol(self)
+        self._in_body = False
+        HttpToolsProtocol.on_message_complete(self)
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        return parser
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
