@@ -76,5 +76,6 @@ def test_info(client: httpx.Client, server: Any) -> None:
         "devices": ["cpu"],
         "engines": engines.registry.known_in_requests(),
         "in_place": ["shm"],
+        "models": [],
         "memo": "memory",
     }
