@@ -195,7 +195,7 @@ def test_a_cluster_and_a_sentinel_are_bounded_alike(scheme: str, reply: Reply) -
     async def ask(store: RedisStore) -> None:
         for _ in range(2):
             with pytest.raises(Exception):  # noqa: B017, PT011  (any is a miss to the breaker)
-                async with asyncio.timeout(0.3):
+                async with asyncio.timeout(0.1):
                     await store.get(b"name")
         await store.close()
 
@@ -243,7 +243,13 @@ def test_a_cluster_that_only_redirects_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["2 GB announced and sent", "two replies", "OK", "an entry that nobody sealed"]
+    "name",
+    [
+        "2 GB announced and sent",
+        pytest.param("two replies", marks=pytest.mark.slow),
+        pytest.param("OK", marks=pytest.mark.slow),
+        pytest.param("an entry that nobody sealed", marks=pytest.mark.slow),
+    ],
 )
 def test_the_service_answers_and_leaves_such_a_server_alone(serving: Any, name: str) -> None:
     with hostile(REPLIES[name]) as server:

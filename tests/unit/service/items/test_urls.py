@@ -2,6 +2,7 @@
 
 import gzip
 import logging
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from io import BytesIO
@@ -18,6 +19,7 @@ import mmhash
 from mmhash_service.app import create_app
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.settings import Settings
+from tests.support.origin import Origin
 
 Items = Callable[[httpx.Response], list[dict[str, Any]]]
 Problem = Callable[[httpx.Response], tuple[int, str]]
@@ -32,11 +34,12 @@ async def local(host: str, port: int) -> list[str]:
 
 
 class Service:
-    """A service that may ask one host and read the files of one folder."""
+    """A service that may ask the hosts of one domain and read the files of one folder."""
 
     def __init__(self, server: Any, port: int, root: Path) -> None:
-        self.server, self.client, self.root = server, server.client, root
-        self._base = f"http://name.example:{port}"
+        self.client, self.root = server.client, root
+        # Each test has its own host, because the service remembers what it fetched.
+        self._base = f"http://{secrets.token_hex(8)}.name.example:{port}"
 
     def item(self, path: str, kind: str = "bytes", **more: Any) -> dict[str, Any]:
         return {"kind": kind, "url": self._base + path, **more}
@@ -46,25 +49,51 @@ class Service:
         return self.client.post("/hash", json={"items": items}, params=query, headers=headers)
 
 
+@pytest.fixture(scope="module")
+def shared_origin(new_origin: type[Origin]) -> Iterator[Origin]:
+    host = new_origin()
+    yield host
+    host.close()
+
+
 @pytest.fixture
-def service(
-    origin: Any, running: Callable[[FastAPI], AbstractContextManager[Any]], tmp_path: Path
-) -> Iterator[Service]:
+def origin(shared_origin: Origin) -> Origin:
+    shared_origin.answers.clear()
+    shared_origin.heads.clear()
+    shared_origin.connections = 0
+    return shared_origin
+
+
+@pytest.fixture(scope="module")
+def app(shared_origin: Origin, tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     settings = Settings(
-        url_hosts=[f"name.example:{origin.port}"],
+        url_hosts=[f"*.name.example:{shared_origin.port}"],
         url_networks=["127.0.0.0/8"],
         url_max_bytes=LIMIT,
         url_timeout_s=20,
-        file_root=tmp_path,
+        file_root=tmp_path_factory.mktemp("files"),
         tenants=TENANTS,
         private_tenants=["umbrella"],
     )
     app = create_app(settings)
     app.state.fetcher = Fetcher(settings, local)
+    return app
+
+
+@pytest.fixture(scope="module")
+def server(
+    app: FastAPI, running: Callable[[FastAPI], AbstractContextManager[Any]]
+) -> Iterator[Any]:
+    """One for all tests: it takes a second of CPU to start."""
     with running(app) as server:
-        yield Service(server, origin.port, tmp_path)
-        server.wait_until_idle()
-        assert app.state.limits.held == 0
+        yield server
+
+
+@pytest.fixture
+def service(app: FastAPI, server: Any, origin: Origin) -> Iterator[Service]:
+    yield Service(server, origin.port, app.state.settings.file_root)
+    server.wait_until_idle()
+    assert app.state.limits.held == 0
 
 
 def tensor(**more: Any) -> dict[str, Any]:
