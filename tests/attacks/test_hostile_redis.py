@@ -189,13 +189,15 @@ def test_a_reply_costs_little_memory_and_time_and_its_connection(reply: Reply) -
         assert server.connections == 5  # each reply cost its connection
 
 
-@pytest.mark.parametrize("scheme", ["redis+cluster", "redis+sentinel"])
+@pytest.mark.parametrize(
+    "scheme", ["redis+cluster", pytest.param("redis+sentinel", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 def test_a_cluster_and_a_sentinel_are_bounded_alike(scheme: str, reply: Reply) -> None:
     async def ask(store: RedisStore) -> None:
         for _ in range(2):
             with pytest.raises(Exception):  # noqa: B017, PT011  (any is a miss to the breaker)
-                async with asyncio.timeout(0.1):
+                async with asyncio.timeout(0.3):
                     await store.get(b"name")
         await store.close()
 

@@ -45,6 +45,7 @@ def test_the_report_is_the_one_that_is_shown(tmp_path: Path) -> None:
     assert [line[:5] for line in printed] == [line[:5] for line in shown]
 
 
+@pytest.mark.slow
 def test_the_pass_of_15_lines(tmp_path: Path) -> None:
     assert len([line for line in PASS.splitlines() if line]) <= 15
     _, row = printed_by(PASS + USE, tmp_path)

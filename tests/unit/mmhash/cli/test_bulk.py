@@ -112,6 +112,7 @@ def many(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_killed_at_random_it_still_has_each_item_once(many: Path, out: Path) -> None:
     whole = out.with_name("whole.parquet")
     start = time.monotonic()
@@ -131,6 +132,7 @@ def test_killed_at_random_it_still_has_each_item_once(many: Path, out: Path) -> 
     assert pq.read_table(out).num_rows == FILES
 
 
+@pytest.mark.slow
 def test_of_a_source_that_changed_the_rest_is_gone_on_with(many: Path, out: Path) -> None:
     _interrupted(many, out)
     first = min(path.name for path in many.iterdir())
