@@ -155,9 +155,7 @@ COSTLY = {
 
 
 def names(bombs: Iterable[str]) -> list[Any]:
-    return [
-        pytest.param(name, marks=pytest.mark.slow if name in COSTLY else []) for name in bombs
-    ]
+    return [pytest.param(name, marks=pytest.mark.slow if name in COSTLY else []) for name in bombs]
 
 
 @pytest.mark.parametrize("name", names(BOMBS))

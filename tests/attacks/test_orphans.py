@@ -91,7 +91,9 @@ def session_of(pid: int) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGABRT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGABRT, marks=pytest.mark.slow)]
+)
 def test_workers_exit_when_their_supervisor_does(
     start: Callable[..., Supervisor], number: signal.Signals
 ) -> None:

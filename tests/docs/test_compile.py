@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DOC = (Path(__file__).parents[2] / "docs" / "compile.md").read_text()
 EXAMPLE, PASS = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
 REPORT = re.search(r"```text\n(.*?)```", DOC, re.DOTALL)

@@ -304,6 +304,7 @@ PEERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", PEERS)
 def test_peer(engine: Engine, name: str) -> None:
     """The attacker sends its own image, and names a peer that would have the victim's pages."""
+
     def make(side: Side) -> Attack:
         prompt = _as_victims(side)
         body = prompts.body(engine, prompt) | PEERS[name]

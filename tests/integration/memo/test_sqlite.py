@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 Serve = Callable[..., httpx.Client]
 Ask = Callable[..., dict[str, Any]]
