@@ -361,7 +361,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     registry.explain: {"key": KEY, "engine": "vllm"},
     registry.find: {"text": "vllm", "engine_fallback": "nearest-older"},
     registry.parse: {"text": "vllm", "engine_fallback": "nearest-older"},
-    registry.parse_with_fields: {"text": "vllm"},
+    registry.parse_with_fields: {"text": "vllm", "engine_fallback": None},
     registry.request_fields: {"key": KEY, "engine": "vllm", "engine_fallback": None},
     tags.open_tag: {
         "tag": "a" * 80,
