@@ -112,6 +112,8 @@ def test_blocks_of_the_service(engine: Engine, service: Service) -> None:
     else:
         ids, cached = prompts.send(engine, prompt)
     assert cached == 0
+    # Engines publish whole blocks only; for SGLang /blocks also names a last page that is short.
+    ids = ids[: len(ids) // engine.block_size * engine.block_size]
     spans = [
         {"key": one.key.hex(), "start": start, "end": end}
         for one, (start, end) in zip(prompt.media, prompts.runs(engine, ids), strict=True)
