@@ -111,7 +111,7 @@ def test_a_process_that_ends_ends_one_job_and_is_replaced(
             await asyncio.sleep(0.01)
         assert busy not in children()
 
-    with_pool(crash)
+    with_pool(crash, work_timeout_s=60.0)
 
 
 def _runs(pid: int) -> bool:
