@@ -15,10 +15,16 @@ export UV_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 ifdef UV
 CREATE_VENV = $(UV) venv --quiet --allow-existing --seed --python $(PYTHON) .venv
 INSTALL = $(UV) pip install --quiet --python $(BIN)/python
+# By pip, whose configuration may name a CPU build: uv does not read it and would get the CUDA build.
+INSTALL_TORCH = $(BIN)/python -m pip install --quiet torch
 else
 CREATE_VENV = $(PYTHON) -m venv .venv
 INSTALL = $(BIN)/python -m pip install --quiet
 endif
+
+# Hundreds of processes import the project: without bytecode, tests take 7 s of CPU more to collect
+# and each server 0.2 s more to start.
+unexport PYTHONDONTWRITEBYTECODE
 
 # One stamp per set of packages; the larger set includes the smaller one.
 SERVICE := .venv/installed-service
@@ -34,6 +40,7 @@ $(SERVICE): pyproject.toml constraints.txt
 
 $(DEV): pyproject.toml constraints.txt
 	$(CREATE_VENV)
+	$(INSTALL_TORCH)
 	$(INSTALL) --editable '.[dev]'
 	touch $(SERVICE) $@
 
@@ -46,7 +53,7 @@ serve: $(SERVICE)
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 test: $(DEV)
-	$(PYTEST) -m "not slow and not live" $(ARGS)
+	HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not slow and not live" $(ARGS)
 
 # The engines last, by themselves: each needs both cores to start.
 test-all: $(DEV)

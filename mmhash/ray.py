@@ -10,6 +10,7 @@ from mmhash.bulk.sources import content_kind
 from mmhash.bulk.work import Options, hash_files, hash_values
 from mmhash.digest import check_algorithm
 from mmhash.engines.registry import parse_with_fields as parse_engine
+from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError
 
 if TYPE_CHECKING:
@@ -23,14 +24,17 @@ def keys(
     algorithm: str = "blake3",
     of: Literal["bytes", "pixels"] = "bytes",
     engines: tuple[str, ...] = (),
+    engine_fallback: Fallback | None = None,
 ) -> "Dataset":
     """Return the dataset with the columns that `mmhash bulk` writes for the items in `column`.
 
     If the items are contents, the column is removed; if they are paths, which all of the cluster
     must be able to read, it stays. If an item cannot be hashed, its `error` has the reason; the
-    others are hashed.
+    others are hashed. The columns of engines have the releases whose recipes were used.
     """
-    with_releases = tuple("@".join(parse_engine(engine)) for engine in engines)
+    with_releases = tuple(
+        "@".join(parse_engine(engine, engine_fallback=engine_fallback)) for engine in engines
+    )
     options = Options(check_algorithm(algorithm), of, with_releases)
     return dataset.map_batches(
         partial(_with_keys, column=column, options=options),

@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "mmhash", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
+# `make test` looks at fewer examples than `make test-all`.
+settings.register_profile("fast", settings.get_profile("mmhash"), max_examples=25)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "mmhash"))
 
 # Who starts us in the background has us ignore it, and our children would inherit that.

@@ -10,7 +10,7 @@ from rich.progress import Progress, TextColumn
 
 import mmhash
 from mmhash.cli.extras import extra
-from mmhash.cli.options import Quiet
+from mmhash.cli.options import EngineFallback, Quiet
 from mmhash.cli.progress import bytes_progress, is_watched
 from mmhash.cli.report import complain, say
 from mmhash.cpu import cpu_count
@@ -43,6 +43,7 @@ def key_bulk(
         list[str] | None,
         typer.Option(help="Add the key in this engine's format: sglang@0.5.23, vllm; repeatable."),
     ] = None,
+    engine_fallback: EngineFallback = None,
     processes: Annotated[
         int | None,
         typer.Option(min=1, help="Number of processes.", show_default="all cores"),
@@ -51,7 +52,8 @@ def key_bulk(
 ) -> None:
     """Write the key of each item of SOURCE; the same command resumes a run that was killed."""
     engines = dict.fromkeys(
-        "@".join(mmhash.engines.registry.parse_with_fields(name)) for name in engine or ()
+        "@".join(mmhash.engines.registry.parse_with_fields(name, engine_fallback=engine_fallback))
+        for name in engine or ()
     )
     if (
         source != STDIN

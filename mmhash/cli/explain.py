@@ -8,6 +8,7 @@ import typer
 
 import mmhash
 from mmhash.cli.content import hash_named_file
+from mmhash.cli.options import EngineFallback
 from mmhash.cli.report import say
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputValueError, MMHashError
@@ -21,9 +22,11 @@ from mmhash.view import view_of
 def explain_image(
     engine: Annotated[str, typer.Argument(help="The engine and its release: sglang@0.5.23")],
     image: Annotated[str, typer.Argument(help="An image file.")],
+    *,
+    engine_fallback: EngineFallback = None,
 ) -> None:
     """Show the steps from an image to its key, and from the key to an engine's hashes."""
-    name, version = mmhash.engines.registry.parse(engine)
+    name, version = mmhash.engines.registry.parse(engine, engine_fallback=engine_fallback)
     if image == STDIN:
         raise InputValueError("explain reads its image twice: give a file")
     try:

@@ -12,7 +12,7 @@ import typer
 
 import mmhash
 from mmhash.cli.content import hash_named_file
-from mmhash.cli.options import Files, Threads
+from mmhash.cli.options import EngineFallback, Files, Threads
 from mmhash.cli.report import print_lines
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputTypeError, InputValueError
@@ -64,6 +64,7 @@ def key_files(
             help="Print the key in this engine's format: sglang@0.5.23, vllm; repeatable."
         ),
     ] = None,
+    engine_fallback: EngineFallback = None,
     tenant_file: Annotated[
         Path | None,
         typer.Option(
@@ -102,12 +103,14 @@ def key_files(
         for item_name, item_key in keys_of(name):
             yield item_name, item_key.hex()
             for release in engine or ():
-                fields = mmhash.engines.request_fields(item_key, release)
+                fields = mmhash.engines.request_fields(
+                    item_key, release, engine_fallback=engine_fallback
+                )
                 yield item_name, f"{release} {json.dumps(fields)}"
 
     for release in engine or ():
         # Report an unknown one before any file is read.
-        mmhash.engines.registry.parse_with_fields(release)
+        mmhash.engines.registry.parse_with_fields(release, engine_fallback=engine_fallback)
     print_lines(files, lines_of)
 
 

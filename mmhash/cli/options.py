@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from mmhash.engines.releases import Fallback
+
 Files = Annotated[
     list[str] | None,
     typer.Argument(help="Files to read; - or none for standard input.", show_default=False),
@@ -11,6 +13,12 @@ Files = Annotated[
 Threads = Annotated[
     int | None,
     typer.Option(min=1, help="Number of threads for one file.", show_default="all cores"),
+]
+EngineFallback = Annotated[
+    Fallback | None,
+    typer.Option(
+        help="For an unknown release: use the newest known one before it.", show_default="refuse"
+    ),
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", help="No progress bar, and no line for files that are OK.")

@@ -49,9 +49,9 @@ def parse(text: str, *, engine_fallback: Fallback | None = None) -> tuple[str, s
     return engine.name, version
 
 
-def parse_with_fields(text: str) -> tuple[str, str]:
+def parse_with_fields(text: str, *, engine_fallback: Fallback | None = None) -> tuple[str, str]:
     """Return the same; an engine that takes no hash in any request is a `NoFieldError`."""
-    engine, version = find(text)
+    engine, version = find(text, engine_fallback=engine_fallback)
     engine.require_fields()
     return engine.name, version
 

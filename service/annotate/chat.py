@@ -14,6 +14,7 @@ def find_in_chat(body: Object, chat: ChatFormat) -> list[tuple[MediaField, HashS
     found = []
     for messages, index in _messages(body):
         for part in _parts(messages, index):
+            _refuse_source(part)
             _remove_hashes(part, chat)
             if (slot := _find_in_part(part, chat)) is not None:
                 found.append(slot)
@@ -50,6 +51,14 @@ def _parts(messages: list[Any], index: int) -> Iterator[Object]:
         if part is not None:
             parts[number] = part
             yield part
+
+
+def _refuse_source(part: Object) -> None:
+    """Refuse media of the Messages API, also in a tool's result: its parts take no hash."""
+    nested = map(open_object, open_list(part.get("content")) or ())
+    for each in (part, *nested):
+        if each is not None and open_object(each.get("source")) is not None:
+            raise Problem("no-field")
 
 
 def _remove_hashes(part: Object, chat: ChatFormat) -> None:

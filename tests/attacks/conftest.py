@@ -23,6 +23,7 @@ LIMITS = {
     "max_pixels": 640 * 480,
     "shm": True,
     "tenants": TENANTS,
+    "decoders": 1,  # each takes 0.3 s of CPU to start
 }
 
 

@@ -46,7 +46,17 @@ NAMED: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("make", NAMED.values(), ids=NAMED)
+# Each is a process of its own, which takes a second of CPU.
+FAST = {"a FIFO", "a link to /dev/zero", "a link to stdin"}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, id=name, marks=[] if name in FAST else pytest.mark.slow)
+        for name, make in NAMED.items()
+    ],
+)
 def test_check_returns_whatever_a_sum_file_names(
     make: Callable[[Path], object], tmp_path: Path
 ) -> None:
@@ -67,7 +77,16 @@ def test_check_returns_whatever_a_sum_file_names(
     assert "1 listed file could not be read" in err
 
 
-@pytest.mark.parametrize("name", ["/dev/zero", "/dev/urandom", "/dev/full", "/dev", "-"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/dev/zero",
+        pytest.param("/dev/urandom", marks=pytest.mark.slow),
+        pytest.param("/dev/full", marks=pytest.mark.slow),
+        pytest.param("/dev", marks=pytest.mark.slow),
+        pytest.param("-", marks=pytest.mark.slow),
+    ],
+)
 def test_check_returns_whatever_device_is_named(name: str, tmp_path: Path) -> None:
     sums = tmp_path / "sums"
     sums.write_text(f"{DIGEST}  {name}\n")

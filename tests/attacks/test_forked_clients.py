@@ -197,6 +197,7 @@ def test_an_async_client_in_parent_and_child(url: str) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_fork_while_an_async_call_waits(url: str) -> None:
     """The child's end must not end the parent's lease, or close the parent's connection."""
     client = AsyncClient(url)
@@ -308,6 +309,7 @@ def test_a_lazy_key_that_a_thread_computes_at_the_fork() -> None:
     assert lazy == mmhash.key(b"x")
 
 
+@pytest.mark.slow
 def test_forks_are_quick_whatever_a_client_has(url: str) -> None:
     with Client(url) as client:
         check(client, range(2))

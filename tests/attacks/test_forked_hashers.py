@@ -92,6 +92,7 @@ def test_what_a_child_begins(algorithm: str) -> None:
     assert in_child(check) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
 def test_forks_while_other_threads_hash(algorithm: str) -> None:
     expected = mmhash.key(BIG, algorithm=algorithm)

@@ -129,7 +129,13 @@ def test_a_locked_file_costs_a_moment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a FIFO", "a directory", "a view without an end", "a blob of 100 MB"]
+    "name",
+    [
+        "a view without an end",
+        pytest.param("a FIFO", marks=pytest.mark.slow),
+        pytest.param("a directory", marks=pytest.mark.slow),
+        pytest.param("a blob of 100 MB", marks=pytest.mark.slow),
+    ],
 )
 def test_the_service_answers_with_such_a_file(serving: Any, tmp_path: Path, name: str) -> None:
     path = tmp_path / "memo"

@@ -36,7 +36,10 @@ print(seen)
 """
 
 
-@pytest.mark.parametrize(("module", "name"), [("torch", "Tensor"), ("PIL.Image", "Image")])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [pytest.param("torch", "Tensor", marks=pytest.mark.slow), ("PIL.Image", "Image")],
+)
 def test_another_thread_imports(module: str, name: str) -> None:
     script = RACE.replace("MODULE", module).replace("CLASS", name)
     done = subprocess.run(

@@ -32,14 +32,19 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
         yield client
 
 
-@pytest.fixture
-def replica(serving: Any, redis: Redis) -> Any:
-    """A server that remembers nothing itself and asks Redis each time."""
-    redis.flushall()
+@pytest.fixture(scope="module")
+def _replica(serving: Any, redis: Redis) -> Iterator[Any]:
     port = redis.connection_pool.connection_kwargs["port"]
     url = f"redis://127.0.0.1:{port}"
     with serving(memo_url=url, memo_bytes=0, private_tenants=["acme"]) as server:
         yield server
+
+
+@pytest.fixture
+def replica(_replica: Any, redis: Redis) -> Any:
+    """A server that remembers nothing itself and asks Redis each time."""
+    redis.flushall()
+    return _replica
 
 
 def hash_pixels(server: Any, body: bytes, tenant: str | None = None) -> dict[str, Any]:

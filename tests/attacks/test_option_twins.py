@@ -5,6 +5,7 @@ Where the engine does not keep the options apart /annotate does, and it keeps no
 
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -51,10 +52,16 @@ def test_two_options_never_share_a_uuid(server: Any, release: str) -> None:
     assert len(set(uuids)) == len(OPTIONS)
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_a_tag_is_for_the_uuid_that_names_the_options(serving: Any, options: Any) -> None:
+@pytest.fixture(scope="module")
+def signing(serving: Any) -> Iterator[Any]:
+    """A server that signs tags."""
     with serving(tag_secrets=json.dumps([SECRET])) as server:
-        request = annotate(server, "vllm@0.29.0", chat(PART, **options), sign=1)
+        yield server
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_tag_is_for_the_uuid_that_names_the_options(signing: Any, options: Any) -> None:
+    request = annotate(signing, "vllm@0.29.0", chat(PART, **options), sign=1)
     uuid = request["messages"][0]["content"][0]["uuid"]
     assert through(request)["messages"][0]["content"][0]["uuid"] == uuid
     request["messages"][0]["content"][0]["uuid"] = mmhash.key(b"abc").hex()

@@ -91,7 +91,9 @@ def session_of(pid: int) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGABRT, marks=pytest.mark.slow)]
+)
 def test_workers_exit_when_their_supervisor_does(
     start: Callable[..., Supervisor], number: signal.Signals
 ) -> None:
@@ -103,6 +105,7 @@ def test_workers_exit_when_their_supervisor_does(
     assert start("--workers", "2", port=supervisor.port).wait_for_workers()
 
 
+@pytest.mark.slow
 def test_workers_that_start_exit_too(start: Callable[..., Supervisor]) -> None:
     supervisor = start("--workers", "2")
     wait_for(lambda: len(supervisor.workers) == 2)
@@ -132,6 +135,7 @@ def test_a_request_is_finished_while_the_next_service_has_the_address(
     wait_for(lambda: not any(map(runs, workers)))
 
 
+@pytest.mark.slow
 def test_a_request_that_never_ends_does_not_keep_an_orphan(
     start: Callable[..., Supervisor],
 ) -> None:
@@ -177,6 +181,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(HANGING)
@@ -196,9 +201,9 @@ def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
     ("workers", "number", "to_all"),
     [
         (1, signal.SIGTERM, False),
-        (2, signal.SIGINT, False),
+        pytest.param(2, signal.SIGINT, False, marks=pytest.mark.slow),
         (2, signal.SIGTERM, True),
-        (2, signal.SIGINT, True),
+        pytest.param(2, signal.SIGINT, True, marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_to_any_process_drains_them(

@@ -134,7 +134,17 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+# Each is a process of its own, which takes a second of CPU: `make test` runs one of each kind.
+FAST = {"a missing file", "an npy file", "explain for an engine", "an option", "a setting"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(arguments, id=name, marks=[] if name in FAST else pytest.mark.slow)
+        for name, arguments in COMMANDS.items()
+    ],
+)
 def test_no_command_shows_a_name_raw(arguments: tuple[str, ...], tmp_path: Path) -> None:
     for suffix in ("", ".npy", ".safetensors", ".pt"):
         touch(tmp_path, NAME + suffix)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DOC = (Path(__file__).parents[2] / "docs" / "compile.md").read_text()
 EXAMPLE, PASS = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
 REPORT = re.search(r"```text\n(.*?)```", DOC, re.DOTALL)
@@ -45,6 +47,7 @@ def test_the_report_is_the_one_that_is_shown(tmp_path: Path) -> None:
     assert [line[:5] for line in printed] == [line[:5] for line in shown]
 
 
+@pytest.mark.slow
 def test_the_pass_of_15_lines(tmp_path: Path) -> None:
     assert len([line for line in PASS.splitlines() if line]) <= 15
     _, row = printed_by(PASS + USE, tmp_path)

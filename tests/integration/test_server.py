@@ -118,20 +118,21 @@ def test_a_unix_socket_is_its_owner_s_alone(tmp_path: Path) -> None:
 
 def test_several_workers_answer_count_together_and_stop_together() -> None:
     with serving("--workers", "2") as service:
-        host, port = service.address
         headers = {"content-type": "application/octet-stream"}
         calls = 40
         for _ in range(calls):  # each on a connection of its own, so that both get some
-            url = f"http://{host}:{port}/hash"
-            answer = httpx.post(url, content=b"abc", headers=headers, timeout=60)
+            with service.new_client() as client:
+                answer = client.post("/hash", content=b"abc", headers=headers)
             assert answer.json()["items"][0]["key"] == mmhash.key(b"abc").hex()
         for _ in range(4):
-            text = httpx.get(f"http://{host}:{port}/metrics", timeout=60).text
+            with service.new_client() as client:
+                text = client.get("/metrics").text
             assert f'mmhash_requests_total{{call="/hash",status="200"}} {calls}.0' in text
             assert "mmhash_calls_in_progress 0.0" in text
         service.stop()
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() -> None:
     with serving("--workers", "2") as service:
         host, port = service.address
@@ -151,6 +152,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() 
         service.stop()
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
     with serving("--workers", "2") as service:
         host, port = service.address
@@ -173,6 +175,7 @@ def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
         service.stop()
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.replace("HOOK", HANG))
@@ -193,6 +196,7 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
         service.stop()
 
 
+@pytest.mark.slow
 def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Path) -> None:
     program, broken = tmp_path / "program.py", tmp_path / "broken"
     program.write_text(PROGRAM.replace("HOOK", CRASH.replace("PATH", str(broken))))
@@ -208,7 +212,7 @@ def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Pat
         service.stop()
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_signal_during_the_start_is_not_lost(workers: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         with serving("--workers", workers) as service:
@@ -216,7 +220,7 @@ def test_a_signal_during_the_start_is_not_lost(workers: str) -> None:
             assert '"message": "stopped"' in service.wait()
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_the_end_of_the_terminal_drains(workers: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.touch()
@@ -236,6 +240,7 @@ def test_the_end_of_the_terminal_drains(workers: str, tmp_path: Path) -> None:
     assert "draining" in log.read_text()
 
 
+@pytest.mark.slow
 def test_after_nohup_the_terminal_may_go() -> None:
     command = ["nohup", sys.executable, "-m", "mmhash", "serve", "--port", "0"]
     with serving(program=command) as service:
@@ -245,28 +250,36 @@ def test_after_nohup_the_terminal_may_go() -> None:
         service.stop()
 
 
-def test_an_address_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(["--workers", "2"], marks=pytest.mark.slow),
+        pytest.param(["--host", "localhost"], marks=pytest.mark.slow),
+        [],
+    ],
+)
+def test_an_address_in_use_is_named_with_what_to_do(more: list[str]) -> None:
     with serving() as service:
         host, port = service.address
-        for more in ([], ["--workers", "2"], ["--host", "localhost"]):
-            failure = failure_of("--port", str(port), *more)
-            address = f"http://{more[1] if '--host' in more else host}:{port}"
-            assert failure == (
-                f"mmhash: cannot listen on {address}: Address already in use. Stop the "
-                "program that uses this address, or choose another one with --host, --port or --uds.\n"
-            )
+        failure = failure_of("--port", str(port), *more)
+        address = f"http://{more[1] if '--host' in more else host}:{port}"
+        assert failure == (
+            f"mmhash: cannot listen on {address}: Address already in use. Stop the "
+            "program that uses this address, or choose another one with --host, --port or --uds.\n"
+        )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--host", "192.0.2.1", "--port", "0"], "cannot listen on http://192.0.2.1:0"),
-        (
+        pytest.param(
             ["--host", "no.such.host.invalid", "--port", "1"],
             "cannot listen on http://no.such.host.invalid:1",
+            marks=pytest.mark.slow,
         ),
         (["--uds", "/nowhere/mmhash.sock"], "settings: uds: "),
-        (["--uds", "/tmp/" + "x" * 200], "settings: uds: "),
+        pytest.param(["--uds", "/tmp/" + "x" * 200], "settings: uds: ", marks=pytest.mark.slow),
     ],
 )
 def test_an_address_that_is_none_is_named(arguments: list[str], message: str) -> None:
@@ -275,6 +288,7 @@ def test_an_address_that_is_none_is_named(arguments: list[str], message: str) ->
     assert failure.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/nowhere/mmhash.sock", "/tmp/" + "x" * 200])
 def test_a_unix_socket_that_cannot_be_made_is_a_wrong_setting(path: str) -> None:
     failure = failure_of("--uds", path)

@@ -16,7 +16,7 @@ from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
 from tests.live import prompts
 from tests.live.engines import Engine, only
-from tests.live.prompts import IMAGE_TEXT, Media, image
+from tests.live.prompts import IMAGE_TEXT, Media, image, video
 
 RELEASES = ("vllm@0.32.0", "sglang@0.5.23")
 
@@ -197,7 +197,7 @@ def test_images_by_url(engine: Engine, service: TestClient, web: Web) -> None:
 @only("vllm")
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
 def test_other_routes_get_no_hashes(engine: Engine, service: TestClient, path: str) -> None:
-    """/annotate reads chat requests only: it refuses or leaves alone what other routes take."""
+    """/annotate refuses media in requests of other routes, which take no hash."""
     picture = image()
     message: dict[str, Any] = {"role": "user"}
     if path == "/v1/responses":
@@ -210,7 +210,16 @@ def test_other_routes_get_no_hashes(engine: Engine, service: TestClient, path: s
         body = {"model": "tiny", "max_tokens": 1, "messages": [message]}
     assert engine.post(path, body).status_code == 200
     answer = service.post("/annotate", params={"engine": engine.spelling}, json=body)
-    if path == "/v1/responses":
-        assert answer.status_code == 422
-    else:
-        assert answer.json() == {"request": body, "items": []}
+    assert answer.status_code == 422
+    problem = answer.json()["type"].removeprefix("urn:mmhash:problem:")
+    assert problem == ("invalid-json" if path == "/v1/responses" else "no-field")
+
+
+@only("vllm")
+def test_a_video_of_frames_is_refused(engine: Engine, service: TestClient) -> None:
+    """The engine takes frames with commas between them, which are not one file in base64."""
+    part = prompts.part(video(), None)
+    body = {"messages": [{"role": "user", "content": [part]}]}
+    answer = service.post("/annotate", params={"engine": engine.spelling}, json=body)
+    assert answer.status_code == 422
+    assert answer.json()["type"] == "urn:mmhash:problem:invalid-base64"

@@ -280,3 +280,84 @@ def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
         return Attack("/generate", body)
 
     _try(engine, f"preset {fields} of {format_}", make)
+
+
+# Fields by which a caller names a peer, a transfer or an adapter; this engine has none of them.
+PEERS: dict[str, dict[str, Any]] = {
+    "bootstrap_*": {
+        "bootstrap_host": "127.0.0.1",
+        "bootstrap_port": 9,
+        "bootstrap_room": 1,
+        "bootstrap_pair_key": "a",
+        "decode_tp_size": 1,
+    },
+    "disagg_prefill_dp_rank": {"disagg_prefill_dp_rank": 0},
+    "routed_dp_rank": {"routed_dp_rank": 0},
+    "encoder_urls": {"encoder_urls": ["http://127.0.0.1:9"], "need_wait_for_mm_inputs": True},
+    "kv_hints": {"kv_hints": []},
+    "lora_id": {"lora_id": "a"},
+    "http_worker_ipc": {"http_worker_ipc": "ipc:///nowhere"},
+}
+
+
+@only("sglang")
+@pytest.mark.parametrize("name", PEERS)
+def test_peer(engine: Engine, name: str) -> None:
+    """The attacker sends its own image, and names a peer that would have the victim's pages."""
+
+    def make(side: Side) -> Attack:
+        prompt = _as_victims(side)
+        body = prompts.body(engine, prompt) | PEERS[name]
+        del body["mm_hashes"]
+        return Attack("/generate", body)
+
+    _try(engine, name, make)
+
+
+@only("sglang")
+def test_embedding_of_another_image(engine: Engine) -> None:
+    """The attacker stores its image's embedding under the hash of an image that the victim sends.
+
+    The text in front of the image differs, so that nothing comes from the prefix cache.
+    """
+    for side in _sides(engine):
+        victims, attackers = image(), image()
+        text = secrets.token_hex(60)
+        forged = Media("image", victims.key, attackers.frames)
+        _probabilities(side, forged, secrets.token_hex(60), "attacker")
+        answered = _probabilities(side, victims, text, "victim", is_signed=True)
+        expected = _probabilities(side, victims, text, "victim", is_named=False)
+        of_attackers = _probabilities(side, attackers, text, "victim", is_named=False)
+        assert expected != of_attackers
+        is_poisoned = answered == of_attackers
+        column = GUARDED if side.is_guarded else UNGUARDED
+        row = f"{engine.spelling}: the victim's image answered as the attacker's (embedding cache)"
+        results.record("attacks", row, column, "yes" if is_poisoned else "no")
+        print(column, answered, expected, of_attackers)
+        assert is_poisoned or answered == expected
+        assert not (is_poisoned and side.is_guarded)
+
+
+def _probabilities(
+    side: Side,
+    media: Media,
+    text: str,
+    tenant: str,
+    *,
+    is_named: bool = True,
+    is_signed: bool = False,
+) -> list[tuple[int, float]]:
+    """Return the likeliest next tokens and their log-probabilities, to three digits."""
+    prompt = Prompt((media,), text)
+    body = prompts.body(side.engine, prompt)
+    body["text"] = text + IMAGE_TEXT
+    body["sampling_params"]["temperature"] = 0
+    body |= {"return_logprob": True, "top_logprobs_num": 5}
+    if not is_named:
+        del body["mm_hashes"]
+    if is_signed:
+        body["mmhash_tags"] = prompts.tags(side.engine, prompt, tenant)
+    answer = side.post("/generate", body, tenant)
+    assert answer.status_code == 200, answer.text[:2000]
+    (first,) = answer.json()["meta_info"]["output_top_logprobs"]
+    return [(token, round(value, 3)) for value, token, *_ in first]

@@ -1,11 +1,16 @@
 """All blocks that an engine publishes have the names that mmhash computes."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from mmhash.engines import sglang, vllm
 from tests.live import prompts, results
 from tests.live.conftest import LORA
 from tests.live.engines import Engine
 from tests.live.prompts import Prompt, image, video
+from tests.support.service import Service, serving
 
 
 def _sent(engine: Engine, prompt: Prompt) -> tuple[int, int, int]:
@@ -90,3 +95,49 @@ def test_lora(engine: Engine) -> None:
         _not_run(engine, "LoRA", "no adapter in this setup")
     prompt = Prompt((image(),))
     _check(engine, "LoRA", prompt, Prompt(prompt.media, prompt.text, lora=LORA))
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with serving() as service:
+        yield service
+
+
+def test_blocks_of_the_service(engine: Engine, service: Service) -> None:
+    """POST /blocks of a running service names all blocks, with the engine's defaults as its own."""
+    prompt = Prompt((image(), image()))
+    engine.events.settle()
+    if engine.guard == "always":
+        ids, cached = _send_with_tags(engine, prompt)
+    else:
+        ids, cached = prompts.send(engine, prompt)
+    assert cached == 0
+    # Engines publish whole blocks only; for SGLang /blocks also names a last page that is short.
+    ids = ids[: len(ids) // engine.block_size * engine.block_size]
+    spans = [
+        {"key": one.key.hex(), "start": start, "end": end}
+        for one, (start, end) in zip(prompt.media, prompts.runs(engine, ids), strict=True)
+    ]
+    body: dict[str, Any] = {
+        "engine": engine.spelling,
+        "input_ids": ids,
+        "block_size": engine.block_size,
+        "spans": spans,
+    }
+    if engine.algorithm != "sha256":
+        body["algorithm"] = engine.algorithm
+    if engine.seed is not None:
+        body["seed"] = engine.seed
+    with service.new_client() as client:
+        answer = client.post("/blocks", json=body)
+    assert answer.status_code == 200, answer.text
+    names = answer.json()["event_ids"]
+    stored = engine.events.wait(len(names))
+    assert prompts.published(stored) == names
+    # `blocks` are the same names in full.
+    event_id = {"vllm": _vllm_event_id, "sglang": sglang.event_id}[engine.name]
+    assert [event_id(block) for block in answer.json()["blocks"]] == names
+
+
+def _vllm_event_id(block: str) -> int:
+    return vllm.event_id(bytes.fromhex(block))

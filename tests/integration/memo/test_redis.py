@@ -106,6 +106,7 @@ def test_redis_tells_nothing_of_what_is_kept_and_keeps_it_for_a_time(
     assert b"RGB" not in kept
 
 
+@pytest.mark.slow
 def test_killed_and_brought_back_under_load_it_costs_no_call(
     serve: Serve, redis: Any, ask: Ask, count: Count, images: list[bytes]
 ) -> None:
@@ -131,6 +132,7 @@ def test_killed_and_brought_back_under_load_it_costs_no_call(
     assert count(client, "mmhash_memo_failures_total", operation="get") > 0
 
 
+@pytest.mark.slow
 def test_frozen_under_load_it_costs_no_call(
     serve: Serve, redis: Any, ask: Ask, count: Count, images: list[bytes]
 ) -> None:
@@ -160,7 +162,7 @@ def test_a_full_redis_still_answers_what_it_has(
     assert count(client, "mmhash_memo_failures_total", operation="put") > 0
 
 
-@pytest.mark.parametrize("user", ["", "nobody:wrong@"])
+@pytest.mark.parametrize("user", ["", pytest.param("nobody:wrong@", marks=pytest.mark.slow)])
 def test_a_redis_that_refuses_us_costs_misses(
     serve: Serve, start_redis: Callable[..., Any], ask: Ask, images: list[bytes], user: str
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_redis_that_refuses_us_costs_misses(
     until_hit(ask, taken, images[0])
 
 
+@pytest.mark.slow
 def test_a_redis_that_is_not_there_yet_is_used_when_it_is(
     serve: Serve, redis: Any, ask: Ask, images: list[bytes]
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 Serve = Callable[..., httpx.Client]
 Ask = Callable[..., dict[str, Any]]
@@ -28,6 +29,7 @@ def test_two_replicas_and_their_workers_share_a_file(
     assert told == "hit"
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_misses(
     serve: Serve, ask: Ask, count: Count, images: list[bytes], tmp_path: Path
 ) -> None:

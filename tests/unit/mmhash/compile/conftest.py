@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch._inductor.config
 
 # Inductor looks for these; a bare machine has neither.
 _CAN_BUILD = shutil.which("g++") or shutil.which("clang++")
@@ -27,6 +26,9 @@ def _fresh_compiler(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+    # Here, because the import takes 5 s of CPU at the collection of every run.
+    import torch._inductor.config
+
     torch.compiler.reset()
     # Which takes longer to make than all that these tests compile.
     with torch._inductor.config.patch(cpp_cache_precompile_headers=False):

@@ -116,6 +116,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     assert compiler.load_kernels("blake3.cu", 90) == b"image of blake3.cu"
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(cache: Path) -> None:
     code = (
         "import hashlib; from mmhash.cuda.compiler import load_kernels;"

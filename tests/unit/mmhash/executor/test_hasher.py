@@ -323,7 +323,7 @@ def test_several_threads_for_a_large_item_alone(gate: Gate) -> None:
             assert gate.threads == [2]
             gate.opened.clear()  # the first is being read when the second begins
             keys = asyncio.ensure_future(one.keys(items))
-            while len(gate.threads) < 3:  # noqa: ASYNC110  (threads append)
+            while len(gate.threads) < 3:  # noqa: ASYNC110  (threads append to it)
                 await asyncio.sleep(0.001)
             gate.opened.set()
             await keys

@@ -48,6 +48,28 @@ def test_vllm_gets_a_uuid_on_each_part_that_it_takes_media_in(
     assert [item["key"] for item in answer["items"]] == [UUID, UUID]
 
 
+SOURCE = {"type": "base64", "media_type": "image/png", "data": "AAEC"}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image", "source": SOURCE},
+        {"type": "document", "source": {"type": "url", "url": "http://a/b.pdf"}},
+        {"type": "tool_result", "content": [{"type": "image", "source": SOURCE}]},
+    ],
+)
+def test_media_of_the_messages_api_are_refused(
+    client: httpx.Client, engine: str, part: dict[str, Any]
+) -> None:
+    """Engines take no hash there, so a request that is returned would never hit."""
+    body = {"messages": [{"role": "user", "content": [part]}]}
+    answer = client.post("/annotate", params={"engine": engine}, json=body)
+    assert answer.status_code == 422
+    assert answer.json()["type"] == "urn:mmhash:problem:no-field"
+
+
 @pytest.mark.parametrize(
     "part",
     [

@@ -249,7 +249,7 @@ def test_an_image_that_takes_too_long_is_given_up(
     running: Running, problem_of: Problem, encode: Callable[..., bytes]
 ) -> None:
     app = create_app(Settings(work_timeout_s=0.001))
-    body = encode("PNG", size=(3000, 3000))
+    body = encode("PNG", size=(800, 800))
     with running(app) as server:
         answer = server.client.post(
             "/hash?of=pixels", content=body, headers={"content-type": "image/png"}

@@ -1,4 +1,4 @@
-"""A digest of pieces: the same however they are cut, and wherever they are hashed."""
+"""A digest of pieces: the same however they are cut."""
 
 import asyncio
 import random
@@ -10,18 +10,17 @@ import pytest
 import mmhash
 from mmhash.digest import ALGORITHMS
 from mmhash_service.app import create_app
-from mmhash_service.bodies.stream import BACKGROUND_BYTES, BATCH, AlignedHasher, BackgroundHasher
-from mmhash_service.runtime.capacity import SPARE_REQUESTS, STREAM_BYTES, Limits
+from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.settings import Settings
 
-CONTENT = bytes(at % 251 for at in range(3 * BATCH + 12_345))
+CONTENT = bytes(at % 251 for at in range((3 << 20) + 12_345))
 
 
 def cut(seed: int) -> list[bytes]:
     rng = random.Random(seed)
     pieces, at = [], 0
     while at < len(CONTENT):
-        step = rng.choice([1, 1000, 65_535, 65_536, 65_537, 256_000, BATCH + 1])
+        step = rng.choice([1, 1000, 65_535, 65_536, 65_537, 256_000, 1_048_577])
         pieces.append(CONTENT[at : at + step])
         at += step
     return pieces
@@ -37,33 +36,7 @@ def test_how_it_is_cut_does_not_matter(seed: int, algorithm: Any) -> None:
     assert stream.digest() == mmhash.digest(CONTENT, algorithm=algorithm)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("seed", range(5))
-def test_by_a_thread_it_is_the_same(seed: int, algorithm: Any) -> None:
-    stream = AlignedHasher(algorithm)
-
-    async def feed() -> None:
-        beside = BackgroundHasher(stream)
-        for piece in cut(seed):
-            waiting = beside.take(piece)
-            if waiting is not None:
-                await waiting
-        await beside.finish()
-
-    asyncio.run(feed())
-    assert stream.digest() == mmhash.digest(CONTENT, algorithm=algorithm)
-
-
-def test_threads_are_for_few_calls_and_where_there_is_room() -> None:
-    limits = Limits(Settings(max_held_bytes=BACKGROUND_BYTES + STREAM_BYTES))
-    assert limits.has_spare_capacity(BACKGROUND_BYTES)
-    with limits.admit(), limits.admit():
-        assert not limits.has_spare_capacity(BACKGROUND_BYTES)
-    limits.calls = SPARE_REQUESTS + 1
-    assert not limits.has_spare_capacity(1)
-
-
-def test_a_long_body_is_hashed_by_a_thread() -> None:
+def test_a_long_body() -> None:
     app = create_app(Settings())
 
     async def ask() -> Any:

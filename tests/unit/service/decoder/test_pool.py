@@ -45,15 +45,18 @@ def slow_bmp(pixels: int) -> bytes:
     return body + head + bytes(1024) + data
 
 
-@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
 def test_a_process_gives_the_library_s_digest(
-    with_pool: Any, encode: Callable[..., bytes], name: str, algorithm: Any
+    with_pool: Any, encode: Callable[..., bytes], algorithm: Any
 ) -> None:
-    body = encode(name, "RGB", size=(65, 43))
-    pixels = with_pool(lambda pool: pool.decode(memoryview(body), algorithm))
-    with Image.open(BytesIO(body)) as image:
-        assert pixels.digest == mmhash.digest(image, algorithm=algorithm)
+    bodies = [encode(name, "RGB", size=(65, 43)) for name in FORMATS]
+
+    async def decode(pool: DecoderPool) -> list[Any]:
+        return [await pool.decode(memoryview(body), algorithm) for body in bodies]
+
+    for name, body, pixels in zip(FORMATS, bodies, with_pool(decode), strict=True):
+        with Image.open(BytesIO(body)) as image:
+            assert pixels.digest == mmhash.digest(image, algorithm=algorithm), name
 
 
 def test_a_process_without_files_decodes_what_one_with_files_does(with_pool: Any) -> None:
@@ -78,12 +81,12 @@ def test_a_process_without_files_decodes_what_one_with_files_does(with_pool: Any
     ("number", "problem"),
     [
         (signal.SIGSEGV, "damaged-image"),
-        (signal.SIGBUS, "damaged-image"),
-        (signal.SIGABRT, "damaged-image"),
+        pytest.param(signal.SIGBUS, "damaged-image", marks=pytest.mark.slow),
+        pytest.param(signal.SIGABRT, "damaged-image", marks=pytest.mark.slow),
         (signal.SIGPROF, "costly-image"),
         # Not the image's fault: another process tries it.
         (signal.SIGKILL, ""),
-        (signal.SIGTERM, ""),
+        pytest.param(signal.SIGTERM, "", marks=pytest.mark.slow),
     ],
 )
 def test_a_process_that_ends_ends_one_job_and_is_replaced(
@@ -108,7 +111,7 @@ def test_a_process_that_ends_ends_one_job_and_is_replaced(
             await asyncio.sleep(0.01)
         assert busy not in children()
 
-    with_pool(crash)
+    with_pool(crash, work_timeout_s=60.0)
 
 
 def _runs(pid: int) -> bool:
@@ -145,6 +148,7 @@ def test_a_job_that_is_not_done_in_time_ends_with_its_process(with_pool: Any, ph
     with_pool(late, work_timeout_s=0.4)
 
 
+@pytest.mark.slow
 def test_small_images_are_answered_while_large_ones_are_decoded(
     with_pool: Any, photo: bytes
 ) -> None:
