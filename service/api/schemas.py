@@ -313,6 +313,13 @@ class WorkerState(BaseModel):
     healthy: bool
     requests: int = Field(description="The requests that this process has sent and that run.")
     load: float = Field(description="The tokens that it has to compute, by estimate.")
+    connected: bool = Field(description="Its KV events are received.")
+    blocks: int = Field(description="The blocks that it has cached, by its KV events.")
+    events: int = Field(description="The KV events received.")
+    gaps: int = Field(description="The gaps in the numbers of its batches of events.")
+    replays: int = Field(description="The replays that were asked for.")
+    drops: int = Field(description="How often its blocks were dropped, because events were lost.")
+    lag_s: float = Field(description="Seconds from an event's own time to its arrival.")
 
 
 class WorkersAnswer(BaseModel):

@@ -2,9 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
+from mmhash.errors import InputValueError
+from mmhash.kvindex import Index
+from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import WorkerError
 from mmhash_service.gateway.engine_load import count_requests
 from mmhash_service.gateway.settings import GatewaySettings
@@ -23,8 +27,8 @@ class Fleet:
         self.workers: dict[str, Worker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turn = 0
-        self.on_change: Callable[[], None] = lambda: None
-        """Called after workers have joined or left."""
+        self._is_indexing = False
+        self.index = Index(health=self._is_healthy)
 
     @property
     def has_healthy(self) -> bool:
@@ -46,6 +50,12 @@ class Fleet:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         for worker in self.workers.values():
             worker.close()
+        await asyncio.to_thread(self.index.stop)
+
+    def _is_healthy(self, url: str) -> bool:
+        """Return whether the blocks of a worker count; the index's thread asks."""
+        worker = self.workers.get(url)
+        return worker is not None and worker.is_healthy
 
     def choose(self, worker: Worker) -> None:
         """Note that a request goes to this worker: it is the last one to have a turn again."""
@@ -91,11 +101,27 @@ class Fleet:
         for worker in joined:
             logger.info("worker %s has joined", worker.url)
             self.workers[worker.url] = worker
-        self.on_change()
+            self._subscribe(worker)
         return joined
 
+    def _subscribe(self, worker: Worker) -> None:
+        spec = worker.spec
+        if spec.events is None:
+            return
+        try:
+            if not self._is_indexing:
+                self._is_indexing = True
+                self.index.start()
+            self.index.add(EventSource(spec.url, spec.events, spec.replay, spec.engine, spec.ranks))
+        except InputValueError as error:
+            logger.error("worker %s: no KV events: %s", spec.url, error)  # noqa: TRY400
+
     def _remove(self, url: str) -> None:
-        self.workers.pop(url).close()
+        worker = self.workers.pop(url)
+        worker.close()
+        if worker.spec.events is not None:
+            with suppress(InputValueError):
+                self.index.remove(url)
         if (task := self._tasks.pop(url, None)) is not None:
             task.cancel()
 

@@ -18,8 +18,10 @@ from mmhash_service.gateway.policy import Policy
 PREFIX = "MMHASH_GATEWAY_"
 
 _ENDPOINT = re.compile(r"(tcp://[^\s,]+:\d{1,5}|ipc://[^\s,]+)", re.ASCII)
-_MEMBERS = ("events", "replay", "engine")
+_MEMBERS = ("events", "replay", "engine", "ranks")
+_RANKS = re.compile(r"[1-9]\d{0,2}", re.ASCII)
 _MAX_SPEC = 2000
+MAX_RANKS = 256
 
 
 class WorkerSpec(NamedTuple):
@@ -29,6 +31,8 @@ class WorkerSpec(NamedTuple):
     engine: str | None = None
     events: str | None = None
     replay: str | None = None
+    ranks: int = 1
+    """The data-parallel ranks, which publish at as many ports."""
 
 
 class GatewaySettings(BaseSettings):
@@ -41,7 +45,7 @@ class GatewaySettings(BaseSettings):
     worker_list: tuple[str, ...] = Field(
         default=(),
         description="The workers: `URL,events=tcp://HOST:PORT,replay=tcp://HOST:PORT,"
-        "engine=vllm@0.32.0`, all but the URL optional.",
+        "engine=vllm@0.32.0,ranks=1`, all but the URL optional.",
     )
     worker_dns: str | None = Field(
         default=None,
@@ -184,7 +188,10 @@ def parse_worker(text: str) -> WorkerSpec:
         raise ValueError("a worker with events needs its engine, such as engine=vllm@0.32.0")
     if "engine" in named:
         find(named["engine"])
-    return WorkerSpec(_checked_url(url), **named)
+    ranks = named.pop("ranks", "1")
+    if not _RANKS.fullmatch(ranks) or int(ranks) > MAX_RANKS:
+        raise ValueError(f"ranks of a worker must be 1 to {MAX_RANKS}")
+    return WorkerSpec(_checked_url(url), **named, ranks=int(ranks))
 
 
 def _checked_url(text: str) -> str:

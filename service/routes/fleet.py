@@ -4,10 +4,12 @@ from fastapi import APIRouter, Request, Response
 from msgspec import Raw
 from msgspec.json import Encoder
 
+from mmhash.kvindex import WorkerStats
 from mmhash_service.api.schemas import RouteAnswer, WorkersAnswer, WorkerState
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.gateway.media import without_callers_hashes
 from mmhash_service.gateway.router import Decision
+from mmhash_service.gateway.worker import Worker
 
 router = APIRouter()
 
@@ -35,18 +37,28 @@ async def route(request: Request) -> Response:
 async def workers(request: Request) -> WorkersAnswer:
     """Return the state of each worker."""
     state = request.app.state
+    stats = state.fleet.index.stats().workers
     return WorkersAnswer(
         policy=state.router.policy,
-        workers=[
-            WorkerState(
-                url=worker.url,
-                engine=worker.spec.engine,
-                healthy=worker.is_healthy,
-                requests=worker.requests,
-                load=worker.load,
-            )
-            for worker in state.fleet.workers.values()
-        ],
+        workers=[_state(worker, stats.get(worker.url)) for worker in state.fleet.workers.values()],
+    )
+
+
+def _state(worker: Worker, stats: WorkerStats | None) -> WorkerState:
+    """Return a worker's state; one without KV events has counts of 0."""
+    return WorkerState(
+        url=worker.url,
+        engine=worker.spec.engine,
+        healthy=worker.is_healthy,
+        requests=worker.requests,
+        load=worker.load,
+        connected=stats is not None and stats.is_connected,
+        blocks=stats.blocks if stats else 0,
+        events=stats.events if stats else 0,
+        gaps=stats.gaps if stats else 0,
+        replays=stats.replays if stats else 0,
+        drops=stats.drops if stats else 0,
+        lag_s=stats.lag_s if stats else 0.0,
     )
 
 
