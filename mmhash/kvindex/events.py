@@ -167,6 +167,18 @@ class Stored(Struct, tag="BlockStored", gc=False):
     group_idx: int | None = None
     # The store behind a shared tier: the same block may be in several.
     ownership: Name | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+
+    @property
+    def window(self) -> int | None:
+        """The number of last blocks of a match that this group needs; None for all of them."""
+        if self.kv_cache_spec_kind == "mamba":
+            return 1
+        tokens = self.kv_cache_spec_sliding_window
+        if tokens is None or tokens < 1 or self.block_size < 1:
+            return None
+        return -(-(tokens - 1) // self.block_size)
 
 
 class Removed(Struct, tag="BlockRemoved", gc=False):

@@ -352,7 +352,7 @@ class _Rank:
             if isinstance(event, Stored):
                 # vLLM's blocks that are not full are smaller, its placeholders are 0.
                 self.block_size = max(self.block_size, event.block_size)
-                self.evicted += self.table.store(self.holder, tier, group, ids)
+                self.evicted += self.table.store(self.holder, tier, group, ids, window=event.window)
             else:
                 self.table.remove(self.holder, tier, group, ids)
 

@@ -5,7 +5,8 @@ each block, however many holders there are; a dict of sets takes longer (bench/k
 A search by halves would be faster still and wrong: an engine may evict a block from the middle.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from itertools import islice, repeat
 from operator import and_, or_
 from typing import NamedTuple
@@ -92,8 +93,8 @@ class _Plane:
 class BlockTable:
     """The blocks of all holders.
 
-    One thread changes it. Other threads may call `match` and `counts` at any time without a lock:
-    they only read dicts, one key at a time, and tuples that are replaced as a whole.
+    One thread changes it. Other threads may call `match`, `count` and `blocks` at any time without
+    a lock: they read dicts one key at a time, and tuples and dicts that are replaced as a whole.
     """
 
     def __init__(self, max_blocks: int) -> None:
@@ -101,8 +102,10 @@ class BlockTable:
         self._max_blocks = max_blocks
         self._planes: dict[tuple[str, int], _Plane] = {}
         self._tiers: tuple[str, ...] = ()
-        # Each group, and the mask of the holders that have ever stored a block of it.
-        self._groups: tuple[tuple[int, int], ...] = ()
+        # Each group, and the mask of the holders for which all of its blocks count.
+        self._groups: dict[int, int] = {}
+        # Each holder's groups of which only the last blocks count, and how many.
+        self._windows: dict[int, dict[int, int]] = {}
         self._open = 0  # the mask of the holders that matches include
 
     def open(self) -> int:
@@ -118,12 +121,16 @@ class BlockTable:
         self.clear(holder)
         self._open &= ~(1 << holder)
 
-    def store(self, holder: int, tier: str, group: int, ids: Iterable[int]) -> int:
-        """Add blocks; return how many of the least recently stored were evicted for them."""
+    def store(
+        self, holder: int, tier: str, group: int, ids: Iterable[int], *, window: int | None = None
+    ) -> int:
+        """Add blocks; return how many of the least recently stored were evicted for them.
+
+        `window` is the number of blocks before the end of a match that the group needs, for groups
+        of layers that do not look farther back; None if the event does not say.
+        """
         plane = self._planes.get((tier, group)) or self._add_plane(tier, group)
-        users = dict(self._groups)
-        if not users[group] >> holder & 1:
-            self._groups = tuple({**users, group: users[group] | 1 << holder}.items())
+        self._use_group(holder, group, window)
         return plane.store(holder, ids)
 
     def remove(self, holder: int, tier: str, group: int, ids: Iterable[int]) -> None:
@@ -140,7 +147,8 @@ class BlockTable:
         self._open &= ~bit
         for plane in self._planes.values():
             plane.clear(holder)
-        self._groups = tuple((group, users & ~bit) for group, users in self._groups)
+        self._groups = {group: users & ~bit for group, users in self._groups.items()}
+        self._windows = {one: windows for one, windows in self._windows.items() if one != holder}
         self._open |= is_open
 
     def count(self, holder: int) -> dict[str, int]:
@@ -156,57 +164,78 @@ class BlockTable:
         return sum(len(plane.masks) for plane in list(self._planes.values()))
 
     def match(self, ids: Sequence[int]) -> dict[int, Run]:
-        """Return the leading run of the blocks for each holder that has the first one.
+        """Return how many leading blocks each holder can use, if any, in all tiers and in each.
 
-        A block counts in a tier if all groups of the holder have it there.
+        A block counts if all groups of the holder have it in the same tier. Of a group with a
+        window only the last blocks of the match have to be there.
         """
         tiers = self._tiers
         held = [self._held(tier, ids) for tier in tiers]
-        if not held:
-            return {}
-        if len(held) == 1:
+        by_tier = [self._runs(masks, ids, (tier,)) for masks, tier in zip(held, tiers, strict=True)]
+        if len(held) < 2:
             return {
-                holder: Run(length, {tiers[0]: length})
-                for holder, length in _runs(held[0], self._open).items()
+                holder: Run(length, {tier: length})
+                for tier, runs in zip(tiers, by_tier, strict=True)
+                for holder, length in runs.items()
             }
         in_any = held[0]
         for masks in held[1:]:
             in_any = list(map(or_, in_any, masks))
-        by_tier = [_runs(masks, self._open) for masks in held]
+        named = list(zip(tiers, by_tier, strict=True))
         return {
-            holder: Run(
-                length,
-                {
-                    tier: runs[holder]
-                    for tier, runs in zip(tiers, by_tier, strict=True)
-                    if holder in runs
-                },
-            )
-            for holder, length in _runs(in_any, self._open).items()
+            holder: Run(length, {tier: runs[holder] for tier, runs in named if holder in runs})
+            for holder, length in self._runs(in_any, ids, tiers).items()
         }
 
     def _held(self, tier: str, ids: Sequence[int]) -> list[int]:
         """Return for each block the mask of the holders that have it in all of their groups."""
-        columns = []
-        groups = self._groups
-        for group, users in groups:
+        result: list[int] | None = None
+        is_open = self._open
+        for group, users in self._groups.items():
             plane = self._planes.get((tier, group))
             column = list(map(plane.masks.get, ids, repeat(0))) if plane else [0] * len(ids)
-            if len(groups) > 1:
+            if is_open & ~users:
                 # A holder needs no block of a group that it does not use.
                 column = list(map(or_, column, repeat(~users)))
-            columns.append(column)
-        result = columns[0]
-        for column in columns[1:]:
-            result = list(map(and_, result, column))
-        return result
+            result = column if result is None else list(map(and_, result, column))
+        return result or []
+
+    def _runs(
+        self, masks: Sequence[int], ids: Sequence[int], tiers: Sequence[str]
+    ) -> dict[int, int]:
+        """Return how many leading blocks each holder has, for those above 0."""
+        users = reduce(or_, self._groups.values(), 0)
+        windows = self._windows
+        for holder in windows:
+            users |= 1 << holder
+        runs = _runs(masks, users & self._open)
+        for holder, groups in windows.items():
+            length, last = runs.get(holder, 0), -1
+            while length != last:
+                last = length
+                for group, window in groups.items():
+                    planes = [self._planes.get((tier, group)) for tier in tiers]
+                    own = [plane.orders.get(holder, {}) for plane in planes if plane]
+                    length = _fit(own, ids, length, window)
+            runs[holder] = length
+        return {holder: length for holder, length in runs.items() if length}
+
+    def _use_group(self, holder: int, group: int, window: int | None) -> None:
+        """Note that a holder uses a group, and its window once that is known."""
+        bit = 1 << holder
+        users = self._groups[group]
+        windows = self._windows.get(holder, {})
+        if window is not None and windows.get(group) != window:
+            self._windows = {**self._windows, holder: {**windows, group: window}}
+            self._groups = {**self._groups, group: users & ~bit}
+        elif window is None and not users & bit and group not in windows:
+            self._groups = {**self._groups, group: users | bit}
 
     def _add_plane(self, tier: str, group: int) -> _Plane:
         if len(self._planes) >= MAX_PLANES:
             raise LimitError(f"an index has at most {MAX_PLANES} pairs of a tier and a group")
         plane = self._planes[tier, group] = _Plane(self._max_blocks)
-        if group not in dict(self._groups):
-            self._groups = (*self._groups, (group, 0))
+        self._groups = {group: 0, **self._groups}
         if tier not in self._tiers:
             self._tiers = (*self._tiers, tier)
         return plane
@@ -232,3 +261,16 @@ def _add(runs: dict[int, int], holders: int, length: int) -> None:
         bit = holders & -holders
         runs[bit.bit_length() - 1] = length
         holders ^= bit
+
+
+def _fit(own: Sequence[Mapping[int, None]], ids: Sequence[int], length: int, window: int) -> int:
+    """Return the longest match, up to a length, whose last `window` blocks a group has."""
+    end, run = length, 0
+    for index in range(length - 1, -1, -1):
+        if run >= window:
+            break
+        if any(ids[index] in blocks for blocks in own):
+            run += 1
+        else:
+            end, run = index, 0
+    return end
