@@ -19,7 +19,7 @@ class Media(NamedTuple):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the content has to be fetched."""
+        """True if the content has to be fetched."""
         return self.url is not None and not is_data_url(self.url)
 
     def item(self, *, pixels: bool) -> JsonItem:

@@ -1,4 +1,4 @@
-"""The workers: who belongs to them, who is healthy, what each has to do."""
+"""The workers of a gateway: their list, their health, their KV events."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ class Fleet:
 
     @property
     def has_healthy(self) -> bool:
-        """Whether some worker is healthy."""
+        """True if some worker is healthy."""
         return any(worker.is_healthy for worker in self.workers.values())
 
     async def open(self) -> None:

@@ -129,7 +129,7 @@ class GatewaySettings(BaseSettings):
 
     @property
     def has_workers(self) -> bool:
-        """Whether any source of workers is set."""
+        """True if a source of workers is set."""
         return bool(self.worker_list or self.worker_dns or self.worker_file)
 
     @field_validator("worker_list")

@@ -1,4 +1,4 @@
-"""What passes the gateway: methods, paths, headers, bodies and streams, as they were sent."""
+"""The gateway passes all of a request: methods, paths, headers, bodies and streams, as they were sent."""
 
 import json
 import socket
