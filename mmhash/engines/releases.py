@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from mmhash.engines.checks import text
@@ -86,7 +87,8 @@ def parse_range(text: str) -> Range[None]:
     return known
 
 
-def _parse(version: str) -> tuple[list[int], int, int]:
+@lru_cache(maxsize=256)  # a plan asks for its release 50 times: a tenth of its time
+def _parse(version: str) -> tuple[tuple[int, ...], int, int]:
     """Return a sort key: the numbers, and -1, 0 or 1 for a version before, at or after these."""
     match = _VERSION.fullmatch(version)
     if match is None:
@@ -94,4 +96,4 @@ def _parse(version: str) -> tuple[list[int], int, int]:
     release = [int(number) for number in match["release"].split(".")]
     while release[-1:] == [0]:  # 0.31 is 0.31.0
         release.pop()
-    return release, _PHASES[match["phase"]], int(match["number"] or 0)
+    return tuple(release), _PHASES[match["phase"]], int(match["number"] or 0)
