@@ -26,7 +26,7 @@ def plan_request(
     pixels: Annotated[bool, typer.Option("--pixels", help="Key images by their pixels.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
-    """Show the token ids, items and block keys of a request's prompt as an engine will have them."""
+    """Show a request's prompt as an engine will have it: its tokens, items and block keys."""
     with extra("prompts"):
         from mmhash.prompts import Model  # noqa: PLC0415  (needs tokenizers and jinja2)
 

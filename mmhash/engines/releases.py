@@ -87,7 +87,7 @@ def parse_range(text: str) -> Range[None]:
     return known
 
 
-@lru_cache(maxsize=256)  # a plan asks for its release 50 times: a tenth of its time
+@lru_cache(256)  # 60 calls for a plan, 2 µs each
 def _parse(version: str) -> tuple[tuple[int, ...], int, int]:
     """Return a sort key: the numbers, and -1, 0 or 1 for a version before, at or after these."""
     match = _VERSION.fullmatch(version)

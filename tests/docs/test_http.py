@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.live import models
 from tests.support.service import serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
@@ -25,9 +26,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with the settings of the page."""
-    with serving(settings={"shm": True, "tenants": {"acme": "11" * 32}}) as service:
+    model = tmp_path_factory.mktemp("models") / "tiny"
+    models.write("qwen2_vl", model)
+    settings = {"shm": True, "tenants": {"acme": "11" * 32}, "models": {"tiny": str(model)}}
+    with serving(settings=settings) as service:
         yield service.url
 
 

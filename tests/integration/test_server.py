@@ -223,7 +223,9 @@ def test_the_end_of_the_terminal_drains(workers: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", "--workers", workers]
     child, terminal = pty.fork()
     if child == 0:  # the leader of a session that has the terminal
-        os.dup2(os.open(log, os.O_WRONLY), 2)
+        file = os.open(log, os.O_WRONLY | os.O_APPEND)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
         os.execv(sys.executable, command)
     while (found := re.search(r'running on (http://[^\s"]+)', log.read_text())) is None:
         time.sleep(0.05)

@@ -130,8 +130,8 @@ def ask(call: Call, client: openai.OpenAI) -> Any:
     except openai.APIStatusError as error:
         return {"status": error.status_code, "kind": type(error).__name__, "body": error.body}
     if isinstance(answer, openai.Stream):
-        return joined([chunk.model_dump(exclude_unset=True) for chunk in answer])
-    return settled(answer.model_dump(exclude_unset=True))
+        return joined([chunk.model_dump(exclude_unset=True, warnings=False) for chunk in answer])
+    return settled(answer.model_dump(exclude_unset=True, warnings=False))
 
 
 @pytest.mark.parametrize("name", CALLS)

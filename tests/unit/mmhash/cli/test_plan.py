@@ -1,0 +1,40 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mmhash.cli.app import app
+from mmhash.prompts import Model
+from tests.live import models
+
+RUN = CliRunner()
+CHAT = {"messages": [{"role": "user", "content": "What is a multimodal cache key?"}]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny"
+    models.write("qwen2_vl", folder)
+    (tmp_path / "request.json").write_text(json.dumps(CHAT))
+    return folder
+
+
+def test_json_is_the_librarys_plan(folder: Path, tmp_path: Path) -> None:
+    arguments = [str(folder), str(tmp_path / "request.json"), "--engine", "vllm@0.32.0"]
+    done = RUN.invoke(app, ["plan", *arguments, "--json"], catch_exceptions=False)
+    plan = Model.load(folder).plan(CHAT, "vllm@0.32.0")
+    shown = json.loads(done.stdout)
+    assert shown["token_ids"] == plan.token_ids
+    assert shown["blocks"] == plan.blocks != []
+    assert shown["request"] == CHAT
+    shown = RUN.invoke(app, ["plan", *arguments], catch_exceptions=False).stdout
+    assert shown.startswith(f"{len(plan.token_ids)} tokens, 0 items, {len(plan.blocks)} blocks\n")
+    assert all(block in shown for block in plan.blocks)
+
+
+def test_block_size(folder: Path, tmp_path: Path) -> None:
+    arguments = ["plan", str(folder), str(tmp_path / "request.json"), "--engine", "vllm", "--json"]
+    done = RUN.invoke(app, [*arguments, "--block-size", "8"], catch_exceptions=False)
+    shown = json.loads(done.stdout)
+    assert len(shown["blocks"]) == len(shown["token_ids"]) // 8
