@@ -28,7 +28,7 @@ class Fleet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turn = 0
         self._is_indexing = False
-        self.index = Index(health=self._is_healthy)
+        self.index: Index  # from open() on: its sockets need close()
 
     @property
     def has_healthy(self) -> bool:
@@ -37,6 +37,7 @@ class Fleet:
 
     async def open(self) -> None:
         """Find the workers, and probe each once before the first request is accepted."""
+        self.index = Index(health=self._is_healthy)
         await self._refresh()
         await asyncio.gather(*(self._check(worker) for worker in self.workers.values()))
         self._start("", self._refresh_often())
