@@ -146,16 +146,23 @@ def test_a_call_has_the_same_answer(both: Both, name: str) -> None:
 
 def test_the_plan_is_what_the_engine_has_cached(both: Both) -> None:
     """`/route` names as many tokens as the engine then reports as cached."""
-    for messages in (
-        [{"role": "user", "content": "A prompt of several blocks. " * 30}],
-        [{"role": "user", "content": [picture("blue"), {"type": "text", "text": "Look. " * 90}]}],
-    ):
+    contents: list[Any] = ["A prompt of several blocks. " * 30]
+    if both.engine.name == "vllm":  # SGLang's chats carry no key: planned up to the first image
+        contents.append([picture("blue"), {"type": "text", "text": "Look. " * 90}])
+    for content in contents:
+        messages = [{"role": "user", "content": content}]
         request = SETTLED | {"messages": messages}
         with both.gateway.new_client() as client:
             client.post("/v1/chat/completions", json=request).raise_for_status()
             both.engine.events.settle()
-            (worker,) = client.post("/route", json=request).json()["workers"]
+            state = client.get("/workers").json()["workers"][0]
+            routed = client.post("/route", json=request).json()
+            (worker,) = routed["workers"]
             answer = client.post("/v1/chat/completions", json=request).json()
         cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert state["healthy"], state
+        assert state["connected"], state
+        assert state["blocks"] > 0, state
+        assert routed["plan"] is not None
         assert 0 < cached <= worker["matched_tokens"]
         assert worker["matched_tokens"] - cached <= both.engine.block_size

@@ -135,7 +135,7 @@ def test_media_is_keyed_by_its_content_or_by_its_url(client: httpx.Client) -> No
         b"[]",
         b'{"messages": 1}',
         b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]}',
-        b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"data:,%%%"}]}]}',
+        b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"data:;base64,#"}]}]}',
         b'{"prompt": ["a", "b"]}',
         b'{"input_ids": [[1, 2], [3]]}',
     ],
