@@ -1,5 +1,17 @@
 """KV events: which blocks the engines' prefix caches hold."""
 
 from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared, parse_batch
+from mmhash.kvindex.index import Index, Match, Stats, Worker, WorkerStats
 
-__all__ = ["Batch", "BlocksRemoved", "BlocksStored", "CacheCleared", "parse_batch"]
+__all__ = [
+    "Batch",
+    "BlocksRemoved",
+    "BlocksStored",
+    "CacheCleared",
+    "Index",
+    "Match",
+    "Stats",
+    "Worker",
+    "WorkerStats",
+    "parse_batch",
+]

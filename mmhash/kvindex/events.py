@@ -4,9 +4,9 @@ A batch is an array of time, events and rank. An event is a map, or an array in 
 vLLM's fields and SGLang's have the same names and the same order up to `medium`.
 """
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from msgspec import MsgspecError, msgpack
+from msgspec import Meta, MsgspecError, Raw, Struct, msgpack
 
 from mmhash.errors import InputValueError
 
@@ -152,3 +152,118 @@ def _checked(value: Any, kind: type[T], name: str) -> T:
 
 def _optional(value: Any, kind: type[T], name: str) -> T | None:
     return None if value is None else _checked(value, kind, name)
+
+
+Name = Annotated[str, Meta(max_length=256)]
+"""The name of a tier, bounded because the index keeps it."""
+
+
+class Stored(Struct, tag="BlockStored", gc=False):
+    """Blocks that are in a tier from now on."""
+
+    block_hashes: list[BlockId]
+    block_size: int
+    medium: Name | None = None
+    group_idx: int | None = None
+    # The store behind a shared tier: the same block may be in several.
+    ownership: Name | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+
+    @property
+    def window(self) -> int | None:
+        """The number of last blocks of a match that this group needs; None for all of them."""
+        if self.kv_cache_spec_kind == "mamba":
+            return 1
+        tokens = self.kv_cache_spec_sliding_window
+        if tokens is None or tokens < 1 or self.block_size < 1:
+            return None
+        return -(-(tokens - 1) // self.block_size)
+
+
+class Removed(Struct, tag="BlockRemoved", gc=False):
+    """Blocks that are no longer in a tier."""
+
+    block_hashes: list[BlockId]
+    medium: Name | None = None
+    group_idx: int | None = None
+    ownership: Name | None = None
+
+
+class Cleared(Struct, tag="AllBlocksCleared", gc=False):
+    """All blocks are gone, from all tiers."""
+
+
+class Changes(Struct, array_like=True, gc=False):
+    """A batch without the fields that only describe a block, such as its tokens."""
+
+    time: float
+    events: list[Stored | Removed | Cleared]
+    rank: int | None = None
+
+
+class _StoredArray(Struct, tag="BlockStored", array_like=True, gc=False):
+    """An older release's `Stored`."""
+
+    block_hashes: list[BlockId]
+    parent: Raw
+    tokens: Raw
+    block_size: int
+    lora: Raw = Raw()
+    medium: Name | None = None
+
+
+class _RemovedArray(Struct, tag="BlockRemoved", array_like=True, gc=False):
+    """An older release's `Removed`."""
+
+    block_hashes: list[BlockId]
+    medium: Name | None = None
+
+
+class _ClearedArray(Struct, tag="AllBlocksCleared", array_like=True, gc=False):
+    """An older release's `Cleared`."""
+
+
+class _ArrayChanges(Struct, array_like=True, gc=False):
+    """An older release's `Changes`."""
+
+    time: float
+    events: list[_StoredArray | _RemovedArray | _ClearedArray]
+    rank: int | None = None
+
+
+_CHANGES = msgpack.Decoder(Changes)
+_ARRAY_CHANGES = msgpack.Decoder(_ArrayChanges)
+
+
+def parse_changes(payload: bytes) -> Changes:
+    """Return which blocks a batch adds and removes; anything else is an InputValueError.
+
+    It skips all other fields in C: a batch takes a tenth of the time of `parse_batch`.
+    """
+    if len(payload) > MAX_BYTES:
+        raise InputValueError(f"a batch of KV events has at most {MAX_BYTES} bytes")
+    try:
+        changes = _CHANGES.decode(payload)
+    except (MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        changes = _parse_arrays(payload, error)
+    if len(changes.events) > MAX_EVENTS:
+        raise InputValueError(f"a batch has a list of at most {MAX_EVENTS} events")
+    return changes
+
+
+def _parse_arrays(payload: bytes, reason: Exception) -> Changes:
+    try:
+        batch = _ARRAY_CHANGES.decode(payload)
+    except (MsgspecError, RecursionError, UnicodeDecodeError):
+        raise InputValueError(f"not a batch of KV events: {reason}") from reason
+    events: list[Stored | Removed | Cleared] = []
+    for event in batch.events:
+        match event:
+            case _StoredArray():
+                events.append(Stored(event.block_hashes, event.block_size, event.medium))
+            case _RemovedArray():
+                events.append(Removed(event.block_hashes, event.medium))
+            case _:
+                events.append(Cleared())
+    return Changes(batch.time, events, batch.rank)

@@ -61,3 +61,7 @@ class ModelFiles:
     """Return the id of a token's text; one that the tokenizer lacks is an UnknownModelError."""
     encode: Callable[[str], list[int]]
     """Return the ids of a text without special tokens around it."""
+    engine: str = ""
+    """The name of the engine that a plan is for, because engines resize and count differently."""
+    release: str = ""
+    """Its release."""

@@ -7,7 +7,8 @@ from typing import Self
 import zmq
 
 from mmhash.errors import InputValueError, TransportError
-from mmhash.kvindex.events import MAX_BYTES, BlocksStored, parse_batch
+from mmhash.kvindex.events import BlocksStored, parse_batch
+from mmhash.kvindex.subscriber import subscribe
 
 
 class Subscriber:
@@ -15,17 +16,11 @@ class Subscriber:
 
     def __init__(self, endpoint: str) -> None:
         self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.SUB)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.SUBSCRIBE, b"")
         try:
-            self._socket.connect(endpoint)
-        except zmq.ZMQError as error:
+            self._socket = subscribe(self._context, endpoint)
+        except InputValueError:
             self.close()
-            raise InputValueError(
-                f"events is an endpoint such as tcp://127.0.0.1:5557: {error}"
-            ) from None
+            raise
 
     def __enter__(self) -> Self:
         return self

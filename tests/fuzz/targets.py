@@ -8,9 +8,11 @@ import atexit
 import base64
 import json
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +32,8 @@ from mmhash.engines.caller_fields import KINDS
 from mmhash.engines.sglang.identity import parse_content_hash
 from mmhash.engines.sglang.pads import parse_mm_hash
 from mmhash.errors import MMHashError
+from mmhash.image import DAMAGE
+from mmhash.prompts.headers import read_size
 from mmhash.tags import open_tag, sign_tag
 from mmhash.transport import handles
 from mmhash.view import ITEM_SIZE
@@ -542,3 +546,21 @@ def image_headers(data: bytes) -> None:
         assert isinstance(answer, Refused)
     assert len(met) <= 1
     assert all(frames == 1 and 0 <= pixels <= 1 << 27 for frames, pixels in met)
+
+
+@target
+def image_sizes(data: bytes) -> None:
+    """The headers that plans read: what Pillow reads too has the same size."""
+    header = read_size(data)
+    assert 1 <= header.width * header.height <= 178_956_970
+    assert 1 <= header.orientation <= 8
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(BytesIO(data), formats=(header.format,)) as image:
+                size = image.size
+        except (*DAMAGE, Image.DecompressionBombError):
+            return
+    stored = (header.width, header.height)
+    # Pillow turns a TIFF by its tag when it opens it, and by its XMP when it loads it.
+    assert size in ({header.oriented, stored} if header.format == "TIFF" else {stored})

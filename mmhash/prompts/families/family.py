@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from mmhash.prompts.files import ModelFiles
+from mmhash.prompts.files import ModelFiles, Section
 
 Modality = Literal["image", "video", "audio"]
 
@@ -25,13 +25,16 @@ class MediaSize(NamedTuple):
     """The rate of the sampled frames, if the processor is given one."""
     samples: int = 0
     """The samples of an audio clip at the processor's sampling rate."""
+    in_prompt: int = 1
+    """The number of items of this modality in the prompt."""
 
 
 class Placeholder(NamedTuple):
     """The text that stands for one item in a prompt before it is expanded.
 
-    `target` is the token that is expanded. `text` is what an engine writes into a prompt whose
-    template does not place the item: the target with the tokens around it.
+    `target` is the token that is expanded; a text of several tokens is found by all of them. `text`
+    is what an engine writes into a prompt whose template does not place the item: the target with
+    the tokens around it. In both, `{i}` is the item's number among those of its modality, from 1.
     """
 
     target: str
@@ -50,8 +53,17 @@ class Expansion(NamedTuple):
     grid: tuple[int, ...] | None = None
 
 
+class PlacedItem(NamedTuple):
+    """An item in the expanded prompt; ranges are [start, end) of the prompt's token ids."""
+
+    modality: Modality
+    start: int
+    end: int
+    embeds: list[tuple[int, int]]
+
+
 class Family(ABC):
-    """The rules of a family, with the settings of one model."""
+    """The rules of a family, with the settings of one model, for one release of an engine."""
 
     model_types: ClassVar[frozenset[str]]
     """The values of `model_type` in config.json."""
@@ -60,6 +72,11 @@ class Family(ABC):
         """Read the settings; an unknown or missing one is an UnknownModelError."""
         self.files = files
 
+    @classmethod
+    def takes(cls, config: Section) -> bool:
+        """Return if a model with this config.json is of the family."""
+        return config.values.get("model_type") in cls.model_types
+
     @abstractmethod
     def placeholders(self) -> Mapping[Modality, Placeholder]:
         """Return the placeholder of each modality that the model takes."""
@@ -67,3 +84,9 @@ class Family(ABC):
     @abstractmethod
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens for an item; `options` are the request's `mm_processor_kwargs`."""
+
+    def merge(
+        self, token_ids: list[int], items: list[PlacedItem]
+    ) -> tuple[list[int], list[PlacedItem]]:
+        """Return the expanded prompt as the engine joins it: families differ that merge tokens."""
+        return token_ids, items

@@ -1,0 +1,210 @@
+"""The batches of one publisher, in order: gaps, replays and restarts. No I/O, no clock.
+
+A publisher numbers its batches from 0 and keeps the last ones for replays. A replay is asked for
+from a number on; the batches that it still has come back, then an end. Blocks of a batch that is
+lost could be removed ones, so after a loss all blocks are dropped: an index may miss a block, but
+never names one that the engine removed.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from mmhash.errors import InputValueError, LimitError
+from mmhash.kvindex.events import Changes, parse_changes
+
+# Live batches that wait for a replay: more means that the publisher is faster than its replays.
+MAX_WAITING = 10_000
+MAX_WAITING_BYTES = 64 << 20
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a feed has seen since it was made."""
+
+    batches: int = 0
+    events: int = 0
+    gaps: int = 0
+    replays: int = 0
+    failed_replays: int = 0
+    restarts: int = 0
+    drops: int = 0
+    garbage: int = 0
+
+
+class Holder(Protocol):
+    """What a feed changes."""
+
+    def apply(self, changes: Changes, *, is_live: bool) -> None:
+        """Apply one batch."""
+
+    def drop(self) -> None:
+        """Drop all blocks."""
+
+
+class Feed:
+    """One publisher's batches, put in order and applied to a holder.
+
+    `replay` sends a request for the batches from a number on; None if there are no replays. The
+    answers arrive as calls of `replayed` and `replay_ended`, or of `replay_failed`.
+    """
+
+    def __init__(self, holder: Holder, replay: Callable[[int], None] | None) -> None:
+        self.counts = Counts()
+        self._holder = holder
+        self._replay = replay
+        self._reset()
+
+    def _reset(self) -> None:
+        # It has answered a replay on this connection, so silence means that it hangs.
+        self.answers = False
+        self._is_silent = False
+        self._next: int | None = None  # None: whichever comes first
+        self._last_live = -1
+        self._waiting: deque[tuple[int, bytes]] | None = None
+        self._waiting_bytes = 0
+        self._hole: int | None = None  # the first number of a replay that left out others
+        self._has_progress = False
+
+    @property
+    def is_replaying(self) -> bool:
+        """True from the request of a replay to its end."""
+        return self._waiting is not None
+
+    def connected(self) -> None:
+        """Ask for the batches that were published before the connection."""
+        if not self.is_replaying:
+            self._request(0)
+
+    def disconnected(self) -> None:
+        """Drop everything: the publisher may be another process when it is back."""
+        self._drop()
+        self._reset()
+
+    def probe(self) -> None:
+        """Ask for what comes next: finds lost batches at the end, and a publisher that hangs."""
+        if self.answers and not self.is_replaying:
+            self._request(self._next or 0)
+
+    def live(self, number: int, payload: bytes) -> None:
+        """Take a batch from the subscription."""
+        is_restart = number <= self._last_live
+        if is_restart:
+            self.counts.restarts += 1
+            self.disconnected()
+        if is_restart or self._is_silent:
+            self._is_silent = False
+            self._request(0)
+        self._last_live = number
+        if self._waiting is None:
+            self._take(number, payload)
+            return
+        self._wait(number, payload)
+        if len(self._waiting) > MAX_WAITING or self._waiting_bytes > MAX_WAITING_BYTES:
+            self.replay_failed()
+
+    def replayed(self, number: int, payload: bytes) -> None:
+        """Take a batch from a replay."""
+        self.answers = True
+        if self._waiting is None:
+            return
+        if self._next is None or number == self._next:
+            if self._apply(number, payload, is_live=False):
+                self._has_progress = True
+        elif number > self._next and self._hole is None:
+            self._hole = number
+
+    def replay_ended(self) -> None:
+        """Apply what waited for the replay, or ask for what the replay left out."""
+        self.answers = True
+        if self._waiting is None:
+            return
+        hole = self._hole
+        if self._is_behind() and self._has_progress:
+            self._request(self._next or 0)  # a full queue drops a part of a long replay
+        elif self._is_behind():
+            self._drop()
+            if hole is None:
+                self._finish()
+            else:
+                self._request(hole)
+        else:
+            self._finish()
+
+    def replay_failed(self) -> None:
+        """Go on without a replay: it took too long, or too much waits for it."""
+        if self._waiting is None:
+            return
+        self.counts.failed_replays += 1
+        is_silent = self.answers and not self._waiting
+        if is_silent or self._is_behind():
+            self._drop()
+            # Once it publishes again, its earlier batches are asked for again.
+            self._is_silent, self.answers = is_silent, False
+        self._finish()
+
+    def _is_behind(self) -> bool:
+        """True if a batch is missing between those that were applied and those that came next."""
+        if self._next is None:
+            return False
+        is_first_later = bool(self._waiting) and self._waiting[0][0] > self._next  # type: ignore[index]
+        return self._hole is not None or is_first_later
+
+    def _finish(self) -> None:
+        waiting, self._waiting, self._waiting_bytes = self._waiting or deque(), None, 0
+        self._hole = None
+        while waiting:
+            self._take(*waiting.popleft())
+            if self._waiting is not None:  # there was another gap
+                self._waiting.extend(waiting)
+                self._waiting_bytes = sum(len(payload) for _, payload in self._waiting)
+                return
+
+    def _take(self, number: int, payload: bytes) -> None:
+        """Apply a batch of the subscription, or ask for those that are missing before it."""
+        if self._next is not None and number < self._next:
+            return  # a replay had it
+        if self._next is not None and number > self._next:
+            self.counts.gaps += 1
+            if self._replay is not None:
+                self._request(self._next)
+                self._wait(number, payload)
+                return
+            self._drop()
+        self._apply(number, payload, is_live=True)
+
+    def _wait(self, number: int, payload: bytes) -> None:
+        assert self._waiting is not None  # noqa: S101  (for the type checker)
+        self._waiting.append((number, payload))
+        self._waiting_bytes += len(payload)
+
+    def _request(self, start: int) -> None:
+        """Ask for a replay; until it ends, what is published waits."""
+        if self._replay is None:
+            return
+        self.counts.replays += 1
+        self._hole, self._has_progress = None, False
+        if self._waiting is None:
+            self._waiting = deque()
+        self._replay(start)
+
+    def _apply(self, number: int, payload: bytes, *, is_live: bool) -> bool:
+        """Apply a batch; return False if it is none, which the next batch shows as a gap."""
+        try:
+            changes = parse_changes(payload)
+            self._holder.apply(changes, is_live=is_live)
+        except (InputValueError, LimitError):
+            self.counts.garbage += 1
+            return False
+        self._next = number + 1
+        self.counts.batches += 1
+        self.counts.events += len(changes.events)
+        return True
+
+    def _drop(self) -> None:
+        """Forget all blocks; the next batch is taken whatever its number."""
+        if self._next is not None:
+            self.counts.drops += 1
+        self._next = None
+        self._holder.drop()

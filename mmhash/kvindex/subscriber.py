@@ -1,0 +1,82 @@
+"""ZeroMQ sockets to an engine's KV events: the subscription, and requests for replays.
+
+Messages are a topic, a number of 8 bytes and a batch. A replay is asked for with an empty frame and
+the first number, over DEALER, and ends with the number -1.
+"""
+
+import zmq
+
+from mmhash.errors import InputValueError
+from mmhash.kvindex.events import MAX_BYTES
+
+# An engine keeps 10 000 batches. A message that finds a full queue is dropped and asked for again.
+QUEUED_REPLAYS = 20_000
+QUEUED_MESSAGES = 10_000
+
+END = (-1).to_bytes(8, "big", signed=True)
+
+
+def subscribe(
+    context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, *, silence_s: float = 10.0
+) -> "zmq.Socket[bytes]":
+    """Return a subscription to all topics of an endpoint, connected in the background.
+
+    Pings are answered by the publisher's I/O thread. They end a connection to a machine that is off
+    and to a process that is stopped, which TCP alone does not notice for minutes.
+    """
+    options = {
+        zmq.HEARTBEAT_IVL: int(1000 * silence_s / 3),
+        zmq.HEARTBEAT_TIMEOUT: int(1000 * silence_s * 2 / 3),
+        zmq.RECONNECT_IVL_MAX: 1000,
+        zmq.RCVHWM: QUEUED_MESSAGES,
+    }
+    socket = _connect(context, zmq.SUB, endpoint, "events", options)
+    socket.setsockopt(zmq.SUBSCRIBE, b"")
+    return socket
+
+
+def request_replay(
+    context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, start: int
+) -> "zmq.Socket[bytes]":
+    """Ask for all batches from a number on; return the socket that receives them.
+
+    Each request has its own socket, so the rest of an earlier answer cannot be taken for this one.
+    """
+    socket = _connect(context, zmq.DEALER, endpoint, "replay", {zmq.RCVHWM: QUEUED_REPLAYS})
+    socket.send_multipart([b"", start.to_bytes(8, "big")], zmq.NOBLOCK)
+    return socket
+
+
+def read_message(frames: list[bytes]) -> tuple[int, bytes] | None:
+    """Return the number and the batch of a message, None if it is not such a message.
+
+    SGLang's replays before 0.5.23 have no topic; all replays begin with an empty frame.
+    """
+    if not 2 <= len(frames) <= 4 or len(frames[-2]) != 8:
+        return None
+    return int.from_bytes(frames[-2], "big"), frames[-1]
+
+
+def is_end(frames: list[bytes]) -> bool:
+    """Return True if a message ends a replay."""
+    return len(frames) >= 2 and frames[-2] == END
+
+
+def _connect(
+    context: "zmq.Context[zmq.Socket[bytes]]",
+    kind: int,
+    endpoint: str,
+    name: str,
+    options: dict[zmq.SocketOption, int],
+) -> "zmq.Socket[bytes]":
+    socket = context.socket(kind)
+    for option, value in {zmq.MAXMSGSIZE: MAX_BYTES, zmq.LINGER: 0, **options}.items():
+        socket.setsockopt(option, value)  # only those set before the connection count
+    try:
+        socket.connect(endpoint)
+    except zmq.ZMQError as error:
+        socket.close()
+        raise InputValueError(
+            f"{name} is an endpoint such as tcp://127.0.0.1:5557: {error}"
+        ) from None
+    return socket

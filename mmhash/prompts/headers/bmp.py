@@ -1,0 +1,28 @@
+"""The header of a BMP; those that Pillow supports are accepted."""
+
+import struct
+
+from mmhash.prompts.headers.header import ImageHeader, unreadable
+
+_SMALL = 12
+_SIZES = {40, 52, 56, 64, 108, 124}
+
+
+def accepts(start: bytes) -> bool:
+    """Return True for the first bytes of a BMP."""
+    return start.startswith(b"BM")
+
+
+def read(data: memoryview) -> ImageHeader:
+    """Return the header of a BMP."""
+    (size,) = struct.unpack_from("<L", data, 14)
+    if 14 + size > len(data):
+        raise unreadable("the file is truncated")
+    if size == _SMALL:
+        return ImageHeader("BMP", *struct.unpack_from("<HH", data, 18))
+    if size not in _SIZES:
+        raise unreadable(f"a BMP has a header of {size} bytes")
+    width, height = struct.unpack_from("<LL", data, 18)
+    if data[25] == 0xFF:  # rows from the top: the height is negative
+        height = (1 << 32) - height
+    return ImageHeader("BMP", width, height)

@@ -1,0 +1,44 @@
+"""The header of a GIF: the screen, enlarged by the first frame if that is larger."""
+
+from mmhash.prompts.headers.header import ImageHeader, check_steps, unreadable
+
+_EXTENSION, _FRAME, _END = 0x21, 0x2C, 0x3B
+
+
+def accepts(start: bytes) -> bool:
+    """Return True for the first bytes of a GIF."""
+    return start.startswith((b"GIF87a", b"GIF89a"))
+
+
+def read(data: memoryview) -> ImageHeader:
+    """Return the header of a GIF."""
+    flags = data[10]
+    position, steps = 13 + _palette_bytes(flags), 0
+    while (block := data[position]) != _FRAME:
+        steps += 1
+        check_steps(steps)
+        if block == _END:
+            raise unreadable("a GIF has no frame")
+        if block != _EXTENSION:
+            position += 1
+            continue
+        position += 2
+        while length := data[position]:
+            steps += 1
+            check_steps(steps)
+            position += 1 + length
+        position += 1
+    left, top, width, height = (_short(data, position + 1 + 2 * index) for index in range(4))
+    if _palette_bytes(data[position + 9]) + position + 10 >= len(data):
+        raise unreadable("the file is truncated")
+    return ImageHeader(
+        "GIF", max(_short(data, 6), left + width), max(_short(data, 8), top + height)
+    )
+
+
+def _palette_bytes(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _short(data: memoryview, position: int) -> int:
+    return data[position] | data[position + 1] << 8

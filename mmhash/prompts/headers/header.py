@@ -1,0 +1,46 @@
+"""The header of an image file, and the errors and limits of its readers."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mmhash.errors import InputValueError, LimitError
+
+Format = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"]
+
+MAX_PIXELS = 178_956_970
+"""Above this Pillow refuses every image, and so do the engines."""
+
+# The most segments, chunks, boxes or blocks of one header. Libpng writes IDAT chunks of 8 KiB: a
+# PNG of 512 MiB has 65536. A step takes about 0.3 µs, so a header takes less than 30 ms.
+MAX_STEPS = 1 << 16
+
+
+class ImageHeaderError(InputValueError):
+    """The header of an image is damaged, or not one of a format that is read here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageHeader:
+    """The format and size of an image, as stored, and its orientation as EXIF counts (1 to 8)."""
+
+    format: Format
+    width: int
+    height: int
+    orientation: int = 1
+
+    @property
+    def oriented(self) -> tuple[int, int]:
+        """Return width and height after the orientation is applied."""
+        turned = self.orientation >= 5
+        return (self.height, self.width) if turned else (self.width, self.height)
+
+
+def check_steps(steps: int) -> None:
+    """Refuse a header of too many parts."""
+    if steps > MAX_STEPS:
+        raise LimitError(f"the image's header has more than {MAX_STEPS} parts")
+
+
+def unreadable(problem: str) -> ImageHeaderError:
+    """Return the error of a header that cannot be read."""
+    return ImageHeaderError(f"the image's header cannot be read: {problem}")

@@ -1,0 +1,103 @@
+"""Directories of TIFF files, which EXIF has too."""
+
+import struct
+from typing import Any
+
+# The size and the format of a value, by its type; strings and bytes are no numbers.
+_TYPES = {
+    1: (1, ""),
+    2: (1, ""),
+    3: (2, "H"),
+    4: (4, "L"),
+    5: (8, "2L"),
+    6: (1, "b"),
+    7: (1, ""),
+    8: (2, "h"),
+    9: (4, "l"),
+    10: (8, "2l"),
+    11: (4, "f"),
+    12: (8, "d"),
+    13: (4, "L"),
+    16: (8, "Q"),
+}
+
+_ORDERS = {
+    b"MM\0*": (">", False),
+    b"II*\0": ("<", False),
+    b"MM*\0": (">", False),
+    b"II\0*": ("<", False),
+    b"MM\0+": (">", True),
+    b"II+\0": ("<", True),
+}
+
+
+def is_directory_file(start: bytes) -> bool:
+    """Return True for the first bytes of a TIFF file."""
+    return start[:4] in _ORDERS
+
+
+def start_of_directory(head: memoryview | bytes) -> tuple[str, bool, int]:
+    """Return the byte order, True for BigTIFF, and the offset of the first directory."""
+    start = bytes(head[:4])
+    if start not in _ORDERS:
+        raise ValueError("no TIFF")
+    order, _ = _ORDERS[start]
+    # As in Pillow, whose test reads the third byte only: `MM\0+` counts as an old TIFF.
+    big = start[2] == 43
+    return order, big, struct.unpack_from(order + ("Q" if big else "L"), head, 8 if big else 4)[0]
+
+
+def read_directory(
+    data: memoryview, order: str, big: bool, start: int, wanted: set[int]
+) -> dict[int, Any]:
+    """Return the wanted tags: numbers as numbers, strings and bytes as bytes.
+
+    Pillow keeps the first value of a tag, skips a value that is larger than the file, and stops at
+    one that the file's end cuts. So is it here, up to the last wanted tag.
+    """
+    count, entry = (
+        (8, struct.Struct(order + "HHQ8s")) if big else (2, struct.Struct(order + "HHL4s"))
+    )
+    inline = 8 if big else 4
+    if start + count > len(data):
+        return {}
+    (entries,) = struct.unpack_from(order + ("Q" if big else "H"), data, start)
+    values: dict[int, Any] = {}
+    seen: set[int] = set()
+    total = 0
+    # At most as many as fit: a BigTIFF can claim 2**64.
+    entries = min(entries, (len(data) - start - count) // entry.size, 1 << 16)
+    for number in range(entries):
+        tag, kind, amount, content = entry.unpack_from(data, start + count + number * entry.size)
+        if tag in seen or kind not in _TYPES:
+            continue
+        size = amount * _TYPES[kind][0]
+        if size > inline:
+            (offset,) = struct.unpack(order + ("Q" if big else "L"), content)
+            if offset >= 1 << 63:
+                continue
+            total += size
+            if total > len(data):
+                continue
+            if offset + size > len(data):
+                break
+            content = data[offset : offset + size]
+        else:
+            content = content[:size]
+        if not size:
+            continue
+        seen.add(tag)
+        if tag in wanted:
+            values[tag] = _value(order, kind, content)
+    return values
+
+
+def _value(order: str, kind: int, content: memoryview | bytes) -> Any:
+    """Return the first number of a value, or the bytes of a string."""
+    size, letters = _TYPES[kind]
+    if not letters:
+        return bytes(content)
+    numbers = struct.unpack(order + letters, bytes(content[:size]))
+    if len(numbers) == 1:
+        return numbers[0]
+    return numbers[0] / numbers[1] if numbers[1] else None

@@ -1,0 +1,27 @@
+"""The header of a TIFF: its first directory, in either byte order, also of a BigTIFF."""
+
+from mmhash.prompts.headers.exif import ORIENTATION, clamp, find_orientation
+from mmhash.prompts.headers.header import ImageHeader, unreadable
+from mmhash.prompts.headers.ifd import is_directory_file, read_directory, start_of_directory
+
+_WIDTH, _HEIGHT, _XMP = 0x0100, 0x0101, 700
+
+
+def accepts(start: bytes) -> bool:
+    """Return True for the first bytes of a TIFF."""
+    return is_directory_file(start)
+
+
+def read(data: memoryview) -> ImageHeader:
+    """Return the header of a TIFF."""
+    order, big, start = start_of_directory(data[:16])
+    tags = read_directory(data, order, big, start, {_WIDTH, _HEIGHT, ORIENTATION, _XMP})
+    width, height = tags.get(_WIDTH), tags.get(_HEIGHT)
+    if not isinstance(width, int) or not isinstance(height, int):
+        raise unreadable("a TIFF has no width and height")
+    xmp = tags.get(_XMP)
+    if ORIENTATION in tags:
+        orientation = clamp(tags[ORIENTATION])
+    else:
+        orientation = find_orientation(None, xmp if isinstance(xmp, bytes) else None)
+    return ImageHeader("TIFF", width, height, orientation)

@@ -1,0 +1,58 @@
+"""The header of a WebP: a lossy or lossless image, or a canvas with chunks."""
+
+import struct
+
+from mmhash.prompts.headers.exif import find_orientation
+from mmhash.prompts.headers.header import ImageHeader, check_steps, unreadable
+
+_HAS_XMP, _HAS_EXIF = 0x04, 0x08
+
+
+def accepts(start: bytes) -> bool:
+    """Return True for the first bytes of a WebP."""
+    return start[:4] == b"RIFF" and start[8:12] == b"WEBP"
+
+
+def read(data: memoryview) -> ImageHeader:
+    """Return the header of a WebP."""
+    match bytes(data[12:16]):
+        case b"VP8 ":
+            if bytes(data[23:26]) != b"\x9d\x01\x2a":
+                raise unreadable("a WebP does not begin with a key frame")
+            width, height = struct.unpack_from("<HH", data, 26)
+            return ImageHeader("WEBP", width & 0x3FFF, height & 0x3FFF)
+        case b"VP8L":
+            if data[20] != 0x2F:
+                raise unreadable("a lossless WebP has no signature")
+            (bits,) = struct.unpack_from("<L", data, 21)
+            return ImageHeader("WEBP", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+        case b"VP8X":
+            return _read_canvas(data)
+    raise unreadable("a WebP has neither an image nor a canvas")
+
+
+def _read_canvas(data: memoryview) -> ImageHeader:
+    flags = data[20]
+    width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+    if len(data) < 30:
+        raise unreadable("the file is truncated")
+    exif = _find_chunk(data, b"EXIF") if flags & _HAS_EXIF else None
+    xmp = _find_chunk(data, b"XMP ") if flags & _HAS_XMP else None
+    # Empty chunks count as none.
+    return ImageHeader("WEBP", width, height, find_orientation(exif or None, xmp or None))
+
+
+def _find_chunk(data: memoryview, name: bytes) -> bytes | None:
+    """Return the first chunk of a name, or None."""
+    end = min(len(data), 8 + struct.unpack_from("<L", data, 4)[0])
+    position, steps = 12, 0
+    while position + 8 <= end:
+        steps += 1
+        check_steps(steps)
+        kind, length = struct.unpack_from("<4sL", data, position)
+        if position + 8 + length > end:
+            raise unreadable("the file is truncated")
+        if kind == name:
+            return bytes(data[position + 8 : position + 8 + length])
+        position += 8 + length + (length & 1)
+    return None

@@ -1,0 +1,543 @@
+"""A jinja2 environment whose templates have bounded work and memory, in one thread.
+
+jinja2's sandbox keeps a template from the system, but not from loops and from texts of gigabytes.
+Here each step of a template spends from a budget: loops and macros by the nodes in their bodies,
+operations on texts and lists by their sizes. What could make a large value is checked before it is
+made. Filters, methods and statements that chat templates do not use are refused.
+"""
+
+import copy
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from functools import wraps
+from types import BuiltinMethodType, MethodType
+from typing import Any
+
+from jinja2 import TemplateError, nodes, pass_context, pass_environment
+from jinja2.compiler import CodeGenerator, Frame, operators
+from jinja2.defaults import DEFAULT_FILTERS, DEFAULT_TESTS
+from jinja2.ext import Extension, LoopControlExtension
+from jinja2.parser import Parser
+from jinja2.runtime import Context, LoopContext, Macro, Undefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.utils import Cycler, Joiner, Namespace
+
+from mmhash.errors import LimitError
+
+MAX_TEXT = 4 << 20
+"""The characters of the longest text that a template makes: a million tokens of English."""
+
+WORK = 20_000_000
+"""The units of work of one rendering: about 2 s. A chat of 100 messages takes 50 000."""
+
+MAX_RANGE = 100_000
+_MAX_BITS = 256  # of an integer
+_CALL = 8  # units of a call, beside the body of a macro
+_MAX_WIDTH = 999  # columns of an indent or a number
+
+_STATEMENTS = (
+    nodes.Assign,
+    nodes.AssignBlock,
+    nodes.Break,
+    nodes.CallBlock,
+    nodes.Continue,
+    nodes.ExprStmt,
+    nodes.FilterBlock,
+    nodes.For,
+    nodes.If,
+    nodes.Macro,
+    nodes.Output,
+    nodes.Scope,
+    nodes.With,
+)
+
+_METHODS: dict[type, frozenset[str]] = {
+    str: frozenset(
+        "capitalize count endswith find index isalnum isalpha isascii isdecimal isdigit islower "
+        "isnumeric isspace istitle isupper join lower lstrip partition removeprefix removesuffix "
+        "replace rfind rindex rpartition rsplit rstrip split splitlines startswith strip swapcase "
+        "title upper".split()
+    ),
+    dict: frozenset({"copy", "get", "items", "keys", "values"}),
+    list: frozenset({"copy", "count", "index"}),
+    tuple: frozenset({"count", "index"}),
+}
+
+# Filters that look at each element once, and those that look into all of them.
+_SHALLOW = (
+    "abs attr capitalize count d default e escape first float forceescape items last length list "
+    "lower map reject rejectattr reverse safe select selectattr title trim upper wordcount".split()
+)
+_DEEP = ("dictsort", "groupby", "max", "min", "sort", "unique")
+_SORT = 16  # comparisons of each element, at most: a list has no more than MAX_TEXT elements
+
+
+class _CodeGenerator(CodeGenerator):
+    """Python code in which joined, sliced and compared values are weighed."""
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+        self.write("environment.concat(map(environment.text, (")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write(")))")
+
+    def visit_Operand(self, node: nodes.Operand, frame: Frame) -> None:  # noqa: N802
+        self.write(f" {operators[node.op]} environment.weigh(")
+        self.visit(node.expr, frame)
+        self.write(")")
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
+        if not isinstance(node.arg, nodes.Slice):
+            super().visit_Getitem(node, frame)
+            return
+        self.write("environment.weigh_top(")
+        self.visit(node.node, frame)
+        self.write(")[")
+        self.visit(node.arg, frame)
+        self.write("]")
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """The environment; each rendering has a copy with its own budget."""
+
+    code_generator_class = _CodeGenerator
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, LoopControlExtension]
+        )
+        self.work_left = WORK
+        self.finalize = _finalize
+        self.filters = _FILTERS
+        self.tests = _TESTS
+        self.globals = dict(_GLOBALS)
+
+    def fresh(self) -> "Sandbox":
+        """Return a copy with a whole budget, for one rendering."""
+        made = copy.copy(self)
+        made.work_left = WORK
+        return made
+
+    def spend(self, units: int) -> None:
+        """Take units of work from the budget; an empty one is a LimitError."""
+        self.work_left -= units
+        if self.work_left < 0:
+            raise LimitError("the chat template takes too many steps")
+
+    def steps(self, values: Iterable[Any], units: int) -> Iterator[Any]:
+        """Yield the values of a loop, each for the units of the loop's body."""
+        for value in values:
+            self.spend(units)
+            yield value
+
+    def weigh_top(self, value: Any) -> Any:
+        """Spend for the elements of a list, or for a text, and return it."""
+        if isinstance(value, str):
+            self.spend(len(value) >> 6)
+        elif isinstance(value, (list, tuple, dict)):
+            self.spend(len(value))
+        return value
+
+    def weigh(self, value: Any) -> Any:
+        """Spend for a value and all that is in it, and return it."""
+        kind = type(value)
+        if kind is str:
+            if len(value) > 63:
+                self.spend(len(value) >> 6)
+        elif isinstance(value, (list, tuple, dict, str)):
+            self._weigh_deep(value)
+        return value
+
+    def _weigh_deep(self, value: Any) -> None:
+        # Lists that hold the same list many times are counted as often as they are written.
+        size, stack = 0, [value]
+        while stack:
+            one = stack.pop()
+            if isinstance(one, str):
+                size += len(one)
+            elif isinstance(one, (list, tuple)):
+                self.spend(len(one))
+                stack.extend(one)
+            elif isinstance(one, dict):
+                self.spend(len(one))
+                stack.extend(one)
+                stack.extend(one.values())
+            size += 8
+            check_size(size)
+        self.spend(size >> 6)
+
+    def text(self, value: Any) -> str:
+        """Return the text that a value is written as."""
+        if isinstance(value, str):
+            return value
+        return str(self.weigh(value))
+
+    def concat(self, parts: Iterable[str]) -> str:  # type: ignore[override]
+        """Return the joined parts, of which the size is checked first."""
+        pieces = list(parts)
+        size = sum(map(len, pieces))
+        check_size(size)
+        self.spend((size >> 6) + len(pieces))
+        return "".join(pieces)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Return the result of an operator that could make a large value."""
+        if operator == "+":
+            self._check_sum(left, right)
+        elif operator == "*":
+            self._check_product(left, right)
+        elif operator == "**":
+            _check_power(left, right)
+        elif isinstance(left, str):
+            self.check_format("%", left, right)
+        return super().call_binop(context, operator, left, right)
+
+    def _check_sum(self, left: Any, right: Any) -> None:
+        if isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
+            check_size(len(left) + len(right))
+            self.spend((len(left) + len(right)) >> (6 if isinstance(left, str) else 0))
+
+    def _check_product(self, left: Any, right: Any) -> None:
+        for value, times in ((left, right), (right, left)):
+            if isinstance(value, (str, list, tuple)) and isinstance(times, int):
+                size = len(value) * max(times, 0)
+                check_size(size)
+                self.spend(size >> (6 if isinstance(value, str) else 0))
+        if isinstance(left, int) and isinstance(right, int):
+            _check_bits(left.bit_length() + right.bit_length())
+
+    def check_format(self, mark: str, pattern: str, *values: Any) -> None:
+        """Refuse a pattern that could make a large text: a wide column, or long values often."""
+        if "*" in pattern or re.search(r"\d{4}|\{[^}]*\{", pattern):
+            raise SecurityError("the format has too large a width")
+        longest = max((len(self.text(value)) for value in values), default=0)
+        check_size(len(pattern) + pattern.count(mark) * (longest + 1000))
+        self.spend(len(pattern))
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Return a `str.format` that checks its pattern and values; None for other values."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None:
+            return None
+
+        def formatted(*args: Any, **kwargs: Any) -> str:
+            self.check_format("{", value.__self__, *args, *kwargs.values())
+            return str(wrapped(*args, **kwargs))
+
+        return _offer(formatted)
+
+    def call(  # type: ignore[override]
+        __self,  # noqa: B902, N805
+        __context: Context,
+        __obj: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Call what a template may call, and spend for it."""
+        __self.spend(_CALL)
+        if type(__obj) is BuiltinMethodType:
+            __self._check_method(__obj, args)
+        elif not (isinstance(__obj, (Macro, Joiner, Undefined)) or _is_offered(__obj)):
+            raise SecurityError("the template calls a function that templates are not offered")
+        return super().call(__context, __obj, *args, **kwargs)
+
+    def _check_method(self, method: BuiltinMethodType, args: tuple[Any, ...]) -> None:
+        """Check that the method is one of a text, dict or list that is not expensive."""
+        owner = method.__self__
+        kind = next((kind for kind in _METHODS if isinstance(owner, kind)), None)
+        if kind is None or method.__name__ not in _METHODS[kind]:
+            raise SecurityError(f"the template calls {method.__name__}, which is not offered")
+        if isinstance(owner, str):
+            self.spend(len(owner) >> 6)
+            if method.__name__ == "replace" and len(args) >= 2:
+                check_replace(owner, *args[:2])
+            elif method.__name__ == "join" and args:
+                check_join(owner, args[0])
+        elif method.__name__ in {"count", "index"}:
+            self.weigh(owner)
+
+
+class _Generation(Extension):
+    """The tag `generation`, which marks what the assistant wrote: it changes no text."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Parse the tag up to its end as a call of a macro: assignments in it stay in it."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        call = self.call_method("_text_of")
+        return nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+    def _text_of(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+def bound_work(tree: nodes.Template) -> None:
+    """Let each loop and macro of a template spend for its body; refuse unknown statements."""
+    for node in _walk(tree):
+        if isinstance(node, nodes.Stmt) and not isinstance(node, _STATEMENTS):
+            raise TemplateError(f"the statement {type(node).__name__} is not offered")
+        if isinstance(node, nodes.For) and node.recursive:
+            raise TemplateError("recursive loops are not offered")
+    for node in list(_walk(tree)):
+        if isinstance(node, nodes.For):
+            node.iter = _call("steps", node.iter, nodes.Const(_weight(node)))
+        elif isinstance(node, (nodes.Macro, nodes.CallBlock)):
+            spend = nodes.ExprStmt(lineno=node.lineno)
+            spend.node = _call("spend", nodes.Const(_weight(node)))
+            node.body.insert(0, spend)
+
+
+def _call(name: str, *args: nodes.Expr) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(name), list(args), [], None, None)
+
+
+def _weight(node: nodes.For | nodes.Macro | nodes.CallBlock) -> int:
+    # A nested loop's body counts here too: a loop may be empty, and its set-up is work as well.
+    return sum(1 for _ in _walk(node))
+
+
+def _walk(root: nodes.Node) -> Iterator[nodes.Node]:
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(node.iter_child_nodes())
+
+
+def check_size(size: int) -> None:
+    """Refuse a text or list that is too long."""
+    if size > MAX_TEXT:
+        raise LimitError(f"the chat template makes more than {MAX_TEXT} characters")
+
+
+def check_replace(text: str, old: Any, new: Any) -> None:
+    """Refuse a replacement that makes too long a text."""
+    if isinstance(old, str) and isinstance(new, str):
+        check_size(len(text) + text.count(old) * len(new))
+
+
+def check_join(separator: str, values: Any) -> None:
+    """Refuse to join too much; a generator's values are not known yet, and are refused."""
+    if not isinstance(values, (list, tuple, str, dict)):
+        raise SecurityError("join takes a list")
+    sizes = (len(value) for value in values if isinstance(value, str))
+    check_size(sum(sizes) + len(values) * len(separator))
+
+
+def _check_power(left: Any, right: Any) -> None:
+    if isinstance(left, int) and isinstance(right, int):
+        _check_bits(max(left.bit_length(), 1) * abs(right))
+
+
+def _check_bits(bits: int) -> None:
+    if bits > _MAX_BITS:
+        raise LimitError(f"the chat template makes an integer of more than {_MAX_BITS} bits")
+
+
+@pass_environment
+def _finalize(environment: Sandbox, value: Any) -> str:
+    return environment.text(value)
+
+
+def _offer(function: Callable[..., Any]) -> Callable[..., Any]:
+    function.is_offered = True  # type: ignore[attr-defined]
+    return function
+
+
+def _is_offered(value: Any) -> bool:
+    if type(value) is type:
+        return value in {dict, Namespace, Cycler, Joiner}
+    if type(value) is MethodType:
+        owner = value.__self__
+        return isinstance(owner, (LoopContext, Cycler, _Generation, Sandbox))
+    return getattr(value, "is_offered", False) is True
+
+
+@_offer
+def _range(*args: int) -> range:
+    values = range(*args)
+    if len(values) > MAX_RANGE:
+        raise LimitError(f"the chat template makes a range of more than {MAX_RANGE}")
+    return values
+
+
+@_offer
+def _raise_exception(message: Any) -> None:
+    raise TemplateError(str(message)[:1000])
+
+
+@_offer
+def _strftime_now(pattern: str) -> str:
+    # The engine's clock, on which such a prompt depends, is read at another moment.
+    check_size(len(pattern) << 12)
+    return datetime.now().strftime(pattern)  # noqa: DTZ005  (as the engines: local time)
+
+
+_GLOBALS: dict[str, Any] = {
+    "range": _range,
+    "dict": dict,
+    "namespace": Namespace,
+    "cycler": Cycler,
+    "joiner": Joiner,
+    "raise_exception": _raise_exception,
+    "strftime_now": _strftime_now,
+}
+
+
+def _metered(function: Callable[..., Any], units: int) -> Callable[..., Any]:
+    """Return a filter that spends for its value: for all that is in it if `units`."""
+    passed = getattr(function, "jinja_pass_arg", None)
+
+    @wraps(function)
+    def inner(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
+        environment = context.environment
+        assert isinstance(environment, Sandbox)  # noqa: S101  (for the type checker)
+        if isinstance(value, Iterator):
+            value = list(environment.steps(value, _CALL))
+        for _ in range(units):
+            environment.weigh(value)
+        environment.weigh_top(value)
+        environment.spend(_CALL)
+        if passed is None:
+            return function(value, *args, **kwargs)
+        first = {"context": context, "environment": environment}.get(passed.name, context.eval_ctx)
+        return function(first, value, *args, **kwargs)
+
+    return pass_context(inner)
+
+
+@pass_environment
+def _join(environment: Sandbox, value: Any, d: str = "", attribute: Any = None) -> str:
+    values = list(environment.steps(value, _CALL))
+    if attribute is not None:
+        values = [environment.getitem(one, attribute) for one in values]
+    texts = [environment.text(one) for one in values]
+    check_join(d, texts)
+    return environment.concat([d.join(texts)])
+
+
+@pass_environment
+def _replace(environment: Sandbox, s: Any, old: str, new: str, count: int = -1) -> str:
+    text = environment.text(s)
+    environment.spend(_CALL + (len(text) >> 6))
+    check_replace(text, old, new)
+    return text.replace(old, new, -1 if count is None else count)
+
+
+@pass_environment
+def _indent(
+    environment: Sandbox,
+    s: str,
+    width: int | str = 4,
+    first: bool = False,  # noqa: FBT001, FBT002
+    blank: bool = False,  # noqa: FBT001, FBT002
+) -> str:
+    size = len(width) if isinstance(width, str) else width
+    check_size(len(s) + (s.count("\n") + 2) * max(size, 0))
+    environment.spend(len(s) >> 3)
+    return str(DEFAULT_FILTERS["indent"](s, width, first, blank))
+
+
+@pass_environment
+def _tojson(  # noqa: PLR0917  (transformers has this order)
+    environment: Sandbox,
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002
+) -> str:
+    environment.weigh(value)
+    width = len(indent) if isinstance(indent, str) else indent or 0
+    if width > 16 or any(len(separator) > 16 for separator in separators or ()):
+        raise SecurityError("tojson takes an indent and separators of at most 16 characters")
+    text = json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+    return environment.concat([text])
+
+
+@pass_environment
+def _string(environment: Sandbox, value: Any) -> str:
+    return environment.text(value)
+
+
+@pass_environment
+def _sum(environment: Sandbox, iterable: Any, attribute: Any = None, start: float = 0) -> float:
+    total = start
+    for value in environment.steps(iterable, _CALL):
+        number = value if attribute is None else environment.getitem(value, attribute)
+        if not isinstance(number, (int, float)):
+            raise SecurityError("sum takes numbers")
+        total += number
+    return total
+
+
+def _round(value: float, precision: int = 0, method: str = "common") -> float:
+    if abs(precision) > 20:
+        raise SecurityError("round takes a precision of at most 20")
+    if method == "common":
+        return round(value, precision)
+    function = {"ceil": math.ceil, "floor": math.floor}[method]
+    return float(function(value * 10**precision) / 10**precision)
+
+
+@pass_environment
+def _format(environment: Sandbox, value: str, *args: Any, **kwargs: Any) -> str:
+    environment.check_format("%", value, *args, *kwargs.values())
+    return str(value) % (kwargs or args)
+
+
+def _int(value: Any, default: int = 0, base: int = 10) -> int:
+    if isinstance(value, str) and len(value) > _MAX_WIDTH:
+        return default
+    return int(DEFAULT_FILTERS["int"](value, default, base))
+
+
+_FILTERS: dict[str, Any] = {
+    **{name: _metered(DEFAULT_FILTERS[name], 0) for name in _SHALLOW},
+    **{name: _metered(DEFAULT_FILTERS[name], _SORT) for name in _DEEP},
+    "format": _format,
+    "indent": _indent,
+    "int": _int,
+    "join": _join,
+    "replace": _replace,
+    "round": _round,
+    "string": _string,
+    "sum": _sum,
+    "tojson": _tojson,
+}
+
+
+@pass_environment
+def _contains(environment: Sandbox, value: Any, values: Any) -> bool:
+    return environment.weigh(value) in environment.weigh(values)
+
+
+def _comparison(function: Callable[[Any, Any], bool]) -> Callable[..., bool]:
+    @pass_environment
+    def compared(environment: Sandbox, left: Any, right: Any) -> bool:
+        return function(environment.weigh(left), environment.weigh(right))
+
+    return compared
+
+
+_TESTS: dict[str, Any] = {
+    **DEFAULT_TESTS,
+    **{
+        name: _comparison(DEFAULT_TESTS[name])
+        for name in "== != > >= < <= eq equalto ne gt greaterthan ge lt lessthan le".split()
+    },
+    "in": _contains,
+}

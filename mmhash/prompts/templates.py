@@ -1,0 +1,130 @@
+"""A model's chat template: parsed once, rendered as transformers renders it, with bounded work."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+from jinja2 import TemplateError, meta, nodes
+from jinja2.runtime import new_context
+
+from mmhash.errors import InputValueError, LimitError
+from mmhash.prompts.content_format import iterates_content
+from mmhash.prompts.files import UnknownModelError
+from mmhash.prompts.sandbox import MAX_TEXT, Sandbox, bound_work
+
+ContentFormat = Literal["string", "openai"]
+
+MAX_SOURCE = 256 << 10
+"""The characters of the longest template: the longest known ones have 30 000."""
+
+# Marks the end of a message that is continued.
+_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+
+# What foreign code can raise: everything that Python raises for a wrong value, or too deep a one.
+_FAILURES = (
+    TemplateError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+
+
+class TemplateRenderError(InputValueError):
+    """A chat template refuses a request, or fails at it."""
+
+
+class ChatTemplate:
+    """A template with the names that it reads."""
+
+    def __init__(self, source: str) -> None:
+        """Parse a template; one that is too long, or no template, is an UnknownModelError."""
+        if len(source) > MAX_SOURCE:
+            raise UnknownModelError(f"the chat template is longer than {MAX_SOURCE} characters")
+        self.source = source
+        self._sandbox = Sandbox()
+        try:
+            tree = self._sandbox.parse(source)
+            self.variables = frozenset(meta.find_undeclared_variables(tree))
+            self.content_format: ContentFormat = "openai" if iterates_content(tree) else "string"
+            self.names = frozenset(_names(tree))
+            bound_work(tree)
+            # jinja2 compiles a tree as it does a text.
+            self._template = self._sandbox.from_string(tree)
+        except (*_FAILURES, LimitError) as error:
+            raise UnknownModelError(f"the chat template is not usable: {_reason(error)}") from error
+
+    @cached_property
+    def mentions_media(self) -> bool:
+        """Whether the source has the name of a modality, by which SGLang chooses the format."""
+        return any(word in self.source for word in ("image", "audio", "video", "vision"))
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        continue_final_message: bool | str = False,
+        **variables: Any,
+    ) -> str:
+        """Return the text of a conversation; a template that fails is a TemplateRenderError."""
+        if not continue_final_message:
+            return self._render({"messages": messages, **variables})
+        member = continue_final_message if isinstance(continue_final_message, str) else "content"
+        marked, final = _mark_final(messages, member)
+        text = self._render({"messages": marked, **variables})
+        tag = _TAG.strip()
+        if final.strip() not in text or tag not in text:
+            raise TemplateRenderError("the chat template leaves out the message to continue")
+        start = text.rindex(tag)
+        kept = text[:start]
+        return kept if text[start : start + len(_TAG)] == _TAG else kept.rstrip()
+
+    def _render(self, variables: dict[str, Any]) -> str:
+        sandbox = self._sandbox.fresh()
+        try:
+            context = new_context(
+                sandbox, None, {}, variables, shared=False, globals=sandbox.globals, locals=None
+            )
+            # The generated function takes its environment as an argument: here one for each call.
+            return sandbox.concat(self._template.root_render_func(context, environment=sandbox))
+        except _FAILURES as error:
+            raise TemplateRenderError(f"the chat template failed: {_reason(error)}") from error
+
+
+def _mark_final(
+    messages: Sequence[Mapping[str, Any]], member: str
+) -> tuple[list[Mapping[str, Any]], str]:
+    """Return the messages with a mark after the final one's text, and that text."""
+    last = copy.deepcopy(dict(messages[-1]))
+    final = last.get(member)
+    if isinstance(final, list):
+        texts = [part for part in final if isinstance(part, dict) and "text" in part]
+        if texts:
+            final = texts[-1]["text"]
+            texts[-1]["text"] = f"{final}{_TAG}"
+    elif isinstance(final, str):
+        last[member] = f"{final}{_TAG}"
+    if not isinstance(final, str):
+        raise TemplateRenderError("continue_final_message: the final message has no text")
+    return [*messages[:-1], last], final
+
+
+def _names(tree: nodes.Template) -> set[str]:
+    """Return the constant names by which the template reads members."""
+    names = {node.attr for node in tree.find_all(nodes.Getattr)}
+    values = (node.value for node in tree.find_all(nodes.Const))
+    return names | {value for value in values if isinstance(value, str)}
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error)[:400]}"
+
+
+__all__ = ["MAX_SOURCE", "MAX_TEXT", "ChatTemplate", "ContentFormat", "TemplateRenderError"]

@@ -1,0 +1,125 @@
+"""A publisher of KV events that speaks as vLLM's and SGLang's do: numbered batches, and replays."""
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any, Self
+
+import msgspec
+import zmq
+
+END = (-1).to_bytes(8, "big", signed=True)
+
+
+def stored(*ids: int | bytes, medium: str | None = "GPU", size: int = 16, **more: Any) -> Any:
+    """Return an event as the engines publish it."""
+    return {
+        "type": "BlockStored",
+        "block_hashes": list(ids),
+        "parent_block_hash": None,
+        "token_ids": list(range(size * len(ids))),
+        "block_size": size,
+        "lora_id": None,
+        "medium": medium,
+        "lora_name": None,
+        **more,
+    }
+
+
+def removed(*ids: int | bytes, medium: str | None = "GPU", **more: Any) -> Any:
+    return {"type": "BlockRemoved", "block_hashes": list(ids), "medium": medium, **more}
+
+
+CLEARED = {"type": "AllBlocksCleared"}
+
+
+class Publisher:
+    """Publishes batches, and answers replays in a thread while `answers` is set."""
+
+    def __init__(
+        self,
+        events: int = 0,
+        replay: int = 0,
+        *,
+        buffered: int = 10_000,
+        rank: int | None = 0,
+        topic: bytes = b"",
+        has_replay: bool = True,
+    ) -> None:
+        self.number = 0
+        self.rank = rank
+        self.topic = topic
+        self.answers = True
+        self.requests: list[int] = []
+        self._buffer: deque[tuple[int, bytes]] = deque(maxlen=buffered)
+        self._lock = threading.Lock()
+        self._context = zmq.Context()
+        self._pub = self._context.socket(zmq.PUB)
+        self._pub.set_hwm(100_000)
+        self.events = self._bind(self._pub, events)
+        self._router = self._context.socket(zmq.ROUTER)
+        self.replay = self._bind(self._router, replay) if has_replay else None
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def publish(self, *events: Any, time: float = 0.0, is_lost: bool = False) -> None:
+        """Publish one batch; a lost one is only in the buffer of replays."""
+        self.send(msgspec.msgpack.encode([time, list(events), self.rank]), is_lost=is_lost)
+
+    def send(self, payload: bytes, *, is_lost: bool = False) -> None:
+        """Publish one batch, or anything else in its place."""
+        with self._lock:
+            number, self.number = self.number, self.number + 1
+            if not is_lost:
+                self._pub.send_multipart([self.topic, number.to_bytes(8, "big"), payload])
+            self._buffer.append((number, payload))
+
+    def send_frames(self, frames: Iterable[bytes]) -> None:
+        """Send a message that is no batch."""
+        with self._lock:
+            self._pub.send_multipart(list(frames))
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Forget batches: replays leave them out."""
+        with self._lock:
+            gone = set(numbers)
+            kept = [one for one in self._buffer if one[0] not in gone]
+            self._buffer = deque(kept, self._buffer.maxlen)
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._thread.join()
+        self._context.destroy(linger=0)
+
+    @staticmethod
+    def _bind(socket: Any, port: int) -> str:
+        socket.bind(f"tcp://127.0.0.1:{port}" if port else "tcp://127.0.0.1:*")
+        return str(socket.getsockopt_string(zmq.LAST_ENDPOINT))
+
+    def _serve(self) -> None:
+        while not self._is_closing:
+            if not (self.replay and self.answers and self._router.poll(20)):
+                threading.Event().wait(0.01)
+                continue
+            peer, _, start = self._router.recv_multipart()
+            with self._lock:
+                self.requests.append(int.from_bytes(start, "big"))
+                for number, payload in self._buffer:
+                    if number >= self.requests[-1]:
+                        head = number.to_bytes(8, "big")
+                        self._router.send_multipart([peer, b"", self.topic, head, payload])
+                self._router.send_multipart([peer, b"", b"", END, b""])
+
+
+def publishers(count: int, **options: Any) -> tuple[ExitStack, list[Publisher]]:
+    """Start several publishers, closed by the stack."""
+    stack = ExitStack()
+    return stack, [stack.enter_context(Publisher(**options)) for _ in range(count)]

@@ -1,0 +1,156 @@
+"""The table of blocks, next to a model that asks the definition for each length."""
+
+import random
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmhash.engines import vllm
+from mmhash.errors import LimitError
+from mmhash.kvindex import table
+from mmhash.kvindex.table import BlockTable, Run, block_id, block_ids
+
+
+@dataclass
+class Model:
+    """One holder, as sets of blocks by tier and group."""
+
+    blocks: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    full: set[int] = field(default_factory=set)
+    windows: dict[int, int] = field(default_factory=dict)
+
+    def store(self, tier: str, group: int, ids: list[int], window: int | None) -> None:
+        self.blocks.setdefault((tier, group), set()).update(ids)
+        if window is not None:
+            self.windows[group] = window
+            self.full.discard(group)
+        elif group not in self.windows:
+            self.full.add(group)
+
+    def has(self, tier: str, group: int, one: int) -> bool:
+        return one in self.blocks.get((tier, group), ())
+
+    def longest(self, ids: list[int], tiers: list[str]) -> int:
+        """Try each length: all blocks of the full groups, the last ones of the others."""
+        if not self.full and not self.windows:
+            return 0
+        return max(n for n in range(len(ids) + 1) if self.fits(ids, n, tiers))
+
+    def fits(self, ids: list[int], n: int, tiers: list[str]) -> bool:
+        return all(
+            any(all(self.has(tier, group, one) for group in self.full) for tier in tiers)
+            for one in ids[:n]
+        ) and all(
+            any(self.has(tier, group, one) for tier in tiers)
+            for group, window in self.windows.items()
+            for one in ids[max(0, n - window) : n]
+        )
+
+
+TIERS = ["GPU", "CPU"]
+IDS = st.lists(st.integers(0, 9), max_size=8)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["store", "store", "store", "remove", "clear"]),
+        st.integers(0, 3),
+        st.sampled_from(TIERS),
+        st.integers(0, 1),
+        IDS,
+        st.sampled_from([None, None, 0, 1, 3]),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    STEPS, st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=10), min_size=1, max_size=5)
+)
+def test_a_match_is_that_of_the_definition(steps: Any, prompts: Any) -> None:
+    blocks = BlockTable(100)
+    models = [Model() for _ in range(4)]
+    assert [blocks.open() for _ in models] == [0, 1, 2, 3]
+    for action, holder, tier, group, ids, window in steps:
+        model = models[holder]
+        if action == "store":
+            blocks.store(holder, tier, group, ids, window=window)
+            model.store(tier, group, ids, window)
+        elif action == "remove":
+            blocks.remove(holder, tier, group, ids)
+            model.blocks.get((tier, group), set()).difference_update(ids)
+        else:
+            blocks.clear(holder)
+            models[holder] = Model()
+    for prompt in prompts:
+        expected = {}
+        known = [tier for tier in TIERS if any((tier, g) in blocks._planes for g in (0, 1))]
+        for holder, model in enumerate(models):
+            if length := model.longest(prompt, known):
+                tiers = {tier: model.longest(prompt, [tier]) for tier in known}
+                expected[holder] = Run(length, {one: n for one, n in tiers.items() if n})
+        assert blocks.match(prompt) == expected
+
+
+def test_a_hole_in_the_middle_ends_the_match() -> None:
+    blocks = BlockTable(100)
+    blocks.open()
+    blocks.store(0, "GPU", 0, range(10))
+    blocks.remove(0, "GPU", 0, [4, 77])
+    assert blocks.match(range(10)) == {0: Run(4, {"GPU": 4})}
+
+
+def test_a_holder_evicts_the_least_recently_stored() -> None:
+    blocks = BlockTable(128)
+    blocks.open()
+    blocks.open()
+    order: OrderedDict[int, None] = OrderedDict()
+    draw = random.Random(1)
+    blocks.store(1, "GPU", 0, range(300, 400))
+    for _ in range(2000):
+        one = draw.randrange(400)
+        order[one] = None
+        order.move_to_end(one)
+        evicted = blocks.store(0, "GPU", 0, [one])
+        for _ in range(evicted):
+            order.popitem(last=False)
+        assert len(order) <= 128
+        assert list(blocks._planes["GPU", 0].orders[0]) == list(order)
+    assert blocks.count(1) == {"GPU": 100}
+    assert blocks.blocks() == len({*order, *range(300, 400)})
+
+
+def test_a_closed_holder_leaves_nothing_and_its_number_is_free() -> None:
+    blocks = BlockTable(100)
+    assert [blocks.open(), blocks.open()] == [0, 1]
+    blocks.store(0, "GPU", 0, [1, 2])
+    blocks.store(1, "GPU", 0, [1])
+    blocks.close(0)
+    assert blocks.match([1, 2]) == {1: Run(1, {"GPU": 1})}
+    assert blocks.blocks() == 1
+    assert blocks.open() == 0
+    assert 0 not in blocks.match([1])
+
+
+def test_holders_and_planes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "MAX_HOLDERS", 2)
+    monkeypatch.setattr(table, "MAX_PLANES", 2)
+    blocks = BlockTable(100)
+    blocks.open()
+    blocks.open()
+    with pytest.raises(LimitError):
+        blocks.open()
+    blocks.store(0, "GPU", 0, [1])
+    blocks.store(0, "CPU", 0, [1])
+    with pytest.raises(LimitError):
+        blocks.store(0, "DISK", 0, [1])
+
+
+def test_ids_have_one_form() -> None:
+    key = bytes(range(32))
+    number = vllm.event_id(key)
+    assert block_ids([key, number, number - (1 << 64)]) == [number] * 3
+    assert block_ids([-1]) == [block_id(-1)] == [(1 << 64) - 1]

@@ -1,0 +1,152 @@
+import io
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from PIL import ExifTags, Image
+from PIL.PngImagePlugin import PngInfo
+
+from mmhash import InputValueError, LimitError
+from mmhash.prompts.headers import ImageHeader, ImageHeaderError, engine_size, read_size
+from mmhash.prompts.headers.header import MAX_PIXELS
+
+
+def write(kind: str, size: tuple[int, int] = (3, 5), turn: int | None = None, **more: Any) -> bytes:
+    if turn is not None:
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = turn
+        more["exif"] = exif
+    buffer = io.BytesIO()
+    Image.new("RGB", size).save(buffer, kind, **more)
+    return buffer.getvalue()
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    return (
+        struct.pack(">L", len(content))
+        + name
+        + content
+        + struct.pack(">L", zlib.crc32(name + content))
+    )
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
+def test_size_of_each_format(kind: Any) -> None:
+    data = write(kind)
+    assert read_size(data) == ImageHeader(kind, 3, 5)
+    assert read_size(memoryview(bytearray(data))) == ImageHeader(kind, 3, 5)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_orientation(kind: str, turn: int) -> None:
+    header = read_size(write(kind, turn=turn))
+    assert header.orientation == turn
+    assert header.oriented == ((5, 3) if turn >= 5 else (3, 5))
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_tiff_in_either_byte_order(order: str) -> None:
+    entries = [(256, 4, 1, 3), (257, 4, 1, 5)]
+    magic = b"II*\0" if order == "<" else b"MM\0*"
+    data = magic + struct.pack(order + "LH", 8, 2)
+    data += b"".join(struct.pack(order + "HHLL", *entry) for entry in entries)
+    assert read_size(data) == ImageHeader("TIFF", 3, 5)
+
+
+def test_lossy_webp() -> None:
+    assert read_size(write("WEBP", lossless=False)) == ImageHeader("WEBP", 3, 5)
+    assert read_size(write("WEBP", lossless=True)) == ImageHeader("WEBP", 3, 5)
+
+
+def test_gif_frame_larger_than_the_screen() -> None:
+    data = bytearray(write("GIF"))
+    data[6:10] = struct.pack("<HH", 1, 1)
+    assert read_size(data) == ImageHeader("GIF", 3, 5)
+
+
+def test_bmp_with_rows_from_the_top() -> None:
+    data = bytearray(write("BMP"))
+    data[22:26] = struct.pack("<l", -5)
+    assert read_size(data) == ImageHeader("BMP", 3, 5)
+
+
+def test_png_orientation_after_the_image_data() -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    end = chunk(b"IEND", b"")
+    data = write("PNG").removesuffix(end) + chunk(b"eXIf", exif.tobytes()[6:]) + end
+    assert read_size(data).orientation == 6
+    with Image.open(io.BytesIO(data)) as image:
+        image.load()
+        assert image.getexif()[ExifTags.Base.Orientation] == 6
+
+
+def test_png_raw_profile() -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 8
+    text = exif.tobytes()
+    info = PngInfo()
+    info.add_text("Raw profile type exif", f"\nexif\n{len(text):8}\n{text.hex()}\n", zip=True)
+    assert read_size(write("PNG", pnginfo=info)).orientation == 8
+
+
+def test_xmp_counts_without_exif_orientation() -> None:
+    xmp = b'<x tiff:Orientation="6"/>'
+    assert read_size(write("JPEG", xmp=xmp)).orientation == 6
+    assert read_size(write("JPEG", xmp=xmp, turn=3)).orientation == 3
+
+
+def test_jpeg_of_two_sizes_is_refused() -> None:
+    data = write("JPEG")
+    start = data.index(b"\xff\xc0")
+    frame = data[start : start + 2 + struct.unpack_from(">H", data, start + 2)[0]]
+    other = frame.replace(struct.pack(">HH", 5, 3), struct.pack(">HH", 9, 9))
+    with pytest.raises(ImageHeaderError, match="two sizes"):
+        read_size(data[:start] + other + data[start:])
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
+def test_truncated_header_is_a_named_error(kind: str) -> None:
+    data = write(kind, turn=6) if kind not in {"GIF", "BMP"} else write(kind)
+    for end in range(min(len(data), 400)):
+        try:
+            header = read_size(data[:end])
+        except ImageHeaderError:
+            continue
+        assert header.width, header.height == (3, 5)
+
+
+@pytest.mark.parametrize("data", [b"", b"%PDF-1.7", b"<svg/>", bytes(64)])
+def test_another_format_is_a_named_error(data: bytes) -> None:
+    with pytest.raises(ImageHeaderError, match="none of JPEG"):
+        read_size(data)
+
+
+def test_size_beyond_pillows_limit() -> None:
+    data = bytearray(write("BMP"))
+    data[18:26] = struct.pack("<LL", MAX_PIXELS, 2)
+    with pytest.raises(LimitError, match="more than"):
+        read_size(data)
+
+
+TURNED = ImageHeader("JPEG", 3, 5, 6)
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "size"),
+    [("vllm", "0.23.0", (3, 5)), ("vllm", "0.24.0", (5, 3)), ("vllm", "0.32.0", (5, 3)),
+     ("sglang", "0.5.20", (3, 5)), ("sglang", "0.5.23", (3, 5))],
+)  # fmt: skip
+def test_size_that_an_engine_uses(engine: str, version: str, size: tuple[int, int]) -> None:
+    assert engine_size(TURNED, engine, version) == size
+    assert engine_size(ImageHeader("TIFF", 3, 5, 6), engine, version) == (5, 3)
+    assert engine_size(ImageHeader("JPEG", 3, 5, 3), engine, version) == (3, 5)
+
+
+def test_sglang_turns_images_of_glm_unless_the_gpu_decodes_them() -> None:
+    header = ImageHeader("PNG", 3, 5, 6)
+    assert engine_size(header, "sglang", "0.5.23", model_type="glm4v") == (5, 3)
+    with pytest.raises(InputValueError, match="depends on its device"):
+        engine_size(TURNED, "sglang", "0.5.23", model_type="glm4v")
