@@ -38,10 +38,8 @@ def text_of(text: Text, letters_per_token: int) -> str:
     return "".join(draw.choices(_LETTERS, k=text.tokens * letters_per_token))
 
 
-def openai_request(
-    request: Request, model: str, *, letters_per_token: int = 4, salt: str = ""
-) -> dict[str, Any]:
-    """Return the streamed chat request; tenants, and traces with another salt, share no cache."""
+def openai_request(request: Request, model: str, *, letters_per_token: int = 4) -> dict[str, Any]:
+    """Return the streamed chat request; tenants have salts, so that they share no cache."""
 
     def part(one: Image | Text) -> dict[str, Any]:
         if isinstance(one, Image):
@@ -51,7 +49,8 @@ def openai_request(
     def message(one: Message) -> dict[str, Any]:
         return {"role": one.role, "content": [part(each) for each in one.content]}
 
-    return {
+    salt = {"cache_salt": request.tenant} if request.tenant else {}
+    return salt | {
         "model": model,
         "messages": [message(one) for one in request.messages],
         "max_tokens": request.output_tokens,
@@ -59,5 +58,4 @@ def openai_request(
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "cache_salt": f"{salt}{request.tenant}",
     }

@@ -67,7 +67,7 @@ def generate(workload: Workload) -> list[Request]:
 def scaled(requests: list[Request], factor: float) -> list[Request]:
     """Return a trace whose images, texts and replies have that part of the tokens.
 
-    A trace for engines on a CPU is scaled: who asks what, when, and again stays as it is.
+    A trace for engines on a CPU is scaled: its clients, sessions, times and reuse stay the same.
     """
 
     def part(one: Image | Text) -> Image | Text:
@@ -76,17 +76,31 @@ def scaled(requests: list[Request], factor: float) -> list[Request]:
         size = distributions.size_of(one.tokens * factor, one.width / one.height)
         return Image(one.image, *size)
 
-    def message(one: Message) -> Message:
-        return Message(one.role, tuple(map(part, one.content)))
-
     return [
         replace(
             one,
-            messages=tuple(map(message, one.messages)),
+            messages=_map_parts(one.messages, part),
             output_tokens=max(1, round(one.output_tokens * factor)),
         )
         for one in requests
     ]
+
+
+def renamed(requests: list[Request], prefix: str) -> list[Request]:
+    """Return a trace of other content: caches that hold one trace have no part of the other."""
+
+    def part(one: Image | Text) -> Image | Text:
+        if isinstance(one, Text):
+            return replace(one, text=prefix + one.text)
+        return replace(one, image=prefix + one.image)
+
+    return [replace(one, messages=_map_parts(one.messages, part)) for one in requests]
+
+
+def _map_parts(
+    messages: tuple[Message, ...], part: Callable[[Image | Text], Image | Text]
+) -> tuple[Message, ...]:
+    return tuple(Message(one.role, tuple(map(part, one.content))) for one in messages)
 
 
 class _Session:
@@ -117,16 +131,19 @@ class _Generator:
         return [request for request in made if request is not None]
 
     def _sessions(self) -> list[_Session]:
-        """Return the sessions: Gamma arrivals for each client, at a rate by its weight."""
+        """Return the sessions of all clients, with Gamma-distributed gaps for each client."""
         load, draw = self._workload, self._draw
         weights = distributions.client_weights(load.clients, load.top_clients, load.top_share)
         counts = distributions.apportion(load.sessions, weights)
+        duration = load.sessions / load.rate
         sessions: list[_Session] = []
         for client, count in enumerate(counts):
-            rate = load.rate * weights[client]
-            gaps = [draw.gammavariate(1 / load.burst, load.burst / rate) for _ in range(count)]
-            for arrival in accumulate(gaps):
-                name, tenant = f"s{len(sessions)}", f"t{client % load.tenants}"
+            gaps = [draw.gammavariate(1 / load.burst, 1.0) for _ in range(count + 1)]
+            # All clients are active for as long: their gaps are stretched to the duration.
+            stretch = duration / sum(gaps)
+            for arrival in accumulate(gap * stretch for gap in gaps[:-1]):
+                name = f"s{len(sessions)}"
+                tenant = f"t{client % load.tenants}" if load.tenants > 1 else ""
                 turns = draw.randint(*load.turns)
                 sessions.append(_Session(name, client, tenant, arrival, turns))
         return sessions

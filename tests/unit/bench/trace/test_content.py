@@ -35,12 +35,18 @@ def test_a_text_has_its_length() -> None:
 
 def test_a_request_has_the_parts_in_order() -> None:
     request = generate(replace(AGENTS, sessions=1))[1]
-    body = openai_request(request, "tiny", letters_per_token=1, salt="run-")
+    body = openai_request(request, "tiny", letters_per_token=1)
     types = [[part["type"] for part in one["content"]] for one in body["messages"]]
     assert types == [["image_url", "text"], ["text"], ["image_url", "image_url", "text"]]
     assert [one["role"] for one in body["messages"]] == ["user", "assistant", "user"]
     assert body["max_tokens"] == request.output_tokens
-    assert body["cache_salt"] == "run-t0"
+    assert "cache_salt" not in body
     url = body["messages"][0]["content"][0]["image_url"]["url"]
     assert url == data_url(request.images[0])
     assert base64.b64decode(url.partition(",")[2]) == jpeg(request.images[0])
+
+
+def test_a_tenant_has_its_salt() -> None:
+    trace = generate(replace(AGENTS, sessions=4, tenants=2))
+    salts = {openai_request(one, "tiny")["cache_salt"] for one in trace}
+    assert salts == {"t0", "t1"}

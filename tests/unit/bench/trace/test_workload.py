@@ -7,7 +7,7 @@ import pytest
 
 from bench.trace.published import distinct_images, references
 from bench.trace.records import Request
-from bench.trace.workload import AGENTS, VISIONARENA, WORKLOADS, Workload, generate, scaled
+from bench.trace.workload import AGENTS, VISIONARENA, WORKLOADS, Workload, generate, renamed, scaled
 
 SMALL = [replace(one, sessions=60) for one in WORKLOADS.values()]
 
@@ -96,3 +96,12 @@ def test_a_scaled_trace_has_the_same_content_and_fewer_tokens() -> None:
     assert sum(one.tokens for one in small) == pytest.approx(
         0.2 * sum(one.tokens for one in trace), rel=0.1
     )
+
+
+def test_a_renamed_trace_has_the_same_sizes_and_other_content() -> None:
+    trace = generate(replace(VISIONARENA, sessions=50))
+    other = renamed(trace, "second-")
+    assert [one.tokens for one in other] == [one.tokens for one in trace]
+    assert distinct_images(other) == distinct_images(trace)
+    assert set(_texts(trace)).isdisjoint(_texts(other))
+    assert distinct_images([*trace, *other]) == 2 * distinct_images(trace)

@@ -1,0 +1,28 @@
+"""`mmhash gateway` in front of workers, in a process of its own."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import httpx
+
+from bench.fleet.workers import MODEL
+from bench.support.servers import running
+from tests.live.engines import Engine
+
+POLICIES = ("longest-prefix", "round-robin", "least-load", "consistent-hash")
+
+
+def specification(worker: Engine) -> str:
+    """Return a worker as `--worker` wants it."""
+    events = f"events={worker.events.endpoint},replay={worker.replay}"
+    return f"{worker.url},{events},engine={worker.spelling}"
+
+
+@contextmanager
+def gateway(workers: Sequence[Engine], policy: str) -> Iterator[str]:
+    """Run a gateway with one policy; yield its URL."""
+    given = [word for worker in workers for word in ("--worker", specification(worker))]
+    model = workers[0].environment.model(MODEL)
+    with running("mmhash", "gateway", *given, "--policy", policy, "--model", str(model)) as url:
+        httpx.get(f"{url}/ready", timeout=60, trust_env=False).raise_for_status()
+        yield url
