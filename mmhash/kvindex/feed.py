@@ -64,6 +64,7 @@ class Feed:
         self._last_live = -1
         self._waiting: deque[tuple[int, bytes]] | None = None
         self._waiting_bytes = 0
+        self._start = 0  # of the last replay
         self._hole: int | None = None  # the first number of a replay that left out others
         self._has_progress = False
 
@@ -121,6 +122,8 @@ class Feed:
         if self._waiting is None:
             return
         hole = self._hole
+        if self._next is None and self._start == 0:
+            self._next = 0  # nothing was published yet
         if self._is_behind() and self._has_progress:
             self._request(self._next or 0)  # a full queue drops a part of a long replay
         elif self._is_behind():
@@ -184,7 +187,7 @@ class Feed:
         if self._replay is None:
             return
         self.counts.replays += 1
-        self._hole, self._has_progress = None, False
+        self._start, self._hole, self._has_progress = start, None, False
         if self._waiting is None:
             self._waiting = deque()
         self._replay(start)

@@ -56,10 +56,7 @@ _STATEMENTS = (
 
 _METHODS: dict[type, frozenset[str]] = {
     str: frozenset(
-        "capitalize count endswith find index isalnum isalpha isascii isdecimal isdigit islower "
-        "isnumeric isspace istitle isupper join lower lstrip partition removeprefix removesuffix "
-        "replace rfind rindex rpartition rsplit rstrip split splitlines startswith strip swapcase "
-        "title upper".split()
+        ["capitalize", "count", "endswith", "find", "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper", "join", "lower", "lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "swapcase", "title", "upper"]
     ),
     dict: frozenset({"copy", "get", "items", "keys", "values"}),
     list: frozenset({"copy", "count", "index"}),
@@ -68,8 +65,7 @@ _METHODS: dict[type, frozenset[str]] = {
 
 # Filters that look at each element once, and those that look into all of them.
 _SHALLOW = (
-    "abs attr capitalize count d default e escape first float forceescape items last length list "
-    "lower map reject rejectattr reverse safe select selectattr title trim upper wordcount".split()
+    ["abs", "attr", "capitalize", "count", "d", "default", "e", "escape", "first", "float", "forceescape", "items", "last", "length", "list", "lower", "map", "reject", "rejectattr", "reverse", "safe", "select", "selectattr", "title", "trim", "upper", "wordcount"]
 )
 _DEEP = ("dictsort", "groupby", "max", "min", "sort", "unique")
 _SORT = 16  # comparisons of each element, at most: a list has no more than MAX_TEXT elements
@@ -232,7 +228,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return _offer(formatted)
 
     def call(  # type: ignore[override]
-        __self,  # noqa: B902, N805
+        __self,  # noqa: N805
         __context: Context,
         __obj: Any,
         *args: Any,
@@ -436,8 +432,8 @@ def _indent(
     environment: Sandbox,
     s: str,
     width: int | str = 4,
-    first: bool = False,  # noqa: FBT001, FBT002
-    blank: bool = False,  # noqa: FBT001, FBT002
+    first: bool = False,
+    blank: bool = False,
 ) -> str:
     size = len(width) if isinstance(width, str) else width
     check_size(len(s) + (s.count("\n") + 2) * max(size, 0))
@@ -449,10 +445,10 @@ def _indent(
 def _tojson(  # noqa: PLR0917  (transformers has this order)
     environment: Sandbox,
     value: Any,
-    ensure_ascii: bool = False,  # noqa: FBT001, FBT002
+    ensure_ascii: bool = False,
     indent: int | str | None = None,
     separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,  # noqa: FBT001, FBT002
+    sort_keys: bool = False,
 ) -> str:
     environment.weigh(value)
     width = len(indent) if isinstance(indent, str) else indent or 0
@@ -537,7 +533,7 @@ _TESTS: dict[str, Any] = {
     **DEFAULT_TESTS,
     **{
         name: _comparison(DEFAULT_TESTS[name])
-        for name in "== != > >= < <= eq equalto ne gt greaterthan ge lt lessthan le".split()
+        for name in ["==", "!=", ">", ">=", "<", "<=", "eq", "equalto", "ne", "gt", "greaterthan", "ge", "lt", "lessthan", "le"]
     },
     "in": _contains,
 }

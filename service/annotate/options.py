@@ -1,74 +1,28 @@
-"""Processing options of a request: a key that covers them as well as the media.
+"""Processing options of a request whose members are raw JSON."""
 
-An engine reuses the output of its processor under the caller's hash. If it does not add the options
-to that hash in a way that keeps different ones apart, the hash has to differ by them (docs/spec.md,
-section 10).
-"""
-
-import json
 from collections.abc import Iterable
 from typing import Any
 
-from blake3 import blake3
-from msgspec import Raw
-
-from mmhash import Digest
-from mmhash.framing import field
+from mmhash.engines import options
+from mmhash.engines.options import parse_options, with_options
+from mmhash.errors import InputValueError
 from mmhash_service.annotate.raw_json import Object
 from mmhash_service.api.problems import Problem
 
-OPTIONS_CONTEXT = "mmhash 2026-11-22 options v1"
-
-MAX_DEPTH = 32
-
-
-def with_options(key: Digest, options: str) -> Digest:
-    """Return the key of an item and the canonical text of its options; without any, its own key."""
-    if not options:
-        return key
-    made = blake3(key.bytes + field(options.encode()), derive_key_context=OPTIONS_CONTEXT)
-    return Digest("blake3", made.digest())
+__all__ = ["options_text", "read_options", "with_options"]
 
 
 def read_options(body: Object, names: Iterable[str]) -> dict[str, Any]:
     """Return the values of those members that the request has, numbers as they are spelled."""
-    return {name: _value(body[name]) for name in names if name in body}
-
-
-def options_text(options: dict[str, Any]) -> str:
-    """Return the canonical JSON of those options that are not empty; "" if all are."""
-    options = {name: value for name, value in options.items() if not _is_empty(value)}
-    return _canonical(options, 1) if options else ""
-
-
-class _Number(str):
-    """A number as it is spelled in the request."""
-
-
-def _value(raw: Raw) -> Any:
     try:
-        return json.loads(bytes(raw), parse_float=_Number, parse_int=_Number)
+        return {name: parse_options(bytes(body[name])) for name in names if name in body}
     except RecursionError as error:
         raise Problem("invalid-json") from error
 
 
-def _is_empty(value: Any) -> bool:
-    return value is None or value in ({}, [])
-
-
-def _canonical(value: Any, depth: int) -> str:
-    """Return JSON without blanks, members sorted by code points, numbers as they are spelled."""
-    if depth > MAX_DEPTH:
-        raise Problem("invalid-json")
-    if isinstance(value, dict):
-        members = (
-            f"{_quoted(name)}:{_canonical(one, depth + 1)}" for name, one in sorted(value.items())
-        )
-        return "{" + ",".join(members) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(_canonical(one, depth + 1) for one in value) + "]"
-    return str(value) if isinstance(value, _Number) else _quoted(value)
-
-
-def _quoted(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def options_text(values: dict[str, Any]) -> str:
+    """Return the canonical JSON of those options that are not empty; "" if all are."""
+    try:
+        return options.options_text(values)
+    except InputValueError as error:
+        raise Problem("invalid-json") from error

@@ -49,7 +49,8 @@ class Engine:
             asked = json.loads(body)
         except ValueError:
             asked = {}
-        mode = asked.get("mode", "") if isinstance(asked, dict) else ""
+        asked = asked if isinstance(asked, dict) else {}
+        mode = asked.get("mode", "")
         if scope["path"] == "/health":
             await self._reply(send, 200, b"")
         elif scope["path"] == "/state":
@@ -59,7 +60,7 @@ class Engine:
             os.kill(os.getpid(), signal.SIGKILL)
         elif mode == "hang":
             await self._hang(receive)
-        elif isinstance(asked, dict) and asked.get("stream"):
+        elif asked.get("stream"):
             await self._stream(receive, send, mode)
         else:
             self.seen.append(scope["path"])

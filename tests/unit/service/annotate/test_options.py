@@ -10,7 +10,7 @@ import pytest
 
 import mmhash
 from mmhash.engines import vllm
-from mmhash_service.annotate.options import OPTIONS_CONTEXT, with_options
+from mmhash.engines.options import OPTIONS_CONTEXT, with_options
 
 SPEC = Path(__file__).parents[4] / "docs" / "spec.md"
 URL = "data:image/png;base64,YWJj"

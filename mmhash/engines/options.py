@@ -1,0 +1,66 @@
+"""Processing options of a request: a key that covers them as well as the media.
+
+An engine reuses the output of its processor under the caller's hash. If it does not add the options
+to that hash in a way that keeps different ones apart, the hash has to differ by them (docs/spec.md,
+section 10).
+"""
+
+import json
+from typing import Any
+
+from blake3 import blake3
+
+from mmhash.digest import Digest
+from mmhash.errors import InputValueError
+from mmhash.fields import field
+
+OPTIONS_CONTEXT = "mmhash 2026-11-22 options v1"
+
+MAX_DEPTH = 32
+
+
+class Number(str):
+    """A number as it is spelled in the request."""
+
+    __slots__ = ()
+
+
+def with_options(key: Digest, options: str) -> Digest:
+    """Return the key of an item and the canonical text of its options; without any, its own key."""
+    if not options:
+        return key
+    made = blake3(key.bytes + field(options.encode()), derive_key_context=OPTIONS_CONTEXT)
+    return Digest("blake3", made.digest())
+
+
+def parse_options(text: bytes | str) -> Any:
+    """Return the value of a JSON text, numbers as they are spelled."""
+    return json.loads(text, parse_float=Number, parse_int=Number)
+
+
+def options_text(options: dict[str, Any]) -> str:
+    """Return the canonical JSON of those options that are not empty; "" if all are."""
+    options = {name: value for name, value in options.items() if not _is_empty(value)}
+    return _canonical(options, 1) if options else ""
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value in ({}, [])
+
+
+def _canonical(value: Any, depth: int) -> str:
+    """Return JSON without blanks, members sorted by code points, numbers as they are spelled."""
+    if depth > MAX_DEPTH:
+        raise InputValueError(f"options have at most {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        members = (
+            f"{_quoted(name)}:{_canonical(one, depth + 1)}" for name, one in sorted(value.items())
+        )
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(_canonical(one, depth + 1) for one in value) + "]"
+    return str(value) if isinstance(value, Number) else _quoted(value)
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,98 @@
+"""Expansion: each placeholder among the token ids is replaced by the tokens of its item."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from mmhash.errors import InputValueError, LimitError
+from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, PlacedItem
+
+MAX_TOKENS = 4 << 20
+"""The ids of the longest prompt."""
+
+
+class Expanded(NamedTuple):
+    """The ids of a prompt, and in the request's order its items and their grids."""
+
+    token_ids: list[int]
+    items: list[PlacedItem]
+    grids: list[tuple[int, ...] | None]
+
+
+class _Match(NamedTuple):
+    start: int
+    end: int
+    item: int
+
+
+def expand(
+    family: Family,
+    token_ids: list[int],
+    items: Sequence[tuple[Modality, MediaSize]],
+    options: Mapping[str, Any],
+) -> Expanded:
+    """Return the prompt with its placeholders expanded; too few of them are an error."""
+    totals = {modality: sum(one == modality for one, _ in items) for modality, _ in items}
+    expansions = [
+        family.expand(modality, size._replace(in_prompt=totals[modality]), options)
+        for modality, size in items
+    ]
+    made: list[int] = []
+    placed: dict[int, PlacedItem] = {}
+    position = 0
+    for match in _matches(family, token_ids, [modality for modality, _ in items]):
+        made += token_ids[position : match.start]
+        expansion = expansions[match.item]
+        start = len(made)
+        made += expansion.token_ids
+        placed[match.item] = _place(items[match.item][0], start, expansion)
+        position = match.end
+        if len(made) > MAX_TOKENS:
+            raise LimitError(f"the prompt has more than {MAX_TOKENS} tokens")
+    made += token_ids[position:]
+    made, merged = family.merge(made, [placed[index] for index in range(len(items))])
+    return Expanded(made, merged, [expansion.grid for expansion in expansions])
+
+
+def _place(modality: Modality, start: int, expansion: Expansion) -> PlacedItem:
+    end = start + len(expansion.token_ids)
+    if expansion.embeds is None:
+        return PlacedItem(modality, start, end, [(start, end)])
+    embeds = [(start + first, start + last) for first, last in expansion.embeds]
+    return PlacedItem(modality, start, end, embeds)
+
+
+def _matches(family: Family, token_ids: list[int], modalities: Sequence[Modality]) -> list[_Match]:
+    """Return the placeholder of each item, in the order of the prompt."""
+    placeholders = family.placeholders()
+    found: list[_Match] = []
+    after: dict[Modality, int] = dict.fromkeys(modalities, 0)
+    numbers: dict[Modality, int] = dict.fromkeys(modalities, 0)
+    for index, modality in enumerate(modalities):
+        if modality not in placeholders:
+            raise InputValueError(f"no plan for {modality} with this model")
+        numbers[modality] += 1
+        target = family.files.encode(
+            placeholders[modality].target.replace("{i}", str(numbers[modality]))
+        )
+        start = _find(token_ids, target, after[modality])
+        if start is None:
+            raise InputValueError(
+                f"the prompt has a placeholder for {numbers[modality] - 1} of its items of"
+                f" {modality}: the chat template or the text leaves others out"
+            )
+        after[modality] = start + len(target)
+        found.append(_Match(start, after[modality], index))
+    return sorted(found)
+
+
+def _find(token_ids: list[int], target: list[int], start: int) -> int | None:
+    """Return the first position of a list of ids from `start` on."""
+    while target:
+        try:
+            start = token_ids.index(target[0], start)
+        except ValueError:
+            return None
+        if token_ids[start : start + len(target)] == target:
+            return start
+        start += 1
+    return None

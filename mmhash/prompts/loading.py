@@ -1,0 +1,164 @@
+"""The files of a model's directory, read with bounds: regular files of limited sizes."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenizers import Tokenizer
+
+from mmhash.errors import LimitError
+from mmhash.io.files import open_regular_file
+from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+
+MAX_JSON = 4 << 20
+"""The bytes of the largest file of settings; tokenizer_config.json with 100 000 tokens has 20 MB."""
+
+MAX_TOKENIZER_CONFIG = 32 << 20
+MAX_TOKENIZER = 64 << 20
+"""The bytes of the largest tokenizer.json: Gemma 3's has 33 MB."""
+
+_SPECIAL_TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+
+
+class ModelDirectory(NamedTuple):
+    """A model's files, its tokenizer and its templates."""
+
+    files: ModelFiles
+    tokenizer: Tokenizer
+    templates: dict[str, str]
+    """By name; "default" is used unless a request has tools and there is a "tool_use"."""
+    tool_templates: dict[str, str]
+    """The same of the tokenizer only: vLLM takes these for requests with tools."""
+    special_tokens: dict[str, str]
+    """Texts that templates read by names such as bos_token."""
+
+
+def read_directory(directory: Path) -> ModelDirectory:
+    """Read a model's directory; a file that is missing or wrong is an UnknownModelError."""
+    config = _read_section(directory, "config.json", required=True)
+    tokenizer_config = _read_section(directory, "tokenizer_config.json", limit=MAX_TOKENIZER_CONFIG)
+    processor = _read_section(directory, "processor_config.json")
+    preprocessor = _read_section(directory, "preprocessor_config.json")
+    video = _read_section(directory, "video_preprocessor_config.json")
+    tokenizer = _read_tokenizer(directory)
+
+    def token_id(text: str) -> int:
+        found = tokenizer.token_to_id(text)
+        if found is None:
+            raise UnknownModelError(f"the tokenizer has no token {text[:60]!r}")
+        return int(found)
+
+    def encode(text: str) -> list[int]:
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    files = ModelFiles(
+        config=config,
+        image_processor=_nested(processor, "image_processor", preprocessor),
+        video_processor=_nested(processor, "video_processor", video),
+        audio_processor=_nested(processor, "feature_extractor", preprocessor),
+        processor=processor,
+        tokenizer=tokenizer_config,
+        token_id=token_id,
+        encode=encode,
+    )
+    of_tokenizer = dict(_member_templates(tokenizer_config)) | dict(_file_templates(directory))
+    of_processor = dict(_member_templates(processor))
+    of_processor |= dict(_member_templates(_read_section(directory, "chat_template.json")))
+    of_processor |= dict(_file_templates(directory))
+    return ModelDirectory(
+        files,
+        tokenizer,
+        of_processor or of_tokenizer,
+        of_tokenizer or of_processor,
+        _read_special_tokens(directory, tokenizer_config),
+    )
+
+
+def _nested(outer: Section, name: str, file: Section) -> Section:
+    return outer.section(name) if name in outer else file
+
+
+def _read_special_tokens(directory: Path, config: Section) -> dict[str, str]:
+    values = _read_section(directory, "special_tokens_map.json").values | config.values
+    found = {}
+    for name in (f"{kind}_token" for kind in _SPECIAL_TOKENS):
+        value = values.get(name)
+        if isinstance(value, dict):
+            value = value.get("content")
+        if isinstance(value, str):
+            found[name] = value
+    # transformers 5 also offers the tokens that a multimodal model names itself.
+    extra = config.values.get("extra_special_tokens")
+    if isinstance(extra, dict):
+        found |= {name: value for name, value in extra.items() if isinstance(value, str)}
+    return found
+
+
+def _file_templates(directory: Path) -> Iterator[tuple[str, str]]:
+    """Yield the templates that are files: the default one, and those of the folder beside it."""
+    folder = directory / "additional_chat_templates"
+    if folder.is_dir():
+        for path in sorted(folder.glob("*.jinja"))[:64]:
+            yield path.stem, _read_text(path)
+    path = directory / "chat_template.jinja"
+    if path.exists():
+        yield "default", _read_text(path)
+
+
+def _member_templates(section: Section) -> Iterator[tuple[str, str]]:
+    value = section.values.get("chat_template")
+    if isinstance(value, str):
+        yield "default", value
+    elif isinstance(value, dict):
+        yield from ((name, text) for name, text in value.items() if isinstance(text, str))
+    elif isinstance(value, list):
+        for one in value:
+            if isinstance(one, dict) and isinstance(one.get("template"), str):
+                yield str(one.get("name")), one["template"]
+
+
+def _read_tokenizer(directory: Path) -> Tokenizer:
+    data = _read_file(directory / "tokenizer.json", MAX_TOKENIZER)
+    try:
+        tokenizer = Tokenizer.from_buffer(data)
+    except Exception as error:  # the package raises plain Exception
+        raise UnknownModelError(f"tokenizer.json is not usable: {str(error)[:200]}") from error
+    # A file may ask for both, and no engine lets it.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _read_section(
+    directory: Path, name: str, *, required: bool = False, limit: int = MAX_JSON
+) -> Section:
+    path = directory / name
+    if not required and not path.exists():
+        return Section(name, {})
+    try:
+        values: Any = json.loads(_read_file(path, limit))
+    except (ValueError, RecursionError) as error:
+        raise UnknownModelError(f"{name} is not JSON: {str(error)[:200]}") from error
+    if not isinstance(values, dict):
+        raise UnknownModelError(f"{name} is not a JSON object")
+    return Section(name, values)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return _read_file(path, MAX_JSON).decode()
+    except UnicodeDecodeError as error:
+        raise UnknownModelError(f"{path.name} is not UTF-8") from error
+
+
+def _read_file(path: Path, limit: int) -> bytes:
+    try:
+        with open_regular_file(str(path)) as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UnknownModelError(f"{path.name} cannot be read: {reason}") from error
+    if len(data) > limit:
+        raise LimitError(f"{path.name} has more than {limit} bytes")
+    return data

@@ -1,0 +1,25 @@
+"""The settings of an engine that a plan depends on, and those of its keys."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mmhash.prompts.media import KnownMedia
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """The options of `Model.plan`, which has their descriptions."""
+
+    block_size: int | None = None
+    algorithm: str | None = None
+    seed: str | None = None
+    lora: str | None = None
+    lora_path: str | None = None
+    lookahead: int | None = None
+    groups: list[int] | None = None
+    of: Literal["bytes", "pixels"] = "bytes"
+    tenant: bytes | None = None
+    media: KnownMedia | None = None
+    model_id: str | None = None
+    chat_template: str | None = None
+    content_format: Literal["auto", "string", "openai"] = "auto"

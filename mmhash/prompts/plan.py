@@ -1,0 +1,44 @@
+"""A plan: a prompt as an engine will see it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from mmhash.digest import Digest
+from mmhash.engines.engine import ItemSpan, RequestFields
+from mmhash.prompts.families.family import MediaSize, Modality
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedItem:
+    """An item of a prompt; ranges are [start, end) of the plan's token ids."""
+
+    modality: Modality
+    key: Digest
+    """The key that names the item to the engine, options included."""
+    fields: RequestFields
+    """The engine's fields for this key."""
+    size: MediaSize
+    grid: tuple[int, ...] | None
+    """The item's grid of patches, if the model's processor returns one."""
+    start: int
+    end: int
+    embeds: list[tuple[int, int]]
+    """The ranges that take embeddings: the others are tokens of structure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ids of a prompt, its items, and the keys of its blocks."""
+
+    token_ids: list[int]
+    items: list[PlannedItem]
+    spans: list[ItemSpan]
+    """The ranges that the engine identifies by an item, in the order of the prompt."""
+    blocks: list[str]
+    """The keys of whole blocks. They end before an item whose hash the request cannot carry."""
+    event_ids: list[int]
+    """The same, as the engine's KV events have them."""
+    request: dict[str, Any]
+    """The request with the hashes of its items."""
+    groups: dict[int, list[int]] | None = None
+    """The event ids of the blocks of each size in `groups`."""

@@ -1,0 +1,101 @@
+"""Prompts as SGLang makes them of requests (0.5.23: serving_chat.py, jinja_template_utils.py)."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mmhash.errors import InputValueError
+from mmhash.prompts.families.family import PlacedItem
+from mmhash.prompts.options import PlanOptions
+from mmhash.prompts.slots import OpenedRequest, check_ids
+from mmhash.prompts.templates import ChatTemplate
+
+if TYPE_CHECKING:
+    from mmhash.prompts.model import Model
+
+
+def token_ids(model: "Model", opened: OpenedRequest, options: PlanOptions) -> list[int]:
+    """Return the ids of a request before its placeholders are expanded."""
+    body = opened.body
+    if "messages" not in body:
+        if isinstance(text := body.get("text"), str):
+            return model.encode(text, add_special_tokens=True)
+        return check_ids("input_ids", body.get("input_ids"))
+    template = model.template(options.chat_template, with_tools=False)
+    text = template.render(
+        conversation(opened, content_format(template)),
+        **model.special_tokens | template_variables(body),
+    )
+    return model.encode(text, add_special_tokens=False)
+
+
+def ranges(item: PlacedItem) -> list[tuple[int, int]]:
+    """Return the ranges of the item that take embeddings: SGLang pads only these."""
+    return item.embeds
+
+
+def conversation(opened: OpenedRequest, content_format: str) -> list[dict[str, Any]]:
+    """Return the messages as the template gets them."""
+    return [_message(message, opened, content_format) for message in opened.body["messages"]]
+
+
+def content_format(template: ChatTemplate) -> str:
+    """Return the format of a template: parts if it names a modality, or loops over content."""
+    return "openai" if template.mentions_media else template.content_format
+
+
+def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the other variables of the template."""
+    values: dict[str, Any] = {}
+    if body.get("reasoning_effort") is not None:
+        values["reasoning_effort"] = body["reasoning_effort"]
+    given = body.get("chat_template_kwargs") or {}
+    if not isinstance(given, dict) or "chat_template" in given:
+        raise InputValueError("chat_template_kwargs is an object without a template of its own")
+    if body.get("chat_template") is not None:
+        raise InputValueError("no plan for a request with its own chat template")
+    if body.get("tools") or body.get("continue_final_message"):
+        raise InputValueError("no plan for SGLang's chats with tools or continue_final_message")
+    return {"add_generation_prompt": True, "tools": None, "documents": None, **values, **given}
+
+
+def _message(
+    message: Mapping[str, Any], opened: OpenedRequest, content_format: str
+) -> dict[str, Any]:
+    if not isinstance(message.get("role"), str):
+        raise InputValueError("each message has a role")
+    made = {name: value for name, value in message.items() if value is not None}
+    content = message.get("content")
+    if content is None:
+        made["content"] = ""
+    elif isinstance(content, list):
+        parts = [one for part in content if (one := _part(part, opened)) is not None]
+        if content_format == "string" or message["role"] == "tool":
+            made["content"] = " ".join(part["text"] for part in parts if part["type"] == "text")
+        else:
+            made["content"] = parts
+    if isinstance(calls := made.get("tool_calls"), list):
+        made["tool_calls"] = [_with_arguments(call) for call in calls]
+    return made
+
+
+def _part(part: Any, opened: OpenedRequest) -> dict[str, Any] | None:
+    if not isinstance(part, dict):
+        raise InputValueError("a content part is an object")
+    if (modality := opened.parts.get(id(part))) is not None:
+        return {"type": modality}
+    if part.get("type") in {"text", "input_text"} and isinstance(part.get("text"), str):
+        return {"type": "text", "text": part["text"]}
+    raise InputValueError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
+
+
+def _with_arguments(call: Any) -> Any:
+    """Return a tool call with its arguments parsed."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"] or "{}")
+    except (ValueError, RecursionError) as error:
+        raise InputValueError("the arguments of a tool call are JSON") from error
+    return {**call, "function": {**function, "arguments": arguments}}

@@ -1,0 +1,312 @@
+"""Prompts as vLLM makes them of requests (0.32: renderers/chat_utils.py, renderers/hf.py)."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mmhash.errors import InputValueError
+from mmhash.prompts.families.family import Modality, PlacedItem, Placeholder
+from mmhash.prompts.options import PlanOptions
+from mmhash.prompts.slots import OpenedRequest, check_ids, content_parts
+from mmhash.prompts.templates import ChatTemplate
+
+if TYPE_CHECKING:
+    from mmhash.prompts.model import Model
+
+_TEXT_TYPES = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+}
+
+# Members of a part that are not passed to a template; others are.
+_KNOWN_MEMBERS = frozenset(
+    "type text uuid image_url video_url audio_url input_audio image_pil image_embeds audio_embeds "
+    "video_embeds prompt_embeds data thinking closed refusal name file prompt_cache_breakpoint"
+)
+
+# Arguments of transformers' apply_chat_template, which a template does not get.
+_ARGUMENTS = frozenset(
+    ["conversation", "chat_template", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "tools", "documents", "add_generation_prompt", "continue_final_message"]
+)
+
+_BILLING_HEADER = "x-anthropic-billing-header"
+
+
+def token_ids(model: "Model", opened: OpenedRequest, options: PlanOptions) -> list[int]:
+    """Return the ids of a request before its placeholders are expanded."""
+    body = opened.body
+    if "messages" not in body:
+        return _of_completion(model, body)
+    if body.get("chat_template") is not None:
+        raise InputValueError("no plan for a request with its own chat template")
+    if body.get("truncate_prompt_tokens") is not None:
+        raise InputValueError("no plan for a request with truncate_prompt_tokens")
+    tools = _tools(body)
+    template = model.template(options.chat_template, with_tools=tools is not None)
+    content_format = (
+        template.content_format if options.content_format == "auto" else options.content_format
+    )
+    placeholders = model.placeholders()
+    text = template.render(
+        conversation(opened, template, placeholders, content_format),
+        **model.special_tokens | template_variables(body, template),
+        tools=tools,
+    )
+    return model.encode(text, add_special_tokens=body.get("add_special_tokens") is True)
+
+
+def ranges(item: PlacedItem) -> list[tuple[int, int]]:
+    """Return the range of the item: tokens of structure in it count too."""
+    return [(item.start, item.end)]
+
+
+def _of_completion(model: "Model", body: Mapping[str, Any]) -> list[int]:
+    prompt = body.get("prompt")
+    if isinstance(prompt, str):
+        return model.encode(prompt, add_special_tokens=body.get("add_special_tokens") is not False)
+    return check_ids("prompt", prompt)
+
+
+def conversation(
+    opened: OpenedRequest,
+    template: ChatTemplate,
+    placeholders: Mapping[Modality, Placeholder],
+    content_format: str,
+) -> list[dict[str, Any]]:
+    """Return the messages as the template gets them, placeholders included if it places none."""
+    counts: Counter[Modality] = Counter()
+    made = [
+        _message(message, opened, placeholders, counts, content_format)
+        for message in opened.body["messages"]
+    ]
+    for message in made:
+        if message["role"] == "assistant":
+            _parse_arguments(message)
+    if any(message["role"] == "developer" for message in made) and not any(
+        f"{quote}developer{quote}" in template.source for quote in ("'", '"')
+    ):
+        made = _join_system([_as_system(message) for message in made])
+    return made
+
+
+def template_variables(body: Mapping[str, Any], template: ChatTemplate) -> dict[str, Any]:
+    """Return the other variables of the template, and the arguments of its rendering."""
+    given = body.get("chat_template_kwargs") or {}
+    if not isinstance(given, dict) or given.keys() & {"chat_template", "tokenize"}:
+        raise InputValueError("chat_template_kwargs is an object without a template of its own")
+    effort = body.get("reasoning_effort")
+    values: dict[str, Any] = dict(given)
+    # Members of the request count more than chat_template_kwargs, if they are set.
+    values |= {name: body[name] for name in ("documents",) if body.get(name) is not None}
+    for name, default in (("add_generation_prompt", True), ("continue_final_message", False)):
+        if name in body or name not in values:
+            values[name] = body.get(name, default)
+    if effort is not None:
+        values["reasoning_effort"] = effort
+        values.setdefault("enable_thinking", effort != "none")
+    kept = {
+        name: value
+        for name, value in values.items()
+        if name in template.variables or name in _ARGUMENTS
+    }
+    kept.setdefault("documents", None)
+    if kept["continue_final_message"] and kept["add_generation_prompt"]:
+        raise InputValueError("continue_final_message needs add_generation_prompt to be false")
+    return kept
+
+
+def _tools(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the tools with the members that vLLM gives them by default."""
+    tools = body.get("tools")
+    if tools is None:
+        return None
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise InputValueError("tools is a list of objects")
+    made = []
+    for tool in tools:
+        function = tool.get("function")
+        if tool.get("type", "function") != "function" or not isinstance(function, dict):
+            raise InputValueError("plans know tools of type function only")
+        made.append({"type": "function", "function": _function(function)})
+    return made
+
+
+def _function(function: Mapping[str, Any]) -> dict[str, Any]:
+    made = {name: function.get(name) for name in ("name", "description", "parameters")}
+    others = ("strict", "defer_loading")
+    return made | {name: function[name] for name in others if function.get(name) is not None}
+
+
+def _message(
+    message: Mapping[str, Any],
+    opened: OpenedRequest,
+    placeholders: Mapping[Modality, Placeholder],
+    counts: Counter[Modality],
+    content_format: str,
+) -> dict[str, Any]:
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise InputValueError("each message has a role")
+    parts = list(content_parts(message))
+    if role == "system":
+        parts = _without_billing(parts)
+    made: dict[str, Any] = {"role": role}
+    if content_format == "openai":
+        made["content"] = [one for part in parts if (one := _wrapped(part, opened)) is not None]
+    else:
+        made["content"] = _flat(parts, opened, placeholders, counts)
+    _add_members(made, message)
+    return made
+
+
+def _add_members(made: dict[str, Any], message: Mapping[str, Any]) -> None:
+    """Add the members of a message that a template gets, by its role."""
+    role = made["role"]
+    if role == "assistant":
+        if message.get("tool_calls") is not None:
+            made["tool_calls"] = list(message["tool_calls"])
+        if (reasoning := message.get("reasoning")) is not None:
+            made["reasoning"] = made["reasoning_content"] = reasoning
+    elif role == "tool":
+        if "tool_call_id" in message:
+            made["tool_call_id"] = message["tool_call_id"]
+        content = made["content"]
+        if isinstance(content, list) and all(part.get("type") == "text" for part in content):
+            made["content"] = "\n".join(part["text"] for part in content)
+    for name in ("name", "task"):
+        if isinstance(message.get(name), str):
+            made[name] = message[name]
+    if role == "developer":
+        made["tools"] = message.get("tools")
+
+
+def _wrapped(part: Any, opened: OpenedRequest) -> dict[str, Any] | None:
+    """Return a part as an object of a type and a text, or of a modality."""
+    text = _text(part, opened)
+    if isinstance(part, str):
+        return {"type": "text", "text": text}
+    modality = opened.parts.get(id(part))
+    if modality is None and text is None:
+        return None
+    others = {name: value for name, value in part.items() if name not in _KNOWN_MEMBERS}
+    if modality is not None:
+        return {"type": modality, **others}
+    return {"type": "text", "text": text, **others}
+
+
+def _text(part: Any, opened: OpenedRequest) -> str | None:
+    """Return the text of a part; None for media, and for a text that is null."""
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        raise InputValueError("a content part is a text or an object")
+    if id(part) in opened.parts:
+        return None
+    member = _TEXT_TYPES.get(part.get("type", ""))
+    if member is None:
+        raise InputValueError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
+    text = part.get(member)
+    if text is not None and not isinstance(text, str):
+        raise InputValueError(f"{member} of a content part is a text")
+    return text
+
+
+def _flat(
+    parts: Sequence[Any],
+    opened: OpenedRequest,
+    placeholders: Mapping[Modality, Placeholder],
+    counts: Counter[Modality],
+) -> str:
+    """Return the content as one text; placeholders that it does not have come first."""
+    texts = [text for part in parts if (text := _text(part, opened))]
+    needed: dict[Modality, list[str]] = {}
+    for part in parts:
+        if isinstance(part, dict) and (modality := opened.parts.get(id(part))) is not None:
+            counts[modality] += 1
+            text = placeholder(placeholders, modality).text
+            needed.setdefault(modality, []).append(text.replace("{i}", str(counts[modality])))
+    joined = "\n".join(texts)
+    missing = []
+    for text, count in Counter(text for texts in needed.values() for text in texts).items():
+        absent = count - joined.count(text)
+        if absent < 0:
+            raise InputValueError(f"the text has more placeholders {text!r} than items")
+        missing += [text] * absent
+    return "\n".join([*missing, joined] if joined else missing)
+
+
+def placeholder(placeholders: Mapping[Modality, Placeholder], modality: Modality) -> Placeholder:
+    """Return the placeholder of a modality; one that the model does not take is an error."""
+    found = placeholders.get(modality)
+    if found is None:
+        raise InputValueError(f"no plan for {modality} with this model")
+    return found
+
+
+def _without_billing(parts: Sequence[Any]) -> list[Any]:
+    """Remove the line of Claude Code that differs in each request from system texts."""
+    kept = []
+    for part in parts:
+        text = part if isinstance(part, str) else part.get("text") if _is_text(part) else None
+        if not (isinstance(text, str) and text.startswith(_BILLING_HEADER)):
+            kept.append(part)
+            continue
+        if rest := text.partition("\n")[2]:
+            kept.append(rest if isinstance(part, str) else {**part, "text": rest})
+    return kept
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text"
+
+
+def _parse_arguments(message: dict[str, Any]) -> None:
+    """Parse the arguments of tool calls, which templates take as objects."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return
+    if not calls:
+        del message["tool_calls"]
+        return
+    made = []
+    for call in calls:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or call.get("type", "function") != "function":
+            raise InputValueError("tool_calls are objects of type function")
+        made.append({**call, "function": {**function, "arguments": _arguments(function)}})
+    message["tool_calls"] = made
+
+
+def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
+    value = function.get("arguments")
+    if isinstance(value, str) and value:
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _as_system(message: dict[str, Any]) -> dict[str, Any]:
+    if message["role"] != "developer":
+        return message
+    return {**{name: one for name, one in message.items() if name != "tools"}, "role": "system"}
+
+
+def _join_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with one system message, at the beginning."""
+    positions = [index for index, one in enumerate(messages) if one["role"] == "system"]
+    if positions in ([], [0]):
+        return messages
+    texts = []
+    for index in positions:
+        content = messages[index].get("content", "")
+        if isinstance(content, list):
+            content = "\n".join(part["text"] for part in content if "text" in part)
+        texts += [content] if content else []
+    joined = {"role": "system", "content": "\n\n".join(texts)}
+    return [joined, *(one for one in messages if one["role"] != "system")]
