@@ -24,7 +24,7 @@ endif
 SERVICE := .venv/installed-service
 DEV := .venv/installed-dev
 
-.PHONY: setup serve test test-all live check format coverage bench fuzz vectors image release clean
+.PHONY: setup serve test test-all live demo check format coverage bench fuzz vectors image release clean
 .DEFAULT_GOAL := test
 
 $(SERVICE): pyproject.toml constraints.txt
@@ -84,6 +84,10 @@ live: $(DEV)
 	@begin=$$(date +%s); \
 	$(BIN)/python -m pytest -m live tests/live $(ARGS); code=$$?; \
 	echo "make live: $$(( $$(date +%s) - begin )) s"; exit $$code
+
+# Two vLLM workers on the CPU behind `mmhash gateway`, until Ctrl-C; DEMO_EXIT=1 ends after the table.
+demo: $(DEV)
+	$(BIN)/python -m bench.fleet.demo
 
 vectors: $(DEV)
 	$(BIN)/python tests/vectors/make.py

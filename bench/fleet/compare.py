@@ -24,6 +24,7 @@ from tests.live.engines import Engine
 
 # Tiny models on two cores: the tokens are scaled, and the arrivals fit what the cores can do.
 SCALE = 0.2
+REPLY_SCALE = 0.04
 SCREENSHOT_SCALE = 0.05  # 33 of them must fit into 4096 tokens
 CONTEXT = 3800
 
@@ -42,7 +43,7 @@ class LiveTrace(NamedTuple):
     def requests(self) -> list[Request]:
         """Return the trace."""
         context = round(CONTEXT / self.scale)
-        return scaled(generate(replace(self.workload, context=context)), self.scale)
+        return scaled(generate(replace(self.workload, context=context)), self.scale, REPLY_SCALE)
 
 
 _SERVEGEN = replace(SERVEGEN, sessions=80, tenants=4, rate=3.0)

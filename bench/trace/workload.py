@@ -64,8 +64,8 @@ def generate(workload: Workload) -> list[Request]:
     return _Generator(workload).requests()
 
 
-def scaled(requests: list[Request], factor: float) -> list[Request]:
-    """Return a trace whose images, texts and replies have that part of the tokens.
+def scaled(requests: list[Request], factor: float, replies: float) -> list[Request]:
+    """Return a trace with that part of the tokens of prompts, and of those that are generated.
 
     A trace for engines on a CPU is scaled: its clients, sessions, times and reuse stay the same.
     """
@@ -80,7 +80,7 @@ def scaled(requests: list[Request], factor: float) -> list[Request]:
         replace(
             one,
             messages=_map_parts(one.messages, part),
-            output_tokens=max(1, round(one.output_tokens * factor)),
+            output_tokens=max(1, round(one.output_tokens * replies)),
         )
         for one in requests
     ]

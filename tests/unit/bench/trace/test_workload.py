@@ -88,7 +88,7 @@ def test_a_session_ends_before_its_context_is_full() -> None:
 
 def test_a_scaled_trace_has_the_same_content_and_fewer_tokens() -> None:
     trace = generate(replace(VISIONARENA, sessions=100))
-    small = scaled(trace, 0.2)
+    small = scaled(trace, 0.2, 0.02)
     assert [one.at for one in small] == [one.at for one in trace]
     assert [[i.image for i in one.images] for one in small] == [
         [i.image for i in one.images] for one in trace

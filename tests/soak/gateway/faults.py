@@ -1,0 +1,111 @@
+"""The faults, each at its part of the run, and the times when no worker could answer."""
+
+import time
+from collections.abc import Callable
+from itertools import cycle
+from typing import NamedTuple
+
+import httpx
+
+from tests.soak.gateway.fleet import Environment, Worker
+
+# Kills and restarts of single workers, over the whole run: the gateway's process is never killed.
+_KILLS = tuple(0.04 + 0.06 * number for number in range(15))
+_DOWN = 0.01  # as long until it is restarted
+_LOST_EVENTS = (0.07, 0.25, 0.43, 0.61, 0.85)
+_REFUSED_REPLAYS = (0.13, 0.49, 0.73)
+_SHORT = 0.02
+_ALL_DOWN = ((0.205, 0.215), (0.805, 0.815))
+_REDIS_GONE = ((0.3, 0.36), (0.66, 0.7))
+_REDIS_HANGS = ((0.53, 0.57),)
+
+# The gateway notices a restarted worker at its next probe.
+_NOTICED_S = 3.0
+
+
+class Fault(NamedTuple):
+    """Something done after that part of the run."""
+
+    at: float
+    name: str
+    act: Callable[[], None]
+
+
+class Faults:
+    """All of them."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.kills = 0
+        self.all_down: list[tuple[float, float]] = []
+        workers, redis = cycle(environment.workers), environment.redis
+        due: list[Fault] = []
+        for at in _KILLS:
+            worker = next(workers)
+            due += _between(at, at + _DOWN, "worker killed", self._kill(worker), worker.start)
+        for at in _LOST_EVENTS:
+            fault = _switch(environment.workers, "lose")
+            due += _between(at, at + _SHORT, "events dropped", *fault)
+        for at in _REFUSED_REPLAYS:
+            # Events are lost too: otherwise nothing asks for a replay.
+            for name in ("refuse", "lose"):
+                fault = _switch(environment.workers, name)
+                end = at + (_SHORT if name == "refuse" else _SHORT / 2)
+                due += _between(at, end, f"replay refused ({name})", *fault)
+        for begin, end in _ALL_DOWN:
+            due += _between(begin, end, "all workers down", self._kill_all, self._start_all)
+        for begin, end in _REDIS_GONE:
+            due += _between(begin, end, "Redis gone", redis.kill, redis.start)
+        for begin, end in _REDIS_HANGS:
+            due += _between(begin, end, "Redis hangs", redis.freeze, redis.thaw)
+        self._to_come = sorted(due, key=lambda fault: fault.at)
+
+    def act(self, part: float) -> list[str]:
+        """Do those that are due after that part of the run; return their names."""
+        due = [fault for fault in self._to_come if fault.at <= part]
+        del self._to_come[: len(due)]
+        for fault in due:
+            fault.act()
+        return [fault.name for fault in due]
+
+    def nobody_could_answer(self, began: float, ended: float) -> bool:
+        """Return True if all workers were down for a part of that time."""
+        return any(began < end + _NOTICED_S and begin < ended for begin, end in self.all_down)
+
+    def _kill(self, worker: Worker) -> Callable[[], None]:
+        def kill() -> None:
+            worker.kill()
+            self.kills += 1
+
+        return kill
+
+    def _kill_all(self) -> None:
+        self.all_down.append((time.monotonic(), float("inf")))
+        for worker in self._environment.workers:
+            worker.kill()
+            self.kills += 1
+
+    def _start_all(self) -> None:
+        for worker in self._environment.workers:
+            worker.start()
+        for worker in self._environment.workers:
+            worker.wait_until_ready()
+        begin, _ = self.all_down.pop()
+        self.all_down.append((begin, time.monotonic()))
+
+
+def _between(
+    begin: float, end: float, name: str, start: Callable[[], None], stop: Callable[[], None]
+) -> list[Fault]:
+    return [Fault(begin, name, start), Fault(end, f"{name}: over", stop)]
+
+
+def _switch(workers: list[Worker], name: str) -> tuple[Callable[[], None], Callable[[], None]]:
+    def switch(is_on: bool) -> None:
+        for worker in workers:
+            try:
+                httpx.post(f"{worker.url}/fault", json={name: is_on}, trust_env=False)
+            except httpx.TransportError:  # it is down
+                continue
+
+    return lambda: switch(True), lambda: switch(False)
