@@ -22,7 +22,7 @@ class Run:
     def __init__(self, environment: Environment, seconds: float, rate: float) -> None:
         self._environment, self._seconds = environment, seconds
         self._start = time.monotonic()
-        self._load = Load(environment.gateway.url, rate, self._start + seconds)
+        self._load = Load(environment, rate, self._start + seconds)
         self._faults = Faults(environment)
         self._samples: list[Usage] = []
         self._index: Counter[str] = Counter()

@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
+from tests.soak.environment import file_server
+from tests.soak.gateway.images import write_images
 from tests.support import service
 from tests.support.gateway import COMMAND, free_port
 from tests.support.redis import RedisServer
@@ -56,10 +58,13 @@ class Worker:
 class Gateway(service.Service):
     """A gateway in front of workers, with its memo in Redis."""
 
-    def __init__(self, workers: list[Worker], redis: RedisServer) -> None:
+    def __init__(self, workers: list[Worker], redis: RedisServer, origin: str) -> None:
         named = [text for worker in workers for text in ("--worker", worker.specification)]
         settings = {
             "memo_url": redis.url,
+            "url_hosts": [origin.removeprefix("http://")],
+            "url_networks": ["127.0.0.0/8"],
+            "gateway.media_urls": "fetch",
             "gateway.health_interval_s": "0.5",
             "gateway.health_timeout_s": "2",
             "gateway.connect_timeout_s": "1",
@@ -94,17 +99,24 @@ def _with_children(pid: int) -> list[int]:
     return [pid, *(one for child in children for one in _with_children(int(child)))]
 
 
-class Environment:
-    """All processes of a soak."""
+class Environment(NamedTuple):
+    """All processes of a soak, and the images that it has by URL."""
 
-    def __init__(self, workers: list[Worker], redis: RedisServer, gateway: Gateway) -> None:
-        self.workers, self.redis, self.gateway = workers, redis, gateway
+    workers: list[Worker]
+    redis: RedisServer
+    gateway: Gateway
+    origin: str
+    files: list[bytes]
 
 
 @contextmanager
 def started(folder: Path) -> Iterator[Environment]:
     """Everything started, and everything stopped."""
+    served = folder / "images"
+    served.mkdir()
+    files = write_images(served)
     with ExitStack() as stack:
+        origin = stack.enter_context(file_server(served))
         redis = RedisServer(folder)
         stack.callback(redis.kill)
         workers = [Worker() for _ in range(WORKERS)]
@@ -113,6 +125,6 @@ def started(folder: Path) -> Iterator[Environment]:
             worker.start()
         for worker in workers:
             worker.wait_until_ready()
-        gateway = Gateway(workers, redis)
+        gateway = Gateway(workers, redis, origin)
         stack.callback(gateway.kill)
-        yield Environment(workers, redis, gateway)
+        yield Environment(workers, redis, gateway, origin, files)

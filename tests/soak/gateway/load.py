@@ -5,14 +5,14 @@ import base64
 import json
 import random
 import time
-from io import BytesIO
 from typing import Any, Literal, NamedTuple
 
 import httpx
-from PIL import Image
 
 import mmhash
 from mmhash.engines import vllm
+from tests.soak.gateway.fleet import Environment
+from tests.soak.gateway.images import IMAGES
 from tests.soak.gateway.worker import expected
 
 Verdict = Literal["right", "wrong", "lost", "broken", "cancelled"]
@@ -20,11 +20,9 @@ Verdict = Literal["right", "wrong", "lost", "broken", "cancelled"]
 SLOTS = 8
 CANCELLED = 0.08
 TIMEOUT_S = 60.0
-IMAGES = 300  # more than are in the memo's memory at once
-_SIDE = 48
 # While all workers are down the gateway has to answer so; a client sends its request again.
 _UNAVAILABLE = {502, 503, 504}
-_KINDS = ("stream", "whole", "image", "image", "models")
+_KINDS = ("stream", "whole", "image", "image by URL", "models")
 
 
 class Outcome(NamedTuple):
@@ -46,24 +44,20 @@ class _RefusedError(Exception):
     """The gateway has no worker that answers."""
 
 
-def _image(number: int) -> tuple[str, str]:
-    """Return an image as a data: URL, and its uuid for vLLM."""
-    colours = random.Random(number).randbytes(_SIDE * _SIDE * 3)
-    image = Image.frombytes("RGB", (_SIDE, _SIDE), colours)
-    file = BytesIO()
-    image.save(file, "PNG")
-    url = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-    return url, vllm.uuid(mmhash.key(image))
+def _data_url(file: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(file).decode()}"
 
 
 class Load:
     """Slots that send one request after another until the time is over."""
 
-    def __init__(self, url: str, rate: float, until: float, seed: int = 0) -> None:
+    def __init__(self, fleet: Environment, rate: float, until: float) -> None:
         self._rate, self._until = rate, until
-        self._draw = random.Random(seed)
-        self._images = [_image(number) for number in range(IMAGES)]
-        self._client = httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, trust_env=False)
+        self._draw = random.Random(0)
+        self._origin, self._files = fleet.origin, fleet.files
+        self._client = httpx.AsyncClient(
+            base_url=fleet.gateway.url, timeout=TIMEOUT_S, trust_env=False
+        )
         self.outcomes: list[Outcome] = []
 
     async def run(self) -> None:
@@ -108,10 +102,12 @@ class Load:
         text = f"Describe it. {self._draw.randbytes(self._draw.randrange(8, 2000)).hex()}"
         content: list[dict[str, Any]] = []
         uuids: list[str | None] = []
-        if kind == "image":
-            url, uuid = self._images[int(IMAGES ** self._draw.random()) - 1]
+        if kind in {"image", "image by URL"}:
+            number = min(IMAGES, int(IMAGES ** self._draw.random())) - 1
+            file = self._files[number]
+            url = _data_url(file) if kind == "image" else f"{self._origin}/{number}.png"
             content.append({"type": "image_url", "image_url": {"url": url}})
-            uuids.append(uuid)
+            uuids.append(vllm.uuid(mmhash.key(file)))
         content.append({"type": "text", "text": text})
         message = {"role": "user", "content": content}
         body = {"model": "tiny", "messages": [message], "stream": kind != "whole"}
