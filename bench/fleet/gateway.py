@@ -1,5 +1,6 @@
 """`mmhash gateway` in front of workers, in a process of its own."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,7 +23,8 @@ def specification(worker: Engine) -> str:
 def gateway(workers: Sequence[Engine], policy: str) -> Iterator[str]:
     """Run a gateway with one policy; yield its URL."""
     given = [word for worker in workers for word in ("--worker", specification(worker))]
-    model = workers[0].environment.model(MODEL)
-    with running("mmhash", "gateway", *given, "--policy", policy, "--model", str(model)) as url:
+    models = json.dumps({"tiny": str(workers[0].environment.model(MODEL))})
+    given += ["--policy", policy, "--set", f"models={models}"]
+    with running("mmhash", "gateway", *given) as url:
         httpx.get(f"{url}/ready", timeout=60, trust_env=False).raise_for_status()
         yield url

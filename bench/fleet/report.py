@@ -10,6 +10,8 @@ from bench.support.measure import RESULTS
 
 CSV = RESULTS / "fleet.csv"
 TABLE = RESULTS / "fleet.md"
+PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
+_BEGIN, _END = "<!-- fleet -->\n", "<!-- end of fleet -->"
 
 _HEAD = (
     "engines", "trace", "policy", "cached tokens", "computed by the busiest worker",
@@ -18,14 +20,20 @@ _HEAD = (
 
 
 def keep(runs: list[Run]) -> None:
-    """Write runs to the CSV file in place of older ones of the same engines and traces."""
+    """Write runs to the CSV file in place of older ones of the same engines and traces.
+
+    The table and the page that show them follow.
+    """
     measured = {(one.engine, one.workers, one.trace) for one in runs}
     older = [one for one in read(CSV) if (one.engine, one.workers, one.trace) not in measured]
     with CSV.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Run._fields)
         writer.writerows([*older, *runs])
-    TABLE.write_text(table(read(CSV)))
+    newest = table(read(CSV))
+    TABLE.write_text(newest)
+    before, _, rest = PAGE.read_text().partition(_BEGIN)
+    PAGE.write_text(before + _BEGIN + newest + _END + rest.partition(_END)[2])
 
 
 def read(path: Path) -> list[Run]:
