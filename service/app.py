@@ -19,7 +19,8 @@ from mmhash_service.memo.memo import Memo
 from mmhash_service.middleware.access_log import AccessLogMiddleware
 from mmhash_service.middleware.api_keys import ApiKeyMiddleware
 from mmhash_service.middleware.duplicate_headers import DuplicateHeaderMiddleware
-from mmhash_service.routes import annotate, blocks, fleet, pad, page, probes
+from mmhash_service.plan.models import Models
+from mmhash_service.routes import annotate, blocks, fleet, pad, page, plan, probes
 from mmhash_service.routes import hash as hash_route
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.worker_pool import WorkerPool
@@ -31,7 +32,7 @@ _PROBLEM = {
 }
 
 
-_ROUTERS = tuple(route.router for route in (hash_route, annotate, pad, blocks, probes, page))
+_ROUTERS = tuple(route.router for route in (hash_route, annotate, pad, blocks, plan, probes, page))
 
 
 def create_app(settings: Settings | None = None, gateway: GatewaySettings | None = None) -> FastAPI:
@@ -63,6 +64,7 @@ def build_app(
     )
     app.state.settings = settings
     app.state.limits = Limits(settings)
+    app.state.models = Models(settings.models)
     app.state.work = WorkerPool(settings.work_timeout_s)
     app.state.decoders = DecoderPool(settings)
     app.state.memo = Memo(settings)

@@ -195,6 +195,11 @@ class Settings(BaseSettings):
         description="The recipe for unknown releases of engines: `nearest-older` uses that of the "
         "newest known older release. If unset, they are refused.",
     )
+    models: dict[Name, Path] = Field(
+        default={},
+        description="Models that `/plan` plans prompts for: name and directory. Read at the start "
+        "and again on SIGHUP.",
+    )
     tenants: dict[Name, SecretStr] = Field(
         default={}, description="Tenants: name and secret (64 hex digits)."
     )
@@ -249,6 +254,15 @@ class Settings(BaseSettings):
             if not path.is_dir():
                 raise ValueError("not a directory")
         return path
+
+    @field_validator("models")
+    @classmethod
+    def _check_models(cls, models: dict[str, Path]) -> dict[str, Path]:
+        for name, path in models.items():
+            _check_path(path)
+            if not path.is_dir():
+                raise ValueError(f"the directory of {name} does not exist")
+        return models
 
     @field_validator("url_hosts")
     @classmethod

@@ -12,9 +12,11 @@ from mmhash.io.files import open_regular_file
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_JSON = 4 << 20
-"""The bytes of the largest file of settings; tokenizer_config.json with 100 000 tokens has 20 MB."""
+"""The bytes of the largest file of settings."""
 
 MAX_TOKENIZER_CONFIG = 32 << 20
+"""The bytes of the largest tokenizer_config.json: Gemma 3's has 1 MB."""
+
 MAX_TOKENIZER = 64 << 20
 """The bytes of the largest tokenizer.json: Gemma 3's has 33 MB."""
 

@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 from mmhash.engines import registry
+from mmhash.errors import InputValueError
 from mmhash.prompts.families import registry as families
 from mmhash.prompts.families.family import Family, Modality, Placeholder
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 from mmhash.prompts.loading import ModelDirectory, read_directory
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan
-from mmhash.prompts.planning import make_plan
+from mmhash.prompts.planning import open_plan
 from mmhash.prompts.templates import ChatTemplate
 
 # Templates that are not the model's own come from the operator, who has few.
@@ -46,7 +47,8 @@ class Model:
         URL, or a function from a URL to them.
         """
         found, release = registry.find(engine)
-        return make_plan(self, found, release, request, PlanOptions(**options))
+        given = PlanOptions(**options)
+        return open_plan(self, found, release, request).plan(given)
 
     @property
     def files(self) -> ModelFiles:
@@ -96,5 +98,8 @@ class Model:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the token ids of a text."""
-        encoding = self._directory.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        return cast("list[int]", encoding.ids)
+        try:
+            encoding = self._directory.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InputValueError("the text of a request is Unicode without surrogates") from error
+        return encoding.ids

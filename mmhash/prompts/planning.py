@@ -5,6 +5,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
+
 from mmhash.digest import Digest
 from mmhash.engines import vllm
 from mmhash.engines.engine import AnnotateFormats, Engine, ItemSpan, Prompt
@@ -13,10 +15,10 @@ from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand
 from mmhash.prompts.families.family import Modality, PlacedItem
-from mmhash.prompts.media import Media, MediaReader, decode_inline
+from mmhash.prompts.media import Media, MediaReader, MediaSource, decode_inline
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem
-from mmhash.prompts.slots import OpenedRequest, Slot, open_request
+from mmhash.prompts.slots import OpenedRequest, open_request
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -48,31 +50,53 @@ class _Named(NamedTuple):
     block_key: Digest
 
 
-def make_plan(
-    model: "Model",
-    engine: Engine,
-    release: str,
-    request: Mapping[str, Any] | bytes | str,
-    options: PlanOptions,
-) -> Plan:
-    """Return the plan of a request; see `Model.plan`."""
-    rules = _RULES.get(engine.name)
-    if rules is None:
+class OpenedPlan(NamedTuple):
+    """A request that is read, and waits for the sizes and keys of its media."""
+
+    model: "Model"
+    engine: Engine
+    release: str
+    opened: OpenedRequest
+    spelled: Mapping[str, Any]
+
+    @property
+    def sources(self) -> list[MediaSource]:
+        """The media of the request, in its order."""
+        return [slot.source for slot in self.opened.slots]
+
+    @property
+    def model_type(self) -> str:
+        """The `model_type` of config.json."""
+        return str(self.model.files.config.values.get("model_type"))
+
+    def plan(self, options: PlanOptions) -> Plan:
+        """Return the plan."""
+        reader = MediaReader(
+            options.media or {},
+            of=options.of,
+            tenant=options.tenant,
+            engine=self.engine.name,
+            release=self.release,
+            model_type=self.model_type,
+        )
+        return _plan(self, [reader.read(source) for source in self.sources], options)
+
+
+def open_plan(
+    model: "Model", engine: Engine, release: str, request: Mapping[str, Any] | bytes | str
+) -> OpenedPlan:
+    """Read a request to plan."""
+    if engine.name not in _RULES:
         raise InputValueError(f"no plans for {engine.name}: they are for {', '.join(_RULES)}")
     body, spelled = _parse(request, engine)
-    family = model.family(engine.name, release)
-    opened = open_request(body, engine, release)
-    reader = MediaReader(
-        options.media or {},
-        of=options.of,
-        tenant=options.tenant,
-        engine=engine.name,
-        release=release,
-        model_type=str(model.files.config.values.get("model_type")),
-    )
-    media = [reader.read(slot.source) for slot in opened.slots]
+    return OpenedPlan(model, engine, release, open_request(body, engine, release), spelled)
+
+
+def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> Plan:
+    model, engine, release, opened, spelled = request
+    rules = _RULES[engine.name]
     expanded = expand(
-        family,
+        model.family(engine.name, release),
         rules.token_ids(model, opened, options),
         [(slot.source.modality, one.size) for slot, one in zip(opened.slots, media, strict=True)],
         _object(opened.body, "mm_processor_kwargs"),
@@ -152,14 +176,13 @@ def _parse(
     if len(request) > MAX_REQUEST:
         raise LimitError(f"a request has at most {MAX_REQUEST} bytes")
     try:
-        body = json.loads(request)
+        body = msgspec.json.decode(request)  # 4 times faster than json
         if not isinstance(body, dict):
             raise InputValueError("a request is a JSON object")
-        # Parsed again only if it has options: 1.5 ms for 1.3 MB.
         if body.keys().isdisjoint(_option_names(engine.annotate)):
             return body, {}
         return body, parse_options(request)
-    except (ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InputValueError(f"a request is a JSON object: {str(error)[:200]}") from error
 
 
@@ -192,10 +215,10 @@ def _name_items(
         _name_item(
             engine,
             release,
-            slot,
+            slot.source.modality,
             with_options(one.key, texts[slot.source.modality]),
-            opened.body,
-            options,
+            opened,
+            options.model_id,
         )
         for slot, one in zip(opened.slots, media, strict=True)
     ]
@@ -204,24 +227,25 @@ def _name_items(
 def _name_item(  # noqa: PLR0917
     engine: Engine,
     release: str,
-    slot: Slot,
+    modality: Modality,
     key: Digest,
-    body: Mapping[str, Any],
-    options: PlanOptions,
+    opened: OpenedRequest,
+    model_id: str | None,
 ) -> _Named:
-    processing, media_io = _object(body, "mm_processor_kwargs"), _object(body, "media_io_kwargs")
+    processing = _object(opened.body, "mm_processor_kwargs")
+    media_io = _object(opened.body, "media_io_kwargs")
     if engine.name != "vllm" or not (processing or media_io):
         return _Named(key, key)
     # vLLM hashes a uuid with the options, and with its name of the model.
-    if options.model_id is None:
+    if model_id is None:
         raise InputValueError(
             "the request has processor options, with which vLLM hashes its name of the model:"
             " give it as model_id"
         )
     (identifier,) = vllm.identifiers(
-        slot.source.modality,
+        modality,
         [b""],
-        model_id=options.model_id,
+        model_id=model_id,
         uuids=[vllm.uuid(key)],
         processor_kwargs=processing,
         media_io_kwargs=media_io,

@@ -14,15 +14,16 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import wraps
 from types import BuiltinMethodType, MethodType
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import TemplateError, nodes, pass_context, pass_environment
 from jinja2.compiler import CodeGenerator, Frame, operators
-from jinja2.defaults import DEFAULT_FILTERS, DEFAULT_TESTS
+from jinja2.defaults import DEFAULT_FILTERS, DEFAULT_TESTS  # type: ignore[attr-defined]
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext, Macro, Undefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Cycler, Joiner, Namespace
 
 from mmhash.errors import LimitError
@@ -37,6 +38,11 @@ MAX_RANGE = 100_000
 _MAX_BITS = 256  # of an integer
 _CALL = 8  # units of a call, beside the body of a macro
 _MAX_WIDTH = 999  # columns of an indent or a number
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
 
 _STATEMENTS = (
     nodes.Assign,
@@ -56,7 +62,12 @@ _STATEMENTS = (
 
 _METHODS: dict[type, frozenset[str]] = {
     str: frozenset(
-        ["capitalize", "count", "endswith", "find", "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle", "isupper", "join", "lower", "lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "swapcase", "title", "upper"]
+        _words(
+            "capitalize count endswith find index isalnum isalpha isascii isdecimal isdigit islower"
+            " isnumeric isspace istitle isupper join lower lstrip partition removeprefix"
+            " removesuffix replace rfind rindex rpartition rsplit rstrip split splitlines"
+            " startswith strip swapcase title upper"
+        )
     ),
     dict: frozenset({"copy", "get", "items", "keys", "values"}),
     list: frozenset({"copy", "count", "index"}),
@@ -64,8 +75,9 @@ _METHODS: dict[type, frozenset[str]] = {
 }
 
 # Filters that look at each element once, and those that look into all of them.
-_SHALLOW = (
-    ["abs", "attr", "capitalize", "count", "d", "default", "e", "escape", "first", "float", "forceescape", "items", "last", "length", "list", "lower", "map", "reject", "rejectattr", "reverse", "safe", "select", "selectattr", "title", "trim", "upper", "wordcount"]
+_SHALLOW = _words(
+    "abs attr capitalize count d default e escape first float forceescape items last length list"
+    " lower map reject rejectattr reverse safe select selectattr title trim upper wordcount"
 )
 _DEEP = ("dictsort", "groupby", "max", "min", "sort", "unique")
 _SORT = 16  # comparisons of each element, at most: a list has no more than MAX_TEXT elements
@@ -173,7 +185,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return value
         return str(self.weigh(value))
 
-    def concat(self, parts: Iterable[str]) -> str:  # type: ignore[override]
+    def concat(self, parts: Iterable[str]) -> str:
         """Return the joined parts, of which the size is checked first."""
         pieces = list(parts)
         size = sum(map(len, pieces))
@@ -227,9 +239,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
         return _offer(formatted)
 
-    def call(  # type: ignore[override]
+    def call(
         __self,  # noqa: N805
-        __context: Context,
+        __context: Context,  # noqa: PYI063
         __obj: Any,
         *args: Any,
         **kwargs: Any,
@@ -290,7 +302,7 @@ def bound_work(tree: nodes.Template) -> None:
             node.body.insert(0, spend)
 
 
-def _call(name: str, *args: nodes.Expr) -> nodes.Call:
+def _call(name: str, *args: Any) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(name), list(args), [], None, None)
 
 
@@ -521,10 +533,10 @@ def _contains(environment: Sandbox, value: Any, values: Any) -> bool:
     return environment.weigh(value) in environment.weigh(values)
 
 
-def _comparison(function: Callable[[Any, Any], bool]) -> Callable[..., bool]:
+def _comparison(function: Callable[..., Any]) -> Callable[..., bool]:
     @pass_environment
     def compared(environment: Sandbox, left: Any, right: Any) -> bool:
-        return function(environment.weigh(left), environment.weigh(right))
+        return bool(function(environment.weigh(left), environment.weigh(right)))
 
     return compared
 
@@ -532,8 +544,8 @@ def _comparison(function: Callable[[Any, Any], bool]) -> Callable[..., bool]:
 _TESTS: dict[str, Any] = {
     **DEFAULT_TESTS,
     **{
-        name: _comparison(DEFAULT_TESTS[name])
-        for name in ["==", "!=", ">", ">=", "<", "<=", "eq", "equalto", "ne", "gt", "greaterthan", "ge", "lt", "lessthan", "le"]
+        name: _comparison(cast("Callable[..., Any]", DEFAULT_TESTS[name]))
+        for name in _words("== != > >= < <= eq equalto ne gt greaterthan ge lt lessthan le")
     },
     "in": _contains,
 }

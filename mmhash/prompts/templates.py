@@ -1,7 +1,7 @@
 """A model's chat template: parsed once, rendered as transformers renders it, with bounded work."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -93,7 +93,8 @@ class ChatTemplate:
                 sandbox, None, {}, variables, shared=False, globals=sandbox.globals, locals=None
             )
             # The generated function takes its environment as an argument: here one for each call.
-            return sandbox.concat(self._template.root_render_func(context, environment=sandbox))
+            render: Callable[..., Iterable[str]] = self._template.root_render_func
+            return sandbox.concat(render(context, environment=sandbox))
         except _FAILURES as error:
             raise TemplateRenderError(f"the chat template failed: {_reason(error)}") from error
 

@@ -24,13 +24,16 @@ _TEXT_TYPES = {
 
 # Members of a part that are not passed to a template; others are.
 _KNOWN_MEMBERS = frozenset(
-    "type text uuid image_url video_url audio_url input_audio image_pil image_embeds audio_embeds "
-    "video_embeds prompt_embeds data thinking closed refusal name file prompt_cache_breakpoint"
+    "type text uuid image_url video_url audio_url input_audio image_pil image_embeds "  # noqa: SIM905
+    "audio_embeds video_embeds prompt_embeds data thinking closed refusal name file "
+    "prompt_cache_breakpoint".split()
 )
 
 # Arguments of transformers' apply_chat_template, which a template does not get.
 _ARGUMENTS = frozenset(
-    ["conversation", "chat_template", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "tools", "documents", "add_generation_prompt", "continue_final_message"]
+    "conversation chat_template tokenize padding truncation max_length return_tensors "  # noqa: SIM905
+    "return_dict return_assistant_tokens_mask tokenizer_kwargs tools documents "
+    "add_generation_prompt continue_final_message".split()
 )
 
 _BILLING_HEADER = "x-anthropic-billing-header"

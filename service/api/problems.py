@@ -154,6 +154,23 @@ PROBLEMS = {
     "damaged-image": ProblemSpec(
         422, "Damaged image", "The image is truncated or cannot be decoded."
     ),
+    "unknown-model": ProblemSpec(
+        422,
+        "Unknown model",
+        "The setting models has no model of this name: /info lists those that it has.",
+    ),
+    "unplannable-prompt": ProblemSpec(
+        422,
+        "Prompt cannot be planned",
+        "The model's files or its chat template do not allow a plan of this request for this "
+        "engine; the log has the reason.",
+    ),
+    "unplannable-item": ProblemSpec(
+        422,
+        "Item cannot be planned",
+        "The size of an item is unknown: its header is damaged, ambiguous or of another format, or "
+        "it is not an image.",
+    ),
     "unknown-engine": ProblemSpec(
         422,
         "Unknown engine",

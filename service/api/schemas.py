@@ -19,6 +19,7 @@ Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 # The engines that an endpoint takes are those that can do it.
 _WITH_BLOCKS = "|".join(engine.name for engine in ENGINES if engine.blocks)
 _WITH_PADS = "|".join(engine.name for engine in ENGINES if engine.pad)
+_PLANNED = "vllm|sglang"
 _ANNOTATED = "|".join(engine.name for engine in ENGINES if engine.annotate)
 
 _ENGINE = "The engine, and its release if it is not the newest: sglang@0.5.23."
@@ -77,6 +78,52 @@ class AnnotateQuery(_Query):
             engine_fallback=self.engine_fallback,
             engines=self.engine,
         )
+
+
+class PlanQuery(BaseModel):
+    """The query of `POST /plan`: how the engine was started, and how items are hashed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    model: Annotated[str, Field(max_length=64)] = Field(description="A name of the setting models.")
+    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_PLANNED})(@.+)?$")] = Field(
+        description=_ENGINE
+    )
+    algorithm: Algorithm = "blake3"
+    of: Literal["bytes", "pixels"] = "bytes"
+    block_size: BlockSize | None = Field(
+        default=None,
+        description="The number of tokens that the engine hashes at once: 16 for vLLM and 1 for "
+        "SGLang by default.",
+    )
+    block_algorithm: Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"] | None = Field(
+        default=None, description="vLLM's --prefix-caching-hash-algo; sha256 by default."
+    )
+    seed: Text | None = Field(default=None, description="The PYTHONHASHSEED of vLLM.")
+    lora: Text | None = Field(default=None, description="The name of a LoRA adapter.")
+    lora_path: Text | None = None
+    lookahead: Annotated[int, Field(ge=0, le=1024)] | None = None
+    model_id: Text | None = Field(
+        default=None,
+        description="The engine's name of the model, which counts if the request has processor "
+        "options.",
+    )
+    engine_fallback: Fallback | None = _FALLBACK
+
+    def of_items(self) -> HashQuery:
+        """Return the equivalent query of `POST /hash`, for the items."""
+        return HashQuery(
+            algorithm=self.algorithm,
+            of=self.of,
+            engine_fallback=self.engine_fallback,
+            engines=self.engine,
+        )
+
+    def plan_options(self) -> dict[str, Any]:
+        """Return the options of `Model.plan`."""
+        names = ("block_size", "seed", "lora", "lora_path", "lookahead", "model_id")
+        options = {name: getattr(self, name) for name in names}
+        return options | {"algorithm": self.block_algorithm}
 
 
 class JsonItem(_RequestModel):
@@ -219,6 +266,40 @@ class AnnotateAnswer(BaseModel):
     recipe: str | None = _RECIPE
 
 
+class PlannedItem(Item):
+    """An item of a prompt: its key as the engine has it, and its place, without `end`."""
+
+    modality: Literal["image", "video", "audio"]
+    width: int = Field(description="The width that the engine's processor receives.")
+    height: int
+    grid: list[int] | None = Field(description="The item's patches, if the processor counts them.")
+    start: int
+    end: int
+    embeds: list[tuple[int, int]] = Field(
+        description="The ranges that take embeddings: other tokens are structure."
+    )
+
+
+class PlannedSpan(BaseModel):
+    """A range that the engine names by an item's key, as `/blocks` takes it."""
+
+    start: int
+    end: int
+    key: str
+
+
+class PlanAnswer(BaseModel):
+    """A prompt as the engine will see it, and the request with the hashes of its items."""
+
+    token_ids: list[int]
+    items: list[PlannedItem]
+    spans: list[PlannedSpan]
+    blocks: list[str]
+    event_ids: list[int]
+    request: dict[str, Any]
+    recipe: str | None = _RECIPE
+
+
 class PadAnswer(BaseModel):
     """The token ids with the pad values in each span."""
 
@@ -269,6 +350,7 @@ class Info(BaseModel):
     devices: list[str]
     engines: dict[str, list[str]]
     in_place: list[str]
+    models: list[str] = Field(description="The models that /plan knows.")
     memo: str = Field(description="The store of the memo: the scheme of its URL, or memory.")
 
 

@@ -70,7 +70,11 @@ class Fleet:
 
     def _note_ejection(self, worker: Worker) -> None:
         metrics.GATEWAY_EJECTIONS.inc()
+        self._count_healthy()
         logger.error("worker %s is ejected until its /health answers", worker.url)
+
+    def _count_healthy(self) -> None:
+        metrics.GATEWAY_HEALTHY.set(sum(one.is_healthy for one in self.workers.values()))
 
     def _start(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
         self._tasks[name] = asyncio.create_task(coroutine)
@@ -95,6 +99,7 @@ class Fleet:
             if listed.get(url) != worker.spec:
                 logger.info("worker %s has left", url)
                 self._remove(url)
+                self._count_healthy()
         joined = [
             Worker(spec, self._settings) for url, spec in listed.items() if url not in self.workers
         ]
@@ -112,7 +117,7 @@ class Fleet:
             if not self._is_indexing:
                 self._is_indexing = True
                 self.index.start()
-            self.index.add(EventSource(spec.url, spec.events, spec.replay, spec.engine, spec.ranks))
+            self.index.add(EventSource(spec.url, spec.events, spec.replay, ranks=spec.ranks))
         except InputValueError as error:
             logger.error("worker %s: no KV events: %s", spec.url, error)  # noqa: TRY400
 
@@ -141,6 +146,7 @@ class Fleet:
                 self._note_ejection(worker)
         else:
             if worker.readmit():
+                self._count_healthy()
                 logger.info("worker %s is healthy", worker.url)
 
     async def _probe(self, worker: Worker) -> None:

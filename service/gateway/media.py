@@ -8,7 +8,7 @@ from mmhash_service.api.schemas import HashQuery, Item
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.caller_hashes import RefusedError, check_form, strip_unverified_hashes
 from mmhash_service.runtime.capacity import Admission
-from mmhash_service.runtime.context import build_context
+from mmhash_service.runtime.context import RequestContext, build_context
 from mmhash_service.runtime.worker_pool import WorkerPool
 
 # A longer body is parsed in a thread.
@@ -40,10 +40,15 @@ def may_have_media(body: bytes) -> bool:
     return any(name in body for name in _MEDIA_NAMES)
 
 
+def build_own_context(
+    request: Request, engine: str, admission: Admission, settings: GatewaySettings
+) -> RequestContext:
+    """Build the context in which the gateway hashes a request's media for an engine."""
+    return build_context(request, HashQuery(engines=engine, sign=settings.sign), admission)
+
+
 async def with_own_hashes(
-    request: Request, body: bytes, engine: str, admission: Admission, settings: GatewaySettings
+    context: RequestContext, body: bytes, settings: GatewaySettings
 ) -> tuple[bytes, list[Item]]:
     """Return the request with a hash for each of its media, as the engine takes it; the items."""
-    query = HashQuery(engines=engine, sign=settings.sign)
-    call = build_context(request, query, admission)
-    return await annotate(call, body, settings.media_urls)
+    return await annotate(context, body, settings.media_urls)

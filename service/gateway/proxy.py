@@ -134,7 +134,7 @@ class Proxy:
             worker = self._fleet.workers.get(ranked.url)
             if worker is None:  # it has left since
                 continue
-            body = decision.prepared[worker.spec.engine].body
+            body = decision.prepared[worker.spec.recipe].body
             length = None if not body and scope["method"] in _WITHOUT_BODY else len(body)
             path = worker.pool.path_prefix + target
             head = request_head(method, path, worker.pool.host_header, headers, length)

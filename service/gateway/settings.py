@@ -18,17 +18,26 @@ from mmhash_service.gateway.policy import Policy
 PREFIX = "MMHASH_GATEWAY_"
 
 _ENDPOINT = re.compile(r"(tcp://[^\s,]+:\d{1,5}|ipc://[^\s,]+)", re.ASCII)
-_MEMBERS = ("events", "replay", "engine", "ranks")
-_RANKS = re.compile(r"[1-9]\d{0,2}", re.ASCII)
+_MEMBERS = ("events", "replay", "engine", "block_size", "algorithm", "seed", "ranks")
+_NUMBER = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _MAX_SPEC = 2000
 MAX_RANKS = 256
+
+
+class Recipe(NamedTuple):
+    """The engine of a worker, and its settings by which blocks get their names."""
+
+    engine: str
+    block_size: int | None = None
+    algorithm: str | None = None
+    seed: str | None = None
 
 
 class WorkerSpec(NamedTuple):
     """A worker: its address, its KV events, its engine."""
 
     url: str
-    engine: str | None = None
+    recipe: Recipe | None = None
     events: str | None = None
     replay: str | None = None
     ranks: int = 1
@@ -45,7 +54,7 @@ class GatewaySettings(BaseSettings):
     worker_list: tuple[str, ...] = Field(
         default=(),
         description="The workers: `URL,events=tcp://HOST:PORT,replay=tcp://HOST:PORT,"
-        "engine=vllm@0.32.0,ranks=1`, all but the URL optional.",
+        "engine=vllm@0.32.0,block_size=16`, all but the URL optional; see [above](#workers).",
     )
     worker_dns: str | None = Field(
         default=None,
@@ -186,12 +195,31 @@ def parse_worker(text: str) -> WorkerSpec:
         raise ValueError("a worker with replay needs events")
     if "events" in named and "engine" not in named:
         raise ValueError("a worker with events needs its engine, such as engine=vllm@0.32.0")
-    if "engine" in named:
-        find(named["engine"])
-    ranks = named.pop("ranks", "1")
-    if not _RANKS.fullmatch(ranks) or int(ranks) > MAX_RANKS:
-        raise ValueError(f"ranks of a worker must be 1 to {MAX_RANKS}")
-    return WorkerSpec(_checked_url(url), **named, ranks=int(ranks))
+    ranks = _number(named, "ranks") or 1
+    if ranks > MAX_RANKS:
+        raise ValueError(f"a worker has at most {MAX_RANKS} ranks")
+    return WorkerSpec(
+        _checked_url(url), _recipe(named), named.get("events"), named.get("replay"), ranks
+    )
+
+
+def _recipe(named: dict[str, str]) -> Recipe | None:
+    block_size = _number(named, "block_size")
+    if "engine" not in named:
+        if not named.keys().isdisjoint({"block_size", "algorithm", "seed"}):
+            raise ValueError("a worker with block_size, algorithm or seed needs its engine")
+        return None
+    # The setting engine_fallback is the service's: a release that it refuses is never planned for.
+    find(named["engine"], engine_fallback="nearest-older")
+    return Recipe(named["engine"], block_size, named.get("algorithm"), named.get("seed"))
+
+
+def _number(named: dict[str, str], name: str) -> int | None:
+    if name not in named:
+        return None
+    if not _NUMBER.fullmatch(named[name]):
+        raise ValueError(f"{name} of a worker must be a number from 1 to 999999")
+    return int(named[name])
 
 
 def _checked_url(text: str) -> str:

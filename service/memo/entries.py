@@ -7,7 +7,7 @@ a reader of the store sees names and lengths.
 
 import struct
 from functools import cache
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self, get_args
 
 from blake3 import blake3
 from PIL import __version__ as pillow_version
@@ -15,6 +15,8 @@ from PIL import features
 
 from mmhash.digest import DIGEST_SIZE, Algorithm, Digest
 from mmhash.framing import SPEC_VERSION, field
+from mmhash.prompts.headers import ImageHeader
+from mmhash.prompts.headers.header import Format
 
 # A new layout of values needs a new context, so that entries of older releases are not found.
 CONTEXT = "mmhash 2026-11-21 memo v1"
@@ -29,6 +31,7 @@ MAX_SEALED = _TAG_SIZE + MAX_VALUE
 
 _PIXELS = struct.Struct("<QQ")
 _FETCHED = struct.Struct("<QHH")
+_HEADER = struct.Struct("<LLB")
 
 # The libraries that Pillow decodes with, by Pillow's names.
 _DECODERS = ("jpg", "libjpeg_turbo", "zlib", "zlib_ng", "webp", "libtiff")
@@ -87,6 +90,24 @@ class Fetched(NamedTuple):
         return cls(etag_text, modified_text, nbytes, digest)
 
 
+def pack_header(header: ImageHeader) -> bytes:
+    """Return the value of the entry of an image's header."""
+    head = _HEADER.pack(header.width, header.height, header.orientation)
+    return head + header.format.encode()
+
+
+def unpack_header(value: bytes) -> ImageHeader | None:
+    """Return the header that was packed, or None if the value is malformed."""
+    try:
+        width, height, orientation = _HEADER.unpack_from(value)
+        name: Any = value[_HEADER.size :].decode()
+    except (struct.error, UnicodeDecodeError):
+        return None
+    if name not in get_args(Format) or not 1 <= orientation <= 8:
+        return None
+    return ImageHeader(name, width, height, orientation)
+
+
 class SealedEntry:
     """The name of an entry and the keys that seal it, all derived from its source."""
 
@@ -126,6 +147,12 @@ def pixels_entry(
     limit = b"%d" % max_pixels
     versions = (b"%d" % SPEC_VERSION, decoders())
     return SealedEntry(b"pixels", algorithm.encode(), *versions, limit, space, encoded.bytes)
+
+
+def header_entry(space: bytes, encoded: Digest) -> SealedEntry:
+    """Return the entry of an image's header, by the digest of the image's file."""
+    version = b"%d" % SPEC_VERSION
+    return SealedEntry(b"header", encoded.algorithm.encode(), version, space, encoded.bytes)
 
 
 def url_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:

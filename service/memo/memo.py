@@ -11,6 +11,7 @@ from prometheus_client import Counter
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
+from mmhash.prompts.headers import ImageHeader
 from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.entries import (
     MAX_VALIDATOR,
@@ -18,7 +19,10 @@ from mmhash_service.memo.entries import (
     Fetched,
     Pixels,
     SealedEntry,
+    header_entry,
+    pack_header,
     pixels_entry,
+    unpack_header,
     url_entry,
 )
 from mmhash_service.memo.memory import LruCache
@@ -126,6 +130,15 @@ class Memo:
         if validators and all(len(text.encode()) <= MAX_VALIDATOR for text in validators):
             entry = url_entry(space, fetched.digest.algorithm, url)
             self._put(entry, fetched.pack())
+
+    async def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
+        """Return the header of an image by the digest of its file, or None."""
+        value = await self._look_up("header", header_entry(space, encoded))
+        return None if value is None else unpack_header(value)
+
+    def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
+        """Store the header of an image."""
+        self._put(header_entry(space, encoded), pack_header(header))
 
     async def _load_or_decode(
         self, entry: SealedEntry, algorithm: Algorithm, decode: Callable[[], Awaitable[Pixels]]

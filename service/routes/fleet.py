@@ -48,7 +48,7 @@ def _state(worker: Worker, stats: WorkerStats | None) -> WorkerState:
     """Return a worker's state; one without KV events has counts of 0."""
     return WorkerState(
         url=worker.url,
-        engine=worker.spec.engine,
+        engine=worker.spec.recipe and worker.spec.recipe.engine,
         healthy=worker.is_healthy,
         requests=worker.requests,
         load=worker.load,

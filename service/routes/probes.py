@@ -71,6 +71,7 @@ async def info(request: Request) -> Info:
         devices=await request.app.state.work.run(devices, settings),
         engines=known_in_requests(),
         in_place=[name for name in ("shm", "cuda_ipc") if getattr(settings, name)],
+        models=request.app.state.models.names,
         memo=request.app.state.memo.kind,
     )
 

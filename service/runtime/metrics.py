@@ -54,6 +54,13 @@ ENGINE_FALLBACKS = Counter(
     ("engine", "recipe"),
     registry=REGISTRY,
 )
+PLANS = Counter("mmhash_plans", "Prompts planned.", ("model",), registry=REGISTRY)
+MODEL_LOADS = Counter(
+    "mmhash_model_loads",
+    "Models read, by result: loaded or failed.",
+    ("model", "result"),
+    registry=REGISTRY,
+)
 MEMO_LOOKUPS = Counter(
     "mmhash_memo_lookups",
     "Lookups of memo entries, by the source that had the entry.",

@@ -20,18 +20,20 @@ from fastapi import FastAPI
 
 from mmhash.errors import MMHashError
 from mmhash_service.app import create_app
+from mmhash_service.plan.models import Models
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.metrics import MULTIPROC_VARIABLE
 from mmhash_service.server import logs
+from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.malloc import tune_malloc
 from mmhash_service.server.protocol import BoundedProtocol
-from mmhash_service.server.supervisor import PING, STOP, exit_with_supervisor, supervise
+from mmhash_service.server.supervisor import PING, RELOAD, STOP, exit_with_supervisor, supervise
 from mmhash_service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
-_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class ListenError(MMHashError):
@@ -43,26 +45,38 @@ Create = Callable[[Settings], FastAPI]
 
 
 def serve(settings: Settings, create: Create = create_app) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP, then finish the running requests."""
+    """Serve until SIGTERM, SIGINT or the end of the terminal, then finish the running requests.
+
+    Another SIGHUP has the models read again.
+    """
     logs.configure()
-    signals = _catch_signals()
+    signals, reloads = _catch_signals()
+    if settings.workers > 1:
+        Models(settings.models)  # a model that cannot be read fails here, and not in each worker
     with _listening(settings) as listener:
         logger.info("running on %s with %d workers", _address(settings, listener), settings.workers)
         if settings.workers == 1:
             _run_server(settings, create, listener, signals)
         else:
-            _run_supervisor(settings, create, listener, signals)
+            _run_supervisor(settings, create, listener, signals, reloads)
     logger.info("stopped")
 
 
-def _catch_signals() -> list[int]:
-    """Collect stop signals in a list until the server installs its own handlers."""
+def _catch_signals() -> tuple[list[int], list[int]]:
+    """Collect signals to stop and to reload in lists, until the server has its own handlers."""
     signals: list[int] = []
-    for number in _STOPPING:
+    reloads: list[int] = []
+    terminal = Terminal()
+
+    def collect(number: int, _frame: FrameType | None) -> None:
+        is_reload = number == signal.SIGHUP and not terminal.is_gone
+        (reloads if is_reload else signals).append(number)
+
+    for number in _CAUGHT:
         # nohup ignores SIGHUP, so that the process outlives its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda number, _frame: signals.append(number))
-    return signals
+            signal.signal(number, collect)
+    return signals, reloads
 
 
 @contextmanager
@@ -129,11 +143,17 @@ class Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         limits: Limits,
+        models: Models,
         grace_s: float,
         supervisor: socket.socket | None = None,
     ) -> None:
         super().__init__(config)
         self._limits = limits
+        self._models = models
+        self._terminal = Terminal()
+        # True from the signal until the models are read again.
+        self._must_reload = False
+        self._reload: asyncio.Future[None] | None = None
         self._grace_s = grace_s
         self._supervisor = supervisor
         # The deadline of the running requests, once the server drains.
@@ -163,12 +183,17 @@ class Server(uvicorn.Server):
             self.drain()
         elif STOP in messages:
             self.drain()
+        if RELOAD in messages:
+            self._must_reload = True
         if PING in messages:
             with suppress(OSError):
                 link.send(PING)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain; stop at once on a second signal."""
+        """Drain, or reload on a SIGHUP of a user; stop at once on a second signal."""
+        if sig == signal.SIGHUP and not self._terminal.is_gone:
+            self._must_reload = True
+            return
         if self._until is not None:
             super().handle_exit(sig, frame)
             self._captured_signals.clear()  # or uvicorn raises the signal again
@@ -186,6 +211,10 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to exit; uvicorn calls this ten times a second."""
+        if self._must_reload and (self._reload is None or self._reload.done()):
+            self._must_reload = False
+            loop = asyncio.get_running_loop()
+            self._reload = loop.run_in_executor(None, self._models.reload)
         if self._until is not None:
             if self._close_listener:
                 for server in self.servers:
@@ -219,8 +248,8 @@ def _run_server(
     # Loaded modules stay for good. Without this, each full collection blocks the event loop for
     # 50 ms.
     gc.freeze()
-    server = Server(config, app.state.limits, settings.grace_s, supervisor)
-    for number in _STOPPING:
+    server = Server(config, app.state.limits, app.state.models, settings.grace_s, supervisor)
+    for number in _CAUGHT:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, server.handle_exit)
     if signals:  # received while the app was created
@@ -234,13 +263,17 @@ def _run_worker(
 ) -> None:
     """Run one worker process."""
     logs.configure()
-    signals = _catch_signals()
+    signals, _ = _catch_signals()
     exit_with_supervisor(supervisor, settings.grace_s)
     _run_server(settings, create, listener, signals, supervisor)
 
 
 def _run_supervisor(
-    settings: Settings, create: Create, listener: socket.socket, signals: list[int]
+    settings: Settings,
+    create: Create,
+    listener: socket.socket,
+    signals: list[int],
+    reloads: list[int],
 ) -> None:
     """Run the supervisor process."""
     context = multiprocessing.get_context("spawn")
@@ -252,4 +285,4 @@ def _run_supervisor(
 
     with tempfile.TemporaryDirectory(prefix="mmhash-metrics-") as folder:
         os.environ[MULTIPROC_VARIABLE] = folder
-        supervise(launch, settings.workers, listener, signals, settings.grace_s)
+        supervise(launch, settings.workers, listener, signals, reloads, grace_s=settings.grace_s)

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 # Messages of the supervisor, one byte each. The worker replies to a ping with a ping.
 PING = b"p"
 STOP = b"s"
+RELOAD = b"r"
 
 _TICK_S = 0.1
 _TICKS_PER_PING = 10  # one ping per second
@@ -48,9 +49,13 @@ def supervise(
     workers: int,
     listener: socket.socket,
     signals: Sequence[int],
+    reloads: list[int],
+    *,
     grace_s: float,
 ) -> None:
     """Keep the workers running until `signals` contains a signal, then stop them.
+
+    A signal in `reloads` is passed on to the workers.
 
     The listener stays open until then: connections wait in its backlog while a worker restarts.
     """
@@ -59,8 +64,12 @@ def supervise(
         for tick in count():
             if signals:
                 break
+            reload = bool(reloads)
+            reloads.clear()
             for slot in slots:
                 slot.replace()
+                if reload:
+                    slot.send(RELOAD)
                 if tick % _TICKS_PER_PING == 0:
                     slot.ping()
             time.sleep(_TICK_S)

@@ -1,7 +1,6 @@
 """An image whose header is long, lies about its size, or hides its orientation in a bomb.
 
-A plan reads headers only: the work is bounded by the number of parts, no pixel is decoded, and two
-readings of one header are refused.
+A plan reads headers only, with a limit on their parts; a header of two readings is refused.
 """
 
 import struct

@@ -25,7 +25,7 @@ def test_a_stream_passes_byte_for_byte(client: httpx.Client) -> None:
 def test_the_first_bytes_of_a_stream_do_not_wait_for_the_others(client: httpx.Client) -> None:
     body = CHAT | {"stream": True, "mode": "hang-in-stream"}
     with client.stream("POST", "/v1/chat/completions", json=body) as answer:
-        assert next(answer.iter_raw()) == STREAM[0]
+        assert next(answer.iter_raw()).startswith(STREAM[0])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""`POST /plan`: a prompt as an engine will see it."""

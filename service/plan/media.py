@@ -1,0 +1,183 @@
+"""The media of a request to plan: the item of each, with its key, and the size of an image."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from io import BytesIO
+from typing import NamedTuple
+
+from mmhash import Digest
+from mmhash.cpu import hash_bytes
+from mmhash.errors import InputError, LimitError
+from mmhash.prompts.headers import ImageHeader, read_size
+from mmhash.prompts.media import MediaSource
+from mmhash_service.annotate.slots import image_of
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.bodies.readers import hash_pixels, recall_pixels
+from mmhash_service.fetch.data import is_data_url
+from mmhash_service.fetch.local import is_file_url
+from mmhash_service.fetch.validators import Validator
+from mmhash_service.items.json_items import content_of
+from mmhash_service.items.urls import read_url
+from mmhash_service.memo.entries import Fetched
+from mmhash_service.runtime.context import RequestContext
+
+# Images and URLs of one request that are decoded or fetched concurrently.
+_CONCURRENCY = 8
+
+
+class SizedItem(NamedTuple):
+    """An item of a request, and its image's header."""
+
+    item: Item
+    header: ImageHeader
+
+
+class _Encoded(NamedTuple):
+    """An image whose header is read, but whose pixels are still to be hashed."""
+
+    body: BytesIO
+    digest: Digest
+    header: ImageHeader
+
+
+class _Remote(NamedTuple):
+    """An image that is still to be fetched."""
+
+    url: str
+
+
+_Pending = _Encoded | _Remote
+
+
+async def read_media(
+    context: RequestContext, sources: Sequence[MediaSource]
+) -> dict[MediaSource, SizedItem]:
+    """Return the item of each of the media, and its size; equal ones are read once."""
+    if len(sources) > context.settings.max_items:
+        raise Problem("too-many-items")
+    found = await context.work.run(_read_inline, context, list(dict.fromkeys(sources)))
+    results = {source: one for source, one in found.items() if isinstance(one, SizedItem)}
+    semaphore = asyncio.Semaphore(_CONCURRENCY)
+
+    async def finish(source: MediaSource, pending: _Pending) -> None:
+        async with semaphore:
+            if isinstance(pending, _Encoded):
+                results[source] = await _finish(context, pending)
+            else:
+                with context.admission.reserve() as admission:
+                    reserved = replace(context, admission=admission)
+                    results[source] = await _read_remote(reserved, pending.url)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for source, pending in found.items():
+                if not isinstance(pending, SizedItem):
+                    group.create_task(finish(source, pending))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from failed.exceptions[0].__cause__
+    return results
+
+
+def _read_inline(
+    context: RequestContext, sources: list[MediaSource]
+) -> dict[MediaSource, SizedItem | _Pending]:
+    """Read the media in the request itself; run this in a worker thread."""
+    found: dict[MediaSource, SizedItem | _Pending] = {}
+    for source in sources:
+        if source.modality != "image":
+            raise Problem("unplannable-item")
+        media = image_of(source.text)
+        if media.url is not None and not is_data_url(media.url):
+            found[source] = _Remote(media.url)
+        else:
+            found[source] = _measure(
+                context, content_of(JsonItem(kind="bytes", url=media.url, data=media.data))
+            )
+    return found
+
+
+def _measure(context: RequestContext, content: bytearray) -> SizedItem | _Encoded:
+    header = _read_header(content)
+    if context.pixels:
+        return _Encoded(BytesIO(content), hash_bytes(memoryview(content), "blake3"), header)
+    digest = hash_bytes(memoryview(content), context.algorithm)
+    return SizedItem(context.item(None, "bytes", "", (), len(content), digest), header)
+
+
+def _read_header(content: bytearray) -> ImageHeader:
+    try:
+        return read_size(content)
+    except (InputError, LimitError) as error:
+        raise Problem("unplannable-item") from error
+
+
+async def _finish(context: RequestContext, encoded: _Encoded) -> SizedItem:
+    """Hash the pixels; the memo answers first."""
+    return SizedItem(await hash_pixels(context, None, encoded.body, encoded.digest), encoded.header)
+
+
+async def _read_remote(context: RequestContext, text: str) -> SizedItem:
+    """Return the image at a URL, from the memo if its host answers 304 Not Modified."""
+    body = _Body(context)
+    if is_file_url(text):
+        await read_url(context, text, body)
+        return (await _finish_body(context, body))[0]
+    url = context.fetcher.allowed(text)
+    # The memo stores pixels by the digest of the image's file.
+    algorithm = "blake3" if context.pixels else context.algorithm
+    entry = await context.memo.url(context.space, str(url), algorithm)
+    recalled = None if entry is None else await _recall(context, entry)
+    condition = None
+    if entry is not None and recalled is not None:
+        condition = Validator(entry.etag, entry.last_modified)
+    async with context.fetcher.get(url, condition) as remote:
+        if recalled is not None and remote.unchanged:
+            return recalled
+        await remote.read(body.take)
+    sized, digest = await _finish_body(context, body)
+    if remote.validator is not None:
+        context.memo.keep_header(context.space, digest, sized.header)
+        context.memo.keep_url(
+            context.space, str(url), Fetched(*remote.validator, remote.count, digest)
+        )
+    return sized
+
+
+async def _finish_body(context: RequestContext, body: "_Body") -> tuple[SizedItem, Digest]:
+    measured = await context.work.run(_measure, context, body.content)
+    if isinstance(measured, _Encoded):
+        return await _finish(context, measured), measured.digest
+    measured.item.memo = "miss"
+    return measured, Digest(measured.item.algorithm, bytes.fromhex(measured.item.digest))
+
+
+async def _recall(context: RequestContext, entry: Fetched) -> SizedItem | None:
+    """Return the image that the URL had at its last fetch, if the memo still has all of it."""
+    header = await context.memo.header(context.space, entry.digest)
+    if header is None:
+        return None
+    if context.pixels:
+        item = await recall_pixels(context, None, entry.digest)
+        return None if item is None else SizedItem(item, header)
+    item = context.item(None, "bytes", "", (), entry.nbytes, entry.digest)
+    item.memo = "hit"
+    return SizedItem(item, header)
+
+
+class _Body:
+    """A reader that holds an image: some formats have their orientation after the pixels."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self._admission = context.admission
+        self.content = bytearray()
+
+    def take(self, piece: bytes | memoryview, /) -> None:
+        """Append the next piece."""
+        self._admission.hold(len(piece))
+        self.content += piece
+
+    async def finish(self) -> list[Item]:
+        """Return no items: the content is measured and hashed by its owner."""
+        return []

@@ -1,0 +1,57 @@
+"""The models of the setting `models`: read at the start, and again on SIGHUP."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from mmhash.errors import MMHashError
+from mmhash.prompts import Model
+from mmhash_service.api.problems import Problem
+from mmhash_service.runtime import metrics
+
+logger = logging.getLogger(__name__)
+
+
+class ModelError(MMHashError):
+    """A model of the settings cannot be read."""
+
+
+class Models:
+    """The models by name; a reload replaces each as a whole."""
+
+    def __init__(self, directories: Mapping[str, Path]) -> None:
+        """Read the models; the first that cannot be read is a ModelError."""
+        self._directories = directories
+        self._models = {name: _load(name, path) for name, path in directories.items()}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the models."""
+        return list(self._directories)
+
+    def find(self, name: str) -> Model:
+        """Return the model of a name."""
+        model = self._models.get(name)
+        if model is None:
+            raise Problem("unknown-model")
+        return model
+
+    def reload(self) -> None:
+        """Read all models again; one that cannot be read stays as it was. Run this in a thread."""
+        for name, path in self._directories.items():
+            try:
+                self._models[name] = _load(name, path)
+            except ModelError as error:
+                logger.error("%s; the model that was read before stays", error)  # noqa: TRY400
+            else:
+                logger.info("model %s is read again", name)
+
+
+def _load(name: str, path: Path) -> Model:
+    try:
+        model = Model.load(path)
+    except (MMHashError, OSError) as error:
+        metrics.MODEL_LOADS.labels(name, "failed").inc()
+        raise ModelError(f"models: {name} cannot be planned: {error}") from error
+    metrics.MODEL_LOADS.labels(name, "loaded").inc()
+    return model

@@ -1,0 +1,114 @@
+"""A request from its text to its plan."""
+
+from typing import Any
+
+import msgspec
+
+from mmhash import Digest
+from mmhash.errors import InputError, LimitError, MMHashError
+from mmhash.prompts import MediaSize, Model, Plan, PlannedItem
+from mmhash.prompts.headers import engine_size
+from mmhash.prompts.media import Media, MediaSource
+from mmhash.prompts.options import PlanOptions
+from mmhash.prompts.planning import OpenedPlan, open_plan
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import Item, PlanQuery
+from mmhash_service.engines import RequestedEngine
+from mmhash_service.plan.media import SizedItem, read_media
+from mmhash_service.runtime.context import RequestContext
+
+
+async def plan_request(
+    context: RequestContext, model: Model, query: PlanQuery, text: bytes
+) -> dict[str, Any]:
+    """Return the answer of `POST /plan`, as values that JSON has."""
+    (requested,) = context.engines
+    # The parsed request, and the response that has it again.
+    context.admission.hold(3 * len(text))
+    opened = await context.work.run(_open, model, requested, text)
+    found = await read_media(context, opened.sources)
+    return await context.work.run(_finish, requested, opened, query, found)
+
+
+def _open(model: Model, requested: RequestedEngine, text: bytes) -> OpenedPlan:
+    try:
+        return open_plan(model, requested.engine, requested.version, text)
+    except (InputError, LimitError) as error:
+        raise Problem("unplannable-prompt") from error
+
+
+def _finish(
+    requested: RequestedEngine,
+    opened: OpenedPlan,
+    query: PlanQuery,
+    found: dict[MediaSource, SizedItem],
+) -> dict[str, Any]:
+    media = known_media(requested, opened, found)
+    try:
+        plan = opened.plan(PlanOptions(media=media, **query.plan_options()))
+    except (MMHashError, RecursionError) as error:
+        raise Problem("unplannable-prompt") from error
+    items = [
+        _item(planned, found[source], requested)
+        for planned, source in zip(plan.items, opened.sources, strict=True)
+    ]
+    return _answer(plan, items, requested.recipe)
+
+
+def known_media(
+    requested: RequestedEngine, opened: OpenedPlan, found: dict[MediaSource, SizedItem]
+) -> dict[str, Media]:
+    """Return the media of a request by their text, with the sizes that the engine will see."""
+    return {
+        source.text: _media(requested, opened.model_type, sized) for source, sized in found.items()
+    }
+
+
+def _media(requested: RequestedEngine, model_type: str, sized: SizedItem) -> Media:
+    try:
+        width, height = engine_size(
+            sized.header, requested.engine.name, requested.version, model_type=model_type
+        )
+    except InputError as error:
+        raise Problem("unplannable-item") from error
+    key = Digest("blake3", bytes.fromhex(sized.item.key))
+    return Media(MediaSize(width=width, height=height), key)
+
+
+def _item(planned: PlannedItem, sized: SizedItem, requested: RequestedEngine) -> dict[str, Any]:
+    """Return an item of the response: as `/annotate` has it, and its place in the prompt."""
+    fields = dict(planned.fields)
+    if requested.recipe is not None:
+        fields["recipe"] = requested.recipe
+    item: Item = sized.item.model_copy(
+        update={"key": planned.key.hex(), "engines": {requested.name: fields}}
+    )
+    return item.model_dump(exclude_unset=True) | {
+        "modality": planned.modality,
+        "width": planned.size.width,
+        "height": planned.size.height,
+        "grid": planned.grid,
+        "start": planned.start,
+        "end": planned.end,
+        "embeds": planned.embeds,
+    }
+
+
+def _answer(plan: Plan, items: list[dict[str, Any]], recipe: str | None) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "token_ids": plan.token_ids,
+        "items": items,
+        "spans": [
+            {"start": span.start, "end": span.end, "key": span.whole_key().hex()}
+            for span in plan.spans
+        ],
+        "blocks": plan.blocks,
+        "event_ids": plan.event_ids,
+        "request": plan.request,
+    }
+    return answer if recipe is None else answer | {"recipe": recipe}
+
+
+def encode(answer: dict[str, Any]) -> bytes:
+    """Return the answer as JSON; run this in a worker thread."""
+    return msgspec.json.encode(answer)

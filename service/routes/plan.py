@@ -1,0 +1,41 @@
+"""`POST /plan`: the token ids, spans and block keys of a prompt, before an engine sees it."""
+
+from fastapi import APIRouter, Request, Response
+
+from mmhash_service.api.openapi import query_parameters
+from mmhash_service.api.schemas import PlanAnswer, PlanQuery
+from mmhash_service.bodies.json_body import read_json
+from mmhash_service.bodies.parsing import parse_query
+from mmhash_service.plan.request import encode, plan_request
+from mmhash_service.runtime import metrics
+from mmhash_service.runtime.context import build_context
+from mmhash_service.tenants import HEADER
+
+router = APIRouter()
+
+_DOCUMENTATION = {
+    "parameters": [
+        *query_parameters(PlanQuery),
+        {"name": HEADER, "in": "header", "schema": {"type": "string"}},
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    },
+}
+
+
+@router.post("/plan", openapi_extra=_DOCUMENTATION, response_model=PlanAnswer)
+async def plan(request: Request) -> Response:
+    """Return a request's prompt as the engine will see it, with the keys of its blocks."""
+    query = parse_query(request.query_params, PlanQuery)
+    state = request.app.state
+    with state.limits.admit() as admission:
+        context = build_context(request, query.of_items(), admission)
+        model = state.models.find(query.model)
+        text = await read_json(request, state.settings, admission)
+        answer = await plan_request(context, model, query, text)
+        metrics.PLANS.labels(query.model).inc()
+        for item in answer["items"]:
+            metrics.ITEMS.labels(item["kind"]).inc()
+        return Response(await state.work.run(encode, answer), media_type="application/json")
