@@ -16,7 +16,7 @@ POLICIES = ("longest-prefix", "round-robin", "least-load", "consistent-hash")
 def specification(worker: Engine) -> str:
     """Return a worker as `--worker` wants it."""
     events = f"events={worker.events.endpoint},replay={worker.replay}"
-    return f"{worker.url},{events},engine={worker.spelling}"
+    return f"{worker.url},{events},engine={worker.spelling},block_size={worker.block_size}"
 
 
 @contextmanager

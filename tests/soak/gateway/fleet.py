@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from tests.live import models
 from tests.soak.environment import file_server
 from tests.soak.gateway.images import write_images
 from tests.support import service
@@ -31,7 +32,7 @@ class Worker:
     def specification(self) -> str:
         """The worker as `--worker` wants it."""
         _, events, replay = (f"tcp://127.0.0.1:{port}" for port in self._ports)
-        return f"{self.url},events={events},replay={replay},engine=vllm@0.32.0"
+        return f"{self.url},events={events},replay={replay},engine=vllm@0.32.0,block_size=16"
 
     def start(self) -> None:
         """Start it; it answers about a second later."""
@@ -58,10 +59,11 @@ class Worker:
 class Gateway(service.Service):
     """A gateway in front of workers, with its memo in Redis."""
 
-    def __init__(self, workers: list[Worker], redis: RedisServer, origin: str) -> None:
+    def __init__(self, workers: list[Worker], redis: RedisServer, origin: str, model: Path) -> None:
         named = [text for worker in workers for text in ("--worker", worker.specification)]
         settings = {
             "memo_url": redis.url,
+            "models": {"tiny": str(model)},
             "url_hosts": [origin.removeprefix("http://")],
             "url_networks": ["127.0.0.0/8"],
             "gateway.media_urls": "fetch",
@@ -125,6 +127,7 @@ def started(folder: Path) -> Iterator[Environment]:
             worker.start()
         for worker in workers:
             worker.wait_until_ready()
-        gateway = Gateway(workers, redis, origin)
+        models.write("qwen2_vl", folder / "model")
+        gateway = Gateway(workers, redis, origin, folder / "model")
         stack.callback(gateway.kill)
         yield Environment(workers, redis, gateway, origin, files)
