@@ -46,14 +46,16 @@ class LiveTrace(NamedTuple):
         return scaled(generate(replace(self.workload, context=context)), self.scale, REPLY_SCALE)
 
 
-_SERVEGEN = replace(SERVEGEN, sessions=80, tenants=4, rate=3.0)
+_SERVEGEN = replace(SERVEGEN, sessions=60, tenants=4, rate=3.0)
 TRACES = {
     one.name: one
     for one in (
+        LiveTrace(replace(REFERENCES, rate=8.0), SCALE),
+        LiveTrace(replace(VISIONARENA, sessions=42, rate=2.5, pause_s=2.5), SCALE),
         LiveTrace(_SERVEGEN, SCALE),
-        LiveTrace(replace(VISIONARENA, sessions=47, rate=2.0, pause_s=3.0), SCALE),
-        LiveTrace(replace(REFERENCES, rate=6.0), SCALE),
-        LiveTrace(replace(AGENTS, sessions=6, clients=6, rate=0.5, pause_s=1.5), SCREENSHOT_SCALE),
+        LiveTrace(
+            replace(AGENTS, sessions=6, clients=6, rate=0.7, pause_s=1.2), SCREENSHOT_SCALE
+        ),
         LiveTrace(_SERVEGEN.without_reuse(), SCALE),
     )
 }
@@ -95,7 +97,7 @@ def compare(
         for number in range(rounds):
             for policy in policies:
                 # Other content for each run: no cache of an engine holds any of it.
-                own = renamed(requests, f"{trace.name}-{number}-{policy}-")
+                own = renamed(requests, f"{policy}-{number}-{trace.name}-")
                 workers.flush(fleet)
                 with gateway(fleet, policy) as url:
                     run = _measure(fleet, url, own)

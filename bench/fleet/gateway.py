@@ -6,10 +6,13 @@ from contextlib import contextmanager
 
 import httpx
 
+from bench.fleet.compare import SCALE
 from bench.fleet.workers import MODEL
 from bench.support.servers import running
 from tests.live.engines import Engine
 
+# The gateway counts a running request as 64 tokens, for prompts that are not scaled.
+LOAD_WEIGHT = SCALE
 POLICIES = ("longest-prefix", "round-robin", "least-load", "consistent-hash")
 
 
@@ -25,6 +28,7 @@ def gateway(workers: Sequence[Engine], policy: str) -> Iterator[str]:
     given = [word for worker in workers for word in ("--worker", specification(worker))]
     models = json.dumps({"tiny": str(workers[0].environment.model(MODEL))})
     given += ["--policy", policy, "--set", f"models={models}"]
+    given += ["--set", f"gateway.load_weight={LOAD_WEIGHT}"]
     with running("mmhash", "gateway", *given) as url:
         httpx.get(f"{url}/ready", timeout=60, trust_env=False).raise_for_status()
         yield url

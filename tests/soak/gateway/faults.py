@@ -1,6 +1,5 @@
-"""The faults, each at its part of the run, and the times when no worker could answer."""
+"""The faults, each at its part of the run."""
 
-import time
 from collections.abc import Callable
 from itertools import cycle
 from typing import NamedTuple
@@ -37,7 +36,6 @@ class Faults:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self.kills = 0
-        self.all_down: list[tuple[float, float]] = []
         workers, redis = cycle(environment.workers), environment.redis
         due: list[Fault] = []
         for at in _KILLS:
@@ -69,8 +67,13 @@ class Faults:
         return [fault.name for fault in due]
 
     def nobody_could_answer(self, began: float, ended: float) -> bool:
-        """Return True if all workers were down for a part of that time."""
-        return any(began < end + _NOTICED_S and begin < ended for begin, end in self.all_down)
+        """Return True if at some moment in that time no worker was up and known to be."""
+        down = [one.down for one in self._environment.workers]
+        moments = [began, *(begin for times in down for begin, _ in times if began < begin < ended)]
+        return any(
+            all(any(begin <= moment < end + _NOTICED_S for begin, end in times) for times in down)
+            for moment in moments
+        )
 
     def _kill(self, worker: Worker) -> Callable[[], None]:
         def kill() -> None:
@@ -80,7 +83,6 @@ class Faults:
         return kill
 
     def _kill_all(self) -> None:
-        self.all_down.append((time.monotonic(), float("inf")))
         for worker in self._environment.workers:
             worker.kill()
             self.kills += 1
@@ -88,10 +90,6 @@ class Faults:
     def _start_all(self) -> None:
         for worker in self._environment.workers:
             worker.start()
-        for worker in self._environment.workers:
-            worker.wait_until_ready()
-        begin, _ = self.all_down.pop()
-        self.all_down.append((begin, time.monotonic()))
 
 
 def _between(

@@ -1,11 +1,13 @@
 """The processes of the soak: workers that can be killed, Redis, and the gateway."""
 
+import math
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import httpx
@@ -26,6 +28,8 @@ class Worker:
     def __init__(self) -> None:
         self._ports = free_port(), free_port(), free_port()
         self.url = f"http://127.0.0.1:{self._ports[0]}"
+        self.down: list[tuple[float, float]] = []
+        """The times from each kill until it answered again."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -35,9 +39,16 @@ class Worker:
         return f"{self.url},events={events},replay={replay},engine=vllm@0.32.0,block_size=16"
 
     def start(self) -> None:
-        """Start it; it answers about a second later."""
+        """Start it, and note in the background when it answers."""
         command = [sys.executable, "-m", "tests.soak.gateway.worker", *map(str, self._ports)]
         self._process = subprocess.Popen(command)
+        if self.down:
+            Thread(target=self._note_end, args=(len(self.down) - 1,), daemon=True).start()
+
+    def _note_end(self, number: int) -> None:
+        self.wait_until_ready()
+        begin, _ = self.down[number]
+        self.down[number] = begin, time.monotonic()
 
     def wait_until_ready(self) -> None:
         """Wait until it answers."""
@@ -52,6 +63,7 @@ class Worker:
     def kill(self) -> None:
         """End it at once."""
         if self._process is not None:
+            self.down.append((time.monotonic(), math.inf))
             self._process.kill()
             self._process.wait()
 
