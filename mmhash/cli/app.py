@@ -12,6 +12,7 @@ from mmhash.cli.explain import explain_image
 from mmhash.cli.gateway import run_gateway
 from mmhash.cli.health import check_health
 from mmhash.cli.key import key_files
+from mmhash.cli.plan import plan_request
 from mmhash.cli.serve import serve
 from mmhash.cli.sum import sum_files
 from mmhash.cli.verify_engine import check_engine
@@ -23,6 +24,7 @@ app.command("check")(check_files)
 app.command("key")(key_files)
 app.command("bulk")(key_bulk)
 app.command("explain")(explain_image)
+app.command("plan")(plan_request)
 app.command("serve")(serve)
 app.command("gateway")(run_gateway)
 app.command("health")(check_health)

@@ -8,7 +8,7 @@ except ModuleNotFoundError as missing:
     ) from None
 
 from mmhash.client.clients import AsyncClient, Client
-from mmhash.client.endpoints import Blocks, Span
+from mmhash.client.endpoints import Blocks, PlannedPrompt, Span
 from mmhash.client.responses import Annotated, Item
 
-__all__ = ["Annotated", "AsyncClient", "Blocks", "Client", "Item", "Span"]
+__all__ = ["Annotated", "AsyncClient", "Blocks", "Client", "Item", "PlannedPrompt", "Span"]

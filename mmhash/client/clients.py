@@ -49,6 +49,7 @@ class Client:
 
     hash = _blocking(hash_items)
     annotate = _blocking(endpoints.annotate)
+    plan = _blocking(endpoints.plan)
     pad = _blocking(endpoints.pad)
     blocks = _blocking(endpoints.blocks)
     info = _blocking(endpoints.info)
@@ -112,6 +113,7 @@ class AsyncClient:
 
     hash = _awaitable(hash_items)
     annotate = _awaitable(endpoints.annotate)
+    plan = _awaitable(endpoints.plan)
     pad = _awaitable(endpoints.pad)
     blocks = _awaitable(endpoints.blocks)
     info = _awaitable(endpoints.info)

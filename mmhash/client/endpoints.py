@@ -28,6 +28,9 @@ _ID_BYTES = 24
 _BLOCK_BYTES = 160
 _BLOCK = re.compile("(?:[0-9a-f]{2}){8,64}")
 
+# The ids and blocks of a prompt of 300 000 tokens.
+_PLAN_BASE = 64 * _MIB
+
 INFO = Request("GET", "/info", limit=_MIB)
 
 
@@ -86,6 +89,94 @@ def annotate(
     expected = ExpectedItem(check_algorithm(algorithm), frozenset({engine}))
     items = [Item.parse(item, expected) for item in member(payload, "items", list)]
     return Annotated(member(payload, "request", dict), items)
+
+
+class PlannedPrompt(NamedTuple):
+    """A prompt as the engine will see it, and the request with the hashes of its items.
+
+    `items` has what docs/http.md lists for `POST /plan`: each item's key, size and place. `recipe`
+    is the release that the service used in place of an unknown one.
+    """
+
+    token_ids: list[int]
+    items: list[dict[str, Any]]
+    spans: list[Span]
+    blocks: list[str]
+    event_ids: list[int]
+    request: dict[str, Any]
+    recipe: str | None = None
+
+
+def plan(
+    session: Session,
+    request: Mapping[str, Any],
+    *,
+    model: str,
+    engine: str,
+    of: Of = "bytes",
+    block_size: int | None = None,
+    block_algorithm: str | None = None,
+    seed: str | None = None,
+    lora: str | None = None,
+    lora_path: str | None = None,
+    lookahead: int | None = None,
+    model_id: str | None = None,
+    engine_fallback: Fallback | None = None,
+) -> Effects[PlannedPrompt]:
+    """Return the ids, spans and block keys of a request's prompt, before an engine sees it.
+
+    `model` is a name in the service's setting `models`.
+    """
+    _check_text("model", model)
+    _check_text("engine", engine)
+    if of not in {"bytes", "pixels"}:
+        raise InputValueError(f"of is bytes or pixels, not {of!r}")
+    query = {"model": model, "engine": engine, "of": of}
+    options = _given(
+        block_size=block_size,
+        block_algorithm=block_algorithm,
+        seed=seed,
+        lora=lora,
+        lora_path=lora_path,
+        lookahead=lookahead,
+        model_id=model_id,
+        engine_fallback=engine_fallback,
+    )
+    query |= {name: str(value) for name, value in options.items()}
+    # An image of a few bytes can stand for thousands of tokens, each with a block of its own.
+    payload = yield from post_json(session, "/plan", request, query, limit=_PLAN_BASE, per_byte=4)
+    return _parse_plan(payload)
+
+
+def _parse_plan(payload: Any) -> PlannedPrompt:
+    token_ids: list[int] = member(payload, "token_ids", list)
+    if not all(type(token) is int for token in token_ids):
+        malformed("one of its ids is not an integer")
+    spans = [_parse_span(span, len(token_ids)) for span in member(payload, "spans", list)]
+    keys: list[str] = member(payload, "blocks", list)
+    event_ids: list[int] = member(payload, "event_ids", list)
+    if not all(isinstance(key, str) and _BLOCK.fullmatch(key) for key in keys):
+        malformed("a block's key is not hex")
+    if len(event_ids) != len(keys) or not all(type(number) is int for number in event_ids):
+        malformed("its 'event_ids' are not an integer for each block")
+    items: list[dict[str, Any]] = member(payload, "items", list)
+    if not all(isinstance(item, dict) for item in items):
+        malformed("one of its items is not an object")
+    recipe = payload.get("recipe")
+    if recipe is not None and not isinstance(recipe, str):
+        malformed("its 'recipe' is not a text")
+    request = member(payload, "request", dict)
+    return PlannedPrompt(token_ids, items, spans, keys, event_ids, request, recipe)
+
+
+def _parse_span(span: Any, ids: int) -> Span:
+    start, end = (member(span, name, int) for name in ("start", "end"))
+    if not 0 <= start < end <= ids:
+        malformed("a span is not a range of its ids")
+    try:
+        return Span(start, end, Digest("blake3", bytes.fromhex(member(span, "key", str))))
+    except ValueError:
+        malformed("the key of a span is not hex")
 
 
 def pad(

@@ -73,6 +73,11 @@ class Feed:
         """True from the request of a replay to its end."""
         return self._waiting is not None
 
+    @property
+    def is_late(self) -> bool:
+        """True while batches that have arrived wait for a replay."""
+        return bool(self._waiting)
+
     def connected(self) -> None:
         """Ask for the batches that were published before the connection."""
         if not self.is_replaying:

@@ -16,10 +16,20 @@ QUEUED_MESSAGES = 10_000
 END = (-1).to_bytes(8, "big", signed=True)
 
 
-def subscribe(
-    context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, *, silence_s: float = 10.0
-) -> "zmq.Socket[bytes]":
-    """Return a subscription to all topics of an endpoint, connected in the background.
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+def subscribe(context: Context, endpoint: str) -> zmq.Socket[bytes]:
+    """Return a subscription to all topics of an endpoint, connected in the background."""
+    socket = _socket(context, zmq.SUB, {zmq.RCVHWM: QUEUED_MESSAGES})
+    socket.setsockopt(zmq.SUBSCRIBE, b"")
+    return _connect(socket, endpoint, "events")
+
+
+def subscribe_monitored(
+    context: Context, endpoint: str, *, silence_s: float
+) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    """Return a subscription, and a socket that receives when it is connected or disconnected.
 
     Pings are answered by the publisher's I/O thread. They end a connection to a machine that is off
     and to a process that is stopped, which TCP alone does not notice for minutes.
@@ -30,19 +40,20 @@ def subscribe(
         zmq.RECONNECT_IVL_MAX: 1000,
         zmq.RCVHWM: QUEUED_MESSAGES,
     }
-    socket = _connect(context, zmq.SUB, endpoint, "events", options)
+    socket = _socket(context, zmq.SUB, options)
     socket.setsockopt(zmq.SUBSCRIBE, b"")
-    return socket
+    # Before it connects: on one machine that takes less time than the next line.
+    monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+    return _connect(socket, endpoint, "events"), monitor
 
 
-def request_replay(
-    context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, start: int
-) -> "zmq.Socket[bytes]":
+def request_replay(context: Context, endpoint: str, start: int) -> zmq.Socket[bytes]:
     """Ask for all batches from a number on; return the socket that receives them.
 
     Each request has its own socket, so the rest of an earlier answer cannot be taken for this one.
     """
-    socket = _connect(context, zmq.DEALER, endpoint, "replay", {zmq.RCVHWM: QUEUED_REPLAYS})
+    socket = _socket(context, zmq.DEALER, {zmq.RCVHWM: QUEUED_REPLAYS})
+    _connect(socket, endpoint, "replay")
     socket.send_multipart([b"", start.to_bytes(8, "big")], zmq.NOBLOCK)
     return socket
 
@@ -62,16 +73,14 @@ def is_end(frames: list[bytes]) -> bool:
     return len(frames) >= 2 and frames[-2] == END
 
 
-def _connect(
-    context: "zmq.Context[zmq.Socket[bytes]]",
-    kind: int,
-    endpoint: str,
-    name: str,
-    options: dict[zmq.SocketOption, int],
-) -> "zmq.Socket[bytes]":
+def _socket(context: Context, kind: int, options: dict[zmq.SocketOption, int]) -> zmq.Socket[bytes]:
     socket = context.socket(kind)
     for option, value in {zmq.MAXMSGSIZE: MAX_BYTES, zmq.LINGER: 0, **options}.items():
         socket.setsockopt(option, value)  # only those set before the connection count
+    return socket
+
+
+def _connect(socket: zmq.Socket[bytes], endpoint: str, name: str) -> zmq.Socket[bytes]:
     try:
         socket.connect(endpoint)
     except zmq.ZMQError as error:

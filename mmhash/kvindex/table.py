@@ -7,7 +7,7 @@ A search by halves would be faster still and wrong: an engine may evict a block 
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from itertools import islice, repeat
+from itertools import accumulate, islice, repeat
 from operator import and_, or_
 from typing import NamedTuple
 
@@ -29,17 +29,19 @@ def block_ids(blocks: Iterable[int | bytes]) -> list[int]:
     """Return the ids of blocks in one form: events and plans have signed numbers and bytes too."""
     ids = list(blocks)
     try:
-        # 35 ns for each block; block_id takes 110 ns.
+        if ids and min(ids) >= 0:  # type: ignore[operator]
+            return ids  # type: ignore[return-value]
+        # 60 ns for each block, 20 for the look at the smallest; block_id takes 200.
         return list(map(and_, ids, repeat(_MASK_64)))
     except TypeError:
         return [block_id(one) for one in ids]
 
 
-class Run(NamedTuple):
-    """The number of leading blocks of a list that a holder has, in any tier and in each tier."""
+class Runs(NamedTuple):
+    """How many leading blocks of a list each holder can use, for those that can use any."""
 
-    blocks: int
-    tiers: dict[str, int]
+    in_any: dict[int, int]
+    in_tier: dict[str, dict[int, int]]
 
 
 class _Plane:
@@ -163,29 +165,23 @@ class BlockTable:
         """Return the number of different blocks, counted once for each tier and group."""
         return sum(len(plane.masks) for plane in list(self._planes.values()))
 
-    def match(self, ids: Sequence[int]) -> dict[int, Run]:
-        """Return how many leading blocks each holder can use, if any, in all tiers and in each.
+    def match(self, ids: Sequence[int]) -> Runs:
+        """Return how many leading blocks each holder can use.
 
         A block counts if all groups of the holder have it in the same tier. Of a group with a
         window only the last blocks of the match have to be there.
         """
         tiers = self._tiers
         held = [self._held(tier, ids) for tier in tiers]
-        by_tier = [self._runs(masks, ids, (tier,)) for masks, tier in zip(held, tiers, strict=True)]
+        in_tier = {
+            tier: self._runs(masks, ids, (tier,)) for tier, masks in zip(tiers, held, strict=True)
+        }
         if len(held) < 2:
-            return {
-                holder: Run(length, {tier: length})
-                for tier, runs in zip(tiers, by_tier, strict=True)
-                for holder, length in runs.items()
-            }
+            return Runs(next(iter(in_tier.values()), {}), in_tier)
         in_any = held[0]
         for masks in held[1:]:
             in_any = list(map(or_, in_any, masks))
-        named = list(zip(tiers, by_tier, strict=True))
-        return {
-            holder: Run(length, {tier: runs[holder] for tier, runs in named if holder in runs})
-            for holder, length in self._runs(in_any, ids, tiers).items()
-        }
+        return Runs(self._runs(in_any, ids, tiers), in_tier)
 
     def _held(self, tier: str, ids: Sequence[int]) -> list[int]:
         """Return for each block the mask of the holders that have it in all of their groups."""
@@ -244,23 +240,25 @@ class BlockTable:
 def _runs(masks: Sequence[int], holders: int) -> dict[int, int]:
     """Return how many of the leading masks have each holder's bit, for those above 0."""
     runs: dict[int, int] = {}
-    for length, mask in enumerate(masks):
-        if holders & mask != holders:
-            if length:
-                _add(runs, holders & ~mask, length)
-            holders &= mask
-            if not holders:
-                return runs
-    _add(runs, holders, len(masks))
-    return runs
-
-
-def _add(runs: dict[int, int], holders: int, length: int) -> None:
-    """Enter one length for each holder of a mask."""
+    # 9 µs for 256 blocks; to combine them in the loop takes 25.
+    left = list(accumulate(masks, and_, initial=holders))
+    if left[-1] != holders:
+        for length, mask in enumerate(left, -1):
+            if mask != holders:
+                gone = holders & ~mask if length else 0
+                while gone:
+                    bit = gone & -gone
+                    runs[bit.bit_length() - 1] = length
+                    gone ^= bit
+                holders = mask
+                if not holders:
+                    return runs
+    length = len(masks)
     while holders:
         bit = holders & -holders
         runs[bit.bit_length() - 1] = length
         holders ^= bit
+    return runs
 
 
 def _fit(own: Sequence[Mapping[int, None]], ids: Sequence[int], length: int, window: int) -> int:

@@ -62,24 +62,6 @@ class HashQuery(_Query):
     engines: Annotated[str, Field(max_length=1024)] | None = None
 
 
-class AnnotateQuery(_Query):
-    """The query of `POST /annotate`."""
-
-    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_ANNOTATED})(@.+)?$")] = Field(
-        description="The engine that receives the request, and its release if it is not the newest."
-    )
-
-    def of_items(self) -> HashQuery:
-        """Return the equivalent query of `POST /hash`, for the items."""
-        return HashQuery(
-            algorithm=self.algorithm,
-            of=self.of,
-            sign=self.sign,
-            engine_fallback=self.engine_fallback,
-            engines=self.engine,
-        )
-
-
 class PlanQuery(BaseModel):
     """The query of `POST /plan`: how the engine was started, and how items are hashed."""
 
@@ -124,6 +106,37 @@ class PlanQuery(BaseModel):
         names = ("block_size", "seed", "lora", "lora_path", "lookahead", "model_id")
         options = {name: getattr(self, name) for name in names}
         return options | {"algorithm": self.block_algorithm}
+
+
+class AnnotateQuery(_Query):
+    """The query of `POST /annotate`."""
+
+    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_ANNOTATED})(@.+)?$")] = Field(
+        description="The engine that receives the request, and its release if it is not the newest."
+    )
+    plan: Annotated[str, Field(max_length=64)] | None = Field(
+        default=None, description="A name of the setting models: return the prompt's plan too."
+    )
+
+    def of_items(self) -> HashQuery:
+        """Return the equivalent query of `POST /hash`, for the items."""
+        return HashQuery(
+            algorithm=self.algorithm,
+            of=self.of,
+            sign=self.sign,
+            engine_fallback=self.engine_fallback,
+            engines=self.engine,
+        )
+
+    def of_plan(self, model: str) -> PlanQuery:
+        """Return the query of `POST /plan` for the same request."""
+        return PlanQuery(
+            model=model,
+            engine=self.engine,
+            algorithm=self.algorithm,
+            of=self.of,
+            engine_fallback=self.engine_fallback,
+        )
 
 
 class JsonItem(_RequestModel):
@@ -258,11 +271,31 @@ class HashAnswer(BaseModel):
     elapsed_ms: float
 
 
+class PlannedSpan(BaseModel):
+    """A range that the engine names by an item's key, as `/blocks` takes it."""
+
+    start: int
+    end: int
+    key: str
+
+
+class PlannedPrompt(BaseModel):
+    """A prompt as the engine will see it."""
+
+    token_ids: list[int]
+    spans: list[PlannedSpan]
+    blocks: list[str]
+    event_ids: list[int]
+
+
 class AnnotateAnswer(BaseModel):
     """The request with hashes inserted, and the item of each hash, in the same order."""
 
     request: dict[str, Any]
     items: list[Item]
+    plan: PlannedPrompt | None = Field(
+        default=None, description="The prompt's plan, if the query has `plan`."
+    )
     recipe: str | None = _RECIPE
 
 
@@ -280,22 +313,10 @@ class PlannedItem(Item):
     )
 
 
-class PlannedSpan(BaseModel):
-    """A range that the engine names by an item's key, as `/blocks` takes it."""
-
-    start: int
-    end: int
-    key: str
-
-
-class PlanAnswer(BaseModel):
+class PlanAnswer(PlannedPrompt):
     """A prompt as the engine will see it, and the request with the hashes of its items."""
 
-    token_ids: list[int]
     items: list[PlannedItem]
-    spans: list[PlannedSpan]
-    blocks: list[str]
-    event_ids: list[int]
     request: dict[str, Any]
     recipe: str | None = _RECIPE
 

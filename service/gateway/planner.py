@@ -12,7 +12,7 @@ from mmhash.prompts.planning import OpenedPlan, open_plan
 from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.settings import Recipe
-from mmhash_service.plan.media import SizedItem, read_media
+from mmhash_service.plan.media import read_media
 from mmhash_service.plan.models import Models
 from mmhash_service.plan.request import known_media
 from mmhash_service.runtime.context import RequestContext

@@ -112,8 +112,6 @@ class Router:
         """Plan a request and match it; without a plan it still gets the hashes of its media."""
         models = request.app.state.models
         try:
-            if not models.names:
-                raise Problem("unknown-model")
             model = find_model(models, body)
             fetches = self._settings.media_urls == "fetch"
             planned = await plan_for_workers(context, model, recipe, body, fetches=fetches)

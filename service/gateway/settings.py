@@ -227,7 +227,14 @@ def _checked_url(text: str) -> str:
         url = httpx.URL(text)
     except httpx.InvalidURL:
         raise ValueError("a worker begins with its URL") from None
-    if url.scheme not in {"http", "https"} or not url.host or url.query or url.fragment:
+    has_port = url.port is None or 0 < url.port < 65536
+    if (
+        url.scheme not in {"http", "https"}
+        or not url.host
+        or url.query
+        or url.fragment
+        or not has_port
+    ):
         raise ValueError("a worker's URL must be http(s)://HOST:PORT")
     if url.userinfo:
         raise ValueError("a worker's URL has no credentials: use worker_api_key")

@@ -7,9 +7,10 @@ from pydantic import TypeAdapter
 
 from mmhash_service.annotate.request import annotate
 from mmhash_service.api.openapi import query_parameters
-from mmhash_service.api.schemas import AnnotateAnswer, AnnotateQuery, Item
+from mmhash_service.api.schemas import AnnotateAnswer, AnnotateQuery, Item, PlannedPrompt
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_quality, parse_query
+from mmhash_service.plan.request import encode, plan_request
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.context import build_context
 from mmhash_service.tenants import HEADER
@@ -52,11 +53,20 @@ async def annotate_request(request: Request) -> Response:
         if 0 < parse_quality(accept, BARE) >= parse_quality(accept, JSON):
             return Response(annotated, media_type=BARE)
         (engine,) = call.engines
-        payload = await state.work.run(_join, annotated, items, engine.recipe)
+        plan = None
+        if query.plan is not None:
+            model = state.models.find(query.plan)
+            plan = await plan_request(call, model, query.of_plan(query.plan), text)
+            metrics.PLANS.labels(query.plan).inc()
+        payload = await state.work.run(_join, annotated, items, plan, engine.recipe)
         return Response(payload, media_type=JSON)
 
 
-def _join(annotated: bytes, items: list[Item], recipe: str | None) -> bytes:
+def _join(
+    annotated: bytes, items: list[Item], plan: dict[str, Any] | None, recipe: str | None
+) -> bytes:
     payload = _ITEMS.dump_json(items, exclude_unset=True)
     end = b"" if recipe is None else b',"recipe":"%b"' % recipe.encode()
+    if plan is not None:
+        end += b',"plan":%b' % encode({name: plan[name] for name in PlannedPrompt.model_fields})
     return b'{"request":%b,"items":%b%b}' % (annotated, payload, end)

@@ -195,8 +195,8 @@ def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("workers", "number", "to_all"),
     [
-        (1, signal.SIGHUP, False),
-        (2, signal.SIGHUP, False),
+        (1, signal.SIGTERM, False),
+        (2, signal.SIGINT, False),
         (2, signal.SIGTERM, True),
         (2, signal.SIGINT, True),
     ],

@@ -1,6 +1,7 @@
 """`serve()` in a process of its own: where it listens, what it logs, and how it stops."""
 
 import os
+import pty
 import re
 import signal
 import stat
@@ -154,7 +155,7 @@ def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
     with serving("--workers", "2") as service:
         host, port = service.address
         url = f"http://{host}:{port}"
-        for number in (signal.SIGHUP, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM):
             assert httpx.get(f"{url}/version", timeout=60).status_code == 200
             connections = [service.begin_request() for _ in range(8)]
             pids = service.workers
@@ -209,10 +210,28 @@ def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Pat
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_signal_during_the_start_is_not_lost(workers: str) -> None:
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT):
         with serving("--workers", workers) as service:
             service.process.send_signal(number)
             assert '"message": "stopped"' in service.wait()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_end_of_the_terminal_drains(workers: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", "--workers", workers]
+    child, terminal = pty.fork()
+    if child == 0:  # the leader of a session that has the terminal
+        os.dup2(os.open(log, os.O_WRONLY), 2)
+        os.execv(sys.executable, command)
+    while (found := re.search(r'running on (http://[^\s"]+)', log.read_text())) is None:
+        time.sleep(0.05)
+    assert httpx.get(f"{found[1]}/live", timeout=60).status_code == 200
+    os.close(terminal)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert "draining" in log.read_text()
 
 
 def test_after_nohup_the_terminal_may_go() -> None:

@@ -1,9 +1,12 @@
 """A publisher of KV events that speaks as vLLM's and SGLang's do: numbered batches, and replays."""
 
+import json
+import signal
+import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable
-from contextlib import ExitStack
 from typing import Any, Self
 
 import msgspec
@@ -95,6 +98,7 @@ class Publisher:
             self._buffer = deque(kept, self._buffer.maxlen)
 
     def close(self) -> None:
+        """Close its sockets; safe to call twice."""
         self._is_closing = True
         self._thread.join()
         self._context.destroy(linger=0)
@@ -106,7 +110,8 @@ class Publisher:
 
     def _serve(self) -> None:
         while not self._is_closing:
-            if not (self.replay and self.answers and self._router.poll(20)):
+            is_asked = self.replay is not None and self._router.poll(20)
+            if not (is_asked and self.answers):
                 threading.Event().wait(0.01)
                 continue
             peer, _, start = self._router.recv_multipart()
@@ -119,7 +124,49 @@ class Publisher:
                 self._router.send_multipart([peer, b"", b"", END, b""])
 
 
-def publishers(count: int, **options: Any) -> tuple[ExitStack, list[Publisher]]:
-    """Start several publishers, closed by the stack."""
-    stack = ExitStack()
-    return stack, [stack.enter_context(Publisher(**options)) for _ in range(count)]
+class PublisherProcess:
+    """A publisher in a process of its own, to be killed, stopped and started again."""
+
+    def __init__(self, events: int = 0, replay: int = 0) -> None:
+        command = [sys.executable, "-m", "tests.support.kv_publisher", str(events), str(replay)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.events, self.replay = self.process.stdout.readline().split()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def publish(self, *events: Any) -> None:
+        assert self.process.stdin is not None
+        print(json.dumps(events), file=self.process.stdin, flush=True)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+
+def port(endpoint: str) -> int:
+    return int(endpoint.rpartition(":")[2])
+
+
+def _main() -> None:
+    """Publish each line of the standard input."""
+    with Publisher(int(sys.argv[1]), int(sys.argv[2])) as publisher:
+        print(publisher.events, publisher.replay, flush=True)
+        for line in sys.stdin:
+            publisher.publish(*json.loads(line))
+
+
+if __name__ == "__main__":
+    _main()

@@ -135,8 +135,7 @@ def test_media_is_keyed_by_its_content_or_by_its_url(client: httpx.Client) -> No
         b"[]",
         b'{"messages": 1}',
         b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]}',
-        b'{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": '
-        b'{"url": "data:image/png;base64,###"}}]}]}',
+        b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"data:,%%%"}]}]}',
         b'{"prompt": ["a", "b"]}',
         b'{"input_ids": [[1, 2], [3]]}',
     ],
@@ -166,7 +165,6 @@ def test_a_disconnect_reaches_the_worker(gateway: Service, fleet: list[EnginePro
         return sum(one.state()["aborted"] for one in fleet)
 
     for body in ({"mode": "hang"}, {"mode": "hang-in-stream", "stream": True}):
-        before = aborted()
         text = json.dumps(body).encode()
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n\r\n"
         with gateway.connect() as connection:
@@ -175,7 +173,7 @@ def test_a_disconnect_reaches_the_worker(gateway: Service, fleet: list[EnginePro
                 assert connection.recv(1000)
             else:
                 wait_until(lambda: any("hang" in one.state()["seen"] for one in fleet))
-        wait_until(lambda: aborted() > before)
+    wait_until(lambda: aborted() >= 2)
     with gateway.new_client() as client:
         wait_until(lambda: count(client, "mmhash_gateway_disconnects_total") >= 2)
         wait_until(lambda: not any(one["requests"] for one in states(client)))

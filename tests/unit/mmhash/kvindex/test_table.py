@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mmhash.engines import vllm
 from mmhash.errors import LimitError
 from mmhash.kvindex import table
-from mmhash.kvindex.table import BlockTable, Run, block_id, block_ids
+from mmhash.kvindex.table import BlockTable, Runs, block_id, block_ids
 
 
 @dataclass
@@ -86,13 +86,16 @@ def test_a_match_is_that_of_the_definition(steps: Any, prompts: Any) -> None:
             blocks.clear(holder)
             models[holder] = Model()
     for prompt in prompts:
-        expected = {}
         known = [tier for tier in TIERS if any((tier, g) in blocks._planes for g in (0, 1))]
-        for holder, model in enumerate(models):
-            if length := model.longest(prompt, known):
-                tiers = {tier: model.longest(prompt, [tier]) for tier in known}
-                expected[holder] = Run(length, {one: n for one, n in tiers.items() if n})
-        assert blocks.match(prompt) == expected
+        assert blocks.match(prompt) == Runs(
+            lengths(models, prompt, known),
+            {tier: lengths(models, prompt, [tier]) for tier in known},
+        )
+
+
+def lengths(models: list[Model], prompt: list[int], tiers: list[str]) -> dict[int, int]:
+    found = {holder: model.longest(prompt, tiers) for holder, model in enumerate(models)}
+    return {holder: length for holder, length in found.items() if length}
 
 
 def test_a_hole_in_the_middle_ends_the_match() -> None:
@@ -100,7 +103,7 @@ def test_a_hole_in_the_middle_ends_the_match() -> None:
     blocks.open()
     blocks.store(0, "GPU", 0, range(10))
     blocks.remove(0, "GPU", 0, [4, 77])
-    assert blocks.match(range(10)) == {0: Run(4, {"GPU": 4})}
+    assert blocks.match(range(10)) == ({0: 4}, {"GPU": {0: 4}})
 
 
 def test_a_holder_evicts_the_least_recently_stored() -> None:
@@ -129,10 +132,10 @@ def test_a_closed_holder_leaves_nothing_and_its_number_is_free() -> None:
     blocks.store(0, "GPU", 0, [1, 2])
     blocks.store(1, "GPU", 0, [1])
     blocks.close(0)
-    assert blocks.match([1, 2]) == {1: Run(1, {"GPU": 1})}
+    assert blocks.match([1, 2]).in_any == {1: 1}
     assert blocks.blocks() == 1
     assert blocks.open() == 0
-    assert 0 not in blocks.match([1])
+    assert 0 not in blocks.match([1]).in_any
 
 
 def test_holders_and_planes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,78 @@
+"""`mmhash plan`: the plan of a request, from a model's directory, without a service."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mmhash.cli.extras import extra
+from mmhash.cli.report import say
+from mmhash.errors import InputValueError
+from mmhash.io.files import open_file
+from mmhash.io.names import printable
+
+_MAX_REQUEST = 256 << 20
+
+
+def plan_request(
+    model: Annotated[Path, typer.Argument(help="The model's directory.")],
+    request: Annotated[str, typer.Argument(help="An OpenAI or SGLang request, as JSON.")],
+    *,
+    engine: Annotated[str, typer.Option(help="The engine and its release: vllm@0.32.0.")],
+    block_size: Annotated[
+        int | None, typer.Option(min=1, help="The number of tokens that the engine hashes at once.")
+    ] = None,
+    pixels: Annotated[bool, typer.Option("--pixels", help="Key images by their pixels.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+) -> None:
+    """Show the token ids, items and block keys of a request's prompt as an engine will have them."""
+    with extra("prompts"):
+        from mmhash.prompts import Model  # noqa: PLC0415  (needs tokenizers and jinja2)
+
+    with open_file(request) as file:
+        text = file.read(_MAX_REQUEST + 1)
+    if len(text) > _MAX_REQUEST:
+        raise InputValueError(f"{printable(request)}: more than {_MAX_REQUEST} bytes")
+    of = "pixels" if pixels else "bytes"
+    plan = Model.load(model).plan(text, engine, block_size=block_size, of=of)
+    items = [
+        {
+            "modality": item.modality,
+            "width": item.size.width,
+            "height": item.size.height,
+            "grid": item.grid,
+            "start": item.start,
+            "end": item.end,
+            "embeds": item.embeds,
+            "key": item.key.hex(),
+            "engines": {engine: item.fields},
+        }
+        for item in plan.items
+    ]
+    if as_json:
+        spans = [
+            {"start": span.start, "end": span.end, "key": span.whole_key().hex()}
+            for span in plan.spans
+        ]
+        answer = {
+            "token_ids": plan.token_ids,
+            "items": items,
+            "spans": spans,
+            "blocks": plan.blocks,
+            "event_ids": plan.event_ids,
+            "request": plan.request,
+        }
+        say(json.dumps(answer))
+        return
+    _show(len(plan.token_ids), items, plan.blocks)
+
+
+def _show(tokens: int, items: list[dict[str, Any]], blocks: list[str]) -> None:
+    say(f"{tokens} tokens, {len(items)} items, {len(blocks)} blocks")
+    for number, item in enumerate(items, 1):
+        place = f"{item['start']}-{item['end'] - 1}"
+        size = f"{item['width']}x{item['height']}"
+        say(f"  {item['modality']} {number:<4} {size:<11} tokens {place:<13} {item['key']}")
+    for number, block in enumerate(blocks):
+        say(f"  block {number:<4} {block}")

@@ -1,0 +1,113 @@
+"""The models of a running service: read at the start, and again on SIGHUP."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.live import models
+from tests.support.service import COMMAND, TIMEOUT_S, Service, environment, serving
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny"
+    models.write("qwen2_vl", folder)
+    return folder
+
+
+def plan(client: httpx.Client) -> list[int]:
+    answer = client.post("/plan", params={"model": "tiny", "engine": "vllm"}, json=CHAT)
+    assert answer.status_code == 200, answer.text
+    ids: list[int] = answer.json()["token_ids"]
+    return ids
+
+
+def change_template(folder: Path) -> None:
+    """Replace the chat template by one that has the message only, as an operator does."""
+    path = folder / "tokenizer_config.json"
+    text = path.read_text().replace("<|im_start|>{{ message", "{{ message")
+    assert text != path.read_text()
+    replacement = folder / "new"
+    replacement.write_text(text)
+    replacement.rename(path)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, workers: str) -> None:
+    settings: dict[str, Any] = {"models": {"tiny": str(folder)}}
+    with serving("--workers", workers, settings=settings) as service:
+        with service.new_client() as client:
+            before = plan(client)
+        running = service.begin_request()
+        change_template(folder)
+        service.process.send_signal(signal.SIGHUP)
+        service.log.wait_for("model tiny is read again", int(workers))
+        with service.new_client() as client:
+            assert len(plan(client)) < len(before)
+            assert client.get("/ready").status_code == 200
+        with running:
+            running.sendall(b"def")
+            assert running.recv(65536).startswith(b"HTTP/1.1 200 ")
+        assert "draining" not in service.log.text
+
+
+def test_a_model_that_cannot_be_read_again_stays(folder: Path) -> None:
+    with (
+        serving(settings={"models": {"tiny": str(folder)}}) as service,
+        service.new_client() as client,
+    ):
+        before = plan(client)
+        (folder / "tokenizer.json").write_text("{")
+        service.process.send_signal(signal.SIGHUP)
+        service.log.wait_for("tiny cannot be planned.*the model that was read before stays")
+        assert plan(client) == before
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_bad_directory_fails_the_start(folder: Path, workers: str) -> None:
+    (folder / "config.json").write_text('{"model_type": "unheard-of"}')
+    done = subprocess.run(
+        [*COMMAND, "--workers", workers, "--set", f'models={{"tiny": "{folder}"}}'],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("mmhash: models: tiny cannot be planned: ")
+    assert "unheard-of" in line
+
+
+def test_models_of_the_environment_and_of_a_file(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(f'[models]\ntiny = "{folder}"\n')
+    for env in (
+        environment(MMHASH_MODELS=f'{{"tiny": "{folder}"}}'),
+        environment(MMHASH_CONFIG=str(file)),
+    ):
+        with serving(env=env) as service, service.new_client() as client:
+            assert client.get("/info").json()["models"] == ["tiny"]
+            assert plan(client)
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    service = Service(settings={"models": {"tiny": str(tmp_path / "none")}})
+    assert service.process.wait(TIMEOUT_S) != 0
+    service.log.join()
+    assert "the directory of tiny does not exist" in service.log.text
