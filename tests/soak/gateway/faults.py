@@ -9,14 +9,16 @@ import httpx
 from tests.soak.gateway.fleet import Environment, Worker
 
 # Kills and restarts of single workers, over the whole run: the gateway's process is never killed.
-_KILLS = tuple(0.04 + 0.06 * number for number in range(15))
+_KILLS = tuple(0.04 + 0.06 * number for number in range(16))
 _DOWN = 0.01  # as long until it is restarted
 _LOST_EVENTS = (0.07, 0.25, 0.43, 0.61, 0.85)
-_REFUSED_REPLAYS = (0.13, 0.49, 0.73)
+_REFUSED_REPLAYS = (0.13, 0.49, 0.91)
 _SHORT = 0.02
-_ALL_DOWN = ((0.205, 0.215), (0.805, 0.815))
-_REDIS_GONE = ((0.3, 0.36), (0.66, 0.7))
-_REDIS_HANGS = ((0.53, 0.57),)
+# In the second half these are around its middle, so that connections that are gone meanwhile tilt
+# no trend.
+_ALL_DOWN = ((0.205, 0.215), (0.745, 0.755))
+_REDIS_GONE = ((0.3, 0.36), (0.72, 0.78))
+_REDIS_HANGS = ((0.44, 0.48),)
 
 # The gateway notices a restarted worker at its next probe.
 _NOTICED_S = 3.0
