@@ -70,7 +70,7 @@ def _print_comparison(fleet: Sequence[Engine]) -> None:
 def _stay(fleet: Sequence[Engine]) -> None:
     """Keep a gateway running, and replay the trace again and again for the page to show."""
     with gateway(fleet, "longest-prefix") as url:
-        print(f"The gateway's page: {url}/   Its workers: {url}/workers   End: Ctrl-C", flush=True)
+        print(f"The gateway: {url}/   Its workers: {url}/workers   End: Ctrl-C", flush=True)
         for number in count():
             replay(url, renamed(TRACE.requests(), f"again-{number}-"))
 
