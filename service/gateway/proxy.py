@@ -104,9 +104,9 @@ class Proxy:
         """Return the body, without what its caller may not say."""
         pieces: list[bytes] = []
 
-        def take(piece: bytes) -> None:
+        def take(piece: bytes | memoryview) -> None:
             held.hold(_COPIES * len(piece))
-            pieces.append(piece)
+            pieces.append(bytes(piece))
 
         is_json = "json" in request.headers.get("content-type", "")
         limit = self._settings.max_json_bytes if is_json else self._settings.max_body_bytes
