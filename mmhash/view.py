@@ -106,10 +106,13 @@ def view_of(item: Any, *, copy: bool = True) -> View:
     With `copy=False`, an input whose bytes are not contiguous, in C order and little-endian is
     refused instead of copied.
     """
-    if is_tensor(item):  # first: a list of tensors takes less time to hash than the other checks
-        return _view_of_tensor(item, copy)
-    if type(item) is bytes:
+    kind = type(item)
+    if kind is bytes:
         return View("bytes", "", (), memoryview(item))
+    if kind is np.ndarray:
+        return _view_of_array(item, copy)
+    if is_tensor(item):  # 0.5 µs for other objects
+        return _view_of_tensor(item, copy)
     if isinstance(item, (bytes, bytearray, memoryview, mmap.mmap, array)):
         return View("bytes", "", (), _flat_buffer(_buffer_of(item), copy))
     if isinstance(item, (np.ndarray, np.generic)):
@@ -229,13 +232,15 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
-    if isinstance(values, np.ma.MaskedArray):
-        raise InputTypeError("a masked array has no bytes where it is masked: call filled() first")
-    if type(values) is not np.ndarray:  # np.matrix keeps two dimensions in reshape()
-        values = np.asarray(values)
+    if type(values) is not np.ndarray:
+        if isinstance(values, np.ma.MaskedArray):
+            raise InputTypeError(
+                "a masked array has no bytes where it is masked: call filled() first"
+            )
+        values = np.asarray(values)  # np.matrix keeps two dimensions in reshape()
     name = _dtype_name(values.dtype)
     shape = values.shape
-    if values.dtype.str[0] == ">":
+    if values.dtype.byteorder == ">":
         _need_copy("a big-endian array", copy)
         values = values.byteswap()
     if not values.flags.c_contiguous:
