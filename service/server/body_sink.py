@@ -17,7 +17,7 @@ Count = Callable[[int], None]
 """Receives the number of bytes as soon as they arrive."""
 
 # One buffer for all connections stays in the core's cache, because a read is consumed before the
-# next one begins. Larger reads leave the cache before they are hashed; smaller ones cost more calls.
+# next one begins. Larger reads leave the cache before they are hashed; smaller ones cost calls.
 _BUFFER = memoryview(bytearray(256 << 10))
 
 
