@@ -323,32 +323,28 @@ def _read_tensor(tensor: "torch.Tensor", copy: bool) -> View:
     return View("tensor", name, shape, _flat_tensor(tensor))
 
 
-class Located(NamedTuple):
-    """A dense tensor on a GPU."""
-
-    device: int
-    segment: tuple[int, int]
-    """Address and bytes"""
-    dtype: str
-    shape: tuple[int, ...]
+Located = tuple[int, tuple[int, int], str, tuple[int, ...]]
+"""A dense tensor on a GPU: its device, address and bytes, dtype, and shape."""
 
 
 def locate_on_gpu(item: Any) -> Located | None:
     """Return the location of a tensor that is read in place on a GPU; None if `view_of` must look.
 
-    A list of tensors takes most of its time here: 1 µs for each, and 2.5 by a view.
+    A list of tensors takes most of its time here: 1.5 µs for each, and 2.5 by a view.
     """
     if type(item) is not getattr(sys.modules.get("torch"), "Tensor", None) or not item.is_cuda:
         return None
     try:
-        if item.is_nested or item.is_neg() or item.is_conj() or not item.is_contiguous():
+        if item.is_nested or item.is_neg() or not item.is_contiguous():
+            return None
+        dtype = _tensor_dtype(item.dtype, item.layout)
+        if "complex" in dtype and item.is_conj():
             return None
         nbytes, address = item.nbytes, item.data_ptr()
         end = item.storage_offset() * item.itemsize + nbytes
         if nbytes and (not address or item.untyped_storage().nbytes() < end):
             return None
-        dtype = _tensor_dtype(item.dtype, item.layout)
-        return Located(item.get_device(), (address, nbytes), dtype, tuple(item.shape))
+        return item.get_device(), (address, nbytes), dtype, tuple(item.shape)
     except Exception:  # noqa: BLE001  (view_of raises an error with the reason)
         return None
 
