@@ -55,7 +55,7 @@ def points(sglang: SGLang) -> list[Point]:
         batch = list(bundle.unbind())
         seconds = _call_seconds(_to_keys(batch, sglang))
         measured += _points("keys", count, count * ITEM, seconds)
-        of_bundle = {
+        of_bundle: dict[str, Call] = {
             "blake3": partial(_keys_of_bundle, bundle),
             "sglang": lambda batch=batch: [sglang(item) for item in batch],
         }
@@ -65,7 +65,7 @@ def points(sglang: SGLang) -> list[Point]:
 
 def _several_gpus(bundle: torch.Tensor) -> list[Point]:
     """Measure 64 images of 20 MiB on one GPU, and as many on each of two in one call."""
-    if torch.cuda.device_count() < 2:  # noqa: PLR2004
+    if torch.cuda.device_count() < 2:
         return []
     first = list(bundle.unbind())
     both = [item for pair in zip(first, bundle.to("cuda:1").unbind(), strict=True) for item in pair]

@@ -50,10 +50,9 @@ _SMALLEST_SCRATCH = 64 << 10
 _POLL_S = 100e-6
 _SLEEP_S = 50e-6
 
-# A sleep lasts up to 60 µs longer than asked, so one that short is not worth it.
-_SLEEP_ERROR_S = 100e-6
-# Bytes per second until a device's own rate is known, from launches of at least this many bytes.
-_ASSUMED_RATE = 1.5e12
+# Bytes per second until a device's own rate is known: no device is faster, so no sleep is too long.
+# The rate is learned from launches of at least this many bytes.
+_HIGHEST_RATE = 1e13
 _RATE_FROM = 32 << 20
 
 
@@ -403,14 +402,12 @@ class _Launch:
     def _wait(self) -> None:
         """Sleep until shortly before the results are expected, then poll, then sleep again."""
         flag, ticket, rates = self._slot.flag, self._ticket, self._device.rates
-        rate = rates.get(self._algorithm, _ASSUMED_RATE)
-        end = self._start + self._nbytes / rate
-        early = end - perf_counter() - _SLEEP_ERROR_S
-        if early > 0:
-            sleep(early)
-            if flag.value == ticket:  # slept too long: earlier launches may have waited for others
-                rates.pop(self._algorithm, None)
-                return
+        expected = self._nbytes / rates.get(self._algorithm, _HIGHEST_RATE)
+        end = self._start + expected
+        if expected > 2 * _POLL_S:
+            sleep(expected / 2)
+        while flag.value != ticket and perf_counter() < end - _POLL_S:
+            sleep(_SLEEP_S)
         until = max(end, perf_counter()) + _POLL_S
         while flag.value != ticket:
             if perf_counter() > until:
