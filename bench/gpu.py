@@ -57,7 +57,7 @@ def points(sglang: SGLang) -> list[Point]:
         measured += _points("keys", count, count * ITEM, seconds)
         of_bundle: dict[str, Call] = {
             "blake3": partial(_keys_of_bundle, bundle),
-            "sglang": lambda batch=batch: [sglang(item) for item in batch],
+            "sglang": _to_keys(batch, sglang)["sglang"],
         }
         measured += _points("bundle", count, count * ITEM, _call_seconds(of_bundle))
     return measured + _several_gpus(flat[: 64 * 20 * MIB // 4].reshape(64, -1))

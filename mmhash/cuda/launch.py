@@ -404,8 +404,9 @@ class _Launch:
         flag, ticket, rates = self._slot.flag, self._ticket, self._device.rates
         expected = self._nbytes / rates.get(self._algorithm, _HIGHEST_RATE)
         end = self._start + expected
-        if expected > 2 * _POLL_S:
-            sleep(expected / 2)
+        half = self._start + expected / 2 - perf_counter()
+        if half > _POLL_S:
+            sleep(half)
         while flag.value != ticket and perf_counter() < end - _POLL_S:
             sleep(_SLEEP_S)
         until = max(end, perf_counter()) + _POLL_S
