@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SERVICE := .venv/installed-service
 DEV := .venv/installed-dev
 
-.PHONY: setup serve test test-all live check format coverage bench fuzz oracle vectors image release clean
+.PHONY: setup serve test test-all live demo check format coverage bench fuzz oracle vectors image release clean
 .DEFAULT_GOAL := test
 
 $(SERVICE): pyproject.toml constraints.txt
@@ -95,6 +95,10 @@ live: $(DEV)
 # Compares prompt plans with transformers' processors, in an environment in ~/.cache/mmhash-oracle.
 oracle: $(DEV)
 	$(BIN)/python -m tests.oracle $(ARGS)
+
+# Two vLLM workers on the CPU behind `mmhash gateway`, until Ctrl-C; DEMO_EXIT=1 ends after the table.
+demo: $(DEV)
+	$(BIN)/python -m bench.fleet.demo
 
 vectors: $(DEV)
 	$(BIN)/python tests/vectors/make.py

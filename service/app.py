@@ -1,9 +1,9 @@
 """The ASGI application."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 import mmhash
 from mmhash_service.api.openapi import describe_bodies
@@ -11,13 +11,16 @@ from mmhash_service.api.problem_handlers import MEDIA_TYPE, add_problem_handlers
 from mmhash_service.api.schemas import ProblemAnswer
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
+from mmhash_service.gateway.fleet import Fleet
+from mmhash_service.gateway.router import Router
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.items.mapped_hasher import MappedHasher
 from mmhash_service.memo.memo import Memo
 from mmhash_service.middleware.access_log import AccessLogMiddleware
 from mmhash_service.middleware.api_keys import ApiKeyMiddleware
 from mmhash_service.middleware.duplicate_headers import DuplicateHeaderMiddleware
 from mmhash_service.plan.models import Models
-from mmhash_service.routes import annotate, blocks, pad, page, plan, probes
+from mmhash_service.routes import annotate, blocks, fleet, pad, page, plan, probes
 from mmhash_service.routes import hash as hash_route
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.worker_pool import WorkerPool
@@ -29,17 +32,37 @@ _PROBLEM = {
 }
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
-    """Create the application; `settings` default to those of the environment."""
+_ROUTERS = tuple(route.router for route in (hash_route, annotate, pad, blocks, plan, probes, page))
+
+
+def create_app(settings: Settings | None = None, gateway: GatewaySettings | None = None) -> FastAPI:
+    """Create the service's application; settings default to those of the environment.
+
+    It answers `/route` and `/workers` if the gateway's settings have workers.
+    """
+    gateway = gateway or GatewaySettings()
+    routers = (*_ROUTERS, fleet.router) if gateway.has_workers else _ROUTERS
+    return build_app(settings or Settings(), gateway, routers)
+
+
+def build_app(
+    settings: Settings,
+    gateway: GatewaySettings,
+    routers: Iterable[APIRouter],
+    known_paths: frozenset[str] = frozenset(),
+    openapi_url: str | None = "/openapi.json",
+) -> FastAPI:
+    """Create an application with these routes; the access log names them and `known_paths`."""
     app = FastAPI(
         title="mmhash",
         version=mmhash.__version__,
         redirect_slashes=False,
         redoc_url=None,
+        openapi_url=openapi_url,
         responses={"default": _PROBLEM},
         lifespan=_lifespan,
     )
-    app.state.settings = settings = settings or Settings()
+    app.state.settings = settings
     app.state.limits = Limits(settings)
     app.state.models = Models(settings.models)
     app.state.work = WorkerPool(settings.work_timeout_s)
@@ -47,15 +70,19 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.memo = Memo(settings)
     app.state.fetcher = Fetcher(settings)
     app.state.mapped = MappedHasher(settings.work_timeout_s)
-    for route in (hash_route, annotate, pad, blocks, plan, probes, page):
-        app.include_router(route.router)
+    app.state.fleet = Fleet(gateway)
+    app.state.router = Router(app.state.fleet, gateway)
+    app.state.needs_workers = False
+    for router in routers:
+        app.include_router(router)
     add_problem_handlers(app)
     describe_bodies(app)
     # The last one added is the outermost: requests without a key are logged too.
     if settings.api_key_digests:
         app.add_middleware(ApiKeyMiddleware, digests=settings.api_key_digests)
     app.add_middleware(DuplicateHeaderMiddleware)
-    app.add_middleware(AccessLogMiddleware, paths=frozenset(app.openapi()["paths"]))
+    paths = frozenset(app.openapi()["paths"])
+    app.add_middleware(AccessLogMiddleware, paths=paths | known_paths)
     return app
 
 
@@ -64,7 +91,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Open the application's resources, and close them after the last request."""
     app.state.decoders.open()
     await app.state.memo.open()
+    await app.state.fleet.open()
     yield
+    await app.state.fleet.close()
     await app.state.decoders.close()
     await app.state.fetcher.close()
     await app.state.memo.close()

@@ -28,6 +28,8 @@ from pydantic_settings import (
 )
 
 from mmhash_service.fetch.hosts import HostAllowlist, is_host
+from mmhash_service.gateway.settings import PREFIX as GATEWAY_PREFIX
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.settings import PREFIX as GUARD_PREFIX
 from mmhash_service.guard.settings import GuardSettings
 from mmhash_service.memo.stores import STORES, check_memo_url
@@ -46,7 +48,7 @@ _MAX_SOCKET_PATH = 108
 PREFIX = "MMHASH_"
 CONFIG_VARIABLE = "MMHASH_CONFIG"
 
-# Variables that the library and the guard read: known, but not settings of the service.
+# Variables that the library, the guard and the gateway read: they are known here too.
 LIBRARY_VARIABLES = frozenset(
     {
         "MMHASH_CACHE_DIR",
@@ -56,6 +58,7 @@ LIBRARY_VARIABLES = frozenset(
         "MMHASH_POOL_WORKERS",
         "MMHASH_VECTORS",
         *(GUARD_PREFIX + name.upper() for name in GuardSettings.model_fields),
+        *(GATEWAY_PREFIX + name.upper() for name in GatewaySettings.model_fields),
     }
 )
 
@@ -330,13 +333,14 @@ def _check_path(path: Path) -> None:
         raise ValueError("the path is empty or contains a zero byte")
 
 
-def parse_assignment(text: str) -> tuple[str, Any]:
+def parse_assignment(text: str, model: type[BaseSettings] | None = None) -> tuple[str, Any]:
     """Return the name and value of `name=value`, parsed as in an environment variable."""
     name, sign, value = text.partition("=")
     if not _NAME.fullmatch(name):  # not shown: it may be a value, and a secret
         raise ValueError("expected NAME=VALUE")
-    if not sign or name not in Settings.model_fields:
-        raise ValueError(unknown_name_message(name, list(Settings.model_fields)))
+    known = (model or Settings).model_fields
+    if not sign or name not in known:
+        raise ValueError(unknown_name_message(name, list(known)))
     if value[:1] not in {"[", "{"}:
         return name, value
     try:

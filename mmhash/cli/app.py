@@ -9,6 +9,7 @@ from mmhash.cli.bulk import key_bulk
 from mmhash.cli.check import check_files
 from mmhash.cli.env import print_env
 from mmhash.cli.explain import explain_image
+from mmhash.cli.gateway import run_gateway
 from mmhash.cli.health import check_health
 from mmhash.cli.key import key_files
 from mmhash.cli.plan import plan_request
@@ -25,6 +26,7 @@ app.command("bulk")(key_bulk)
 app.command("explain")(explain_image)
 app.command("plan")(plan_request)
 app.command("serve")(serve)
+app.command("gateway")(run_gateway)
 app.command("health")(check_health)
 app.command("env")(print_env)
 app.command("verify-engine")(check_engine)

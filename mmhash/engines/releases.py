@@ -88,7 +88,7 @@ def parse_range(text: str) -> Range[None]:
 
 
 @lru_cache(256)  # 60 calls for a plan, 2 µs each
-def _parse(version: str) -> tuple[list[int], int, int]:
+def _parse(version: str) -> tuple[tuple[int, ...], int, int]:
     """Return a sort key: the numbers, and -1, 0 or 1 for a version before, at or after these."""
     match = _VERSION.fullmatch(version)
     if match is None:
@@ -96,4 +96,4 @@ def _parse(version: str) -> tuple[list[int], int, int]:
     release = [int(number) for number in match["release"].split(".")]
     while release[-1:] == [0]:  # 0.31 is 0.31.0
         release.pop()
-    return release, _PHASES[match["phase"]], int(match["number"] or 0)
+    return tuple(release), _PHASES[match["phase"]], int(match["number"] or 0)

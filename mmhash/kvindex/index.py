@@ -251,6 +251,9 @@ class Index:
     def _read_ready(self) -> None:
         """Read a part of what each socket has."""
         start = time.monotonic()
+        if not self._by_socket:  # poll() would return at once
+            time.sleep(_POLL_MS / 1000)
+            return
         for socket, _ in self._poller.poll(_POLL_MS):
             read = self._by_socket.get(socket)  # an earlier one may have closed it
             if read is None:

@@ -1,6 +1,6 @@
 """A request from its text to the text with the hashes of its media."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from mmhash import Digest
 from mmhash.engines.engine import AnnotateFormats, Engine
@@ -14,7 +14,11 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Item, JsonItem
 from mmhash_service.guard.caller_hashes import TAGS
 from mmhash_service.items.json_items import hash_items
+from mmhash_service.items.urls import hash_url, key_by_url
 from mmhash_service.runtime.context import RequestContext
+
+UrlTreatment = Literal["fetch", "url", "ignore"]
+"""Media at http(s) URLs: keyed by their content, by the URL, or left without a hash."""
 
 
 class _Slots(NamedTuple):
@@ -37,12 +41,14 @@ class _Opened(NamedTuple):
     content_prefix: str | None
 
 
-async def annotate(call: RequestContext, text: bytes) -> tuple[bytes, list[Item]]:
+async def annotate(
+    call: RequestContext, text: bytes, urls: UrlTreatment = "fetch"
+) -> tuple[bytes, list[Item]]:
     """Return the request with a hash in each slot of its media, and the item of each slot."""
     call.admission.hold(2 * len(text))  # the request that is written, and the response around it
-    opened = await call.work.run(_open, call, text)
+    opened = await call.work.run(_open, call, text, urls)
     if opened.content_prefix is None:
-        items, hashes, tags = await _hash_keys(call, opened)
+        items, hashes, tags = await _hash_keys(call, opened, urls)
     else:
         items, hashes, tags = await _hash_content(call, opened, opened.content_prefix)
     if call.signer is not None:
@@ -51,10 +57,11 @@ async def annotate(call: RequestContext, text: bytes) -> tuple[bytes, list[Item]
 
 
 async def _hash_keys(
-    call: RequestContext, opened: _Opened
+    call: RequestContext, opened: _Opened, urls: UrlTreatment
 ) -> tuple[list[Item], list[str], list[str]]:
     """Return for each slot its item and the hash that the engine takes of its key; and the tags."""
-    results = await hash_items(call, list(opened.items.values()))
+    hash_remote = key_by_url if urls == "url" else hash_url
+    results = await hash_items(call, list(opened.items.values()), hash_remote)
     item_of = dict(zip(opened.items, (result[0] for result in results), strict=True))
     with_options_of = {
         (slot.media, slot.options): _name_options(call, item_of[slot.media], slot.options)
@@ -91,7 +98,7 @@ def _name_options(call: RequestContext, item: Item, options: str) -> Item:
     return item.model_copy(update=update)
 
 
-def _open(call: RequestContext, text: bytes) -> _Opened:
+def _open(call: RequestContext, text: bytes, urls: UrlTreatment) -> _Opened:
     """Open a request, remove the callers' hashes, and find the slots of ours."""
     body = open_body(text)
     (requested,) = call.engines
@@ -105,9 +112,9 @@ def _open(call: RequestContext, text: bytes) -> _Opened:
             for member in field.names:
                 body.pop(member, None)
     if "messages" in body:
-        found = _slots_of_chat(body, formats, release)
+        found = _slots_of_chat(body, formats, release, urls)
     else:
-        found = _slots_of_native(body, engine, formats, release)
+        found = _slots_of_native(body, engine, formats, release, urls)
     if len(found.slots) > call.settings.max_items:
         raise Problem("too-many-items")
     media = dict.fromkeys(slot.media for slot in found.slots)
@@ -115,15 +122,21 @@ def _open(call: RequestContext, text: bytes) -> _Opened:
     return _Opened(body, found.slots, items, found.hash_name, found.content_prefix)
 
 
-def _slots_of_chat(body: Object, formats: AnnotateFormats, release: str) -> _Slots:
+def _slots_of_chat(
+    body: Object, formats: AnnotateFormats, release: str, urls: UrlTreatment
+) -> _Slots:
     if formats.chat is None:
         raise Problem("invalid-json")
     chat = formats.chat(release)
     if chat is None:
         raise Problem("no-field")
+    # The hash of content that is not fetched is not known.
+    skips_remote = urls == "ignore" or (urls == "url" and chat.content_prefix is not None)
     slots = []
     texts: dict[str, str] = {}
     for field, slot in find_in_chat(body, chat):
+        if skips_remote and slot.media.is_remote:
+            continue
         if field.modality not in texts:
             options = read_options(body, formats.chat_options)
             texts[field.modality] = options_text(formats.unhashed(options, release, field.modality))
@@ -132,7 +145,7 @@ def _slots_of_chat(body: Object, formats: AnnotateFormats, release: str) -> _Slo
 
 
 def _slots_of_native(
-    body: Object, engine: Engine, formats: AnnotateFormats, release: str
+    body: Object, engine: Engine, formats: AnnotateFormats, release: str, urls: UrlTreatment
 ) -> _Slots:
     if formats.native is None:
         raise Problem("invalid-json")
@@ -143,7 +156,11 @@ def _slots_of_native(
         raise Problem("invalid-json")
     remove_claims(body, engine)
     options = options_text(read_options(body, formats.native_options))
-    return _Slots(find_in_native(body, native, options), native.hash_name)
+    slots = find_in_native(body, native, options)
+    if urls == "ignore" and any(slot.media.is_remote for slot in slots):
+        del body[native.hashes]  # the engine takes a hash for each item or none at all
+        slots = []
+    return _Slots(slots, native.hash_name)
 
 
 def _fill(opened: _Opened, hashes: list[str]) -> bytes:

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from mmhash_service.api.schemas import JsonItem
+from mmhash_service.fetch.data import is_data_url
 
 # An engine that takes base64 in place of a URL reads any other text as base64, or as a path: that
 # is no base64.
@@ -15,6 +16,11 @@ class Media(NamedTuple):
     is_image: bool
     url: str | None = None
     data: str | None = None
+
+    @property
+    def is_remote(self) -> bool:
+        """True if the content has to be fetched."""
+        return self.url is not None and not is_data_url(self.url)
 
     def item(self, *, pixels: bool) -> JsonItem:
         """Return the item to hash: the pixels of an image, if `pixels`, or the bytes."""

@@ -25,6 +25,8 @@ _HEADERS = {
     "stalled-body": {"Connection": "close"},
     "too-slow": {"Retry-After": "1"},
     "decoder-failed": {"Retry-After": "1"},
+    "no-workers": {"Retry-After": "2"},
+    "worker-failed": {"Retry-After": "1"},
 }
 
 _BY_STATUS = {404: "not-found", 405: "method-not-allowed"}

@@ -63,6 +63,12 @@ PROBLEMS = {
     "sign-off": ProblemSpec(
         403, "Signing is off", "Tags are issued only if the setting tag_secrets has a secret."
     ),
+    "named-peer": ProblemSpec(
+        403,
+        "Named peer",
+        "A form that passes the gateway must not name a peer to load from, or an engine's internal "
+        "state.",
+    ),
     "stalled-body": ProblemSpec(
         408,
         "Stalled body",
@@ -212,6 +218,12 @@ PROBLEMS = {
     "invalid-json": ProblemSpec(
         422, "Invalid JSON", "The body is not JSON of the schema in /openapi.json."
     ),
+    "unreadable-json": ProblemSpec(
+        422,
+        "Unreadable JSON",
+        "The body is not JSON in UTF-8, is nested deeper than 200 levels, or has half of a "
+        "surrogate pair or an integer of more than 4300 digits.",
+    ),
     "no-content": ProblemSpec(
         422, "No content", "An item must have exactly one of data, url, shm and cuda_ipc."
     ),
@@ -256,6 +268,16 @@ PROBLEMS = {
         "The URL's host or file did not return the whole content, unencoded and with the declared "
         "length.",
     ),
+    "worker-failed": ProblemSpec(
+        502,
+        "Worker failed",
+        "The workers that got the request closed the connection before they answered it.",
+    ),
+    "worker-timeout": ProblemSpec(
+        504,
+        "Worker timeout",
+        "The worker sent no response within the setting worker_timeout_s.",
+    ),
     "url-timeout": ProblemSpec(
         504,
         "URL timeout",
@@ -272,6 +294,9 @@ PROBLEMS = {
     ),
     "decoder-failed": ProblemSpec(
         503, "Decoder failed", "The process that decoded the image exited before it finished."
+    ),
+    "no-workers": ProblemSpec(
+        503, "No workers", "No worker can be reached: the gateway probes them every few seconds."
     ),
     "not-ready": ProblemSpec(
         503,

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from math import prod
 
+from blake3 import blake3
+
 from mmhash import Digest
 from mmhash.view import ITEM_SIZE
 from mmhash_service.api.problems import Problem
@@ -21,6 +23,9 @@ from mmhash_service.runtime.context import RequestContext
 # A file is read in pieces of this length, each hashed within 0.2 ms.
 _PIECE = 1 << 20
 
+# No content has the digest of a URL.
+URL_CONTEXT = "mmhash 2026-11-22 url v1"
+
 Tensor = tuple[str, tuple[int, ...]]
 """The dtype and the shape of a tensor."""
 
@@ -35,6 +40,12 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[It
             return [await _hash_remote(context, item, url, reader, tensor)]
         await read_url(context, url, reader, tensor)
         return await reader.finish()
+
+
+async def key_by_url(context: RequestContext, item: JsonItem, url: str) -> list[Item]:
+    """Return the item that a URL stands for, identified by the URL: nothing is fetched."""
+    digest = Digest("blake3", blake3(url.encode(), derive_key_context=URL_CONTEXT).digest())
+    return [context.item(item.name, "bytes", "", (), 0, digest)]
 
 
 async def read_url(

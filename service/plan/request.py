@@ -43,9 +43,7 @@ def _finish(
     query: PlanQuery,
     found: dict[MediaSource, SizedItem],
 ) -> dict[str, Any]:
-    media = {
-        source.text: _media(requested, opened.model_type, sized) for source, sized in found.items()
-    }
+    media = known_media(requested, opened, found)
     try:
         plan = opened.plan(PlanOptions(media=media, **query.plan_options()))
     except (MMHashError, RecursionError) as error:
@@ -55,6 +53,15 @@ def _finish(
         for planned, source in zip(plan.items, opened.sources, strict=True)
     ]
     return _answer(plan, items, requested.recipe)
+
+
+def known_media(
+    requested: RequestedEngine, opened: OpenedPlan, found: dict[MediaSource, SizedItem]
+) -> dict[str, Media]:
+    """Return the media of a request by their text, with the sizes that the engine will see."""
+    return {
+        source.text: _media(requested, opened.model_type, sized) for source, sized in found.items()
+    }
 
 
 def _media(requested: RequestedEngine, model_type: str, sized: SizedItem) -> Media:

@@ -39,6 +39,8 @@ async def ready(request: Request) -> Health:
     state = request.app.state
     if state.limits.draining:
         raise Problem("draining")
+    if state.needs_workers and not state.fleet.has_healthy:
+        raise Problem("no-workers")
     if not await state.decoders.is_ready():
         raise Problem("not-ready")
     if not await state.work.run(self_test, state.settings):

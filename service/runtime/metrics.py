@@ -80,6 +80,56 @@ MEMO_BYTES = Gauge(
     multiprocess_mode="livesum",
 )
 
+GATEWAY_DECISIONS = Counter(
+    "mmhash_gateway_decisions",
+    "Requests routed by the gateway, by how: planned, or the reason for no plan.",
+    ("how",),
+    registry=REGISTRY,
+)
+GATEWAY_DECISION_SECONDS = Histogram(
+    "mmhash_gateway_decision_seconds",
+    "Time from a request's body to the order of its workers.",
+    registry=REGISTRY,
+    buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1),
+)
+GATEWAY_TOKENS = Counter(
+    "mmhash_gateway_tokens",
+    "Tokens of planned prompts, by whether the chosen worker had them cached.",
+    ("cached",),
+    registry=REGISTRY,
+)
+GATEWAY_RETRIES = Counter(
+    "mmhash_gateway_retries",
+    "Attempts beyond the first one of a request, by the reason: unreachable or broken.",
+    ("reason",),
+    registry=REGISTRY,
+)
+GATEWAY_BROKEN = Counter(
+    "mmhash_gateway_broken_responses",
+    "Responses of workers that ended early, after their head was forwarded.",
+    registry=REGISTRY,
+)
+GATEWAY_DISCONNECTS = Counter(
+    "mmhash_gateway_disconnects",
+    "Requests whose client disconnected before the end, so that the worker's was aborted.",
+    registry=REGISTRY,
+)
+GATEWAY_EJECTIONS = Counter(
+    "mmhash_gateway_ejections", "Workers that became unhealthy.", registry=REGISTRY
+)
+GATEWAY_HEALTHY = Gauge(
+    "mmhash_gateway_healthy_workers",
+    "Healthy workers.",
+    registry=REGISTRY,
+    multiprocess_mode="livemostrecent",
+)
+GATEWAY_REQUESTS = Gauge(
+    "mmhash_gateway_requests_in_progress",
+    "Requests forwarded to workers that are not yet answered.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
+
 
 class _Workers(MultiProcessCollector):
     """The metrics of all workers."""

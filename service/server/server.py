@@ -9,13 +9,14 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from mmhash.errors import MMHashError
 from mmhash_service.app import create_app
@@ -39,7 +40,11 @@ class ListenError(MMHashError):
     """The server cannot listen on its address."""
 
 
-def serve(settings: Settings) -> None:
+Create = Callable[[Settings], FastAPI]
+"""Creates the application, in the process that runs it."""
+
+
+def serve(settings: Settings, create: Create = create_app) -> None:
     """Serve until SIGTERM, SIGINT or the end of the terminal, then finish the running requests.
 
     Another SIGHUP has the models read again.
@@ -51,9 +56,9 @@ def serve(settings: Settings) -> None:
     with _listening(settings) as listener:
         logger.info("running on %s with %d workers", _address(settings, listener), settings.workers)
         if settings.workers == 1:
-            _run_server(settings, listener, signals)
+            _run_server(settings, create, listener, signals)
         else:
-            _run_supervisor(settings, listener, signals, reloads)
+            _run_supervisor(settings, create, listener, signals, reloads)
     logger.info("stopped")
 
 
@@ -220,13 +225,14 @@ class Server(uvicorn.Server):
 
 def _run_server(
     settings: Settings,
+    create: Create,
     listener: socket.socket,
     signals: list[int],
     supervisor: socket.socket | None = None,
 ) -> None:
     """Run the server of one process."""
     tune_malloc()
-    app = create_app(settings)
+    app = create(settings)
     protocol = partial(BoundedProtocol, stall_timeout_s=settings.stall_timeout_s)
     config = uvicorn.Config(
         app,
@@ -252,22 +258,28 @@ def _run_server(
     app.state.work.stop()
 
 
-def _run_worker(settings: Settings, listener: socket.socket, supervisor: socket.socket) -> None:
+def _run_worker(
+    settings: Settings, create: Create, listener: socket.socket, supervisor: socket.socket
+) -> None:
     """Run one worker process."""
     logs.configure()
     signals, _ = _catch_signals()
     exit_with_supervisor(supervisor, settings.grace_s)
-    _run_server(settings, listener, signals, supervisor)
+    _run_server(settings, create, listener, signals, supervisor)
 
 
 def _run_supervisor(
-    settings: Settings, listener: socket.socket, signals: list[int], reloads: list[int]
+    settings: Settings,
+    create: Create,
+    listener: socket.socket,
+    signals: list[int],
+    reloads: list[int],
 ) -> None:
     """Run the supervisor process."""
     context = multiprocessing.get_context("spawn")
 
     def launch(link: socket.socket) -> BaseProcess:
-        process = context.Process(target=_run_worker, args=(settings, listener, link))
+        process = context.Process(target=_run_worker, args=(settings, create, listener, link))
         process.start()
         return process
 

@@ -20,7 +20,7 @@ from tests.live.environments import Environment
 
 Test = TypeVar("Test", bound=Callable[..., None])
 
-START_S = 600  # half a minute where nothing else runs
+START_S = 900  # on a machine whose cores are busy
 BLOCK_SIZE = {"vllm": 32, "sglang": 16}
 
 _VARIABLES = {
@@ -102,6 +102,8 @@ class Engine:
     events: Events
     log: Path
     client: httpx.Client
+    pid: int = 0
+    replay: str = ""
     # How it was started, as far as names depend on it.
     name_of_setup: str = ""
     algorithm: str = "sha256"
@@ -156,10 +158,10 @@ def running(
     is_switched: bool = False,
 ) -> Iterator[Engine]:
     """Run an engine until the block ends."""
-    port, events_port = _free_ports(2)
+    port, events_port, replay_port = _free_ports(3)
     folder = environment.model(model)
     start = {"vllm": _vllm_command, "sglang": _sglang_command}[environment.engine]
-    command = [*start(environment, folder, port, events_port), *options]
+    command = [*start(environment, folder, port, (events_port, replay_port)), *options]
     if is_switched:
         command[1:3] = [str(Path(__file__).parent / "stand_ins" / "guarded_sglang.py")]
     chosen = {k: v for k, v in os.environ.items() if not k.startswith(("MMHASH_", "PYTHON"))}
@@ -179,14 +181,17 @@ def running(
             _wait_until_ready(client, process, log)
             events = Events(f"tcp://127.0.0.1:{events_port}")
             try:
-                yield Engine(environment, url, events, log, client)
+                replay = f"tcp://127.0.0.1:{replay_port}"
+                yield Engine(environment, url, events, log, client, process.pid, replay)
             finally:
                 events.close()
     finally:
         _stop(process)
 
 
-def _vllm_command(environment: Environment, model: Path, port: int, events: int) -> list[str]:
+def _vllm_command(
+    environment: Environment, model: Path, port: int, events: tuple[int, int]
+) -> list[str]:
     return [
         environment.command("vllm"), "serve", str(model),
         "--load-format", "dummy", "--dtype", "float32", "--max-model-len", "2048",
@@ -198,7 +203,9 @@ def _vllm_command(environment: Environment, model: Path, port: int, events: int)
     ]  # fmt: skip
 
 
-def _sglang_command(environment: Environment, model: Path, port: int, events: int) -> list[str]:
+def _sglang_command(
+    environment: Environment, model: Path, port: int, events: tuple[int, int]
+) -> list[str]:
     return [
         environment.command("python"), "-m", "sglang.launch_server",
         "--model-path", str(model), "--dtype", "float32", "--device", "cpu",
@@ -214,8 +221,9 @@ def _sglang_command(environment: Environment, model: Path, port: int, events: in
     ]  # fmt: skip
 
 
-def _publisher(port: int) -> dict[str, str]:
-    return {"publisher": "zmq", "topic": "kv", "endpoint": f"tcp://*:{port}"}
+def _publisher(ports: tuple[int, int]) -> dict[str, str]:
+    endpoint, replay = (f"tcp://*:{port}" for port in ports)
+    return {"publisher": "zmq", "topic": "kv", "endpoint": endpoint, "replay_endpoint": replay}
 
 
 def _wait_until_ready(client: httpx.Client, process: subprocess.Popen[bytes], log: Path) -> None:

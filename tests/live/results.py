@@ -32,7 +32,11 @@ def record(file: str, row: str, column: str, value: str) -> None:
 
 
 _ROOT = Path(__file__).parents[2]
-PAGES = {_ROOT / "docs" / "live.md": ("matrix", "attacks"), _ROOT / "README.md": ("matrix",)}
+PAGES = {
+    _ROOT / "docs" / "live.md": ("matrix", "attacks"),
+    _ROOT / "README.md": ("matrix",),
+    _ROOT / "docs" / "gateway.md": ("gateway",),
+}
 
 
 def publish() -> None:
@@ -54,7 +58,11 @@ def embed(text: str, file: str) -> str:
     return f"{before}{begin}{(FOLDER / f'{file}.md').read_text()}{end}{after}"
 
 
-FIRST = {"matrix": ("engine", COLUMNS), "attacks": ("attack", ("without", "with the guard"))}
+FIRST = {
+    "matrix": ("engine", COLUMNS),
+    "attacks": ("attack", ("without", "with the guard")),
+    "gateway": ("call", ("vllm@0.32.0", "sglang@0.5.23")),
+}
 
 
 def _markdown(table: dict[str, Any], head: tuple[str, tuple[str, ...]]) -> str:

@@ -82,7 +82,7 @@ def started(folder: Path) -> Iterator[Environment]:
     files.mkdir()
     _fill_shelf(files)
     with ExitStack() as stack:
-        origin = stack.enter_context(_origin(files))
+        origin = stack.enter_context(file_server(files))
         redis = RedisServer(folder)
         stack.callback(redis.kill)
         services: list[Service] = []
@@ -112,7 +112,7 @@ def _fill_shelf(folder: Path) -> None:
 
 
 @contextmanager
-def _origin(folder: Path) -> Iterator[str]:
+def file_server(folder: Path) -> Iterator[str]:
     """Python's own server of files, in a process of its own; its URL."""
     port = str(free_port())
     command = [sys.executable, "-m", "http.server", port, "--bind", "127.0.0.1"]

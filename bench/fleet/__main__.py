@@ -1,0 +1,37 @@
+"""`python -m bench.fleet --engine vllm@0.32.0 --workers 2`: replay the traces with each policy."""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from bench.fleet import report
+from bench.fleet.compare import TRACES, Run, compare
+from bench.fleet.gateway import POLICIES, gateway
+from bench.fleet.workers import started
+
+
+def main() -> None:
+    """Start the workers, compare the policies, and keep the results."""
+    parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
+    parser.add_argument("--engine", default="vllm@0.32.0", help="vllm@0.32.0 or sglang@0.5.23")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--trace", choices=TRACES, action="append", help="default: all")
+    parser.add_argument("--policy", choices=POLICIES, action="append", help="default: all")
+    parser.add_argument("--rounds", type=int, default=1)
+    asked = parser.parse_args()
+    engine, _, release = asked.engine.partition("@")
+    traces = [TRACES[name] for name in asked.trace or TRACES]
+    runs: list[Run] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="mmhash-fleet-") as logs,
+        started(engine, release, asked.workers, Path(logs)) as fleet,
+    ):
+        for run in compare(fleet, traces, asked.policy or POLICIES, gateway, asked.rounds):
+            print(run, flush=True)
+            runs.append(run)
+    report.keep(runs)
+    print(report.table(runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""`mmhash gateway` in front of workers, in a process of its own."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import httpx
+
+from bench.fleet.workers import MODEL
+from bench.support.servers import running
+from tests.live.engines import Engine
+
+# The prompts are scaled to a fifth, the gateway's estimate of a running request (64 tokens) is not;
+# and on two busy cores many requests run at once. A weight of 1 would leave the cache unused.
+LOAD_WEIGHT = 0.05
+POLICIES = ("longest-prefix", "round-robin", "least-load", "consistent-hash")
+
+
+def specification(worker: Engine) -> str:
+    """Return a worker as `--worker` wants it."""
+    events = f"events={worker.events.endpoint},replay={worker.replay}"
+    return f"{worker.url},{events},engine={worker.spelling},block_size={worker.block_size}"
+
+
+@contextmanager
+def gateway(workers: Sequence[Engine], policy: str) -> Iterator[str]:
+    """Run a gateway with one policy; yield its URL."""
+    given = [word for worker in workers for word in ("--worker", specification(worker))]
+    models = json.dumps({"tiny": str(workers[0].environment.model(MODEL))})
+    given += ["--policy", policy, "--set", f"models={models}"]
+    given += ["--set", f"gateway.load_weight={LOAD_WEIGHT}"]
+    # An engine whose core is busy answers probes late: that is no reason to abort its requests.
+    given += ["--set", "gateway.health_timeout_s=60"]
+    with running("mmhash", "gateway", *given) as url:
+        httpx.get(f"{url}/ready", timeout=60, trust_env=False).raise_for_status()
+        yield url

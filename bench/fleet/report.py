@@ -1,0 +1,76 @@
+"""Results of a comparison: a CSV file with each run, and the table that the docs show."""
+
+import csv
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+from bench.fleet.compare import Run
+from bench.support.measure import RESULTS
+
+CSV = RESULTS / "fleet.csv"
+TABLE = RESULTS / "fleet.md"
+PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
+_BEGIN, _END = "<!-- fleet -->\n", "<!-- end of fleet -->"
+
+_HEAD = (
+    "engines", "trace", "policy", "cached tokens", "computed by the busiest worker",
+    "time to first token, p50", "p99",
+)  # fmt: skip
+
+
+def keep(runs: list[Run]) -> None:
+    """Write runs to the CSV file in place of older ones of the same engines and traces.
+
+    The table and the page that show them follow.
+    """
+    measured = {(one.engine, one.workers, one.trace) for one in runs}
+    older = [one for one in read(CSV) if (one.engine, one.workers, one.trace) not in measured]
+    with CSV.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Run._fields)
+        writer.writerows([*older, *runs])
+    newest = table(read(CSV))
+    TABLE.write_text(newest)
+    before, _, rest = PAGE.read_text().partition(_BEGIN)
+    PAGE.write_text(before + _BEGIN + newest + _END + rest.partition(_END)[2])
+
+
+def read(path: Path) -> list[Run]:
+    """Read the runs of a CSV file; none if it does not exist."""
+    if not path.exists():
+        return []
+    types = Run.__annotations__
+    with path.open(newline="") as file:
+        return [
+            Run(**{name: types[name](text) for name, text in line.items()})
+            for line in csv.DictReader(file)
+        ]
+
+
+def table(runs: Iterable[Run]) -> str:
+    """Return a Markdown table with the medians of the rounds; each trace's best is bold."""
+    groups: dict[tuple[str, int, str], dict[str, list[Run]]] = {}
+    for one in runs:
+        group = groups.setdefault((one.engine, one.workers, one.trace), {})
+        group.setdefault(one.policy, []).append(one)
+    lines = [f"| {' | '.join(_HEAD)} |", "| --- | --- | --- |" + " ---: |" * 4]
+    for (engine, count, trace), policies in groups.items():
+        most = max(_median(rounds, "cached_percent") for rounds in policies.values())
+        for policy, rounds in policies.items():
+            cached = _median(rounds, "cached_percent")
+            percent = f"{cached:.1f} %"
+            cells = (
+                f"{count} {engine}", trace, policy,
+                f"**{percent}**" if cached == most > 0 else percent,
+                f"{_median(rounds, 'busiest_computed_tokens'):.0f}",
+                f"{_median(rounds, 'first_token_p50_ms'):.0f} ms",
+                f"{_median(rounds, 'first_token_p99_ms'):.0f} ms",
+            )  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _median(rounds: list[Run], figure: str) -> float:
+    values: list[float] = [getattr(one, figure) for one in rounds]
+    return statistics.median(values)

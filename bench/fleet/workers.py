@@ -1,0 +1,100 @@
+"""Engines on the CPU as workers of a fleet, and the counters that they keep themselves."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+
+from tests.live.engines import Engine, running
+from tests.live.environments import Environment
+
+MODEL = "qwen2_vl"
+# The tokens that a worker's cache holds: small, so that where a prefix is cached matters.
+CACHE_TOKENS = 16_384
+_VLLM = (
+    "--max-model-len", "4096", "--num-gpu-blocks-override", str(CACHE_TOKENS // 32),
+    "--limit-mm-per-prompt", '{"image": 40}',
+)  # fmt: skip
+_SGLANG = (
+    "--context-length", "4096", "--max-total-tokens", str(CACHE_TOKENS), "--enable-metrics",
+)  # fmt: skip
+_OPTIONS = {"vllm": _VLLM, "sglang": _SGLANG}
+
+_PROMPT_TOKENS = re.compile(
+    r"^(?:vllm|sglang):prompt_tokens_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE
+)
+_CACHED_TOKENS = re.compile(
+    r"^(?:vllm:prompt_tokens_cached|sglang:cached_tokens)_total(?:\{[^}]*\})? (\S+)$",
+    re.MULTILINE,
+)
+
+
+class Counters(NamedTuple):
+    """Prompt tokens that a worker has received, and those of them that its cache held."""
+
+    prompt_tokens: int
+    cached_tokens: int
+
+    @property
+    def computed_tokens(self) -> int:
+        """The prompt tokens that the worker computed."""
+        return self.prompt_tokens - self.cached_tokens
+
+
+@contextmanager
+def started(engine: str, release: str, count: int, logs: Path) -> Iterator[list[Engine]]:
+    """Start workers of one release, all at once: a start takes 40 s to 2 minutes."""
+    environment = Environment(engine, release)
+    environment.build()
+    with ExitStack() as stack, ThreadPoolExecutor(count) as pool:
+
+        def start(number: int) -> Engine:
+            log = logs / f"{environment.spelling}-{number}.log"
+            worker = stack.enter_context(
+                running(environment, MODEL, *_OPTIONS[engine], log=log, variables=_VARIABLES)
+            )
+            worker.events.close()  # the gateway reads them
+            return worker
+
+        yield list(pool.map(start, range(count)))
+
+
+# Enables /reset_prefix_cache.
+_VARIABLES = {"VLLM_SERVER_DEV_MODE": "1"}
+
+
+def flush(workers: Sequence[Engine]) -> None:
+    """Empty the prefix caches."""
+    for worker in workers:
+        path = {"vllm": "/reset_prefix_cache", "sglang": "/flush_cache"}[worker.name]
+        worker.client.post(path).raise_for_status()
+
+
+def counters(worker: Engine) -> Counters:
+    """Return a worker's counters, from its /metrics."""
+    text = httpx.get(f"{worker.url}/metrics", timeout=60, trust_env=False).text
+    return Counters(*(_sum(pattern, text) for pattern in (_PROMPT_TOKENS, _CACHED_TOKENS)))
+
+
+def _sum(pattern: re.Pattern[str], text: str) -> int:
+    return int(sum(map(float, pattern.findall(text))))
+
+
+def cpu_seconds(workers: Sequence[Engine]) -> float:
+    """Return the CPU time of the workers' processes up to now."""
+    sessions = {str(worker.pid) for worker in workers}
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # Behind the name, which may have spaces: state, ppid, pgrp, session, …
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if fields[3] in sessions:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,101 @@
+"""The time that the gateway adds to a streamed request, next to a plain proxy of httpx.
+
+An upstream of this machine streams a few events without a pause; a client of raw sockets measures
+the time to the first byte and to the end: straight, through the gateway, through the plain proxy.
+All three take turns within one run, so that they share the machine's mood.
+"""
+
+import json
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from bench.support.measure import Row, report
+from bench.support.servers import run_module
+
+ROUNDS = 300
+EVENTS = 20
+
+PROMPT = "The quick brown fox jumps over the lazy dog. " * 100
+
+
+class Times(NamedTuple):
+    """The seconds to the first byte of the body and to its end."""
+
+    first: float
+    all: float
+
+
+def request(port: int) -> bytes:
+    """Return a streamed chat as bytes."""
+    messages = [{"role": "user", "content": PROMPT}]
+    body = json.dumps({"model": "m", "stream": True, "messages": messages}).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def measure(connection: socket.socket, text: bytes) -> Times:
+    """Send a request, and read its chunked response to the end."""
+    start = time.perf_counter()
+    connection.sendall(text)
+    received, first = b"", 0.0
+    while not received.endswith(b"\r\n0\r\n\r\n"):
+        received += connection.recv(65536)
+        if not first and b"data: " in received:
+            first = time.perf_counter() - start
+    assert received.count(b"data: ") == EVENTS, received
+    return Times(first, time.perf_counter() - start)
+
+
+def rounds(ports: list[int]) -> Iterator[list[Times]]:
+    """Yield the times of each server, in turn."""
+    with ExitStack() as stack:
+        connections = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for port in ports
+        ]
+        for connection in connections:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        texts = [request(port) for port in ports]
+        for number in range(ROUNDS + 30):
+            times = [measure(*pair) for pair in zip(connections, texts, strict=True)]
+            if number >= 30:
+                yield times
+
+
+def rows() -> list[Row]:
+    """Measure with one request at a time."""
+    with ExitStack() as stack:
+        upstream = stack.enter_context(run_module("bench.support.proxies", "upstream", "0"))
+        url = f"http://127.0.0.1:{upstream.port}"
+        gateway = stack.enter_context(
+            run_module("mmhash", "gateway", "--port", "0", "--worker", f"{url},engine=vllm@0.32.0")
+        )
+        plain = stack.enter_context(run_module("bench.support.proxies", "plain", "0", url))
+        times = list(rounds([upstream.port, gateway.port, plain.port]))
+    return [
+        row("added to the first byte", times, "first", "< 3"),
+        row("added to the whole response", times, "all", "< 3"),
+    ]
+
+
+def row(what: str, times: list[list[Times]], name: str, target: str) -> Row:
+    """Return the medians of what the gateway and the plain proxy add to a request."""
+    straight, gateway, plain = (
+        statistics.median(getattr(one[number], name) for one in times) * 1e3 for number in range(3)
+    )
+    what = f"{what}, {EVENTS} events, p50"
+    return Row(
+        what, gateway - straight, "ms", "a plain httpx proxy", plain - straight, target=target
+    )
+
+
+if __name__ == "__main__":
+    report("gateway", rows())
+    sys.exit()

@@ -1,0 +1,140 @@
+"""The time of a routing decision: plan, match and score, at a fixed rate of requests.
+
+python -m bench.gateway_decisions [RATE]
+
+A gateway on one core, with a model's files and an index of some workers, answers `POST /route`. The
+client sends requests at fixed times, so that a slow answer delays no other one. The figures are the
+gateway's own (mmhash_gateway_decision_seconds), the client's, and the time on the core.
+"""
+
+import asyncio
+import base64
+import io
+import json
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+from PIL import Image
+
+from bench.support.measure import Row, report
+from bench.support.servers import Server, run_module
+from mmhash.prompts import Model
+from tests.live import models
+from tests.support.kv_publisher import Publisher, stored
+
+RATE = int(sys.argv[1]) if sys.argv[1:] else 200
+SECONDS = 20
+WORKERS = 8
+ENGINE = "vllm@0.32.0"
+
+WORDS = "The quick brown fox jumps over the lazy dog. "
+
+
+def requests() -> list[bytes]:
+    """Return chats with a text, some of them with an image of 50 kB."""
+    return [
+        json.dumps({"model": "tiny", "messages": [{"role": "user", "content": content}]}).encode()
+        for number in range(32)
+        for content in [_content(number)]
+    ]
+
+
+def _content(number: int) -> list[dict[str, Any]]:
+    text = {"type": "text", "text": f"{number}: " + WORDS * (4 + number)}
+    if number % 2:
+        return [text]
+    noise = Image.effect_noise((448, 448), 40 + number)
+    file = io.BytesIO()
+    noise.convert("RGB").save(file, "JPEG", quality=80)
+    url = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+    return [{"type": "image_url", "image_url": {"url": url}}, text]
+
+
+async def measure(port: int, bodies: list[bytes]) -> list[float]:
+    """Send requests at fixed times; return the seconds of each."""
+    headers = {"content-type": "application/json"}
+    times: list[float] = []
+    limits = httpx.Limits(max_connections=64)
+    url = f"http://127.0.0.1:{port}/route"
+    async with httpx.AsyncClient(limits=limits, timeout=60) as client:
+
+        async def ask(body: bytes) -> None:
+            start = time.perf_counter()
+            answer = await client.post(url, content=body, headers=headers)
+            times.append(time.perf_counter() - start)
+            assert answer.json()["plan"] is not None
+
+        for body in bodies:  # compiles the template, and fills the memo
+            await ask(body)
+        times.clear()
+        start = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for number in range(RATE * SECONDS):
+                await asyncio.sleep(start + number / RATE - time.perf_counter())
+                group.create_task(ask(bodies[number % len(bodies)]))
+    return times
+
+
+def cpu_seconds(server: Server) -> float:
+    """Return the time that a process has spent on a core."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def share_below(port: int, seconds: str) -> float:
+    """Return the part of all decisions that took no longer."""
+    text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    name = "mmhash_gateway_decision_seconds"
+    below = re.search(rf'^{name}_bucket{{le="{seconds}"}} (\S+)$', text, re.MULTILINE)
+    count = re.search(rf"^{name}_count (\S+)$", text, re.MULTILINE)
+    assert below
+    assert count
+    return float(below[1]) / float(count[1])
+
+
+def rows() -> list[Row]:
+    """Measure one gateway."""
+    bodies = requests()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        models.write("qwen2_vl", folder)
+        upstream = stack.enter_context(run_module("bench.support.proxies", "upstream", "0"))
+        publishers = [stack.enter_context(Publisher()) for _ in range(WORKERS)]
+        # The prefix of the URL keeps the workers apart: they share a server.
+        workers = [
+            f"http://127.0.0.1:{upstream.port}/{number},events={one.events},replay={one.replay},"
+            f"engine={ENGINE}"
+            for number, one in enumerate(publishers)
+        ]
+        named = [text for worker in workers for text in ("--worker", worker)]
+        settings = ["--set", f"models={json.dumps({'tiny': str(folder)})}"]
+        gateway = stack.enter_context(
+            run_module("mmhash", "gateway", "--port", "0", *named, *settings)
+        )
+        os.sched_setaffinity(gateway.process.pid, {0})
+        model = Model.load(folder)
+        for number, body in enumerate(bodies):
+            plan = model.plan(body, ENGINE)
+            publishers[number % WORKERS].publish(stored(*plan.event_ids))
+        used = cpu_seconds(gateway)
+        times = sorted(asyncio.run(measure(gateway.port, bodies)))
+        used = cpu_seconds(gateway) - used
+        share = share_below(gateway.port, "0.005")
+    return [
+        Row(f"decisions within 5 ms, {RATE}/s", 100 * share, "%", target=">= 99"),
+        Row("one core, for each request to /route", 1e3 * used / len(times), "ms"),
+        Row("POST /route, p50", 1e3 * statistics.median(times), "ms"),
+        Row("POST /route, p99", 1e3 * times[int(0.99 * len(times))], "ms", target="< 5"),
+    ]
+
+
+if __name__ == "__main__":
+    report("gateway-decisions", rows())

@@ -1,0 +1,64 @@
+"""An upstream that streams events, and the plain proxy that bench/gateway.py compares with.
+
+python -m bench.support.proxies upstream PORT
+python -m bench.support.proxies plain PORT URL
+"""
+
+import sys
+from collections.abc import AsyncIterator
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+EVENTS = 20
+_EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "token"}}]}\n\n'
+
+
+async def _events(request: Request) -> Response:
+    await request.body()
+
+    async def events() -> AsyncIterator[bytes]:
+        for _ in range(EVENTS):
+            yield _EVENT
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+async def _health(_request: Request) -> Response:
+    return Response()
+
+
+def upstream() -> Starlette:
+    """Return the upstream."""
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", _events, methods=["POST"]),
+            Route("/health", _health),
+        ]
+    )
+
+
+def plain(url: str) -> Starlette:
+    """Return a proxy as it is usually written with httpx."""
+    client = httpx.AsyncClient(base_url=url, timeout=None)
+
+    async def forward(request: Request) -> Response:
+        out = client.build_request(
+            request.method, request.url.path, content=await request.body(),
+            headers={"content-type": request.headers["content-type"]},
+        )  # fmt: skip
+        answer = await client.send(out, stream=True)
+        headers = {"content-type": answer.headers["content-type"]}
+        return StreamingResponse(answer.aiter_raw(), answer.status_code, headers)
+
+    return Starlette(routes=[Route("/{path:path}", forward, methods=["GET", "POST"])])
+
+
+if __name__ == "__main__":
+    kind, port, *rest = sys.argv[1:]
+    app = upstream() if kind == "upstream" else plain(*rest)
+    uvicorn.run(app, port=int(port), loop="uvloop", http="httptools", access_log=False)

@@ -1,0 +1,1 @@
+"""Traces of image requests, fitted to published figures of real services."""

@@ -1,0 +1,1 @@
+"""`mmhash gateway`: a streaming reverse proxy in front of vLLM and SGLang workers."""

@@ -1,0 +1,33 @@
+"""The gateway's ASGI application: a few paths of its own, and the proxy behind all others."""
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+
+from mmhash_service.app import build_app
+from mmhash_service.gateway.proxy import KNOWN_PATHS, Proxy
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.routes import fleet, probes
+from mmhash_service.settings import Settings
+
+# All others belong to the workers: /v1/models, /version, /docs, …
+OWN_PATHS = frozenset({"/live", "/ready", "/health", "/metrics", "/route", "/workers"})
+
+
+def create_gateway(settings: Settings, gateway: GatewaySettings) -> FastAPI:
+    """Create the application of `mmhash gateway`."""
+    # FastAPI's pages would hide those of the workers.
+    app = build_app(
+        settings, gateway, (_own(probes.router), fleet.router), KNOWN_PATHS, openapi_url=None
+    )
+    state = app.state
+    state.needs_workers = True
+    app.router.default = Proxy(settings, gateway, state.limits, state.work, state.router)
+    return app
+
+
+def _own(router: APIRouter) -> APIRouter:
+    own = APIRouter()
+    own.routes.extend(
+        route for route in router.routes if isinstance(route, APIRoute) and route.path in OWN_PATHS
+    )
+    return own

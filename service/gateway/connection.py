@@ -1,0 +1,219 @@
+"""One HTTP/1.1 connection to a worker: a request out, the response in as it arrives.
+
+Not httpx: this protocol adds a fifth of the time to a streamed response (bench/gateway.py), and can
+be aborted from outside, as the gateway must when a worker is ejected or a client has gone.
+"""
+
+import asyncio
+from typing import cast
+
+import httptools
+
+Headers = list[tuple[bytes, bytes]]
+
+# A response's head, and the time between two looks at a silent worker.
+MAX_HEAD = 64 << 10
+MAX_HEADERS = 256
+
+# Body bytes that wait for the client, above which nothing more is read from the worker.
+_HIGH_WATER = 256 << 10
+
+
+class WorkerError(Exception):
+    """A worker did not answer, or not to the end; the message is for the log."""
+
+
+class UnreachableError(WorkerError):
+    """No connection to the worker: it has seen nothing of the request."""
+
+
+class BrokenError(WorkerError):
+    """The connection was lost, or what came was no HTTP."""
+
+
+class SilentError(BrokenError):
+    """The worker sent nothing for longer than the setting worker_timeout_s."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection that carries one request at a time."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self._error: BrokenError | None = None
+        self.is_closed = False
+        self.was_aborted = False
+        """This side has closed it."""
+        self.used_at = self._loop.time()
+        self._begin(b"GET")
+
+    def _begin(self, method: bytes) -> None:
+        self._method = method
+        self.status = 0
+        self.headers: Headers = []
+        self._pieces: list[bytes] = []
+        self._waiting_bytes = 0
+        self._head_bytes = 0
+        self._has_head = self._is_complete = self._until_close = self._is_paused = False
+        self.is_reusable = False
+        self.has_response = False
+        """Some byte of the response has arrived."""
+
+    # The request and its response.
+
+    async def send(self, method: bytes, head: bytes, body: list[bytes], timeout_s: float) -> None:
+        """Send a request, and wait for the head of its response."""
+        self._begin(method)
+        if self._transport is None or self.is_closed:
+            raise self._error or BrokenError("the connection is closed")
+        self._heard_at = self._loop.time()
+        self._timeout_s = timeout_s
+        self._timer = self._loop.call_later(timeout_s, self._check_silence)
+        self._transport.writelines([head, *body])
+        while not self._has_head:
+            await self._wait()
+
+    async def read(self) -> bytes:
+        """Return the next bytes of the body; none at its end."""
+        while not self._pieces:
+            if self._is_complete:
+                return b""
+            await self._wait()
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces = []
+        self._waiting_bytes = 0
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._heard_at = self._loop.time()
+            self._transport.resume_reading()
+        return data
+
+    async def _wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+        if self._error is not None and not (self._pieces or self._is_complete):
+            raise self._error
+
+    def release(self) -> bool:
+        """End the request; return whether the connection can carry another one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._is_complete and self.is_reusable and not self.is_closed:
+            self.used_at = self._loop.time()
+            return True
+        self.abort("released before the end of the response")
+        return False
+
+    def abort(self, reason: str) -> None:
+        """Close the connection now; who waits for the response gets a BrokenError."""
+        if self._transport is not None and not self.is_closed:
+            self.was_aborted = True
+            self._fail(BrokenError(reason))
+            self._transport.abort()
+
+    def _check_silence(self) -> None:
+        left = self._heard_at + self._timeout_s - self._loop.time()
+        if self._is_paused or left > 0:
+            delay = self._timeout_s if self._is_paused else left
+            self._timer = self._loop.call_later(delay, self._check_silence)
+        elif self._transport is not None:
+            self.was_aborted = True
+            self._fail(SilentError(f"nothing came for {self._timeout_s} s"))
+            self._transport.abort()
+
+    def _fail(self, error: BrokenError) -> None:
+        self._error = self._error or error
+        self.is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # The event loop's calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End a response that has no length; any other one is broken."""
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._until_close and self._has_head and self._error is None and exc is None:
+            self._is_complete = True
+        self._fail(BrokenError(f"the worker closed the connection: {exc or 'end of stream'}"))
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived, and wake the reader once."""
+        self._heard_at = self._loop.time()
+        self.has_response = True
+        if not self._has_head:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._break(f"not a response: {error!r}")
+        if not self._has_head and self._head_bytes > MAX_HEAD:
+            self._break("the head of the response is too long")
+        if self._waiting_bytes > _HIGH_WATER and not self._is_paused and not self.is_closed:
+            self._is_paused = True
+            if self._transport is not None:
+                self._transport.pause_reading()
+        self._wake()
+
+    def _break(self, reason: str) -> None:
+        self._fail(BrokenError(reason))
+        if self._transport is not None:
+            self._transport.abort()
+
+    # The parser's calls.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; trailers are dropped."""
+        if not self._has_head:
+            if len(self.headers) >= MAX_HEADERS:
+                raise ValueError("too many headers")
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Complete the head, unless it is interim (1xx)."""
+        status = self._parser.get_status_code()
+        if status < 200:
+            self.headers = []
+            return
+        self.status = status
+        self._has_head = True
+        self.is_reusable = self._parser.should_keep_alive()
+        if self._method == b"HEAD":  # a length, and no body: the parser would wait for one
+            self._is_complete = True
+            self.is_reusable = False
+        names = {name for name, _ in self.headers}
+        has_no_body = status in {204, 304}
+        self._until_close = not (
+            has_no_body or b"content-length" in names or b"transfer-encoding" in names
+        )
+        # The parser of llhttp takes a response without a length to last until the end.
+        if self._until_close:
+            self.is_reusable = False
+
+    def on_body(self, body: bytes) -> None:
+        """Keep bytes of the body for the reader."""
+        self._pieces.append(body)
+        self._waiting_bytes += len(body)
+
+    def on_message_complete(self) -> None:
+        """End the response, unless it was interim."""
+        if self._has_head:
+            self._is_complete = True

@@ -1,0 +1,160 @@
+"""The workers of a gateway: their list, their health, their KV events."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from mmhash.errors import InputValueError
+from mmhash.kvindex import Index
+from mmhash.kvindex import Worker as EventSource
+from mmhash_service.gateway.connection import WorkerError
+from mmhash_service.gateway.engine_load import count_requests
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.sources import read_workers
+from mmhash_service.gateway.worker import Worker
+from mmhash_service.runtime import metrics
+
+logger = logging.getLogger(__name__)
+
+
+class Fleet:
+    """The workers by URL, kept up to date by a task for their list and a task for each."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self.workers: dict[str, Worker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._turn = 0
+        self._is_indexing = False
+        self.index: Index  # from open() on: its sockets need close()
+
+    @property
+    def has_healthy(self) -> bool:
+        """True if some worker is healthy."""
+        return any(worker.is_healthy for worker in self.workers.values())
+
+    async def open(self) -> None:
+        """Find the workers, and probe each once before the first request is accepted."""
+        self.index = Index(health=self._is_healthy)
+        await self._refresh()
+        await asyncio.gather(*(self._check(worker) for worker in self.workers.values()))
+        self._start("", self._refresh_often())
+        for worker in self.workers.values():
+            self._start(worker.url, self._check_often(worker))
+
+    async def close(self) -> None:
+        """Stop the tasks, and close idle connections."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        for worker in self.workers.values():
+            worker.close()
+        await asyncio.to_thread(self.index.stop)
+
+    def _is_healthy(self, url: str) -> bool:
+        """Return whether the blocks of a worker count; the index's thread asks."""
+        worker = self.workers.get(url)
+        return worker is not None and worker.is_healthy
+
+    def choose(self, worker: Worker) -> None:
+        """Note that a request goes to this worker: it is the last one to have a turn again."""
+        self._turn += 1
+        worker.turn = self._turn
+
+    def note_failure(self, worker: Worker, error: WorkerError) -> None:
+        """Note that a request to a worker failed."""
+        logger.warning("worker %s: %s", worker.url, error)
+        if worker.fail():
+            self._note_ejection(worker)
+
+    def _note_ejection(self, worker: Worker) -> None:
+        metrics.GATEWAY_EJECTIONS.inc()
+        self._count_healthy()
+        logger.error("worker %s is ejected until its /health answers", worker.url)
+
+    def _count_healthy(self) -> None:
+        metrics.GATEWAY_HEALTHY.set(sum(one.is_healthy for one in self.workers.values()))
+
+    def _start(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._tasks[name] = asyncio.create_task(coroutine)
+
+    async def _refresh_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.refresh_s)
+            joined = await self._refresh()
+            for worker in joined:
+                self._start(worker.url, self._check_often(worker))
+
+    async def _refresh(self) -> list[Worker]:
+        """Read the list of workers, and return those that have joined."""
+        try:
+            specs = await read_workers(self._settings)
+        except (OSError, ValueError) as error:
+            # The workers that are known may well be there: keep them.
+            logger.error("the list of workers cannot be read: %s", error)  # noqa: TRY400
+            return []
+        listed = {spec.url: spec for spec in specs}
+        for url, worker in list(self.workers.items()):
+            if listed.get(url) != worker.spec:
+                logger.info("worker %s has left", url)
+                self._remove(url)
+                self._count_healthy()
+        joined = [
+            Worker(spec, self._settings) for url, spec in listed.items() if url not in self.workers
+        ]
+        for worker in joined:
+            logger.info("worker %s has joined", worker.url)
+            self.workers[worker.url] = worker
+            self._subscribe(worker)
+        return joined
+
+    def _subscribe(self, worker: Worker) -> None:
+        spec = worker.spec
+        if spec.events is None:
+            return
+        try:
+            if not self._is_indexing:
+                self._is_indexing = True
+                self.index.start()
+            self.index.add(EventSource(spec.url, spec.events, spec.replay, ranks=spec.ranks))
+        except InputValueError as error:
+            logger.error("worker %s: no KV events: %s", spec.url, error)  # noqa: TRY400
+
+    def _remove(self, url: str) -> None:
+        worker = self.workers.pop(url)
+        worker.close()
+        if worker.spec.events is not None:
+            with suppress(InputValueError):
+                self.index.remove(url)
+        if (task := self._tasks.pop(url, None)) is not None:
+            task.cancel()
+
+    async def _check_often(self, worker: Worker) -> None:
+        while True:
+            await asyncio.sleep(self._settings.health_interval_s)
+            await self._check(worker)
+
+    async def _check(self, worker: Worker) -> None:
+        """Probe a worker once."""
+        try:
+            async with asyncio.timeout(self._settings.health_timeout_s):
+                await self._probe(worker)
+        except (WorkerError, TimeoutError) as error:
+            logger.info("worker %s: probe failed: %r", worker.url, error)
+            if worker.fail():
+                self._note_ejection(worker)
+        else:
+            if worker.readmit():
+                self._count_healthy()
+                logger.info("worker %s is healthy", worker.url)
+
+    async def _probe(self, worker: Worker) -> None:
+        timeout_s = self._settings.health_timeout_s
+        status, _ = await worker.probe(b"/health", timeout_s)
+        if status >= 500:
+            raise WorkerError(f"/health answers {status}")
+        if self._settings.engine_metrics:
+            _, text = await worker.probe(b"/metrics", timeout_s)
+            worker.engine_requests = count_requests(text)

@@ -1,0 +1,54 @@
+"""Requests on their way to an engine: callers' hashes out, the gateway's own in."""
+
+from fastapi import Request
+
+from mmhash_service.annotate.request import annotate
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import HashQuery, Item
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.guard.caller_hashes import RefusedError, check_form, strip_unverified_hashes
+from mmhash_service.runtime.capacity import Admission
+from mmhash_service.runtime.context import RequestContext, build_context
+from mmhash_service.runtime.worker_pool import WorkerPool
+
+# A longer body is parsed in a thread.
+_INLINE_MAX = 32 << 10
+
+# The beginnings of the names of members that hold media. A request without any has no slot for a
+# hash; one that spells them with escapes gets none, and the engine hashes its media itself.
+_MEDIA_NAMES = (b'"image', b'"video', b'"audio', b'"input_audio')
+
+
+async def without_callers_hashes(body: bytes, content_type: str, work: WorkerPool) -> bytes:
+    """Return a body without hashes and peers that its caller named."""
+    if len(body) <= _INLINE_MAX:
+        return _strip(body, content_type)
+    return await work.run(_strip, body, content_type)
+
+
+def _strip(body: bytes, content_type: str) -> bytes:
+    try:
+        check_form(body, content_type)
+        pieces = strip_unverified_hashes(body, lambda _tags: frozenset(), refuse=False)
+    except RefusedError as refused:
+        raise Problem(str(refused)) from refused
+    return body if pieces is None else b"".join(pieces)
+
+
+def may_have_media(body: bytes) -> bool:
+    """Return whether a request may have images, videos or audio."""
+    return any(name in body for name in _MEDIA_NAMES)
+
+
+def build_own_context(
+    request: Request, engine: str, admission: Admission, settings: GatewaySettings
+) -> RequestContext:
+    """Build the context in which the gateway hashes a request's media for an engine."""
+    return build_context(request, HashQuery(engines=engine, sign=settings.sign), admission)
+
+
+async def with_own_hashes(
+    context: RequestContext, body: bytes, settings: GatewaySettings
+) -> tuple[bytes, list[Item]]:
+    """Return the request with a hash for each of its media, as the engine takes it; the items."""
+    return await annotate(context, body, settings.media_urls)

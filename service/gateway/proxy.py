@@ -1,0 +1,225 @@
+"""The proxy: a request to the best worker, and its response back as it arrives.
+
+Retries end with the first byte of a response. A worker that cannot be reached has seen nothing, so
+every other one is tried; after a connection that was lost later, one other worker is.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Self
+
+from fastapi import Request
+from starlette.types import Receive, Scope, Send
+
+from mmhash_service.api.problems import Problem
+from mmhash_service.bodies.reading import read_body
+from mmhash_service.gateway.connection import (
+    BrokenError,
+    Connection,
+    SilentError,
+    WorkerError,
+)
+from mmhash_service.gateway.headers import Header, for_client, for_worker, request_head
+from mmhash_service.gateway.media import without_callers_hashes
+from mmhash_service.gateway.policy import Ranked
+from mmhash_service.gateway.router import Decision, Router
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.worker import Worker
+from mmhash_service.middleware.access_log import HEADER as ID_HEADER
+from mmhash_service.middleware.access_log import request_id
+from mmhash_service.runtime import metrics
+from mmhash_service.runtime.capacity import Admission, Limits
+from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.settings import Settings
+from mmhash_service.tenants import resolve_tenant
+
+# Requests with a prompt, whose worker is chosen by what it has cached.
+PROMPT_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/generate"})
+
+# Paths that the access log and the metrics name; all others are "other".
+KNOWN_PATHS = PROMPT_PATHS | {
+    "/detokenize",
+    "/tokenize",
+    "/v1/embeddings",
+    "/v1/messages",
+    "/v1/models",
+    "/v1/rerank",
+    "/v1/responses",
+    "/v1/score",
+}
+
+# The body, its text without callers' hashes, and the text with the gateway's.
+_COPIES = 3
+
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
+
+
+class Proxy:
+    """The ASGI application behind all paths that the gateway does not answer itself."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        gateway: GatewaySettings,
+        limits: Limits,
+        work: WorkerPool,
+        router: Router,
+    ) -> None:
+        self._settings = settings
+        self._limits = limits
+        self._work = work
+        self._fleet = router.fleet
+        self._router = router
+        self._timeout_s = gateway.worker_timeout_s
+        self._patience_s = 2 * gateway.connect_timeout_s
+        # A key of the gateway is no business of the workers.
+        key = gateway.worker_api_key
+        self._keeps_authorization = key is None and not settings.api_key_digests
+        self._authorization: list[Header] = []
+        if key is not None:
+            value = f"Bearer {key.get_secret_value()}".encode()
+            self._authorization = [(b"authorization", value)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward one request."""
+        request = Request(scope, receive)
+        resolve_tenant(request, self._settings)  # refused here, not by the worker
+        with self._limits.admit(), ExitStack() as holding:
+            held = holding.enter_context(self._limits.reserve())
+            body = await self._read(request, held)
+            decision = await self._decide(request, body, held)
+            with _ClientWatch(receive) as watch, metrics.GATEWAY_REQUESTS.track_inprogress():
+                worker, connection = await self._send(scope, decision)
+                # The response may take minutes: the body is not held meanwhile.
+                del body, decision
+                holding.close()
+                try:
+                    await self._respond(worker, connection, watch, send)
+                finally:
+                    worker.pool.give_back(connection)
+                    worker.end()
+
+    async def _read(self, request: Request, held: Admission) -> bytes:
+        """Return the body, without what its caller may not say."""
+        pieces: list[bytes] = []
+
+        def take(piece: bytes | memoryview) -> None:
+            held.hold(_COPIES * len(piece))
+            pieces.append(bytes(piece))
+
+        is_json = "json" in request.headers.get("content-type", "")
+        limit = self._settings.max_json_bytes if is_json else self._settings.max_body_bytes
+        await read_body(request, limit, take, self._settings.stall_timeout_s)
+        if not pieces:
+            return b""
+        content_type = request.headers.get("content-type", "")
+        return await without_callers_hashes(b"".join(pieces), content_type, self._work)
+
+    async def _decide(self, request: Request, body: bytes, held: Admission) -> Decision:
+        if request.method == "POST" and request.scope["path"] in PROMPT_PATHS:
+            return await self._router.decide(request, body, held)
+        return self._router.unplanned(body)
+
+    async def _send(self, scope: Scope, decision: Decision) -> tuple[Worker, Connection]:
+        """Send the request to the workers in turn, until one begins to respond."""
+        method = scope["method"].encode()
+        target = scope["raw_path"]
+        if scope["query_string"]:
+            target += b"?" + scope["query_string"]
+        headers = for_worker(scope["headers"], keep_authorization=self._keeps_authorization)
+        headers += [(ID_HEADER, request_id.get().encode()), *self._authorization]
+        has_failed = False
+        for ranked in self._in_time(decision.workers):
+            worker = self._fleet.workers.get(ranked.url)
+            if worker is None:  # it has left since
+                continue
+            body = decision.prepared[worker.spec.recipe].body
+            length = None if not body and scope["method"] in _WITHOUT_BODY else len(body)
+            path = worker.pool.path_prefix + target
+            head = request_head(method, path, worker.pool.host_header, headers, length)
+            self._fleet.choose(worker)
+            try:
+                with worker.computing(decision.uncached_tokens(ranked)):
+                    connection = await worker.send(method, head, [body], self._timeout_s)
+            except WorkerError as error:
+                self._fleet.note_failure(worker, error)
+                if isinstance(error, SilentError):
+                    raise Problem("worker-timeout") from error
+                if isinstance(error, BrokenError) and has_failed:
+                    raise Problem("worker-failed") from error
+                has_failed |= isinstance(error, BrokenError)
+                metrics.GATEWAY_RETRIES.labels("broken" if has_failed else "unreachable").inc()
+                continue
+            worker.succeed()
+            _count_tokens(decision, ranked)
+            return worker, connection
+        raise Problem("worker-failed" if has_failed else "no-workers")
+
+    def _in_time(self, workers: list[Ranked]) -> Iterator[Ranked]:
+        """Yield the healthy workers, and then the others as long as the client may wait."""
+        until = asyncio.get_running_loop().time() + self._patience_s
+        for ranked in workers:
+            worker = self._fleet.workers.get(ranked.url)
+            is_healthy = worker is not None and worker.is_healthy
+            if is_healthy or asyncio.get_running_loop().time() < until:
+                yield ranked
+
+    async def _respond(
+        self, worker: Worker, connection: Connection, watch: "_ClientWatch", send: Send
+    ) -> None:
+        """Forward the response; one that breaks is not completed, so that the client notices."""
+        await send(
+            {
+                "type": "http.response.start",
+                "status": connection.status,
+                "headers": for_client(connection.headers),
+            }
+        )
+        try:
+            while piece := await connection.read():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except BrokenError as error:
+            metrics.GATEWAY_BROKEN.inc()
+            self._fleet.note_failure(worker, error)
+            return
+        watch.stop()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _ClientWatch:
+    """Cancels the task if the client disconnects, and with it the request to the worker."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._is_gone = False
+
+    def __enter__(self) -> Self:
+        self._task = asyncio.current_task()
+        self._watch = asyncio.create_task(self._wait())
+        return self
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._is_gone = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def stop(self) -> None:
+        """Stop watching: the server calls the end of a response a disconnect too."""
+        self._watch.cancel()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        self.stop()
+        if not self._is_gone or self._task is None:
+            return False
+        self._task.uncancel()
+        metrics.GATEWAY_DISCONNECTS.inc()
+        return kind is asyncio.CancelledError
+
+
+def _count_tokens(decision: Decision, ranked: Ranked) -> None:
+    if decision.plan is not None:
+        metrics.GATEWAY_TOKENS.labels("yes").inc(ranked.matched_tokens)
+        metrics.GATEWAY_TOKENS.labels("no").inc(decision.uncached_tokens(ranked))

@@ -1,0 +1,241 @@
+"""Settings of the gateway: arguments or environment variables (docs/gateway.md).
+
+They come beside the service's settings, which the gateway uses too: address, limits, memo, tenants.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
+
+import httpx
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from mmhash.engines.registry import find
+from mmhash_service.gateway.policy import Policy
+
+PREFIX = "MMHASH_GATEWAY_"
+
+_ENDPOINT = re.compile(r"(tcp://[^\s,]+:\d{1,5}|ipc://[^\s,]+)", re.ASCII)
+_MEMBERS = ("events", "replay", "engine", "block_size", "algorithm", "seed", "ranks")
+_NUMBER = re.compile(r"[1-9]\d{0,5}", re.ASCII)
+_MAX_SPEC = 2000
+MAX_RANKS = 256
+
+
+class Recipe(NamedTuple):
+    """The engine of a worker, and its settings by which blocks get their names."""
+
+    engine: str
+    block_size: int | None = None
+    algorithm: str | None = None
+    seed: str | None = None
+
+
+class WorkerSpec(NamedTuple):
+    """A worker: its address, its KV events, its engine."""
+
+    url: str
+    recipe: Recipe | None = None
+    events: str | None = None
+    replay: str | None = None
+    ranks: int = 1
+    """The data-parallel ranks, which publish at as many ports."""
+
+
+class GatewaySettings(BaseSettings):
+    """The settings of one gateway."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True
+    )
+
+    worker_list: tuple[str, ...] = Field(
+        default=(),
+        description="The workers: `URL,events=tcp://HOST:PORT,replay=tcp://HOST:PORT,"
+        "engine=vllm@0.32.0,block_size=16`, all but the URL optional; see [above](#workers).",
+    )
+    worker_dns: str | None = Field(
+        default=None,
+        description="A worker like those of worker_list, whose host name stands for each of its "
+        "addresses, such as the name of a headless service in Kubernetes.",
+    )
+    worker_file: Path | None = Field(
+        default=None,
+        description="A file with a worker in each line, like those of worker_list; `#` begins a "
+        "comment.",
+    )
+    refresh_s: float = Field(
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="Seconds between two lookups of worker_dns and two reads of worker_file.",
+    )
+    policy: Policy = Field(
+        default="longest-prefix",
+        description="The choice of a worker: `longest-prefix`, `least-load`, `round-robin` or "
+        "`consistent-hash`.",
+    )
+    load_weight: float = Field(
+        default=1.0,
+        ge=0,
+        le=1e6,
+        description="The cached tokens for which `longest-prefix` accepts one token of load.",
+    )
+    engine_metrics: bool = Field(
+        default=False,
+        description="Read the running and waiting requests from the workers' /metrics too, for "
+        "load that comes past this process.",
+    )
+    media_urls: Literal["fetch", "url", "ignore"] = Field(
+        default="ignore",
+        description="Media at http(s) URLs: keyed by their content, which is fetched (`fetch`: "
+        "only from url_hosts), keyed by the URL (`url`: only if its content never changes), or "
+        "left without a key (`ignore`).",
+    )
+    sign: bool = Field(
+        default=False,
+        description="Sign a tag for each key, because the workers run the guard: with the newest "
+        "of tag_secrets.",
+    )
+    health_interval_s: float = Field(
+        default=2.0, gt=0, le=3600, description="Seconds between two probes of a worker's /health."
+    )
+    health_timeout_s: float = Field(
+        default=5.0, gt=0, le=3600, description="Seconds in which a worker must answer a probe."
+    )
+    eject_after: int = Field(
+        default=3,
+        ge=1,
+        le=1000,
+        description="Failures in a row, of probes or requests, after which a worker gets no more "
+        "requests until a probe succeeds.",
+    )
+    connect_timeout_s: float = Field(
+        default=2.0, gt=0, le=3600, description="Seconds that a connection to a worker may take."
+    )
+    worker_timeout_s: float = Field(
+        default=600.0,
+        gt=0,
+        le=24 * 3600,
+        description="Seconds in which a worker must send the head of its response, and then more "
+        "of its body.",
+    )
+    worker_api_key: SecretStr | None = Field(
+        default=None,
+        description="The API key of the workers, sent in place of the clients' Authorization.",
+    )
+
+    @property
+    def has_workers(self) -> bool:
+        """True if a source of workers is set."""
+        return bool(self.worker_list or self.worker_dns or self.worker_file)
+
+    @field_validator("worker_list")
+    @classmethod
+    def _check_list(cls, specs: tuple[str, ...]) -> tuple[str, ...]:
+        urls = [parse_worker(spec).url for spec in specs]
+        if len(set(urls)) != len(urls):
+            raise ValueError("a worker's URL is given twice")
+        return specs
+
+    @field_validator("worker_dns")
+    @classmethod
+    def _check_dns(cls, spec: str | None) -> str | None:
+        if spec is not None:
+            parse_worker(spec)
+        return spec
+
+    @field_validator("worker_file")
+    @classmethod
+    def _check_file(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError("not a file")
+        return path
+
+    @model_validator(mode="after")
+    def _check_sources(self) -> Self:
+        if [bool(self.worker_list), bool(self.worker_dns), bool(self.worker_file)].count(True) > 1:
+            raise ValueError("workers come from one of worker_list, worker_dns and worker_file")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  (pydantic names it)
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources: an argument overrides the environment."""
+        known = {PREFIX + name.upper() for name in cls.model_fields}
+        for name in os.environ:
+            if name.startswith(PREFIX) and name not in known:
+                raise ValueError(f"{name} is not known: known are {', '.join(sorted(known))}")
+        return init_settings, env_settings
+
+
+def parse_worker(text: str) -> WorkerSpec:
+    """Return the worker that `URL,events=…,replay=…,engine=…` names, or raise ValueError."""
+    if len(text) > _MAX_SPEC:
+        raise ValueError(f"a worker has at most {_MAX_SPEC} characters")
+    url, *members = text.strip().split(",")
+    named: dict[str, str] = {}
+    for member in members:
+        name, sign, value = member.strip().partition("=")
+        if name not in _MEMBERS or not sign or name in named:
+            raise ValueError(f"a worker is URL,{','.join(f'{one}=…' for one in _MEMBERS)}")
+        named[name] = value
+    for name in ("events", "replay"):
+        if name in named and not _ENDPOINT.fullmatch(named[name]):
+            raise ValueError(f"{name} of a worker must be tcp://HOST:PORT or ipc://PATH")
+    if "replay" in named and "events" not in named:
+        raise ValueError("a worker with replay needs events")
+    if "events" in named and "engine" not in named:
+        raise ValueError("a worker with events needs its engine, such as engine=vllm@0.32.0")
+    ranks = _number(named, "ranks") or 1
+    if ranks > MAX_RANKS:
+        raise ValueError(f"a worker has at most {MAX_RANKS} ranks")
+    return WorkerSpec(
+        _checked_url(url), _recipe(named), named.get("events"), named.get("replay"), ranks
+    )
+
+
+def _recipe(named: dict[str, str]) -> Recipe | None:
+    block_size = _number(named, "block_size")
+    if "engine" not in named:
+        if not named.keys().isdisjoint({"block_size", "algorithm", "seed"}):
+            raise ValueError("a worker with block_size, algorithm or seed needs its engine")
+        return None
+    # The setting engine_fallback is the service's: a release that it refuses is never planned for.
+    find(named["engine"], engine_fallback="nearest-older")
+    return Recipe(named["engine"], block_size, named.get("algorithm"), named.get("seed"))
+
+
+def _number(named: dict[str, str], name: str) -> int | None:
+    if name not in named:
+        return None
+    if not _NUMBER.fullmatch(named[name]):
+        raise ValueError(f"{name} of a worker must be a number from 1 to 999999")
+    return int(named[name])
+
+
+def _checked_url(text: str) -> str:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        raise ValueError("a worker begins with its URL") from None
+    has_port = url.port is None or 0 < url.port < 65536
+    if (
+        url.scheme not in {"http", "https"}
+        or not url.host
+        or url.query
+        or url.fragment
+        or not has_port
+    ):
+        raise ValueError("a worker's URL must be http(s)://HOST:PORT")
+    if url.userinfo:
+        raise ValueError("a worker's URL has no credentials: use worker_api_key")
+    return text.rstrip("/")

@@ -1,0 +1,57 @@
+"""The workers of a gateway: a fixed list, the addresses of a DNS name, or the lines of a file."""
+
+import asyncio
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+
+import httpx
+
+from mmhash_service.gateway.settings import GatewaySettings, WorkerSpec, parse_worker
+
+# Far more workers than one gateway is for.
+MAX_WORKERS = 1024
+_MAX_FILE = 1 << 20
+
+
+async def read_workers(settings: GatewaySettings) -> list[WorkerSpec]:
+    """Return the workers as they are now; a failure is an OSError or a ValueError."""
+    if settings.worker_dns is not None:
+        specs = await _resolve(parse_worker(settings.worker_dns))
+    elif settings.worker_file is not None:
+        specs = await asyncio.to_thread(_read_file, settings.worker_file)
+    else:
+        specs = [parse_worker(text) for text in settings.worker_list]
+    by_url = {spec.url: spec for spec in specs}
+    if len(by_url) > MAX_WORKERS:
+        raise ValueError(f"more than {MAX_WORKERS} workers")
+    return list(by_url.values())
+
+
+def _read_file(path: Path) -> list[WorkerSpec]:
+    with path.open() as file:
+        text = file.read(_MAX_FILE + 1)
+    if len(text) > _MAX_FILE:
+        raise ValueError(f"{path} is longer than {_MAX_FILE} bytes")
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [parse_worker(line) for line in lines if line]
+
+
+async def _resolve(spec: WorkerSpec) -> list[WorkerSpec]:
+    """Return a worker for each address of the spec's host name."""
+    url = httpx.URL(spec.url)
+    found = await asyncio.get_running_loop().getaddrinfo(
+        url.host, url.port, type=socket.SOCK_STREAM
+    )
+    addresses = sorted({str(entry[4][0]) for entry in found})
+    return [_at(spec, url.host, address) for address in addresses]
+
+
+def _at(spec: WorkerSpec, name: str, address: str) -> WorkerSpec:
+    host = f"[{address}]" if ip_address(address).version == 6 else address
+
+    def replaced(endpoint: str | None) -> str | None:
+        return endpoint and endpoint.replace(f"//{name}:", f"//{host}:")
+
+    url = str(httpx.URL(spec.url).copy_with(host=address))
+    return spec._replace(url=url, events=replaced(spec.events), replay=replaced(spec.replay))

@@ -1,0 +1,140 @@
+"""One worker: its connections, its load and its health."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mmhash_service.gateway.connection import BrokenError, Connection, UnreachableError, WorkerError
+from mmhash_service.gateway.headers import request_head
+from mmhash_service.gateway.pool import Pool
+from mmhash_service.gateway.settings import GatewaySettings, WorkerSpec
+
+# The load of a request that runs, in tokens: it slows the computation of another prompt by as much
+# as these tokens of its own would.
+RUNNING_TOKENS = 64
+
+# The longest answer to a probe that is read: /metrics of vLLM has 100 kB.
+_MAX_PROBE = 4 << 20
+
+
+class Worker:
+    """An engine behind the gateway."""
+
+    def __init__(self, spec: WorkerSpec, settings: GatewaySettings) -> None:
+        self.spec = spec
+        self.url = spec.url
+        self.pool = Pool(spec.url, settings.connect_timeout_s)
+        self.is_healthy = False
+        self.turn = 0
+        self.requests = 0
+        """The requests that this process has sent to it and that still run."""
+        self.engine_requests = 0
+        """The requests that it reports itself."""
+        self._eject_after = settings.eject_after
+        self._failures = 0
+        self._pending_tokens = 0
+        self._without_head: set[Connection] = set()
+
+    @property
+    def load(self) -> float:
+        """The tokens that it still has to compute before another request, by estimate."""
+        running = max(self.requests, self.engine_requests)
+        return float(self._pending_tokens + RUNNING_TOKENS * running)
+
+    @contextmanager
+    def computing(self, tokens: int) -> Iterator[None]:
+        """Count a request, and its tokens until its response begins; `end` ends the request."""
+        self.requests += 1
+        self._pending_tokens += tokens
+        try:
+            yield
+        except BaseException:
+            self.requests -= 1
+            raise
+        finally:
+            self._pending_tokens -= tokens
+
+    def end(self) -> None:
+        """Count a request as answered."""
+        self.requests -= 1
+
+    def succeed(self) -> None:
+        """Note an answer."""
+        self._failures = 0
+
+    def readmit(self) -> bool:
+        """Let it have requests again; return whether it had none."""
+        self._failures = 0
+        was_healthy, self.is_healthy = self.is_healthy, True
+        return not was_healthy
+
+    def fail(self) -> bool:
+        """Note a failure; return whether it was the one after which it gets no more requests."""
+        self._failures += 1
+        if not self.is_healthy or self._failures < self._eject_after:
+            return False
+        self.is_healthy = False
+        # A worker that hangs holds requests that another one can still answer.
+        for connection in list(self._without_head):
+            connection.abort("the worker was ejected")
+        self.pool.close()
+        return True
+
+    async def send(
+        self, method: bytes, head: bytes, body: list[bytes], timeout_s: float
+    ) -> Connection:
+        """Send a request, and return the connection once the head of the response is there.
+
+        A connection that was idle may be closed by the worker just then: if so, a new one is used.
+        """
+        idle = self.pool.take_idle()
+        if idle is not None:
+            try:
+                return await self._send_on(idle, method, head, body, timeout_s)
+            except BrokenError:
+                if idle.has_response or idle.was_aborted:
+                    raise
+        try:
+            connection = await self.pool.open()
+        except UnreachableError as error:
+            if idle is None:
+                raise
+            # The request may be what ended the worker: not every other one is to get it.
+            raise BrokenError(str(error)) from error
+        return await self._send_on(connection, method, head, body, timeout_s)
+
+    async def _send_on(
+        self,
+        connection: Connection,
+        method: bytes,
+        head: bytes,
+        body: list[bytes],
+        timeout_s: float,
+    ) -> Connection:
+        self._without_head.add(connection)
+        try:
+            await connection.send(method, head, body, timeout_s)
+        except BaseException:
+            connection.abort("no response")
+            raise
+        finally:
+            self._without_head.discard(connection)
+        return connection
+
+    async def probe(self, path: bytes, timeout_s: float) -> tuple[int, bytes]:
+        """Return the status and the body that a GET of a path has."""
+        target = self.pool.path_prefix + path
+        head = request_head(b"GET", target, self.pool.host_header, [], None)
+        connection = await self.send(b"GET", head, [], timeout_s)
+        try:
+            body = b""
+            while piece := await connection.read():
+                body += piece
+                if len(body) > _MAX_PROBE:
+                    raise WorkerError(f"more than {_MAX_PROBE} bytes at {path.decode()}")
+        finally:
+            self.pool.give_back(connection)
+        return connection.status, body
+
+    def close(self) -> None:
+        """Close its idle connections; requests that run end by themselves."""
+        self.pool.close()

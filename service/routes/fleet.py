@@ -1,0 +1,72 @@
+"""`POST /route` and `GET /workers`: the workers of a gateway, and their order for a request."""
+
+from fastapi import APIRouter, Request, Response
+from msgspec import Raw
+from msgspec.json import Encoder
+
+from mmhash.kvindex import WorkerStats
+from mmhash_service.api.schemas import RouteAnswer, WorkersAnswer, WorkerState
+from mmhash_service.bodies.json_body import read_json
+from mmhash_service.gateway.media import without_callers_hashes
+from mmhash_service.gateway.router import Decision
+from mmhash_service.gateway.worker import Worker
+
+router = APIRouter()
+
+JSON = "application/json"
+
+_DOCUMENTATION = {
+    "requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}}}
+}
+_ENCODER = Encoder()
+
+
+@router.post("/route", openapi_extra=_DOCUMENTATION, response_model=RouteAnswer)
+async def route(request: Request) -> Response:
+    """Return the request as its best worker would get it, and the workers, the best one first."""
+    state = request.app.state
+    with state.limits.admit() as admission:
+        text = await read_json(request, state.settings, admission)
+        text = await without_callers_hashes(text, JSON, state.work)
+        decision = await state.router.decide(request, text, admission)
+        body = decision.body_of_best(state.fleet, text)
+        return Response(await state.work.run(_join, decision, body), media_type=JSON)
+
+
+@router.get("/workers")
+async def workers(request: Request) -> WorkersAnswer:
+    """Return the state of each worker."""
+    state = request.app.state
+    stats = state.fleet.index.stats().workers
+    return WorkersAnswer(
+        policy=state.router.policy,
+        workers=[_state(worker, stats.get(worker.url)) for worker in state.fleet.workers.values()],
+    )
+
+
+def _state(worker: Worker, stats: WorkerStats | None) -> WorkerState:
+    """Return a worker's state; one without KV events has counts of 0."""
+    return WorkerState(
+        url=worker.url,
+        engine=worker.spec.recipe and worker.spec.recipe.engine,
+        healthy=worker.is_healthy,
+        requests=worker.requests,
+        load=worker.load,
+        connected=stats is not None and stats.is_connected,
+        blocks=stats.blocks if stats else 0,
+        events=stats.events if stats else 0,
+        gaps=stats.gaps if stats else 0,
+        replays=stats.replays if stats else 0,
+        drops=stats.drops if stats else 0,
+        lag_s=stats.lag_s if stats else 0.0,
+    )
+
+
+def _join(decision: Decision, body: bytes) -> bytes:
+    return _ENCODER.encode(
+        {
+            "request": Raw(body),
+            "plan": decision.plan and decision.plan._asdict(),
+            "workers": [ranked._asdict() for ranked in decision.workers],
+        }
+    )

@@ -1,0 +1,75 @@
+"""A request that names its own upstream: the gateway would be a way into the network behind it.
+
+The upstream is a worker of the settings; targets, hosts and headers of a request are only forwarded.
+"""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.gateway import EngineProcess, engines, gateway_before
+from tests.support.origin import Origin
+from tests.support.service import Service
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[EngineProcess]:
+    with engines(1) as (started,):
+        yield started
+
+
+@pytest.fixture(scope="module")
+def gateway(worker: EngineProcess) -> Iterator[Service]:
+    with gateway_before([f"{worker.url},engine=sglang@0.5.23"]) as service:
+        yield service
+
+
+def send(gateway: Service, request: bytes) -> bytes:
+    """Send a request as it is, and return the response."""
+    with gateway.connect() as connection:
+        connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET http://%b/a HTTP/1.1\r\nHost: %b",
+        b"GET /a HTTP/1.1\r\nHost: %b\r\nX-Other: %b",
+        b"GET //%b/a HTTP/1.1\r\nHost: %b",
+        b"GET /@%b/a HTTP/1.1\r\nHost: g\r\nX-Forwarded-Host: %b",
+        b"GET /a HTTP/1.1\r\nHost: g\r\nX-Override-Bootstrap-Host: %b\r\nX-Original-URL: http://%b/",
+    ],
+)
+def test_a_request_reaches_a_worker_and_nothing_else(
+    gateway: Service, worker: EngineProcess, head: bytes
+) -> None:
+    origin = Origin()
+    try:
+        name = f"127.0.0.1:{origin.port}".encode()
+        answer = send(gateway, head % (name, name) + b"\r\nConnection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 "), answer
+        seen = json.loads(answer.partition(b"\r\n\r\n")[2])
+        assert dict(seen["headers"])["host"] == worker.url.removeprefix("http://")
+        assert "x-override-bootstrap-host" not in dict(seen["headers"])
+        assert not origin.connections
+    finally:
+        origin.close()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"CONNECT 127.0.0.1:22 HTTP/1.1\r\nHost: g",
+        b"POST /generate HTTP/1.1\r\nHost: g\r\nContent-Length: 3\r\nTransfer-Encoding: chunked",
+        b"POST /generate HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x",
+    ],
+)
+def test_a_request_that_can_be_read_in_two_ways_reaches_no_worker(
+    gateway: Service, worker: EngineProcess, head: bytes
+) -> None:
+    before = worker.state()["seen"]
+    answer = send(gateway, head + b"\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 "), answer
+    assert worker.state()["seen"] == before

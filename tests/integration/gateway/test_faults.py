@@ -1,0 +1,299 @@
+"""Workers that end, hang, start late or lie: no request is lost that another one can answer."""
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.engine_worker import STREAM
+from tests.support.gateway import EngineProcess, engines, free_port, gateway_before
+from tests.support.scripted import ScriptedServer
+from tests.support.service import Service, count
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+PATH = "/v1/chat/completions"
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def healthy(client: httpx.Client) -> list[bool]:
+    return [one["healthy"] for one in client.get("/workers").json()["workers"]]
+
+
+@contextmanager
+def fleet_of(
+    number: int, **settings: Any
+) -> Iterator[tuple[list[EngineProcess], Service, httpx.Client]]:
+    with ExitStack() as stack:
+        started = stack.enter_context(engines(number))
+        urls = [one.url for one in started]
+        gateway = stack.enter_context(gateway_before(urls, settings=settings))
+        client = stack.enter_context(gateway.new_client())
+        wait_until(lambda: all(healthy(client)))
+        yield started, gateway, client
+
+
+def test_a_worker_is_killed_and_restarted() -> None:
+    with fleet_of(2) as (started, _, client):
+        started[0].kill()
+        # Idle connections to it are closed, and it is still healthy: nothing may be lost.
+        names = {client.post(PATH, json=CHAT).json()["worker"] for _ in range(10)}
+        assert names == {"w1"}
+        wait_until(lambda: healthy(client) == [False, True])
+        started[0].start()
+        wait_until(lambda: healthy(client) == [True, True])
+        names = {client.post(PATH, json=CHAT).json()["worker"] for _ in range(10)}
+        assert names == {"w0", "w1"}
+        assert count(client, "mmhash_gateway_ejections_total") == 1
+
+
+def test_a_worker_that_ends_before_its_response_is_replaced_once() -> None:
+    with fleet_of(3) as (started, _, client):
+        answer = client.post(PATH, json=CHAT | {"mode": "die"})
+        assert answer.status_code == 502
+        assert answer.headers["retry-after"]
+        running = [one for one in started if one.process and one.process.poll() is None]
+        assert len(running) == 1  # a request that ends workers does not reach all of them
+        assert client.post(PATH, json=CHAT).json()["worker"] == running[0].name
+
+
+def test_a_response_that_breaks_is_not_completed() -> None:
+    with fleet_of(2) as (_, gateway, client):
+        body = CHAT | {"stream": True, "mode": "die-in-stream"}
+        received = b""
+        with client.stream("POST", PATH, json=body) as answer:
+            pieces = answer.iter_raw()
+            while len(received) < len(b"".join(STREAM[:2])):
+                received += next(pieces)
+            with pytest.raises(httpx.RemoteProtocolError):
+                next(pieces)
+        assert received == b"".join(STREAM[:2])  # what came is forwarded, and nothing twice
+        assert client.post(PATH, json=CHAT).status_code == 200
+        assert count(client, "mmhash_gateway_broken_responses_total") == 1
+        assert gateway.process.poll() is None
+
+
+def test_all_workers_are_down() -> None:
+    with fleet_of(2) as (started, _, client):
+        for one in started:
+            one.kill()
+        answer = client.post(PATH, json=CHAT)
+        assert (answer.status_code, answer.json()["title"]) == (503, "No workers")
+        assert int(answer.headers["retry-after"]) > 0
+        wait_until(lambda: client.get("/ready").status_code == 503)
+        assert client.get("/live").status_code == 200
+        started[1].start()
+        # Not probed yet, perhaps: a worker that answers is found nevertheless.
+        assert client.post(PATH, json=CHAT).json()["worker"] == "w1"
+        wait_until(lambda: client.get("/ready").status_code == 200)
+
+
+def test_a_worker_that_hangs_gives_its_requests_to_another() -> None:
+    settings = {"gateway.health_timeout_s": "0.2", "gateway.eject_after": "2"}
+    with fleet_of(2, **settings) as (started, _, client):
+        answers: list[httpx.Response] = []
+        started[0].send_signal(signal.SIGSTOP)
+
+        def ask() -> None:
+            answers.append(client.post(PATH, json=CHAT))
+
+        threads = [Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [one.json()["worker"] for one in answers] == ["w1"] * 4
+        started[0].send_signal(signal.SIGCONT)
+        wait_until(lambda: healthy(client) == [True, True])
+
+
+def test_a_worker_that_stays_silent_is_a_timeout() -> None:
+    with fleet_of(1, **{"gateway.worker_timeout_s": "0.3"}) as (_, _, client):
+        answer = client.post(PATH, json=CHAT | {"mode": "hang"})
+        assert (answer.status_code, answer.json()["title"]) == (504, "Worker timeout")
+        with (
+            pytest.raises(httpx.RemoteProtocolError),
+            client.stream(
+                "POST", PATH, json=CHAT | {"stream": True, "mode": "hang-in-stream"}
+            ) as answer,
+        ):
+            answer.read()
+
+
+def test_a_worker_that_starts_late_gets_requests_when_it_is_ready() -> None:
+    late = EngineProcess("late")
+    with (
+        engines(1) as (first,),
+        gateway_before([first.url, late.url]) as gateway,
+        gateway.new_client() as client,
+    ):
+        assert {client.post(PATH, json=CHAT).json()["worker"] for _ in range(4)} == {"w0"}
+        try:
+            late.start()
+            wait_until(lambda: healthy(client) == [True, True])
+            names = {client.post(PATH, json=CHAT).json()["worker"] for _ in range(4)}
+            assert names == {"w0", "late"}
+        finally:
+            late.kill()
+
+
+def test_a_worker_whose_health_is_bad_gets_no_requests() -> None:
+    loading = ScriptedServer((503, {}, b"loading"))
+    with (
+        loading,
+        engines(1) as (first,),
+        gateway_before([loading.url, first.url]) as gateway,
+        gateway.new_client() as client,
+    ):
+        wait_until(lambda: healthy(client) == [False, True])
+        assert {client.post(PATH, json=CHAT).json()["worker"] for _ in range(4)} == {"w0"}
+    assert set(loading.paths) == {"/health"}
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 300 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000,
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+        b"",
+    ],
+)
+def test_a_worker_that_does_not_speak_http_is_replaced(garbage: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    if connection.recv(65536).startswith(b"GET /health"):
+                        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                    else:
+                        connection.sendall(garbage)
+
+        Thread(target=serve, daemon=True).start()
+        (good,) = stack.enter_context(engines(1))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        gateway = stack.enter_context(
+            gateway_before([url, good.url], settings={"gateway.policy": "round-robin"})
+        )
+        with gateway.new_client() as client:
+            for _ in range(3):
+                assert client.post(PATH, json=CHAT).json()["worker"] == "w0"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_response_without_a_length_ends_with_its_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(
+                        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+                        b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nall of it"
+                    )
+
+        Thread(target=serve, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        gateway = stack.enter_context(gateway_before([url]))
+        with gateway.new_client() as client:
+            answer = client.get("/v1/models")
+            assert (answer.text, answer.headers.get("link")) == ("all of it", None)
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_the_file_of_workers_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "workers"
+    with engines(2) as (one, two):
+        file.write_text(f"# the first\n{one.url}\n")
+        settings = {"gateway.refresh_s": "0.1"}
+        arguments = ("--worker-file", str(file))
+        with (
+            gateway_before([], *arguments, settings=settings) as gateway,
+            gateway.new_client() as client,
+        ):
+            assert client.post(PATH, json=CHAT).json()["worker"] == "w0"
+            replace(file, f"{two.url} # instead\n")
+            wait_until(lambda: client.post(PATH, json=CHAT).json()["worker"] == "w1")
+            replace(file, "no worker at all\n")
+            time.sleep(0.3)
+            assert client.post(PATH, json=CHAT).json()["worker"] == "w1"
+            replace(file, f"{one.url}\n{two.url}\n")
+            wait_until(lambda: healthy(client) == [True, True])
+        assert "cannot be read" in gateway.log.text
+
+
+def replace(file: Path, text: str) -> None:
+    """Replace a file as a whole, as a mounted ConfigMap is."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
+
+
+def test_a_dns_name_stands_for_its_addresses() -> None:
+    with engines(1) as (one,):
+        spec = f"http://localhost:{one.port}"
+        with gateway_before([], "--worker-dns", spec) as gateway, gateway.new_client() as client:
+            urls = {worker["url"] for worker in client.get("/workers").json()["workers"]}
+            assert f"http://127.0.0.1:{one.port}" in urls
+            assert client.post(PATH, json=CHAT).json()["worker"] == "w0"
+
+
+def test_a_draining_gateway_finishes_its_streams() -> None:
+    with fleet_of(1) as (_, gateway, client):
+        with client.stream("POST", PATH, json=CHAT | {"stream": True}) as answer:
+            pieces = answer.iter_raw()
+            received = next(pieces)
+            gateway.process.send_signal(signal.SIGTERM)
+            received += b"".join(pieces)
+        assert received == b"".join(STREAM)
+        assert gateway.wait()
+
+
+def test_two_processes_forward_too() -> None:
+    with (
+        engines(1) as (one,),
+        gateway_before([one.url], settings={"workers": 2}) as gateway,
+        gateway.new_client() as client,
+    ):
+        wait_until(lambda: client.post(PATH, json=CHAT).status_code == 200)
+        assert client.get("/workers").json()["workers"][0]["healthy"]
+
+
+def test_a_gateway_without_its_memo_forwards() -> None:
+    """Redis that is gone costs a lookup, not a request."""
+    settings = {"memo_url": f"redis://127.0.0.1:{free_port()}/0"}
+    with (
+        engines(1) as (one,),
+        gateway_before([f"{one.url},engine=vllm@0.32.0"], settings=settings) as gateway,
+        gateway.new_client() as client,
+    ):
+        image = {"type": "image_url", "image_url": {"url": "data:,abc"}}
+        chat = {"messages": [{"role": "user", "content": [image]}]}
+        for _ in range(3):
+            sent = json.loads(client.post(PATH, json=chat).json()["body"])
+            assert sent["messages"][0]["content"][0]["uuid"]

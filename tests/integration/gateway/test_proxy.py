@@ -1,0 +1,225 @@
+"""The gateway passes all of a request: methods, paths, headers, bodies and streams, as they were sent."""
+
+import json
+import socket
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.engine_worker import STREAM
+from tests.support.gateway import EngineProcess
+from tests.support.service import Service, count
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+def test_a_stream_passes_byte_for_byte(client: httpx.Client) -> None:
+    with client.stream("POST", "/v1/chat/completions", json=CHAT | {"stream": True}) as answer:
+        assert b"".join(answer.iter_raw()) == b"".join(STREAM)
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert "content-length" not in answer.headers
+
+
+def test_the_first_bytes_of_a_stream_do_not_wait_for_the_others(client: httpx.Client) -> None:
+    body = CHAT | {"stream": True, "mode": "hang-in-stream"}
+    with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+        assert next(answer.iter_raw()).startswith(STREAM[0])
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/models"),
+        ("POST", "/tokenize"),
+        ("POST", "/v1/embeddings"),
+        ("GET", "/version"),
+        ("GET", "/docs"),
+        ("GET", "/openapi.json"),
+        ("DELETE", "/v1/files/a%2Fb"),
+        ("PUT", "/unknown/%C3%A4//path"),
+        ("GET", "/"),
+    ],
+)
+def test_every_path_passes_that_is_not_the_gateways(
+    client: httpx.Client, method: str, path: str
+) -> None:
+    seen = client.request(method, f"{path}?a=1&b=%20&a=2").json()
+    assert (seen["method"], seen["path"], seen["query"]) == (method, path, "a=1&b=%20&a=2")
+
+
+def test_a_body_without_hashes_passes_unchanged(client: httpx.Client) -> None:
+    body = b'{ "messages":[ {"role":"user","content":"\\u00e4 1.0"} ], "seed":1.50, "x":-0 }'
+    for path in ("/v1/chat/completions", "/v1/embeddings"):
+        seen = client.post(path, content=body, headers={"content-type": "application/json"}).json()
+        assert seen["body"].encode("latin-1") == body
+
+
+def test_a_form_passes_unchanged(client: httpx.Client) -> None:
+    answer = client.post("/v1/audio/transcriptions", files={"file": ("a.wav", b"\0RIFF\xff" * 99)})
+    assert "\0RIFF\xff" * 99 in answer.json()["body"]
+
+
+def test_a_head_request_has_no_body(client: httpx.Client) -> None:
+    answer = client.head("/v1/models")
+    assert answer.status_code == 200
+    assert not answer.content
+
+
+def test_a_workers_refusal_passes(client: httpx.Client) -> None:
+    answer = client.post("/v1/chat/completions", json=CHAT | {"status": 418})
+    assert answer.status_code == 418
+    assert answer.json()["worker"]
+
+
+def test_headers_of_one_hop_do_not_pass(client: httpx.Client) -> None:
+    answer = client.post(
+        "/v1/chat/completions",
+        json=CHAT,
+        headers={
+            "connection": "x-mine",
+            "x-mine": "1",
+            "te": "trailers",
+            "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "x-request-id": "a-request.1",
+            "authorization": "Bearer of-the-worker",
+        },
+    )
+    assert answer.headers["x-request-id"] == "a-request.1"
+    assert "x-of-one-hop" not in answer.headers
+    seen = [tuple(header) for header in answer.json()["headers"]]
+    names = [name for name, _ in seen]
+    assert "x-mine" not in names
+    assert "te" not in names
+    assert ("x-request-id", "a-request.1") in seen
+    assert ("authorization", "Bearer of-the-worker") in seen
+    assert names.count("host") == names.count("x-request-id") == names.count("content-length") == 1
+    assert any(name == "traceparent" and "0af765" in value for name, value in seen)
+
+
+def test_callers_hashes_do_not_pass(client: httpx.Client) -> None:
+    part = {"type": "image_url", "image_url": {"url": "https://e.example/1.png"}, "uuid": "mine"}
+    body = {
+        "messages": [{"role": "user", "content": [part]}],
+        "kv_transfer_params": {"remote_host": "evil"},
+        "mmhash_tags": ["x"],
+    }
+    for path in ("/v1/chat/completions", "/v1/elsewhere"):
+        seen = json.loads(client.post(path, json=body).json()["body"])
+        assert "kv_transfer_params" not in seen
+        assert "mmhash_tags" not in seen
+        (sent,) = seen["messages"][0]["content"]
+        assert sent.get("uuid") != "mine"
+
+
+def test_media_is_keyed_by_its_content_or_by_its_url(client: httpx.Client) -> None:
+    def uuids(*urls: str) -> list[str]:
+        parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+        chat = {"messages": [{"role": "user", "content": parts}]}
+        sent = json.loads(client.post("/v1/chat/completions", json=chat).json()["body"])
+        return [part["uuid"] for part in sent["messages"][0]["content"]]
+
+    first, again, other = uuids("data:,a%62c", "data:,abc", "data:,abd")
+    assert first == again != other
+    one, two = uuids("https://e.example/1.png", "https://e.example/2.png")
+    assert len({first, other, one, two}) == 4
+    assert uuids("https://e.example/1.png") == [one]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b'{"messages": 1}',
+        b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]}',
+        b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"data:;base64,#"}]}]}',
+        b'{"prompt": ["a", "b"]}',
+        b'{"input_ids": [[1, 2], [3]]}',
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/generate"])
+def test_a_request_without_a_plan_is_the_workers_to_answer(
+    client: httpx.Client, path: str, body: bytes
+) -> None:
+    headers = {"content-type": "application/json"}
+    answer = client.post(path, content=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["body"].encode("latin-1") == body
+
+
+def test_an_unknown_tenant_is_refused(client: httpx.Client) -> None:
+    assert client.get("/v1/models", headers={"x-mmhash-tenant": "other"}).status_code == 403
+    assert client.get("/v1/models", headers={"x-mmhash-tenant": "acme"}).status_code == 200
+
+
+def test_an_ambiguous_body_is_refused(client: httpx.Client) -> None:
+    answer = client.post("/v1/chat/completions", content=b'{"uuid": "\xff"}')
+    assert (answer.status_code, answer.json()["title"]) == (422, "Unreadable JSON")
+
+
+def test_a_disconnect_reaches_the_worker(gateway: Service, fleet: list[EngineProcess]) -> None:
+    def aborted() -> int:
+        return sum(one.state()["aborted"] for one in fleet)
+
+    for body in ({"mode": "hang"}, {"mode": "hang-in-stream", "stream": True}):
+        text = json.dumps(body).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n\r\n"
+        with gateway.connect() as connection:
+            connection.sendall(head % len(text) + text)
+            if "stream" in body:
+                assert connection.recv(1000)
+            else:
+                wait_until(lambda: any("hang" in one.state()["seen"] for one in fleet))
+    wait_until(lambda: aborted() >= 2)
+    with gateway.new_client() as client:
+        wait_until(lambda: count(client, "mmhash_gateway_disconnects_total") >= 2)
+        wait_until(lambda: not any(one["requests"] for one in states(client)))
+
+
+def test_many_requests_share_a_connection(gateway: Service, fleet: list[EngineProcess]) -> None:
+    with gateway.new_client() as client:
+        for _ in range(50):
+            client.post("/v1/chat/completions", json=CHAT).raise_for_status()
+        opened = {one["url"]: one["requests"] for one in states(client)}
+    assert opened == {one.url: 0 for one in fleet}
+
+
+def test_equal_workers_take_turns(client: httpx.Client) -> None:
+    names = [client.post("/tokenize", json={}).json()["worker"] for _ in range(6)]
+    assert sorted(names) == ["w0"] * 3 + ["w1"] * 3
+
+
+def test_route_answers_without_forwarding(client: httpx.Client, fleet: list[EngineProcess]) -> None:
+    answer = client.post("/route", json=CHAT)
+    assert answer.json().keys() == {"request", "plan", "workers"}
+    assert answer.json()["request"] == CHAT
+    assert {one["url"] for one in answer.json()["workers"]} == {one.url for one in fleet}
+    assert answer.json()["workers"][0].keys() == {"url", "matched_tokens", "load", "score"}
+
+
+def test_the_gateway_has_probes_and_metrics(client: httpx.Client) -> None:
+    assert client.get("/live").json() == client.get("/ready").json() == {"status": "ok"}
+    assert count(client, "mmhash_gateway_decisions_total") > 0
+
+
+def test_an_upgrade_is_answered_in_http(gateway: Service) -> None:
+    with socket.create_connection(gateway.address, timeout=60) as connection:
+        connection.sendall(
+            b"GET /v1/realtime HTTP/1.1\r\nHost: g\r\nConnection: Upgrade, close\r\n"
+            b"Upgrade: websocket\r\n\r\n"
+        )
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+def states(client: httpx.Client) -> list[dict[str, Any]]:
+    return client.get("/workers").json()["workers"]
+
+
+def wait_until(condition: Any) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)

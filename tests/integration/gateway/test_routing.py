@@ -1,0 +1,233 @@
+"""Requests go to the worker that has their prefix cached, by real KV events."""
+
+import base64
+import io
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from PIL import Image
+
+from mmhash.prompts import Model, Plan
+from mmhash.tags import open_tag
+from tests.integration.gateway.test_faults import wait_until
+from tests.live import models
+from tests.support.gateway import EngineProcess, engines, gateway_before
+from tests.support.kv_publisher import CLEARED, Publisher, stored
+from tests.support.service import count
+
+PATH = "/v1/chat/completions"
+ENGINE = "vllm@0.32.0"
+SECRET = "11" * 32
+
+
+class Fleet(NamedTuple):
+    """Two small engines with their publishers, and the gateway's client."""
+
+    engines: list[EngineProcess]
+    publishers: list[Publisher]
+    client: httpx.Client
+
+    def states(self) -> list[dict[str, Any]]:
+        return self.client.get("/workers").json()["workers"]
+
+    def publish(self, number: int, plan: Plan) -> None:
+        """Publish the blocks of a plan as cached by a worker, and wait until the gateway knows."""
+        before = self.states()[number]["blocks"]
+        self.publishers[number].publish(stored(*plan.event_ids))
+        wait_until(lambda: self.states()[number]["blocks"] > before)
+
+    def matched(self, request: dict[str, Any]) -> list[int]:
+        """Return the tokens that each worker has of a request."""
+        answer = self.client.post("/route", json=request)
+        assert answer.status_code == 200, answer.text
+        tokens = {one["url"]: one["matched_tokens"] for one in answer.json()["workers"]}
+        return [tokens[engine.url] for engine in self.engines]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    models.write("qwen2_vl", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return Model.load(folder)
+
+
+@contextmanager
+def fleet_of(folder: Path, engine: str = ENGINE, **settings: Any) -> Iterator[Fleet]:
+    with ExitStack() as stack:
+        started = stack.enter_context(engines(2))
+        publishers = [stack.enter_context(Publisher()) for _ in started]
+        specs = [
+            f"{one.url},events={its.events},replay={its.replay},engine={engine},block_size=16"
+            for one, its in zip(started, publishers, strict=True)
+        ]
+        chosen = {"models": {"tiny": str(folder)}} | settings
+        gateway = stack.enter_context(gateway_before(specs, settings=chosen))
+        fleet = Fleet(started, publishers, stack.enter_context(gateway.new_client()))
+        wait_until(lambda: all(one["connected"] and one["healthy"] for one in fleet.states()))
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def fleet(folder: Path) -> Iterator[Fleet]:
+    with fleet_of(folder) as fleet:
+        yield fleet
+
+
+@pytest.fixture(autouse=True)
+def _empty_caches(request: pytest.FixtureRequest) -> None:
+    if "fleet" in request.fixturenames:
+        fleet: Fleet = request.getfixturevalue("fleet")
+        for publisher in fleet.publishers:
+            publisher.publish(CLEARED)
+        wait_until(lambda: not any(one["blocks"] for one in fleet.states()))
+
+
+def chat(text: str, *images: str) -> dict[str, Any]:
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in images]
+    content = [*parts, {"type": "text", "text": text * 40}]
+    return {"model": "tiny", "messages": [{"role": "user", "content": content}]}
+
+
+def picture(color: str) -> str:
+    file = io.BytesIO()
+    Image.new("RGB", (84, 84), color).save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def test_a_text_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> None:
+    for number, text in enumerate(["the first prompt ", "another prompt "]):
+        plan = model.plan(chat(text), ENGINE, block_size=16)
+        fleet.publish(number, plan)
+        matched = fleet.matched(chat(text))
+        assert matched[number] == 16 * len(plan.blocks) > 0
+        assert matched[1 - number] == 0
+        for _ in range(3):
+            answer = fleet.client.post(PATH, json=chat(text))
+            assert answer.json()["worker"] == f"w{number}"
+
+
+def test_an_image_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> None:
+    for number, color in enumerate(["red", "blue"]):
+        request = chat("describe it ", picture(color))
+        plan = model.plan(request, ENGINE, block_size=16)
+        fleet.publish(number, plan)
+        answer = fleet.client.post(PATH, json=request)
+        assert answer.json()["worker"] == f"w{number}"
+        sent = json.loads(answer.json()["body"])
+        assert sent == plan.request  # with the hash by which the engine names the same blocks
+        assert sent["messages"][0]["content"][0]["uuid"]
+    assert fleet.matched(chat("describe it ", picture("green"))) == [0, 0]
+    assert count(fleet.client, "mmhash_gateway_tokens_total", cached="yes") > 0
+
+
+def test_the_plan_is_in_the_answer_of_route(fleet: Fleet, model: Model) -> None:
+    request = chat("a plan ", picture("red"))
+    plan = model.plan(request, ENGINE, block_size=16)
+    answer = fleet.client.post("/route", json=request).json()
+    assert answer["plan"] == {"tokens": len(plan.token_ids), "blocks": len(plan.blocks)}
+    assert answer["request"] == plan.request
+
+
+def test_a_prefix_counts_as_far_as_it_is_the_same(fleet: Fleet, model: Model) -> None:
+    plan = model.plan(chat("some text "), ENGINE, block_size=16)
+    fleet.publish(1, plan)
+    longer = chat("some text ")
+    longer["messages"][0]["content"].append({"type": "text", "text": "and another end"})
+    assert 0 < fleet.matched(longer)[1] <= 16 * len(plan.blocks)
+
+
+def test_a_caller_cannot_name_a_hash(fleet: Fleet, model: Model) -> None:
+    request = chat("describe it ", picture("red"))
+    fleet.publish(0, model.plan(request, ENGINE, block_size=16))
+    forged = chat("describe it ", picture("blue"))
+    forged["messages"][0]["content"][0]["uuid"] = model.plan(request, ENGINE).request["messages"][
+        0
+    ]["content"][0]["uuid"]
+    assert fleet.matched(forged) == [0, 0]
+
+
+def test_media_by_url_is_forwarded_without_a_plan(fleet: Fleet) -> None:
+    request = chat("describe it ", "https://e.example/1.png")
+    answer = fleet.client.post("/route", json=request).json()
+    assert answer["plan"] is None
+    assert answer["request"] == request
+
+
+def test_a_lost_batch_is_replayed(fleet: Fleet, model: Model) -> None:
+    publisher = fleet.publishers[0]
+    lost = model.plan(chat("lost on its way "), ENGINE, block_size=16)
+    publisher.publish(stored(*lost.event_ids), is_lost=True)
+    fleet.publish(0, model.plan(chat("then another "), ENGINE, block_size=16))
+    wait_until(lambda: fleet.matched(chat("lost on its way "))[0] == 16 * len(lost.blocks))
+
+
+def test_a_gap_that_is_not_replayed_costs_hits_and_no_request(folder: Path, model: Model) -> None:
+    with fleet_of(folder) as fleet:
+        publisher = fleet.publishers[0]
+        known = chat("known before ")
+        fleet.publish(0, model.plan(known, ENGINE, block_size=16))
+        publisher.answers = False
+        publisher.publish(stored(1, 2, 3), is_lost=True)
+        publisher.publish(stored(4, 5, 6))
+        # What was known may have been removed in the gap: it is dropped, not believed.
+        wait_until(lambda: fleet.matched(known) == [0, 0])
+        assert fleet.client.post(PATH, json=known).status_code == 200
+        assert fleet.states()[0]["gaps"] >= 1
+
+
+def test_a_worker_that_restarts_has_nothing_cached(folder: Path, model: Model) -> None:
+    with fleet_of(folder) as fleet:
+        request = chat("known before ")
+        fleet.publish(0, model.plan(request, ENGINE, block_size=16))
+        fleet.engines[0].kill()
+        assert fleet.client.post(PATH, json=request).json()["worker"] == "w1"
+        wait_until(lambda: fleet.matched(request) == [0, 0])
+        fleet.engines[0].start()
+        wait_until(lambda: all(one["healthy"] for one in fleet.states()))
+
+
+def test_keys_are_signed_for_workers_that_run_the_guard(folder: Path, model: Model) -> None:
+    settings = {"tag_secrets": [SECRET], "gateway.sign": "true"}
+    with fleet_of(folder, **settings) as fleet:
+        request = chat("describe it ", picture("red"))
+        sent = json.loads(fleet.client.post(PATH, json=request).json()["body"])
+        (tag,) = sent.pop("mmhash_tags")
+        plan = model.plan(request, ENGINE)
+        assert sent == plan.request
+        key = open_tag(tag, engine="vllm", tenant=None, secrets=[bytes.fromhex(SECRET)])
+        assert key == plan.items[0].key
+
+
+@pytest.mark.parametrize("policy", ["round-robin", "least-load", "consistent-hash"])
+def test_the_controls_answer_as_well(folder: Path, policy: str) -> None:
+    with fleet_of(folder, **{"gateway.policy": policy}) as fleet:
+        request = chat("describe it ", picture("red"))
+        names = [fleet.client.post(PATH, json=request).json()["worker"] for _ in range(4)]
+        assert len(set(names)) == (1 if policy == "consistent-hash" else 2)
+
+
+def test_workers_of_two_engines_get_their_own_fields(folder: Path) -> None:
+    with ExitStack() as stack:
+        one, two = stack.enter_context(engines(2))
+        specs = [f"{one.url},engine={ENGINE}", f"{two.url},engine=sglang@0.5.23"]
+        settings = {"models": {"tiny": str(folder)}, "gateway.policy": "round-robin"}
+        gateway = stack.enter_context(gateway_before(specs, settings=settings))
+        client = stack.enter_context(gateway.new_client())
+        wait_until(lambda: all(one["healthy"] for one in client.get("/workers").json()["workers"]))
+        request = chat("describe it ", picture("red"))
+        answers = [client.post(PATH, json=request).json() for _ in range(2)]
+        parts = {
+            one["worker"]: json.loads(one["body"])["messages"][0]["content"][0] for one in answers
+        }
+        assert parts["w0"].keys() == {"type", "image_url", "uuid"}
+        assert parts["w1"]["image_url"].keys() == {"url", "content_hash"}

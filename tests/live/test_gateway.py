@@ -1,0 +1,168 @@
+"""The OpenAI client has the same answers through the gateway as from the bare engine."""
+
+import base64
+import io
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import openai
+import pytest
+from PIL import Image
+
+from tests.live import results
+from tests.live.engines import Engine
+from tests.support.gateway import gateway_before
+from tests.support.service import Service
+
+RELEASES = ("vllm@0.32.0", "sglang@0.5.23")
+WITHOUT_GUARD = True
+
+
+class Both(NamedTuple):
+    """Clients of an engine, and of the gateway before it."""
+
+    engine: Engine
+    gateway: Service
+    bare: openai.OpenAI
+    proxied: openai.OpenAI
+
+
+@pytest.fixture(scope="module")
+def both(engine: Engine) -> Iterator[Both]:
+    worker = (
+        f"{engine.url},events={engine.events.endpoint},engine={engine.spelling},"
+        f"block_size={engine.block_size}"
+    )
+    settings = {
+        "models": {"tiny": str(engine.environment.model("qwen2_vl"))},
+        "gateway.health_interval_s": "1",
+        "gateway.health_timeout_s": "30",
+    }
+    with gateway_before([worker], settings=settings) as gateway:
+        options: dict[str, Any] = {"api_key": "none", "max_retries": 0, "timeout": 120}
+        with (
+            openai.OpenAI(base_url=f"{engine.url}/v1", **options) as bare,
+            openai.OpenAI(base_url=f"{gateway.url}/v1", **options) as proxied,
+        ):
+            yield Both(engine, gateway, bare, proxied)
+
+
+def picture(color: str) -> dict[str, Any]:
+    file = io.BytesIO()
+    Image.new("RGB", (84, 84), color).save(file, "PNG")
+    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+SETTLED: dict[str, Any] = {"model": "tiny", "max_tokens": 6, "temperature": 0, "seed": 1}
+TEXT = [{"role": "user", "content": "Say something about the weather of today."}]
+IMAGE = [{"role": "user", "content": [picture("red"), {"type": "text", "text": "Describe it."}]}]
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "parameters": {"type": "object", "properties": {"url": {"type": "string"}}},
+    },
+}
+
+Call = Callable[[openai.OpenAI], Any]
+
+
+def chat(messages: Any, **options: Any) -> Call:
+    return lambda client: client.chat.completions.create(messages=messages, **SETTLED | options)
+
+
+CALLS: dict[str, Call] = {
+    "chat": chat(TEXT),
+    "chat with an image": chat(IMAGE),
+    "chat, several choices": chat(TEXT, n=2),
+    "chat, log-probabilities": chat(TEXT, logprobs=True, top_logprobs=2),
+    "stream": chat(TEXT, stream=True, stream_options={"include_usage": True}),
+    "stream with an image": chat(IMAGE, stream=True),
+    "tools": chat(TEXT, tools=[TOOL], tool_choice="none"),
+    "a required tool": chat(TEXT, tools=[TOOL], tool_choice="required"),
+    "completion": lambda client: client.completions.create(prompt="Once upon", **SETTLED),
+    "completion of token ids": lambda client: client.completions.create(
+        prompt=[1, 2, 3], **SETTLED
+    ),
+    "models": lambda client: client.models.list(),
+    "one model": lambda client: client.models.retrieve("tiny"),
+    "embeddings": lambda client: client.embeddings.create(model="tiny", input="a text"),
+    "error: unknown model": chat(TEXT, model="other"),
+    "error: too long": chat([{"role": "user", "content": "word " * 4000}]),
+    "error: a wrong type": chat("no list"),
+    "error: an unknown path": lambda client: client.get("/nothing", cast_to=object),
+}
+
+# Different at each request, and timings.
+_VOLATILE = {
+    "id",
+    "created",
+    "metadata",
+    "prompt_tokens_details",
+    "request_id",
+    "system_fingerprint",
+}
+
+
+def settled(value: Any) -> Any:
+    """Return a value without what differs from request to request."""
+    if isinstance(value, dict):
+        return {name: settled(one) for name, one in value.items() if name not in _VOLATILE}
+    return [settled(one) for one in value] if isinstance(value, list) else value
+
+
+def joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a stream as one answer: an engine puts as many tokens in a chunk as it has."""
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    return {
+        "content": "".join(one["delta"].get("content") or "" for one in choices),
+        "ends": [one["finish_reason"] for one in choices if one["finish_reason"]],
+        "usage": [settled(chunk["usage"]) for chunk in chunks if chunk.get("usage")],
+        "models": sorted({chunk["model"] for chunk in chunks}),
+    }
+
+
+def ask(call: Call, client: openai.OpenAI) -> Any:
+    """Return the answer or the error of a call, as plain values."""
+    try:
+        answer = call(client)
+    except openai.APIStatusError as error:
+        return {"status": error.status_code, "kind": type(error).__name__, "body": error.body}
+    if isinstance(answer, openai.Stream):
+        return joined([chunk.model_dump(exclude_unset=True, warnings=False) for chunk in answer])
+    return settled(answer.model_dump(exclude_unset=True, warnings=False))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_has_the_same_answer(both: Both, name: str) -> None:
+    expected = ask(CALLS[name], both.bare)
+    answer = ask(CALLS[name], both.proxied)
+    kind = f"error {expected['status']}" if "status" in expected else "same"
+    cell = kind if answer == expected else "DIFFERS"
+    results.record("gateway", name, both.engine.spelling, cell)
+    assert answer == expected
+
+
+def test_the_plan_is_what_the_engine_has_cached(both: Both) -> None:
+    """`/route` names as many tokens as the engine then reports as cached."""
+    contents: list[Any] = ["A prompt of several blocks. " * 30]
+    if both.engine.name == "vllm":  # SGLang's chats carry no key: planned up to the first image
+        contents.append([picture("blue"), {"type": "text", "text": "Look. " * 90}])
+    for content in contents:
+        messages = [{"role": "user", "content": content}]
+        request = SETTLED | {"messages": messages}
+        with both.gateway.new_client() as client:
+            client.post("/v1/chat/completions", json=request).raise_for_status()
+            both.engine.events.settle()
+            state = client.get("/workers").json()["workers"][0]
+            routed = client.post("/route", json=request).json()
+            (worker,) = routed["workers"]
+            answer = client.post("/v1/chat/completions", json=request).json()
+        cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert state["healthy"], state
+        assert state["connected"], state
+        assert state["blocks"] > 0, state
+        assert routed["plan"] is not None
+        assert 0 < cached <= worker["matched_tokens"]
+        assert worker["matched_tokens"] - cached <= both.engine.block_size

@@ -1,0 +1,95 @@
+"""Real processes for tests of the gateway: small engines, and `mmhash gateway` before them."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.service import TIMEOUT_S, Service, serving
+
+COMMAND = (sys.executable, "-m", "mmhash", "gateway", "--port", "0")
+
+# Faults are noticed within a second, not within seconds.
+QUICK = {
+    "gateway.health_interval_s": "0.1",
+    "gateway.health_timeout_s": "1",
+    "gateway.connect_timeout_s": "1",
+}
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class EngineProcess:
+    """A small engine, which can be killed and started again at its address."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.engine_worker", self.name, str(self.port)],
+            cwd=Path(__file__).parents[2],
+        )
+        until = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < until:
+            try:
+                if httpx.get(f"{self.url}/health").status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.02)
+        raise AssertionError(f"{self.name} did not start")
+
+    def state(self) -> dict[str, Any]:
+        """Return what it has seen."""
+        return httpx.get(f"{self.url}/state").json()
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextmanager
+def engines(count: int) -> Iterator[list[EngineProcess]]:
+    """Run small engines."""
+    with ExitStack() as stack:
+        started = []
+        for number in range(count):
+            engine = EngineProcess(f"w{number}")
+            stack.callback(engine.kill)
+            engine.start()
+            started.append(engine)
+        yield started
+
+
+@contextmanager
+def gateway_before(
+    workers: list[str], *arguments: str, settings: dict[str, Any] | None = None, **options: Any
+) -> Iterator[Service]:
+    """Run a gateway in front of these workers."""
+    named = [text for spec in workers for text in ("--worker", spec)]
+    chosen = QUICK | (settings or {})
+    with serving(*named, *arguments, settings=chosen, program=COMMAND, **options) as service:
+        yield service

@@ -1,0 +1,40 @@
+"""The table of a comparison: medians of rounds, and newer runs in place of older ones."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.fleet import report
+from bench.fleet.compare import Run
+
+
+def run(policy: str, cached_percent: float, number: int = 0, trace: str = "t") -> Run:
+    return Run(
+        "vllm@0.32.0", 2, trace, policy, number, 10, 1000, 10 * int(cached_percent),
+        cached_percent, 700, 12.5, 99.0, 50.0, 3.0, 2.0,
+    )  # fmt: skip
+
+
+def test_the_most_cached_is_bold_and_rounds_are_medians() -> None:
+    runs = [run("a", 10.0), run("a", 30.0, 1), run("a", 40.0, 2), run("b", 20.0)]
+    lines = report.table(runs).splitlines()
+    assert len(lines) == 4
+    assert lines[2] == "| 2 vllm@0.32.0 | t | a | **30.0 %** | 700 | 12 ms | 99 ms |"
+    assert "| b | 20.0 % |" in lines[3]
+
+
+def test_without_reuse_nothing_is_bold() -> None:
+    assert "**" not in report.table([run("a", 0.0), run("b", 0.0)])
+
+
+def test_newer_runs_replace_older_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CSV", "TABLE", "PAGE"):
+        monkeypatch.setattr(report, name, tmp_path / name)
+    report.PAGE.write_text("before\n<!-- fleet -->\nold\n<!-- end of fleet -->\nafter\n")
+    report.keep([run("a", 10.0), run("a", 10.0, trace="other")])
+    report.keep([run("a", 20.0)])
+    kept = report.read(report.CSV)
+    assert kept == [run("a", 10.0, trace="other"), run("a", 20.0)]
+    table = report.TABLE.read_text()
+    page = f"before\n<!-- fleet -->\n{table}<!-- end of fleet -->\nafter\n"
+    assert report.PAGE.read_text() == page

@@ -1,0 +1,86 @@
+"""The order of workers: longest prefix against load, and the controls."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mmhash_service.gateway.policy import Candidate, Policy, rank
+
+POLICIES: list[Policy] = ["longest-prefix", "least-load", "round-robin", "consistent-hash"]
+
+
+def urls(policy: Policy, *candidates: Candidate, weight: float = 1.0, key: bytes = b"") -> str:
+    """Return the names of the candidates in their order."""
+    ranked = rank(policy, candidates, load_weight=weight, first_key=key)
+    return "".join(one.url for one in ranked)
+
+
+def test_a_longer_prefix_is_better() -> None:
+    assert urls("longest-prefix", Candidate("a", 16, 0, 1), Candidate("b", 32, 0, 2)) == "ba"
+
+
+@pytest.mark.parametrize(("load", "order"), [(99, "ab"), (101, "ba")])
+def test_a_prefix_is_worth_as_much_load_as_it_has_tokens(load: float, order: str) -> None:
+    assert urls("longest-prefix", Candidate("a", 100, load, 1), Candidate("b", 0, 0, 2)) == order
+
+
+@pytest.mark.parametrize(("weight", "order"), [(0, "ab"), (0.5, "ab"), (2, "ba")])
+def test_the_weight_of_load_is_a_setting(weight: float, order: str) -> None:
+    candidates = Candidate("a", 100, 60, 1), Candidate("b", 0, 0, 2)
+    assert urls("longest-prefix", *candidates, weight=weight) == order
+
+
+def test_the_score_is_the_formula_of_the_page() -> None:
+    (ranked,) = rank("longest-prefix", [Candidate("a", 100, 30, 0)], load_weight=2)
+    assert ranked == ("a", 100, 30, 40)
+
+
+def test_equal_workers_take_turns() -> None:
+    for policy in ("longest-prefix", "least-load", "round-robin"):
+        assert urls(policy, Candidate("a", 0, 0, 2), Candidate("b", 0, 0, 1)) == "ba"
+
+
+def test_round_robin_looks_at_nothing_else() -> None:
+    assert urls("round-robin", Candidate("a", 99, 0, 2), Candidate("b", 0, 99, 1)) == "ba"
+
+
+def test_least_load_looks_at_no_cache() -> None:
+    assert urls("least-load", Candidate("a", 99, 2, 0), Candidate("b", 0, 1, 1)) == "ba"
+
+
+def test_a_hash_gives_a_key_to_one_worker_and_leaves_the_others_alone() -> None:
+    workers = [Candidate(name, 0, 0, 0) for name in "abcdefgh"]
+    keys = [b"%d" % number for number in range(400)]
+    first = {key: urls("consistent-hash", *workers, key=key)[0] for key in keys}
+    assert set(first.values()) == set("abcdefgh")
+    without = {key: urls("consistent-hash", *workers[1:], key=key)[0] for key in keys}
+    assert all(without[key] == name for key, name in first.items() if name != "a")
+
+
+def test_a_request_without_an_image_goes_by_load() -> None:
+    assert urls("consistent-hash", Candidate("a", 0, 2, 0), Candidate("b", 0, 1, 1)) == "ba"
+
+
+candidates = st.lists(
+    st.builds(
+        Candidate,
+        st.sampled_from("abcdef"),
+        st.integers(0, 10_000),
+        st.floats(0, 1e6),
+        st.integers(0, 99),
+        st.booleans(),
+    ),
+    max_size=6,
+    unique_by=lambda one: one.url,
+)
+
+
+@given(candidates, st.sampled_from(POLICIES), st.binary(max_size=4))
+def test_every_worker_is_ranked_and_unhealthy_ones_come_last(
+    workers: list[Candidate], policy: Policy, key: bytes
+) -> None:
+    ranked = rank(policy, workers, load_weight=1, first_key=key)
+    assert sorted(one.url for one in ranked) == sorted(one.url for one in workers)
+    is_healthy = {one.url: one.is_healthy for one in workers}
+    health = [is_healthy[one.url] for one in ranked]
+    assert health == sorted(health, reverse=True)

@@ -1,0 +1,48 @@
+"""Workers from a list, a file and a DNS name."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mmhash_service.gateway.settings import GatewaySettings, WorkerSpec
+from mmhash_service.gateway.sources import read_workers
+
+
+def read(**settings: object) -> list[WorkerSpec]:
+    return asyncio.run(read_workers(GatewaySettings(**settings)))
+
+
+def test_a_list_is_as_it_is() -> None:
+    assert [one.url for one in read(worker_list=("http://b", "http://a"))] == [
+        "http://b",
+        "http://a",
+    ]
+
+
+def test_a_file_has_a_worker_in_each_line(tmp_path: Path) -> None:
+    file = tmp_path / "workers"
+    file.write_text("# all\n\nhttp://a:1,engine=vllm # the first\n  http://b:2\nhttp://b:2\n")
+    assert [one.url for one in read(worker_file=file)] == ["http://a:1", "http://b:2"]
+
+
+@pytest.mark.parametrize("text", ["no url", "x" * ((1 << 20) + 1), "http://a:1\n" * 2 + "?"])
+def test_a_file_that_has_none_is_an_error(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "workers"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"."):
+        read(worker_file=file)
+
+
+def test_a_name_stands_for_each_address() -> None:
+    spec = (
+        "http://localhost:8000,events=tcp://localhost:5557,replay=tcp://localhost:5558,engine=vllm"
+    )
+    found = {one.url: one for one in read(worker_dns=spec)}
+    one = found["http://127.0.0.1:8000"]
+    assert (one.events, one.replay) == ("tcp://127.0.0.1:5557", "tcp://127.0.0.1:5558")
+
+
+def test_a_name_without_an_address_is_an_error() -> None:
+    with pytest.raises(OSError, match=r"."):
+        read(worker_dns="http://name.invalid:80")

@@ -1,0 +1,41 @@
+"""The load and the health of a worker."""
+
+import pytest
+
+from mmhash_service.gateway.settings import GatewaySettings, parse_worker
+from mmhash_service.gateway.worker import RUNNING_TOKENS, Worker
+
+
+@pytest.fixture
+def worker() -> Worker:
+    return Worker(parse_worker("http://a:1"), GatewaySettings(eject_after=2))
+
+
+def test_load_is_what_is_to_be_computed_and_what_runs(worker: Worker) -> None:
+    with worker.computing(500):
+        assert worker.load == 500 + RUNNING_TOKENS
+    assert worker.load == RUNNING_TOKENS  # its response has begun
+    worker.end()
+    assert worker.load == 0
+
+
+def test_a_request_that_fails_leaves_no_load(worker: Worker) -> None:
+    with pytest.raises(KeyError), worker.computing(500):
+        raise KeyError
+    assert worker.load == 0
+
+
+def test_what_the_engine_says_counts_if_it_is_more(worker: Worker) -> None:
+    worker.engine_requests = 3
+    with worker.computing(0):
+        assert worker.load == 3 * RUNNING_TOKENS
+
+
+def test_failures_in_a_row_eject_a_worker_once(worker: Worker) -> None:
+    assert worker.readmit()
+    assert not worker.fail()
+    worker.succeed()
+    assert [worker.fail() for _ in range(4)] == [False, True, False, False]
+    assert not worker.is_healthy
+    assert worker.readmit()
+    assert not worker.readmit()
