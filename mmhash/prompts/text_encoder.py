@@ -102,6 +102,17 @@ class TextEncoder:
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         except (TypeError, UnicodeEncodeError) as error:
             raise InputValueError("the text of a request is Unicode without surrogates") from error
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise InputValueError(
+                "the tokenizer fails at this text: a regular expression takes too many steps"
+            ) from error
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return if an error is a panic of the tokenizers package, which no Exception is."""
+    return type(error).__name__ == "PanicException"
 
 
 def _bytes_of(text: str, ids: list[int]) -> int:
