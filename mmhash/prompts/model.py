@@ -95,6 +95,10 @@ class Model:
             raise UnknownModelError("the model has no chat template: give it as chat_template")
         return source
 
+    def forget_texts(self) -> None:
+        """Empty the cache of token ids."""
+        self._directory.encoder.clear()
+
     def encode(
         self, text: str, *, add_special_tokens: bool, tenant: bytes | None = None
     ) -> list[int]:

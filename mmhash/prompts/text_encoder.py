@@ -65,6 +65,12 @@ class TextEncoder:
                 ids += self._encode_piece(piece, tenant)
         return ids
 
+    def clear(self) -> None:
+        """Empty the cache."""
+        with self._lock:
+            self._cached.clear()
+            self._size = 0
+
     def _cut(self, text: str) -> Iterator[str | int]:
         """Yield the ids of the named tokens in a text, and the pieces between them."""
         start = 0

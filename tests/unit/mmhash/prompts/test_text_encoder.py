@@ -115,3 +115,6 @@ def test_the_cache_is_bounded_and_has_entries_of_each_tenant(
     assert (None, "the text of number 0") not in encoder._cached
     encoder.encode("the text of number 199", tenant=b"t" * 32)
     assert (b"t" * 32, "the text of number 199") in encoder._cached
+    encoder.clear()
+    assert not encoder._cached
+    assert encoder._size == 0
