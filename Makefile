@@ -92,9 +92,12 @@ live: $(DEV)
 	$(BIN)/python -m pytest -m live tests/live $(ARGS); code=$$?; \
 	echo "make live: $$(( $$(date +%s) - begin )) s"; exit $$code
 
-# Compares prompt plans with transformers' processors, in an environment in ~/.cache/mmhash-oracle.
+# Compares prompt plans with transformers' processors, in an environment in ~/.cache/mmhash-oracle, and
+# with the prompts that a vLLM of `make live` makes of chats.
 oracle: $(DEV)
 	$(BIN)/python -m tests.oracle $(ARGS)
+	$(BIN)/python -m tests.oracle.templates
+	$(BIN)/python -m pytest -q tests/unit/mmhash/prompts/test_vllm_prompts.py
 
 # Two vLLM workers on the CPU behind `mmhash gateway`, until Ctrl-C; DEMO_EXIT=1 ends after the table.
 demo: $(DEV)

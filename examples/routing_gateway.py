@@ -1,48 +1,40 @@
-"""A gateway that sends each chat to the worker whose cache holds its longest prefix.
+"""A gateway that sends each chat to the vLLM worker whose cache has its longest prefix.
 
-mmhash puts the keys of the images into the chat, as vLLM's `uuid`s, and computes the block keys of
-the prompt. A worker reports the blocks that it holds by KV events; here its responses carry them.
+One call of mmhash plans the chat: it returns the block keys of the prompt and the chat with its
+images' keys. The workers' KV events show which of the blocks each one has. `mmhash gateway` does
+this with more policies, limits and metrics; this file shows its core.
 
-MMHASH=http://127.0.0.1:8780 WORKERS=http://one:8000,http://two:8000 \
+MMHASH=http://127.0.0.1:8780 MODEL=qwen2-vl BLOCK_SIZE=16 \
+    WORKERS=http://one:8000,tcp://one:5557,http://two:8000,tcp://two:5557 \
     python -m uvicorn examples.routing_gateway:app
 """
 
 import os
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 import httpx
 from fastapi import FastAPI
 
-from examples.stand_in_tokenizer import tokenize
-from mmhash.client import AsyncClient, Span
+from mmhash.client import AsyncClient
+from mmhash.kvindex import Index, Worker
 
-
-@dataclass
-class Worker:
-    """An engine: the blocks in its cache, and the number of chats in progress."""
-
-    url: str
-    held: set[str] = field(default_factory=set)
-    load: int = 0
-
-    def prefix(self, blocks: list[str]) -> int:
-        """Return how many of the first blocks are in the cache."""
-        return sum(1 for _ in takewhile(self.held.__contains__, blocks))
-
-
-WORKERS = [Worker(url) for url in os.environ["WORKERS"].split(",")]
+_ADDRESSES = os.environ["WORKERS"].split(",")
+WORKERS = [
+    Worker(url, events) for url, events in zip(_ADDRESSES[::2], _ADDRESSES[1::2], strict=True)
+]
+LOAD: Counter[str] = Counter()
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Keep connections open while the gateway runs."""
+    """Keep connections and the index open while the gateway runs."""
     async with AsyncClient(os.environ["MMHASH"]) as mmhash, httpx.AsyncClient(timeout=60) as http:
-        app.state.mmhash, app.state.http = mmhash, http
-        yield
+        with Index(WORKERS) as index:
+            app.state.mmhash, app.state.http, app.state.index = mmhash, http, index
+            yield
 
 
 app = FastAPI(lifespan=lifespan)
@@ -51,22 +43,15 @@ app = FastAPI(lifespan=lifespan)
 @app.post("/v1/chat/completions")
 async def complete(chat: dict[str, Any]) -> Any:
     """Forward a chat to the worker with its longest cached prefix, then to the least loaded."""
-    mmhash, http = app.state.mmhash, app.state.http
-    chat, items = await mmhash.annotate(chat, engine="vllm")
-    ids, images = tokenize(chat)
-    spans = [
-        Span(image.start, image.end, item.key) for image, item in zip(images, items, strict=True)
-    ]
-    blocks = await mmhash.blocks(ids, 16, engine="vllm", spans=spans)
-    worker = min(
-        WORKERS, key=lambda worker: (-worker.prefix(blocks.blocks), worker.load, len(worker.held))
+    state = app.state
+    plan = await state.mmhash.plan(
+        chat, model=os.environ["MODEL"], engine="vllm", block_size=int(os.environ["BLOCK_SIZE"])
     )
-    worker.load += 1
+    matches = state.index.match(plan.event_ids)
+    url = min(matches, key=lambda url: (-matches[url].tokens, LOAD[url]))
+    LOAD[url] += 1
     try:
-        response = await http.post(f"{worker.url}/v1/chat/completions", json=chat)
+        response = await state.http.post(f"{url}/v1/chat/completions", json=plan.request)
     finally:
-        worker.load -= 1
-    answer = response.raise_for_status().json()
-    worker.held |= set(answer["kv_events"]["stored"])
-    worker.held -= set(answer["kv_events"]["removed"])
-    return answer
+        LOAD[url] -= 1
+    return response.raise_for_status().json()

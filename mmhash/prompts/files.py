@@ -8,6 +8,8 @@ from mmhash.errors import InputValueError
 
 T = TypeVar("T")
 
+_MAX_NUMBER = 1 << 53
+
 
 class UnknownModelError(InputValueError):
     """A model's files ask for something that no family here is known to do."""
@@ -30,6 +32,9 @@ class Section:
             if default is None:
                 raise UnknownModelError(f"{self.where} has no {name}")
             return default
+        # Processors compute with floats, in which larger numbers and NaN are not what they say.
+        if type(value) in {int, float} and not abs(value) <= _MAX_NUMBER:
+            raise UnknownModelError(f"{name} in {self.where} is a number of at most 2**53")
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:

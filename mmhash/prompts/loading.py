@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from mmhash.errors import LimitError
 from mmhash.io.files import open_regular_file
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+from mmhash.prompts.text_encoder import TextEncoder, is_panic
 
 MAX_JSON = 4 << 20
 """The bytes of the largest file of settings."""
@@ -20,14 +21,16 @@ MAX_TOKENIZER_CONFIG = 32 << 20
 MAX_TOKENIZER = 64 << 20
 """The bytes of the largest tokenizer.json: Gemma 3's has 33 MB."""
 
+_MAX_GROWTH = 64  # of a text by a normalizer's replacements: known ones have 1
+
 _SPECIAL_TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
 class ModelDirectory(NamedTuple):
-    """A model's files, its tokenizer and its templates."""
+    """A model's files, its encoder of texts and its templates."""
 
     files: ModelFiles
-    tokenizer: Tokenizer
+    encoder: TextEncoder
     templates: dict[str, str]
     """By name; "default" is used unless a request has tools and there is a "tool_use"."""
     tool_templates: dict[str, str]
@@ -44,15 +47,13 @@ def read_directory(directory: Path) -> ModelDirectory:
     preprocessor = _read_section(directory, "preprocessor_config.json")
     video = _read_section(directory, "video_preprocessor_config.json")
     tokenizer = _read_tokenizer(directory)
+    encoder = TextEncoder(tokenizer)
 
     def token_id(text: str) -> int:
         found = tokenizer.token_to_id(text)
         if found is None:
             raise UnknownModelError(f"the tokenizer has no token {text[:60]!r}")
         return int(found)
-
-    def encode(text: str) -> list[int]:
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
     files = ModelFiles(
         config=config,
@@ -62,7 +63,7 @@ def read_directory(directory: Path) -> ModelDirectory:
         processor=processor,
         tokenizer=tokenizer_config,
         token_id=token_id,
-        encode=encode,
+        encode=encoder.encode,
     )
     of_tokenizer = dict(_member_templates(tokenizer_config)) | dict(_file_templates(directory))
     of_processor = dict(_member_templates(processor))
@@ -70,7 +71,7 @@ def read_directory(directory: Path) -> ModelDirectory:
     of_processor |= dict(_file_templates(directory))
     return ModelDirectory(
         files,
-        tokenizer,
+        encoder,
         of_processor or of_tokenizer,
         of_tokenizer or of_processor,
         _read_special_tokens(directory, tokenizer_config),
@@ -124,12 +125,28 @@ def _read_tokenizer(directory: Path) -> Tokenizer:
     data = _read_file(directory / "tokenizer.json", MAX_TOKENIZER)
     try:
         tokenizer = Tokenizer.from_buffer(data)
-    except Exception as error:  # the package raises plain Exception
+    except BaseException as error:  # the package raises plain Exception, and panics
+        if not (isinstance(error, Exception) or is_panic(error)):
+            raise
         raise UnknownModelError(f"tokenizer.json is not usable: {str(error)[:200]}") from error
+    _check_growth(tokenizer)
     # A file may ask for both, and no engine lets it.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def _check_growth(tokenizer: Tokenizer) -> None:
+    """Refuse a normalizer whose replacements make gigabytes of a short text."""
+    growth = 1
+    steps = [] if tokenizer.normalizer is None else [tokenizer.normalizer.__getstate__()]
+    waiting: list[Any] = [json.loads(state) for state in steps]
+    while waiting:
+        step = waiting.pop()
+        waiting += step.get("normalizers", [])
+        growth *= max(1, len(step.get("content", "")), len(step.get("prepend", "")))
+        if growth > _MAX_GROWTH:
+            raise UnknownModelError("the normalizer of tokenizer.json makes texts too long")
 
 
 def _read_section(

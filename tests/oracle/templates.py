@@ -1,6 +1,6 @@
-"""Vectors of prompts from a real vLLM: `python -m tests.oracle.templates PYTHON`.
+"""Vectors of prompts from a real vLLM: `python -m tests.oracle.templates`, also by `make oracle`.
 
-PYTHON is that of an environment with vLLM, as `make live` sets it up. The requests are planned here
+vLLM runs in its environment of `make live`, which is built if it is not there. The requests are planned here
 first, because vLLM is sent the plan's annotated request. Then this file runs in that environment,
 without the project, and writes vLLM's ids, spans and hashes beside each request.
 """
@@ -15,18 +15,21 @@ from typing import Any
 VECTORS = Path(__file__).parents[1] / "vectors" / "vllm_prompts.json"
 
 
-def main(python: str) -> None:
+def main() -> None:
     """Write the vectors."""
+    from tests.live.environments import Environment
     from tests.oracle.chats import MODEL_ID, RELEASE, cases
     from tests.support import prompt_models
 
+    environment = Environment("vllm", RELEASE)
+    environment.build()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         model = prompt_models.write_qwen2_vl(folder / MODEL_ID)
         made = cases(model)
         (folder / "cases.json").write_text(json.dumps(made))
         # vLLM hashes its name of the model with options: a relative one is the same each time.
-        command = [python, __file__, MODEL_ID, str(folder / "cases.json")]
+        command = [environment.command("python"), __file__, MODEL_ID, str(folder / "cases.json")]
         subprocess.run(command, check=True, cwd=folder)
         answered = json.loads((folder / "cases.json").read_text())
     VECTORS.write_text(json.dumps({"release": RELEASE, "cases": answered}, indent=1) + "\n")
@@ -84,4 +87,4 @@ if __name__ == "__main__":
     if len(sys.argv) == 3:
         answer(sys.argv[1], Path(sys.argv[2]))
     else:
-        main(sys.argv[1])
+        main()

@@ -425,6 +425,12 @@ def test_steps_do_not_count_since_0_31(
     assert vllm.extra_keys(TOKENS, block_size, **options, hashed_after=steps) == in_one_go
 
 
+@pytest.mark.parametrize("version", ["0.18.0", "0.30.0", "0.31.0"])
+def test_steps_of_a_prompt_without_items(version: str) -> None:
+    extras = vllm.extra_keys(TOKENS[:48], 16, version=version, hashed_after=[16, 32])
+    assert extras == [None, None, None]
+
+
 def test_what_steps_change_before() -> None:
     def extras(version: str, *items: Span) -> list[Any]:
         return vllm.extra_keys(TOKENS[:48], 16, version=version, items=items, hashed_after=[16])

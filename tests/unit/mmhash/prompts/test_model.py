@@ -176,6 +176,14 @@ def test_large_files_are_refused(folder: Path, tmp_path: Path) -> None:
         Model.load(tmp_path)
 
 
+def test_headers_are_read_without_tokenizers_and_templates() -> None:
+    code = (
+        "import sys, mmhash, mmhash.prompts.headers, mmhash_service.memo.memo; "
+        "assert not {'tokenizers', 'jinja2', 'mmhash.prompts.model'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_neither_torch_nor_transformers_is_imported(folder: Path) -> None:
     code = (
         "import sys; from mmhash.prompts import Model; "
