@@ -32,7 +32,10 @@ def record(file: str, row: str, column: str, value: str) -> None:
 
 
 _ROOT = Path(__file__).parents[2]
-PAGES = {_ROOT / "docs" / "live.md": ("matrix", "attacks"), _ROOT / "README.md": ("matrix",)}
+PAGES = {
+    _ROOT / "docs" / "live.md": ("matrix", "plans", "attacks"),
+    _ROOT / "README.md": ("matrix",),
+}
 
 
 def publish() -> None:
@@ -54,7 +57,13 @@ def embed(text: str, file: str) -> str:
     return f"{before}{begin}{(FOLDER / f'{file}.md').read_text()}{end}{after}"
 
 
-FIRST = {"matrix": ("engine", COLUMNS), "attacks": ("attack", ("without", "with the guard"))}
+_ENGINES = ("vllm@0.32.0", "vllm@0.30.0", "vllm@0.28.0", "sglang@0.5.23", "sglang@0.5.20")
+
+FIRST = {
+    "matrix": ("engine", COLUMNS),
+    "attacks": ("attack", ("without", "with the guard")),
+    "plans": ("family", _ENGINES),
+}
 
 
 def _markdown(table: dict[str, Any], head: tuple[str, tuple[str, ...]]) -> str:
