@@ -16,7 +16,7 @@ from PIL import Image
 
 import mmhash
 from mmhash.errors import InputValueError
-from mmhash.prompts import Media, MediaSize, Model, Plan
+from mmhash.prompts import Media, MediaSize, Model, Plan, UnknownModelError
 from tests.live import prompts, results
 from tests.live.engines import Engine, running
 from tests.live.environments import CACHE, Environment, UnavailableError
@@ -170,6 +170,11 @@ def served(
     try:
         environment.build()
     except UnavailableError as error:
+        pytest.skip(str(error))
+    try:
+        Model.load(environment.model(family)).family(engine, release)
+    except UnknownModelError as error:
+        results.record("plans", family, environment.spelling, "no plans")
         pytest.skip(str(error))
     log = tmp_path_factory.mktemp("engine") / "log"
     try:
