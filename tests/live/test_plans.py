@@ -192,7 +192,7 @@ _OPTIONS = {
         *("--max-model-len", "8192", "--limit-mm-per-prompt", '{"image": 8}'),
         "--skip-mm-profiling",
     ),
-    "sglang": ("--load-format", "dummy", "--context-length", "8192"),
+    "sglang": ("--load-format", "dummy", "--context-length", "8192", "--enable-multimodal"),
 }
 
 
@@ -282,15 +282,15 @@ def _compare(
             request,
             engine.spelling,
             block_size=engine.block_size,
-            algorithm=engine.algorithm,
-            seed=engine.seed,
             media=known,
+            **_STARTED[engine.name](engine),
         )
     except InputValueError as error:
         answer = engine.post(route, request)
         if answer.status_code == 200:
             tally.differences.append(f"{name}: served, but not planned: {error}")
-        tally.refused += 1
+        else:
+            tally.refused += 1
         return
     answer = engine.post(route, plan.request)
     tally.sent += 1
@@ -315,6 +315,13 @@ def _compare(
         tally.differences.append(
             f"{name}: {named} of {len(stored)} blocks, {len(expected)} planned"
         )
+
+
+# The options of vLLM's names; SGLang has none.
+_STARTED: dict[str, Callable[[Engine], dict[str, Any]]] = {
+    "vllm": lambda engine: {"algorithm": engine.algorithm, "seed": engine.seed},
+    "sglang": lambda _: {},
+}
 
 
 def _find_difference(plan: Plan, content: dict[str, Any]) -> str | None:
