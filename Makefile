@@ -89,7 +89,7 @@ fuzz: $(DEV)
 # Runs unmodified vLLM and SGLang servers on the CPU; builds them in ~/.cache/mmhash-live first.
 live: $(DEV)
 	@begin=$$(date +%s); \
-	$(BIN)/python -m pytest -m live tests/live $(ARGS); code=$$?; \
+	$(BIN)/python -m pytest -m "live and not slow" tests/live $(ARGS); code=$$?; \
 	echo "make live: $$(( $$(date +%s) - begin )) s"; exit $$code
 
 # Compares prompt plans with transformers' processors, in an environment in ~/.cache/mmhash-oracle, and

@@ -8,6 +8,8 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from tests.live.tiny import COMMON, TINY, Tiny
+
 RECIPE = 1
 
 CHAT_TEMPLATE = (
@@ -21,6 +23,23 @@ CHAT_TEMPLATE = (
     "{% elif 'text' in part %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+PARTS_TEMPLATE = (
+    "{% if tools %}<|im_start|>tools\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}"
+    "{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}IMAGE"
+    "{% elif 'text' in part %}{{ part['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+TEXTS_TEMPLATE = (
+    "{% if tools %}{{ tools | tojson }}\n{% endif %}"
+    "{% for message in messages %}{{ message['role'] | upper }}: {{ message['content'] }}\n"
+    "{% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"
 )
 
 _SPECIAL = (
@@ -38,7 +57,30 @@ _SPECIAL = (
 def write(name: str, folder: Path) -> None:
     """Write the model of that name; its config.json comes last."""
     folder.mkdir(parents=True, exist_ok=True)
-    {"qwen2_vl": _write_qwen2_vl}[name](folder)
+    if name in TINY:
+        _write_tiny(TINY[name], folder)
+    else:
+        {"qwen2_vl": _write_qwen2_vl}[name](folder)
+
+
+def _write_tiny(tiny: Tiny, folder: Path) -> None:
+    tokenizer = _make_tokenizer((*COMMON, *tiny.special))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    ends = {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": 16384,
+        **ends,
+        **tiny.names,
+    }
+    if tiny.names:
+        settings["extra_special_tokens"] = tiny.names
+    _write(folder, "tokenizer_config.json", settings)
+    template = TEXTS_TEMPLATE if tiny.template_of_texts else PARTS_TEMPLATE
+    (folder / "chat_template.jinja").write_text(template.replace("IMAGE", tiny.image))
+    for name, content in tiny.files.items():
+        _write(folder, name, content)
+    _write(folder, "config.json", tiny.config)
 
 
 def _write_qwen2_vl(folder: Path) -> None:
@@ -111,13 +153,7 @@ def write_lora(folder: Path) -> None:
 
 def _write_tokenizer(folder: Path) -> dict[str, int]:
     """Write a tokenizer of single bytes, and return the ids of its special tokens."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {character: index for index, character in enumerate(alphabet)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokens = [AddedToken(token, special=True, normalized=False) for token in _SPECIAL]
-    tokenizer.add_special_tokens(tokens)
+    tokenizer = _make_tokenizer(_SPECIAL)
     tokenizer.save(str(folder / "tokenizer.json"))
     _write(
         folder,
@@ -133,6 +169,18 @@ def _write_tokenizer(folder: Path) -> dict[str, int]:
     )
     ids: dict[str, int] = tokenizer.get_vocab()
     return {token: ids[token] for token in _SPECIAL}
+
+
+def _make_tokenizer(special: tuple[str, ...]) -> Tokenizer:
+    """Return a tokenizer of single bytes and of special tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: index for index, character in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokens = [AddedToken(token, special=True, normalized=False) for token in special]
+    tokenizer.add_special_tokens(tokens)
+    return tokenizer
 
 
 def _write(folder: Path, name: str, content: dict[str, Any]) -> None:

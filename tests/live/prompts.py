@@ -225,6 +225,11 @@ def published(stored: list[BlocksStored]) -> list[int]:
     ]
 
 
+def data_url(data: bytes, format_: str) -> str:
+    """Return an image file as a data: URL."""
+    return f"data:image/{format_.lower()};base64,{base64.b64encode(data).decode()}"
+
+
 def _encoded(frame: Image.Image, format_: str) -> str:
     buffer = io.BytesIO()
     frame.save(buffer, format_)

@@ -33,7 +33,7 @@ def record(file: str, row: str, column: str, value: str) -> None:
 
 _ROOT = Path(__file__).parents[2]
 PAGES = {
-    _ROOT / "docs" / "live.md": ("matrix", "attacks"),
+    _ROOT / "docs" / "live.md": ("matrix", "plans", "attacks"),
     _ROOT / "README.md": ("matrix",),
     _ROOT / "docs" / "gateway.md": ("gateway",),
 }
@@ -58,9 +58,12 @@ def embed(text: str, file: str) -> str:
     return f"{before}{begin}{(FOLDER / f'{file}.md').read_text()}{end}{after}"
 
 
+_ENGINES = ("vllm@0.32.0", "vllm@0.30.0", "vllm@0.28.0", "sglang@0.5.23", "sglang@0.5.20")
+
 FIRST = {
     "matrix": ("engine", COLUMNS),
     "attacks": ("attack", ("without", "with the guard")),
+    "plans": ("family", _ENGINES),
     "gateway": ("call", ("vllm@0.32.0", "sglang@0.5.23")),
 }
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from mmhash.prompts.files import ModelFiles, Section
+from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 Modality = Literal["image", "video", "audio"]
 
@@ -70,8 +70,14 @@ class Family(ABC):
     model_types: ClassVar[frozenset[str]]
     """The values of `model_type` in config.json."""
 
+    engines: ClassVar[frozenset[str]] = frozenset({"vllm", "sglang"})
+    """The engines that count tokens by these rules."""
+
     def __init__(self, files: ModelFiles) -> None:
         """Read the settings; an unknown or missing one is an UnknownModelError."""
+        if files.engine and files.engine not in self.engines:
+            kind = str(files.config.values.get("model_type"))[:60]
+            raise UnknownModelError(f"prompts of {kind} are not planned for {files.engine}")
         self.files = files
 
     @classmethod

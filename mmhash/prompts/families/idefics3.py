@@ -20,6 +20,8 @@ class Idefics3(Family):
     """Idefics3."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"idefics3"})
+    # SGLang serves it by its generic backend, which takes the images of a prompt for one item.
+    engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)

@@ -17,6 +17,8 @@ class InternVL(Family):
     """InternVL 3 with `model_type` internvl: images."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"internvl"})
+    # SGLang serves it by its generic backend, which takes the images of a prompt for one item.
+    engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)

@@ -21,6 +21,8 @@ class InternVLChat(Family):
     """InternVL 1.5 to 3.5 with `model_type` internvl_chat: images."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"internvl_chat"})
+    # SGLang tiles images by its own rules: it reads none of these settings.
+    engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)

@@ -17,11 +17,10 @@ class Ultravox(Family):
     """Clips of Ultravox."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"ultravox"})
+    engines: ClassVar[frozenset[str]] = frozenset({"vllm"})  # SGLang does not serve it
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
-        if files.engine == "sglang":
-            raise UnknownModelError("SGLang does not serve Ultravox")
         self.token = files.config.get("audio_token_index", int)
         self.hop = files.audio_processor.get("hop_length", int, 160)
         # The encoder halves the steps, and the projector stacks those.

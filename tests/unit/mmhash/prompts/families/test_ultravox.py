@@ -30,7 +30,7 @@ def test_windows_are_rounded_up_each(samples: int, tokens: int) -> None:
 
 
 def test_unknown_settings_and_engines() -> None:
-    with pytest.raises(UnknownModelError, match="SGLang"):
+    with pytest.raises(UnknownModelError, match="sglang"):
         family("sglang")
     with pytest.raises(UnknownModelError, match="audio_token_index"):
         family(audio_token_index=None)

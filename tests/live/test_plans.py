@@ -1,0 +1,342 @@
+"""Plans made before their prompts are sent: ids and block names are those of the engine.
+
+Qwen2-VL runs on each engine of `make live`; the other families start an engine each, and are slow.
+"""
+
+import io
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash.errors import InputValueError
+from mmhash.prompts import Media, MediaSize, Model, Plan, UnknownModelError
+from tests.live import prompts, results
+from tests.live.engines import Engine, running
+from tests.live.environments import CACHE, Environment, UnavailableError
+from tests.live.prompts import IMAGE_TEXT
+from tests.live.tiny import TINY
+from tests.support.origin import Origin
+
+# The guard takes hashes out that have no tags.
+WITHOUT_GUARD = True
+
+SERVED_BY = (("vllm", "0.32.0"), ("sglang", "0.5.23"))
+
+# Families that a release cannot serve here: the reason stands in the table.
+NOT_SERVED: dict[tuple[str, str], str] = {}
+
+_ORIENTATION = 0x112
+
+
+class Picture(NamedTuple):
+    """An image of a prompt."""
+
+    url: str
+    known: Media | None = None
+    """Its size and key, if it is behind an http URL."""
+
+
+class Message(NamedTuple):
+    """A message of a chat: texts and images."""
+
+    role: str
+    parts: tuple[str | Picture, ...]
+
+
+class Case(NamedTuple):
+    """A chat, with other members of its request."""
+
+    messages: tuple[Message, ...]
+    members: dict[str, Any]
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """Return the images in the order of the prompt."""
+        return [part for one in self.messages for part in one.parts if isinstance(part, Picture)]
+
+
+def picture(
+    width: int, height: int, format_: str = "PNG", *, orientation: int | None = None
+) -> Picture:
+    """Return a random image as a data: URL."""
+    data = _encode(width, height, format_, orientation)
+    return Picture(prompts.data_url(data, format_))
+
+
+def _encode(width: int, height: int, format_: str, orientation: int | None = None) -> bytes:
+    pixels = np.random.default_rng().integers(0, 256, (height, width, 3), np.uint8)
+    made = Image.fromarray(pixels)
+    options: dict[str, Any] = {}
+    if orientation is not None:
+        exif = Image.Exif()
+        exif[_ORIENTATION] = orientation
+        options["exif"] = exif
+    buffer = io.BytesIO()
+    made.save(buffer, format_, **options)
+    return buffer.getvalue()
+
+
+def behind_url(origin: Origin, width: int, height: int) -> Picture:
+    """Return a random image that the origin serves."""
+    data = _encode(width, height, "JPEG")
+    path = f"/{secrets.token_hex(4)}.jpg"
+    origin.answers[path] = Origin.ok(data, "Content-Type: image/jpeg")
+    known = Media(MediaSize(width=width, height=height), mmhash.key(data))
+    return Picture(f"http://127.0.0.1:{origin.port}{path}", known)
+
+
+def _user(*parts: str | Picture, **members: Any) -> Case:
+    return Case((Message("user", parts),), members)
+
+
+def _text() -> str:
+    return f"{secrets.token_hex(50)} \u65e5\u672c {secrets.token_hex(4)}"
+
+
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+
+CASES: dict[str, Callable[[Origin], Case]] = {
+    "text": lambda _: _user(_text()),
+    "tools": lambda _: _user(_text(), picture(90, 60), tools=[_TOOL], tool_choice="none"),
+    "system": lambda _: Case(
+        (Message("system", (_text(),)), Message("user", (picture(200, 300), _text()))), {}
+    ),
+    "one": lambda _: _user(picture(320, 240), _text()),
+    "last": lambda _: _user(_text(), picture(224, 224)),
+    "several": lambda _: _user(
+        picture(300, 200), _text(), picture(64, 640), picture(501, 333), _text()
+    ),
+    "adjacent": lambda _: _user(picture(120, 120), picture(120, 120), _text()),
+    "turns": lambda _: Case(
+        (
+            Message("user", (picture(640, 480), _text())),
+            Message("assistant", (_text(),)),
+            Message("user", (_text(), picture(97, 211))),
+        ),
+        {},
+    ),
+    "pixel": lambda _: _user(picture(1, 1), _text()),
+    "wide": lambda _: _user(picture(900, 11), _text()),
+    "high": lambda _: _user(picture(13, 900), _text()),
+    "line": lambda _: _user(picture(1203, 2), _text()),
+    "large": lambda _: _user(picture(1600, 1203), _text()),
+    "rotated": lambda _: _user(picture(400, 150, "JPEG", orientation=6), _text()),
+    "formats": lambda _: _user(
+        picture(150, 100, "WEBP"), picture(150, 260, "GIF"), picture(30, 40, "BMP"), _text()
+    ),
+    "url": lambda origin: _user(behind_url(origin, 333, 444), _text(), behind_url(origin, 50, 60)),
+}
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[Origin]:
+    with closing(Origin()) as origin:
+        yield origin
+
+
+class Served(NamedTuple):
+    """An engine with the model of a family."""
+
+    engine: Engine
+    family: str
+
+
+@pytest.fixture(
+    scope="module",
+    params=product(SERVED_BY, TINY),
+    ids=lambda given: f"{given[0][0]}@{given[0][1]}-{given[1]}",
+)
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    (engine, release), family = request.param
+    environment = Environment(engine, release)
+    if reason := NOT_SERVED.get((environment.spelling, family)):
+        results.record("plans", family, environment.spelling, reason)
+        pytest.skip(reason)
+    try:
+        environment.build()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    try:
+        Model.load(environment.model(family)).family(engine, release)
+    except UnknownModelError as error:
+        results.record("plans", family, environment.spelling, "no plans")
+        pytest.skip(str(error))
+    log = tmp_path_factory.mktemp("engine") / "log"
+    try:
+        with running(environment, family, *_OPTIONS[engine], log=log) as started:
+            yield Served(started, family)
+    finally:
+        if log.exists():
+            kept = CACHE / "logs" / f"{environment.spelling}-{family}.log"
+            kept.parent.mkdir(exist_ok=True)
+            kept.write_bytes(log.read_bytes())
+
+
+_OPTIONS = {
+    "vllm": (
+        *("--max-model-len", "8192", "--limit-mm-per-prompt", '{"image": 8}'),
+        "--skip-mm-profiling",
+    ),
+    "sglang": ("--load-format", "dummy", "--context-length", "8192", "--enable-multimodal"),
+}
+
+
+def test_qwen2_vl(engine: Engine, origin: Origin) -> None:
+    """Plans of Qwen2-VL are right for each release."""
+    _check(engine, "qwen2_vl", origin)
+
+
+@pytest.mark.slow
+def test_family(served: Served, origin: Origin) -> None:
+    """Plans of the other families are right."""
+    _check(served.engine, served.family, origin)
+
+
+class Tally:
+    """The prompts and blocks of a family that an engine has as they were planned."""
+
+    def __init__(self) -> None:
+        self.equal = self.sent = self.named = self.stored = self.refused = 0
+        self.differences: list[str] = []
+
+    def __str__(self) -> str:
+        cell = f"{self.equal}/{self.sent}, {self.named}/{self.stored}"
+        return cell + (f", {self.refused} refused" if self.refused else "")
+
+
+def _check(engine: Engine, family: str, origin: Origin) -> None:
+    model = Model.load(engine.environment.model(family))
+    image = TINY[family].image if family in TINY else IMAGE_TEXT
+    tally = Tally()
+    for name, make in CASES.items():
+        for route in _ROUTES[engine.name]:
+            case = make(origin)
+            if engine.name == "sglang" and "tools" in case.members:
+                continue  # plans refuse them
+            request = _request(route, case, image)
+            _compare(engine, model, f"{name} ({route})", (route, request, case), tally)
+    results.record("plans", family, engine.spelling, str(tally))
+    assert not tally.differences, "\n".join(tally.differences)
+    assert tally.sent >= len(CASES) // 2
+    assert tally.stored > 0
+
+
+_ROUTES = {
+    "vllm": ("/v1/chat/completions",),
+    "sglang": ("/generate", "/v1/chat/completions"),
+}
+
+
+def _request(route: str, case: Case, image: str) -> dict[str, Any]:
+    if route == "/generate":
+        texts = [
+            image if isinstance(part, Picture) else part
+            for one in case.messages
+            for part in one.parts
+        ]
+        body: dict[str, Any] = {
+            "text": "".join(texts),
+            "sampling_params": {"max_new_tokens": 1},
+            "return_prompt_token_ids": True,
+        }
+        if case.pictures:
+            body["image_data"] = [one.url for one in case.pictures]
+        return body
+    messages = [
+        {"role": one.role, "content": [_part(part) for part in one.parts]} for one in case.messages
+    ]
+    options = {"model": "tiny", "max_tokens": 1, "return_token_ids": True}
+    return {**options, "messages": messages, **case.members}
+
+
+def _part(part: str | Picture) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    return {"type": "image_url", "image_url": {"url": part.url}}
+
+
+def _compare(
+    engine: Engine, model: Model, name: str, sent: tuple[str, dict[str, Any], Case], tally: Tally
+) -> None:
+    """Plan a request and send it; count what the engine has as it was planned."""
+    route, request, case = sent
+    known = {one.url: one.known for one in case.pictures if one.known is not None}
+    engine.events.settle()
+    try:
+        plan = model.plan(
+            request,
+            engine.spelling,
+            block_size=engine.block_size,
+            media=known,
+            **_STARTED[engine.name](engine),
+        )
+    except InputValueError as error:
+        answer = engine.post(route, request)
+        if answer.status_code == 200:
+            tally.differences.append(f"{name}: served, but not planned: {error}")
+        else:
+            tally.refused += 1
+        return
+    answer = engine.post(route, plan.request)
+    tally.sent += 1
+    if answer.status_code != 200:
+        tally.differences.append(f"{name}: {answer.status_code} {answer.text[:300]}")
+        return
+    content = answer.json()
+    if (difference := _find_difference(plan, content)) is None:
+        tally.equal += 1
+    else:
+        tally.differences.append(f"{name}: {difference}")
+    first = prompts.cached(content) // engine.block_size
+    expected = plan.event_ids[first:]
+    stored = prompts.published(engine.events.wait(len(plan.token_ids) // engine.block_size - first))
+    # A chat of SGLang carries no hashes: its plan ends before the first image.
+    if engine.name == "sglang" and route != "/generate" and case.pictures:
+        stored = stored[: len(expected)]
+    named = sum(one == other for one, other in zip(stored, expected, strict=False))
+    tally.stored += len(stored)
+    tally.named += named
+    if not named == len(stored) == len(expected):
+        tally.differences.append(
+            f"{name}: {named} of {len(stored)} blocks, {len(expected)} planned"
+        )
+
+
+# The options of vLLM's names; SGLang has none.
+_STARTED: dict[str, Callable[[Engine], dict[str, Any]]] = {
+    "vllm": lambda engine: {"algorithm": engine.algorithm, "seed": engine.seed},
+    "sglang": lambda _: {},
+}
+
+
+def _find_difference(plan: Plan, content: dict[str, Any]) -> str | None:
+    """Return how the engine's ids differ from the planned ones."""
+    ids = content.get("prompt_token_ids")
+    if ids is None:
+        usage = content.get("usage") or content["meta_info"]
+        count = usage["prompt_tokens"]
+        return None if count == len(plan.token_ids) else f"{count} ids, not {len(plan.token_ids)}"
+    if ids == plan.token_ids:
+        return None
+    pairs = zip(ids, plan.token_ids, strict=False)
+    first = next((i for i, (one, other) in enumerate(pairs) if one != other), -1)
+    near = slice(max(0, first - 4), first + 12)
+    return (
+        f"{len(ids)} ids, not {len(plan.token_ids)}; from {first}: {ids[near]},"
+        f" not {plan.token_ids[near]}"
+    )
