@@ -1,6 +1,6 @@
 """Digests computed on the CPU: of a buffer, and of a stream."""
 
-from typing import Self
+from typing import Self, overload
 
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
 from mmhash.digest import Digest, unchecked_digest
@@ -15,6 +15,11 @@ PARALLEL_FROM = 1 << 20
 
 # BLAKE3 hashes a chunk in one piece: an update with one chunk uses no other thread.
 BLAKE3_CHUNK = 1024
+
+# Of BLAKE3's compression function, and of XXH3's stripes.
+BLOCK_SIZE = 64
+
+_NOTHING = b""
 
 
 def hash_bytes(data: memoryview, algorithm: Algorithm, threads: int | None = None) -> Digest:
@@ -41,13 +46,39 @@ class Hasher:
     """A digest of data that arrives in pieces, with the interface of hashlib.
 
     A forked child hashes BLAKE3 on one thread, regardless of `threads`.
+
+    Args:
+        data: The first piece; a str is the name of the algorithm instead.
+        algorithm: `"blake3"` or `"xxh3"`.
+        threads: The number of threads that an update may use.
+
+    >>> hasher = mmhash.Hasher(b"ab")
+    >>> hasher.update(b"c").hexdigest() == mmhash.digest(b"abc").hexdigest()
+    True
+    >>> mmhash.Hasher("xxh3").digest_size
+    16
     """
 
-    def __init__(self, algorithm: str = "blake3", *, threads: int = 1) -> None:
+    @overload
+    def __init__(self, algorithm: str = ..., *, threads: int = ...) -> None: ...
+    @overload
+    def __init__(self, data: object, /, algorithm: str = ..., *, threads: int = ...) -> None: ...
+    def __init__(
+        self, data: object = _NOTHING, /, algorithm: str = "blake3", *, threads: int = 1
+    ) -> None:
+        if isinstance(data, str):
+            algorithm, data = data, _NOTHING
         self.name = check_algorithm(algorithm)
         self._threads = _check_threads(threads, 0)
         self._forks = fork_count()
         self._state = ALGORITHM_SPECS[self.name].new_state(self._threads)
+        if data is not _NOTHING:
+            self.update(data)
+
+    @property
+    def block_size(self) -> int:
+        """The number of bytes that the algorithm compresses at once, as hmac needs it."""
+        return BLOCK_SIZE
 
     @property
     def digest_size(self) -> int:
