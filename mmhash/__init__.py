@@ -69,7 +69,17 @@ __all__ = [
 
 # Imported at first use: `import mmhash` takes 5 ms of CPU, and with numpy and blake3 it took 200.
 _MODULES = {
-    "mmhash": ("compile", "engines", "kvindex", "prompts", "ray", "transport"),
+    "mmhash": (
+        "client",
+        "compile",
+        "engines",
+        "errors",
+        "executor",
+        "kvindex",
+        "prompts",
+        "ray",
+        "transport",
+    ),
     "mmhash.client": ("AsyncClient", "Client"),
     "mmhash.cpu": ("Hasher",),
     "mmhash.digest": ("Digest",),

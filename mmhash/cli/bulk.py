@@ -53,7 +53,7 @@ def key_bulk(
     """Write the key of each item of SOURCE; the same command resumes a run that was killed."""
     engines = dict.fromkeys(
         "@".join(mmhash.engines.registry.parse_with_fields(name, engine_fallback=engine_fallback))
-        for name in engine or ()
+        for name in mmhash.engines.split_names(engine or ())
     )
     if (
         source != STDIN

@@ -102,13 +102,14 @@ def key_files(
     def lines_of(name: str) -> Iterator[tuple[str, str]]:
         for item_name, item_key in keys_of(name):
             yield item_name, item_key.hex()
-            for release in engine or ():
+            for release in engines:
                 fields = mmhash.engines.request_fields(
                     item_key, release, engine_fallback=engine_fallback
                 )
                 yield item_name, f"{release} {json.dumps(fields)}"
 
-    for release in engine or ():
+    engines = mmhash.engines.split_names(engine or ())
+    for release in engines:
         # Report an unknown one before any file is read.
         mmhash.engines.registry.parse_with_fields(release, engine_fallback=engine_fallback)
     print_lines(files, lines_of)
