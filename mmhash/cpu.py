@@ -1,6 +1,6 @@
 """Digests computed on the CPU: of a buffer, and of a stream."""
 
-from typing import Self, overload
+from typing import Self
 
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
 from mmhash.digest import Digest, unchecked_digest
@@ -18,8 +18,6 @@ BLAKE3_CHUNK = 1024
 
 # Of BLAKE3's compression function, and of XXH3's stripes.
 BLOCK_SIZE = 64
-
-_NOTHING = b""
 
 
 def hash_bytes(data: memoryview, algorithm: Algorithm, threads: int | None = None) -> Digest:
@@ -59,20 +57,18 @@ class Hasher:
     16
     """
 
-    @overload
-    def __init__(self, algorithm: str = ..., *, threads: int = ...) -> None: ...
-    @overload
-    def __init__(self, data: object, /, algorithm: str = ..., *, threads: int = ...) -> None: ...
     def __init__(
-        self, data: object = _NOTHING, /, algorithm: str = "blake3", *, threads: int = 1
+        self, data: object = None, /, algorithm: str | None = None, *, threads: int = 1
     ) -> None:
         if isinstance(data, str):
-            algorithm, data = data, _NOTHING
-        self.name = check_algorithm(algorithm)
+            if algorithm is not None:
+                raise InputTypeError("the first argument is the data, or the name of an algorithm")
+            algorithm, data = data, None
+        self.name = check_algorithm("blake3" if algorithm is None else algorithm)
         self._threads = _check_threads(threads, 0)
         self._forks = fork_count()
         self._state = ALGORITHM_SPECS[self.name].new_state(self._threads)
-        if data is not _NOTHING:
+        if data is not None:
             self.update(data)
 
     @property
