@@ -33,6 +33,7 @@ def about_of(options: Options) -> dict[str, str]:
         "algorithm": options.algorithm,
         "of": options.of,
         "engines": ",".join(options.engines),
+        "skips_others": str(options.skips_others),
     }
 
 

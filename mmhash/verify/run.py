@@ -36,6 +36,10 @@ class Report(NamedTuple):
         """Return whether all blocks were named, and all images found."""
         return 0 < self.blocks == self.named and not self.missing
 
+    def fields(self) -> dict[str, Any]:
+        """Return the report as the members of a JSON object."""
+        return {"is_correct": self.is_correct, **self._asdict()}
+
     def line(self) -> str:
         """Return the report on one line."""
         verdict = "named correctly" if self.is_correct else "NOT named correctly"

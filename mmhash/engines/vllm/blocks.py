@@ -198,7 +198,7 @@ def _extra_keys(  # noqa: PLR0917  (the public functions name them)
     tokens: list[int],
     block_size: int,
     version: str,
-    items: Sequence[Span],
+    items: Sequence[Span | engine.Span],
     cache_salt: str | None,
     lora: Lora | None,
     lookahead: int,
