@@ -48,7 +48,10 @@ def export(parquet: Path, out: Path) -> None:
     if parquet == out:
         return
     temporary = out.with_name(out.name + ".tmp")
-    with pq.ParquetFile(parquet) as result, temporary.open("w", encoding="utf-8", newline="") as file:
+    with (
+        pq.ParquetFile(parquet) as result,
+        temporary.open("w", encoding="utf-8", newline="") as file,
+    ):
         columns = result.schema_arrow.names
         rows = (row for batch in result.iter_batches() for row in batch.to_pylist())
         _WRITERS[out.suffix.lower()](file, rows, columns)

@@ -30,7 +30,9 @@ def key_bulk(
         ),
     ],
     *,
-    out: Annotated[Path, typer.Option(help="The file to write: .parquet, .jsonl or .csv.", dir_okay=False)],
+    out: Annotated[
+        Path, typer.Option(help="The file to write: .parquet, .jsonl or .csv.", dir_okay=False)
+    ],
     column: Annotated[
         str | None, typer.Option(help="The column of a Parquet file: bytes or paths.")
     ] = None,

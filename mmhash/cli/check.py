@@ -28,9 +28,7 @@ class _Outcome(Enum):
     MALFORMED = "malformed line{s}"
 
 
-def check_files(
-    files: Files = None, *, quiet: Quiet = False, as_json: AsJson = False
-) -> None:
+def check_files(files: Files = None, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Check the files that are listed in sum files, as written by `sum` or b3sum."""
     outcomes: Counter[_Outcome] = Counter()
     failed = False
@@ -75,9 +73,7 @@ def _check_file(name: str, expected: Digest, *, quiet: bool) -> tuple[_Outcome, 
     return _Outcome.MATCH if digest == expected else _Outcome.MISMATCH, None
 
 
-def _report(
-    name: str, outcome: _Outcome, why: str | None, *, quiet: bool, as_json: bool
-) -> None:
+def _report(name: str, outcome: _Outcome, why: str | None, *, quiet: bool, as_json: bool) -> None:
     if quiet and outcome is _Outcome.MATCH:
         return
     if as_json:

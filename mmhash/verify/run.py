@@ -1,6 +1,6 @@
 """One check of a running engine: prompts out, KV events in, names compared."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
 
