@@ -128,8 +128,11 @@ def _refuse_other_apis(body: Object, formats: AnnotateFormats, release: str) -> 
     for name, problem in _OTHER_APIS.items():
         if name in body:
             raise Problem(problem)
+
+
+def _neither_chat_nor_native() -> Problem:
     part = InvalidPart("has no messages, and no prompt of a native request", pointer="")
-    raise Problem("invalid-json", [part])
+    return Problem("invalid-json", [part])
 
 
 def _slots_of_chat(body: Object, formats: AnnotateFormats, release: str) -> _Slots:
@@ -152,12 +155,12 @@ def _slots_of_native(
     body: Object, engine: Engine, formats: AnnotateFormats, release: str
 ) -> _Slots:
     if formats.native is None:
-        raise Problem("invalid-json")
+        raise _neither_chat_nor_native()
     native = formats.native(release)
     if native is None:
         raise Problem("no-field")
     if not is_native(body, native):
-        raise Problem("invalid-json")
+        raise _neither_chat_nor_native()
     remove_claims(body, engine)
     options = options_text(read_options(body, formats.native_options))
     return _Slots(find_in_native(body, native, options), native.hash_name)
