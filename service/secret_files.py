@@ -39,7 +39,7 @@ def read_secret_files(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _read(variable: str, path: Path) -> str:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ValueError(f"{variable} does not name a regular file")
             content = file.read(_MAX_BYTES + 1)

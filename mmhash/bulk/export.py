@@ -1,4 +1,4 @@
-"""A result as CSV or JSON lines; a run itself always writes Parquet, which it can check and resume."""
+"""A result as CSV or JSON lines, from the Parquet file that each run writes and can check."""
 
 import csv
 import json

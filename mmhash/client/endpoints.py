@@ -48,7 +48,7 @@ class Blocks(NamedTuple):
     recipe: str | None = None
 
 
-def annotate(
+def annotate(  # noqa: D417  (a method has no session)
     session: Session,
     request: Mapping[str, Any],
     *,
@@ -103,7 +103,7 @@ class PlannedPrompt(NamedTuple):
     recipe: str | None = None
 
 
-def plan(
+def plan(  # noqa: D417  (a method has no session)
     session: Session,
     request: Mapping[str, Any],
     *,
@@ -188,7 +188,7 @@ def _parse_span(span: Any, ids: int) -> Span:
         malformed("the key of a span is not hex")
 
 
-def pad(
+def pad(  # noqa: D417  (a method has no session)
     session: Session,
     input_ids: Sequence[int],
     spans: Iterable[Span],
@@ -215,7 +215,7 @@ def pad(
     return padded
 
 
-def blocks(
+def blocks(  # noqa: D417  (a method has no session)
     session: Session,
     input_ids: Sequence[int],
     block_size: int,

@@ -44,7 +44,7 @@ _NOT_SHARED = frozenset({"urn:mmhash:problem:other-host", "urn:mmhash:problem:in
 _GONE = "urn:mmhash:problem:invalid-handle"
 
 
-def hash_items(
+def hash_items(  # noqa: D417  (a method has no session)
     session: Session,
     items: Any,
     *,

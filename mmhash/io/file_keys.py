@@ -1,6 +1,7 @@
 """The digest and the key of a file's content, by its path."""
 
 import os
+from pathlib import Path
 from typing import Literal
 
 from mmhash.cpu import Hasher, cpu_count
@@ -26,7 +27,7 @@ def digest_file(
     True
     """
     hasher = Hasher(algorithm, threads=threads or cpu_count())
-    with open(_checked(path), "rb") as file:
+    with _checked(path).open("rb") as file:
         hash_file(file, hasher)
     return Digest(hasher.name, hasher.digest())
 
@@ -56,14 +57,14 @@ def key_file(
     if of not in {"bytes", "pixels"}:
         raise InputValueError(f"of is bytes or pixels, not {of!r}")
     if of == "pixels":
-        with open(_checked(path), "rb") as file, open_image(file) as image:
+        with _checked(path).open("rb") as file, open_image(file) as image:
             return key(image, algorithm=algorithm, tenant=tenant, threads=threads)
     content = digest_file(path, algorithm=algorithm, threads=threads)
     return frame("bytes", "", (), content, tenant=tenant)
 
 
-def _checked(path: str | os.PathLike[str]) -> str:
+def _checked(path: str | os.PathLike[str]) -> Path:
     """Return the path; refuse a number, which open() takes as a descriptor."""
     if not isinstance(path, (str, os.PathLike)):
         raise InputTypeError(f"path is a str or a pathlib.Path, not {type(path).__name__}")
-    return os.fsdecode(path)
+    return Path(path)

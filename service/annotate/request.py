@@ -16,7 +16,6 @@ from mmhash_service.guard.caller_hashes import TAGS
 from mmhash_service.items.json_items import hash_items
 from mmhash_service.runtime.context import RequestContext
 
-
 # A member of each request that is neither a chat nor native, and the problem with it.
 _OTHER_APIS = {"prompt": "completions-request", "input": "responses-request"}
 

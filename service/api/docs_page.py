@@ -1,4 +1,4 @@
-"""The page at `/docs`: the OpenAPI document as HTML, made at the start, without scripts or fonts."""
+"""The page at `/docs`: the OpenAPI document as HTML, made at the start and without scripts."""
 
 import json
 from collections.abc import Iterator

@@ -70,4 +70,4 @@ def test_arguments_are_described(function: object) -> None:
     text = inspect.getdoc(function) or ""
     _, _, described = text.partition("Args:\n")
     for name in inspect.signature(function).parameters:
-        assert name in {"self"} or f"    {name}: " in described, name
+        assert name == "self" or f"    {name}: " in described, name

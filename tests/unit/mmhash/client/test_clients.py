@@ -41,15 +41,18 @@ def test_signatures_and_help(kind: type) -> None:
     for name in ("hash", "annotate", "plan", "pad", "blocks", "info", "health", "ready"):
         method = getattr(kind, name)
         described = inspect.signature(method)
-        assert list(described.parameters)[0] == "self"
+        assert next(iter(described.parameters)) == "self"
         assert "session" not in described.parameters
-        assert "Effects" not in str(described) and "Generator" not in str(described)
+        assert "Effects" not in str(described)
+        assert "Generator" not in str(described)
     assert inspect.signature(kind.health).return_annotation is bool
     client = kind()
-    assert list(inspect.signature(client.hash).parameters)[0] == "items"
+    assert next(iter(inspect.signature(client.hash).parameters)) == "items"
     text = pydoc.render_doc(kind.hash, renderer=pydoc.plaintext)
-    assert "(self, items" in text and "-> list[mmhash.client.responses.Item]" in text
-    assert "session" not in text and "Args:" in text
+    assert "(self, items" in text
+    assert "-> list[mmhash.client.responses.Item]" in text
+    assert "session" not in text
+    assert "Args:" in text
 
 
 def test_a_closed_client_has_its_own_error() -> None:
