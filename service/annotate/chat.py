@@ -40,8 +40,8 @@ def _parts(messages: list[Any], index: int) -> Iterator[Object]:
     """Open a message, and yield each part of its content that is an object."""
     message = open_object(messages[index])
     if message is None:
-        part = InvalidPart("is not an object", pointer=f"/messages/{index}")
-        raise Problem("invalid-json", [part])
+        invalid = InvalidPart("is not an object", pointer=f"/messages/{index}")
+        raise Problem("invalid-json", [invalid])
     messages[index] = message
     parts = open_list(message.get("content"))
     if parts is None:  # a text, or nothing
