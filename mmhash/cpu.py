@@ -16,6 +16,9 @@ PARALLEL_FROM = 1 << 20
 # BLAKE3 hashes a chunk in one piece: an update with one chunk uses no other thread.
 BLAKE3_CHUNK = 1024
 
+# Of BLAKE3's compression function, and of XXH3's stripes.
+BLOCK_SIZE = 64
+
 
 def hash_bytes(data: memoryview, algorithm: Algorithm, threads: int | None = None) -> Digest:
     """Return the digest of a flat buffer, read in place."""
@@ -41,13 +44,37 @@ class Hasher:
     """A digest of data that arrives in pieces, with the interface of hashlib.
 
     A forked child hashes BLAKE3 on one thread, regardless of `threads`.
+
+    Args:
+        data: The first piece; a str is the name of the algorithm instead.
+        algorithm: `"blake3"` or `"xxh3"`.
+        threads: The number of threads that an update may use.
+
+    >>> hasher = mmhash.Hasher(b"ab")
+    >>> hasher.update(b"c").hexdigest() == mmhash.digest(b"abc").hexdigest()
+    True
+    >>> mmhash.Hasher("xxh3").digest_size
+    16
     """
 
-    def __init__(self, algorithm: str = "blake3", *, threads: int = 1) -> None:
-        self.name = check_algorithm(algorithm)
+    def __init__(
+        self, data: object = None, /, algorithm: str | None = None, *, threads: int = 1
+    ) -> None:
+        if isinstance(data, str):
+            if algorithm is not None:
+                raise InputTypeError("the first argument is the data, or the name of an algorithm")
+            algorithm, data = data, None
+        self.name = check_algorithm("blake3" if algorithm is None else algorithm)
         self._threads = _check_threads(threads, 0)
         self._forks = fork_count()
         self._state = ALGORITHM_SPECS[self.name].new_state(self._threads)
+        if data is not None:
+            self.update(data)
+
+    @property
+    def block_size(self) -> int:
+        """The number of bytes that the algorithm compresses at once, as hmac needs it."""
+        return BLOCK_SIZE
 
     @property
     def digest_size(self) -> int:

@@ -8,6 +8,7 @@ MMHashError
 ├── TagError              a tag is not valid for this key, engine or tenant
 ├── TransportError        a handle cannot be opened, or its content does not match it
 ├── ServiceError          the service refused a request, or did not respond
+├── ClosedError           a client is used after its close()
 └── DeviceError           a device cannot do the requested work
 """
 
@@ -60,6 +61,10 @@ class ServiceError(MMHashError):
         self.status = status
         self.type = problem
         self.retry_after = retry_after
+
+
+class ClosedError(MMHashError):
+    """A client is used after its `close()`."""
 
 
 class DeviceError(MMHashError):

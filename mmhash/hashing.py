@@ -28,11 +28,21 @@ MAX_DEPTH = 16
 def digest(
     data: Any, *, algorithm: str = "blake3", threads: int | None = None, copy: bool = True
 ) -> Digest:
-    """Hash the bytes of `data`: bytes-like, numpy array, torch tensor, DLPack array or PIL image.
+    """Return the digest of the bytes of `data`.
 
-    The bytes are the elements in C order, little-endian; for an image, its pixels. By default one
-    thread hashes inputs below 1 MiB, and all cores larger ones; `threads` overrides this.
-    `copy=False` refuses an input that cannot be read in place.
+    The bytes are the elements in C order, little-endian; for an image, its pixels.
+
+    Args:
+        data: A bytes-like object, numpy array, torch tensor on any device, DLPack array, PIL image,
+            or a handle of mmhash.transport.
+        algorithm: `"blake3"`, what `b3sum` prints, or `"xxh3"`, for input that you trust.
+        threads: The number of threads; by default one below 1 MiB, and all cores above.
+        copy: False refuses an input that cannot be read in place.
+
+    >>> str(digest(b"abc"))
+    'blake3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85'
+    >>> digest(np.frombuffer(b"abc", np.uint8)) == digest(b"abc")
+    True
     """
     chosen = check_algorithm(algorithm)
     if _may_have_digest(data.__class__) and (attached := precomputed_digest(data, chosen)):
@@ -70,8 +80,19 @@ def key(
 ) -> Digest:
     """Return the key of one item: its digest framed with its kind, dtype and shape.
 
-    A list or tuple is one item of several parts. `tenant` is 32 secret bytes: keys of different
-    tenants never collide, and cannot be guessed without the secret.
+    Args:
+        item: Anything that `digest()` takes; a list or tuple is one item of several parts.
+        algorithm: The algorithm of the digest.
+        tenant: 32 secret bytes: keys of different tenants never collide, and cannot be guessed
+            without the secret.
+        threads: The number of threads, as in `digest()`.
+        copy: False refuses an input that cannot be read in place.
+
+    >>> pixels = np.zeros((2, 3), np.float16)
+    >>> key(pixels) == key(pixels.copy())
+    True
+    >>> key(pixels) == key(pixels.reshape(3, 2))  # the shape counts
+    False
     """
     options = _Options(check_algorithm(algorithm), tenant, threads, copy)
     if located := locate_on_gpu(item):
@@ -132,8 +153,18 @@ def keys(
 ) -> list[Digest] | PendingKeys:
     """Return the key of each item of a list; an error message names the item's number.
 
-    Items on a GPU take one launch for each GPU, on the caller's current stream. With `wait=False`
-    the function does not wait for them: `wait()` of the result returns the keys.
+    Items on a GPU take one launch for each GPU, on the caller's current stream.
+
+    Args:
+        items: A list of what `key()` takes, or the result of `split()`.
+        algorithm: The algorithm of the digests.
+        tenant: 32 secret bytes, as in `key()`.
+        threads: The number of threads for an item, as in `digest()`.
+        copy: False refuses an input that cannot be read in place.
+        wait: False returns `PendingKeys` without waiting for a GPU; its `wait()` returns the keys.
+
+    >>> keys([b"abc", b"def"]) == [key(b"abc"), key(b"def")]
+    True
     """
     if not isinstance(items, (*LISTS, Iterator)):
         raise InputTypeError(

@@ -1,5 +1,6 @@
 """Keys of a Ray dataset, hashed on the nodes of its blocks: `mmhash bulk` on several machines."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +11,7 @@ from mmhash.bulk.sources import content_kind
 from mmhash.bulk.work import Options, hash_files, hash_values
 from mmhash.digest import check_algorithm
 from mmhash.engines.registry import parse_with_fields as parse_engine
+from mmhash.engines.registry import split_names
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError
 
@@ -23,7 +25,7 @@ def keys(
     *,
     algorithm: str = "blake3",
     of: Literal["bytes", "pixels"] = "bytes",
-    engines: tuple[str, ...] = (),
+    engines: str | Iterable[str] = (),
     engine_fallback: Fallback | None = None,
 ) -> "Dataset":
     """Return the dataset with the columns that `mmhash bulk` writes for the items in `column`.
@@ -33,7 +35,8 @@ def keys(
     others are hashed. The columns of engines have the releases whose recipes were used.
     """
     with_releases = tuple(
-        "@".join(parse_engine(engine, engine_fallback=engine_fallback)) for engine in engines
+        "@".join(parse_engine(engine, engine_fallback=engine_fallback))
+        for engine in split_names(engines)
     )
     options = Options(check_algorithm(algorithm), of, with_releases)
     return dataset.map_batches(

@@ -67,9 +67,20 @@ LISTS = (list, tuple, Bundle)
 def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) -> Bundle:
     """Split `feature` along `dim` into one view for each item, in order, without copying.
 
-    `grids` has a row of 2 or 3 numbers for each item, whose product is the item's length along
-    `dim` (the `image_grid_thw` of a processor). `counts` has the lengths themselves, or is a number
-    n: then the bundle has n items of length 1.
+    Args:
+        feature: A numpy array or a torch tensor that holds several items.
+        grids: A row of 2 or 3 numbers for each item, whose product is the item's length along
+            `dim`: the `image_grid_thw` of a processor.
+        counts: Instead, the lengths themselves, or a number n for n items of length 1.
+        dim: The dimension along which the items lie.
+
+    Returns:
+        A sequence of views, which `keys()` hashes in place.
+
+    >>> feature = np.arange(24, dtype=np.float16).reshape(6, 4)
+    >>> first, second = split(feature, grids=[[1, 2, 2], [1, 1, 2]])
+    >>> first.shape, second.shape
+    ((4, 4), (2, 4))
     """
     if isinstance(feature, type) or not hasattr(type(feature), "__getitem__"):
         raise InputTypeError(f"split() cuts an array or tensor, not a {type(feature).__name__}")

@@ -39,7 +39,16 @@ def sign_tag(
 ) -> str:
     """Return a tag that authenticates `key` for the engine and the tenant with these names.
 
-    It is valid until `expires`, in seconds since 1970. The first secret signs.
+    Args:
+        key: The key of an item.
+        engine: The name of the engine, with or without a release.
+        tenant: The name of the tenant, or None.
+        expires: The seconds since 1970 until which the tag is valid.
+        secrets: Secrets of 32 bytes: the first one signs.
+
+    >>> key, secret = mmhash.key(b"abc"), bytes(32)
+    >>> tag = sign_tag(key, engine="vllm", tenant=None, expires=2_000_000_000, secrets=[secret])
+    >>> verify_tag(tag, key, engine="vllm", secrets=[secret], now=1_999_999_999)
     """
     newest = _derive(secrets)[0]
     _check_key(key)
@@ -57,7 +66,16 @@ def verify_tag(
     secrets: Sequence[bytes],
     now: float | None = None,
 ) -> None:
-    """Return if the tag authenticates `key`; else raise a TagError with the reason."""
+    """Return if the tag authenticates `key`; else raise a TagError with the reason.
+
+    Args:
+        tag: The text that `sign_tag` returned.
+        key: The key that it is to be of.
+        engine: The name of the engine, with or without a release.
+        tenant: The name of the tenant, or None.
+        secrets: Secrets of 32 bytes, one of which has signed it.
+        now: The seconds since 1970; by default those of the clock.
+    """
     _check_key(key)
     if open_tag(tag, engine=engine, tenant=tenant, secrets=secrets, now=now) != key:
         raise TagError("the tag vouches for another key")

@@ -6,6 +6,7 @@ unpickled, and neither torch nor Pillow is imported before one of their objects 
 
 import ctypes
 import mmap
+import os
 import re
 import sys
 from array import array
@@ -157,12 +158,17 @@ def _why_refused(item: Any) -> str:
         case None:
             return "None has no content to hash"
         case str():
-            return "a str has no bytes of its own: encode it first, for example text.encode()"
+            return (
+                "a str has no bytes of its own: encode it first, for example text.encode(), or use"
+                " key_file() for the file of that name"
+            )
         case list() | tuple():
             return (
                 f"a {type(item).__name__} has no bytes of its own: keys() hashes each of its"
                 " items, key() hashes it as one item of several parts"
             )
+        case os.PathLike():
+            return "a path has no bytes of its own: use key_file() or digest_file()"
         case _:
             return (
                 f"cannot hash a {type(item).__module__}.{type(item).__qualname__}: give a"

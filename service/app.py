@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
+from starlette.routing import Route
 
 import mmhash
+from mmhash_service.api.docs_page import render as render_docs
 from mmhash_service.api.openapi import describe_bodies
 from mmhash_service.api.problem_handlers import MEDIA_TYPE, add_problem_handlers
 from mmhash_service.api.schemas import ProblemAnswer
@@ -57,6 +59,7 @@ def build_app(
         title="mmhash",
         version=mmhash.__version__,
         redirect_slashes=False,
+        docs_url=None,
         redoc_url=None,
         openapi_url=openapi_url,
         responses={"default": _PROBLEM},
@@ -77,6 +80,10 @@ def build_app(
         app.include_router(router)
     add_problem_handlers(app)
     describe_bodies(app)
+    page_of_docs = render_docs(app.openapi()).encode()
+    app.router.routes.append(
+        Route("/docs", page.serve_content(page_of_docs, "text/html; charset=utf-8"))
+    )
     # The last one added is the outermost: requests without a key are logged too.
     if settings.api_key_digests:
         app.add_middleware(ApiKeyMiddleware, digests=settings.api_key_digests)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from mmhash import Digest
 from mmhash.engines import RequestFields
-from mmhash.engines.engine import Engine, ItemSpan, ItemSpanError
+from mmhash.engines.engine import Engine, ItemSpanError, Span
 from mmhash.engines.registry import find
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputError
+from mmhash_service.api import schemas
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Span
 from mmhash_service.runtime import metrics
 
 logger = logging.getLogger(__name__)
@@ -63,10 +63,10 @@ def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
     return RequestedEngine(name, engine, version, recipe)
 
 
-def item_span(span: Span) -> ItemSpan:
+def item_span(span: schemas.Span) -> Span:
     """Return a span of a request's body as the engines' modules take it."""
     key = None if span.key is None else Digest("blake3", bytes.fromhex(span.key))
     try:
-        return ItemSpan(span.start, span.end, key, span.hash)
+        return Span(span.start, span.end, key, span.hash)
     except ItemSpanError as error:
         raise Problem("invalid-span") from error

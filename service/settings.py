@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import from_json
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -33,6 +34,8 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.settings import PREFIX as GUARD_PREFIX
 from mmhash_service.guard.settings import GuardSettings
 from mmhash_service.memo.stores import STORES, check_memo_url
+from mmhash_service.secret_files import VARIABLES as SECRET_FILE_VARIABLES
+from mmhash_service.secret_files import read_secret_files
 
 # Pillow refuses every larger image. Its limit is global to the process, so no setting can raise it.
 PILLOW_MAX_PIXELS = 178_956_970
@@ -63,9 +66,24 @@ LIBRARY_VARIABLES = frozenset(
 )
 
 _NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII | re.IGNORECASE)
+# Of a misspelt name; difflib's default of 0.6 suggests file_root for log_root.
+_SIMILAR = 0.75
+
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
+FORMS = {
+    "url_hosts": '["example.org"]',
+    "url_networks": '["10.0.0.0/8"]',
+    "models": '{"qwen": "/models/qwen"}',
+    "tenants": '{"acme": "64 hex digits"}',
+    "private_tenants": '["acme"]',
+    "tag_secrets": '["64 hex digits"]',
+    "api_key_digests": '["64 hex digits"]',
+}
+"""Settings that are JSON in a variable and in `--set`, each with a value as it is written."""
 
 
 class Settings(BaseSettings):
@@ -315,12 +333,13 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources by precedence: arguments, environment, file."""
         refuse_unknown_variables(os.environ)
+        files = InitSettingsSource(settings_cls, read_secret_files(os.environ))
         path = os.environ.get(CONFIG_VARIABLE)
         if path is None:
-            return init_settings, env_settings
+            return init_settings, env_settings, files
         if not Path(path).is_file():
             raise ValueError(f"{CONFIG_VARIABLE} does not name a file")
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)
+        return init_settings, env_settings, files, TomlConfigSettingsSource(settings_cls, path)
 
 
 def _check_path(path: Path) -> None:
@@ -346,18 +365,24 @@ def parse_assignment(text: str, model: type[BaseSettings] | None = None) -> tupl
     try:
         return name, from_json(value)
     except ValueError as error:
-        raise ValueError(f"{name}: not JSON: {error}") from None
+        raise ValueError(f"{name}: not JSON: {error}{form_hint(name)}") from None
+
+
+def form_hint(name: str) -> str:
+    """Return the form of a setting that is JSON, to be appended to an error message."""
+    return f"; its form is {FORMS[name]}" if name in FORMS else ""
 
 
 def unknown_name_message(name: str, known: list[str]) -> str:
-    """Return the error message for an unknown name, with the closest known one."""
-    (closest,) = difflib.get_close_matches(name, known, 1, 0)
-    return f"unknown name {name}: did you mean {closest}?"
+    """Return the error message for an unknown name, with a known one if it is similar."""
+    closest = difflib.get_close_matches(name, known, 1, _SIMILAR)
+    hint = f"did you mean {closest[0]}?" if closest else "docs/settings.md lists the known ones"
+    return f"unknown name {name}: {hint}"
 
 
 def refuse_unknown_variables(environment: Any) -> None:
     """Raise ValueError for an unknown `MMHASH_` variable: a misspelt one would have no effect."""
-    known = {*LIBRARY_VARIABLES, CONFIG_VARIABLE} | {
+    known = {*LIBRARY_VARIABLES, *SECRET_FILE_VARIABLES, CONFIG_VARIABLE} | {
         PREFIX + field.upper() for field in Settings.model_fields
     }
     for name in environment:

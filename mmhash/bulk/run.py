@@ -33,16 +33,20 @@ def about_of(options: Options) -> dict[str, str]:
         "algorithm": options.algorithm,
         "of": options.of,
         "engines": ",".join(options.engines),
+        "skips_others": str(options.skips_others),
     }
 
 
 def hash_source(source: Source, out: Path, options: Options, pool: Pool, watch: Watch) -> None:
     """Write the keys of a source to `out`."""
     with open_shard_store(out, source.names, options, about_of(options), watch.warn) as store:
-        if store.result is not None:
-            store.check_result([shard.identity for shard in source.shards])
-            return
         identities: list[str] = []
+        if store.result is not None:
+            for shard in source.shards:
+                watch.found(shard)
+                identities.append(shard.identity)
+            store.check_result(identities)
+            return
         unfinished = _unfinished(source, store, identities, watch)
         for number, shard, rows in pool.hash(unfinished, options):
             store.keep(number, shard, rows)

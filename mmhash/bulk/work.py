@@ -14,7 +14,7 @@ from mmhash.cpu import Hasher, hash_bytes
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
-from mmhash.io.images import open_image
+from mmhash.io.images import NotAnImageError, open_image
 from mmhash.view import view_of
 
 # One thread reads and hashes 512 MiB from the page cache at 2.7 GB/s through a buffer that stays in
@@ -25,7 +25,7 @@ BUFFER = 128 << 10
 SLICE = 64 << 20
 
 Row = tuple[Any, ...]
-"""The values of an item's columns, in the order of `Options.columns`."""
+"""The values of an item's columns, in the order of `Options.columns`; () for a skipped file."""
 
 _Item = TypeVar("_Item")
 
@@ -36,6 +36,8 @@ class Options(NamedTuple):
     algorithm: Algorithm = "blake3"
     of: Literal["bytes", "pixels"] = "bytes"
     engines: tuple[str, ...] = ()
+    # Files that are not images have no row, because the source is a folder of files of any kind.
+    skips_others: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -95,7 +97,8 @@ def _rows(
                 raise item
             kind, nbytes, digest, key = content_of(item)
         except (OSError, ValueError, MMHashError) as error:
-            rows.append(failed(error, options))
+            is_skipped = options.skips_others and isinstance(error, NotAnImageError)
+            rows.append(() if is_skipped else failed(error, options))
         else:
             fields = (
                 json.dumps(mmhash.engines.request_fields(key, engine)) for engine in options.engines

@@ -1,4 +1,4 @@
-"""`mmhash bulk`: the keys of very many files, or of a Parquet file's rows, as a Parquet file."""
+"""`mmhash bulk`: the keys of very many files, or of a Parquet file's rows, as one file."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,9 +10,9 @@ from rich.progress import Progress, TextColumn
 
 import mmhash
 from mmhash.cli.extras import extra
-from mmhash.cli.options import EngineFallback, Quiet
+from mmhash.cli.options import AsJson, EngineFallback, Quiet
 from mmhash.cli.progress import bytes_progress, is_watched
-from mmhash.cli.report import complain, say
+from mmhash.cli.report import complain, say, say_json
 from mmhash.cpu import cpu_count
 from mmhash.digest import Algorithm
 from mmhash.errors import InputValueError
@@ -30,7 +30,9 @@ def key_bulk(
         ),
     ],
     *,
-    out: Annotated[Path, typer.Option(help="The Parquet file to write.", dir_okay=False)],
+    out: Annotated[
+        Path, typer.Option(help="The file to write: .parquet, .jsonl or .csv.", dir_okay=False)
+    ],
     column: Annotated[
         str | None, typer.Option(help="The column of a Parquet file: bytes or paths.")
     ] = None,
@@ -49,31 +51,38 @@ def key_bulk(
         typer.Option(min=1, help="Number of processes.", show_default="all cores"),
     ] = None,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the key of each item of SOURCE; the same command resumes a run that was killed."""
     engines = dict.fromkeys(
         "@".join(mmhash.engines.registry.parse_with_fields(name, engine_fallback=engine_fallback))
-        for name in engine or ()
+        for name in mmhash.engines.split_names(engine or ())
     )
-    if (
-        source != STDIN
-        and Path(source).is_dir()
-        and out.resolve().is_relative_to(Path(source).resolve())
-    ):
+    is_folder = source != STDIN and Path(source).is_dir()
+    if is_folder and out.resolve().is_relative_to(Path(source).resolve()):
         raise InputValueError(f"{out} is in the folder that is read: give another --out")
     from mmhash.bulk.pool import Pool  # noqa: PLC0415  (slow to import)
     from mmhash.bulk.work import Options  # noqa: PLC0415
 
     with Pool(processes or cpu_count()) as pool:
         with extra("bulk"):
+            from mmhash.bulk.export import export, parquet_path  # noqa: PLC0415
             from mmhash.bulk.run import hash_source  # noqa: PLC0415
             from mmhash.bulk.shard_store import count_results  # noqa: PLC0415
             from mmhash.bulk.sources import read_source  # noqa: PLC0415
+        parquet = parquet_path(out)
         items_source = read_source(source, column)
+        options = Options(algorithm, of, tuple(engines), is_folder and of == "pixels")
         with _bar(quiet=quiet) as watch:
-            hash_source(items_source, out, Options(algorithm, of, tuple(engines)), pool, watch)
-    items, errors = count_results(out)
-    say(f"{printable(str(out))}: {items} items")
+            hash_source(items_source, parquet, options, pool, watch)
+    items, errors = count_results(parquet)
+    skipped = watch.items - items
+    export(parquet, out)
+    if as_json:
+        say_json({"out": str(out), "items": items, "errors": errors, "skipped": skipped})
+    else:
+        others = f", {skipped} other files skipped: not images" if skipped else ""
+        say(f"{printable(str(out))}: {items} items{others}")
     if errors:
         complain(f"WARNING: {errors} of them could not be hashed: see the column error")
         raise typer.Exit(1)
@@ -85,13 +94,13 @@ class _Bar:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task = progress.add_task("", total=0, items=0, done=0)
-        self._items = self._nbytes = self._done = 0
+        self.items = self._nbytes = self._done = 0
 
     def found(self, shard: "Shard") -> None:
         """Add a shard to the total."""
-        self._items += len(shard.names)
+        self.items += len(shard.names)
         self._nbytes += shard.nbytes
-        self._progress.update(self._task, total=self._nbytes, items=self._items)
+        self._progress.update(self._task, total=self._nbytes, items=self.items)
 
     def done(self, shard: "Shard") -> None:
         """Add a shard to the finished ones."""

@@ -7,8 +7,8 @@ from enum import Enum
 import typer
 
 from mmhash.cli.content import hash_named_file
-from mmhash.cli.options import Files, Quiet
-from mmhash.cli.report import complain, say
+from mmhash.cli.options import AsJson, Files, Quiet
+from mmhash.cli.report import complain, say, say_json
 from mmhash.cli.sumline import parse_line
 from mmhash.digest import Digest
 from mmhash.errors import InputValueError, MMHashError
@@ -28,13 +28,13 @@ class _Outcome(Enum):
     MALFORMED = "malformed line{s}"
 
 
-def check_files(files: Files = None, *, quiet: Quiet = False) -> None:
+def check_files(files: Files = None, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Check the files that are listed in sum files, as written by `sum` or b3sum."""
     outcomes: Counter[_Outcome] = Counter()
     failed = False
     for name in files or [STDIN]:
         try:
-            outcomes.update(_check_sums(name, quiet=quiet))
+            outcomes.update(_check_sums(name, quiet=quiet, as_json=as_json))
         except MMHashError as error:
             complain(f"{printable(name)}: {error}")
             failed = True
@@ -47,7 +47,7 @@ def check_files(files: Files = None, *, quiet: Quiet = False) -> None:
         raise typer.Exit(1)
 
 
-def _check_sums(sum_file: str, *, quiet: bool) -> Iterator[_Outcome]:
+def _check_sums(sum_file: str, *, quiet: bool, as_json: bool) -> Iterator[_Outcome]:
     has_checksum = False
     for number, line in enumerate(_read_lines(sum_file), 1):
         try:
@@ -57,23 +57,31 @@ def _check_sums(sum_file: str, *, quiet: bool) -> Iterator[_Outcome]:
             yield _Outcome.MALFORMED
         else:
             has_checksum = True
-            yield _check_file(name, expected, quiet=quiet)
+            outcome, why = _check_file(name, expected, quiet=quiet)
+            _report(name, outcome, why, quiet=quiet, as_json=as_json)
+            yield outcome
     if not has_checksum:
         raise InputValueError("no line of it is a checksum")
 
 
-def _check_file(name: str, expected: Digest, *, quiet: bool) -> _Outcome:
+def _check_file(name: str, expected: Digest, *, quiet: bool) -> tuple[_Outcome, str | None]:
+    """Return the outcome for a file, and the reason if it cannot be read."""
     try:
         digest, _ = hash_named_file(name, expected.algorithm, None, quiet=quiet, is_named=False)
     except (OSError, ValueError) as error:  # a ValueError: a name that no system accepts
-        say(f"{printable(name)}: FAILED ({reason(error)})")
-        return _Outcome.UNREADABLE
-    if digest != expected:
-        say(f"{printable(name)}: FAILED")
-        return _Outcome.MISMATCH
-    if not quiet:
+        return _Outcome.UNREADABLE, reason(error)
+    return _Outcome.MATCH if digest == expected else _Outcome.MISMATCH, None
+
+
+def _report(name: str, outcome: _Outcome, why: str | None, *, quiet: bool, as_json: bool) -> None:
+    if quiet and outcome is _Outcome.MATCH:
+        return
+    if as_json:
+        say_json({"name": name, "outcome": outcome.name.lower(), "reason": why})
+    elif outcome is _Outcome.MATCH:
         say(f"{printable(name)}: OK")
-    return _Outcome.MATCH
+    else:
+        say(f"{printable(name)}: FAILED" + (f" ({why})" if why else ""))
 
 
 def _read_lines(sum_file: str) -> Iterator[str]:

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from mmhash import __version__
-from mmhash.cli.report import say
+from mmhash.cli.options import AsJson
+from mmhash.cli.report import say, say_json
 from mmhash.cpu import cpu_count
 from mmhash.cuda import why_unavailable
 from mmhash.framing import SPEC_VERSION
@@ -37,11 +38,18 @@ def print_env(
         bool,
         typer.Option("--sweep", help="Instead, remove shared memory of processes that exited."),
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print versions, cores and GPUs, one per line."""
     if sweep:
         for name in remove_orphans():
-            say(f"removed {name}")
+            if as_json:
+                say_json({"removed": name})
+            else:
+                say(f"removed {name}")
+        return
+    if as_json:
+        say_json(dict(_facts()))
         return
     for name, value in _facts():
         say(f"{name + ':':<12} {value}")

@@ -8,8 +8,8 @@ import typer
 
 import mmhash
 from mmhash.cli.content import hash_named_file
-from mmhash.cli.options import EngineFallback
-from mmhash.cli.report import say
+from mmhash.cli.options import AsJson, EngineFallback
+from mmhash.cli.report import say, say_json
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
@@ -24,6 +24,7 @@ def explain_image(
     image: Annotated[str, typer.Argument(help="An image file.")],
     *,
     engine_fallback: EngineFallback = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show the steps from an image to its key, and from the key to an engine's hashes."""
     name, version = mmhash.engines.registry.parse(engine, engine_fallback=engine_fallback)
@@ -33,6 +34,10 @@ def explain_image(
         steps = list(_steps(image, f"{name}@{version}"))
     except (OSError, MMHashError) as error:
         raise InputValueError(f"{printable(image)}: {reason(error)}") from error
+    if as_json:
+        listed = [{"step": step, "value": value} for step, value in steps]
+        say_json({"name": image, "engine": f"{name}@{version}", "steps": listed})
+        return
     say(f"{printable(image)} for {name} {version}")
     width = max(len(what) for what, _ in steps)
     for what, value in steps:

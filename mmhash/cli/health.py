@@ -8,17 +8,20 @@ from urllib.parse import urlsplit
 
 import typer
 
-from mmhash.cli.report import say
+from mmhash.cli.options import AsJson
+from mmhash.cli.report import say, say_json
+from mmhash.errors import InputValueError
 
 _TIMEOUT_S = 5.0
 
 
 def check_health(
     url: Annotated[
-        str, typer.Argument(help="The server's address: http://HOST:PORT, or unix:PATH.")
+        str, typer.Argument(help="The server's address: HOST:PORT, http://HOST:PORT, or unix:PATH.")
     ] = "http://127.0.0.1:8780",
     *,
     ready: Annotated[bool, typer.Option("--ready", help="Check readiness for requests.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check the server; the exit status is 0 if it responds with 200."""
     path = "/ready" if ready else "/health"
@@ -28,9 +31,15 @@ def check_health(
             with connection.getresponse() as response:
                 status, phrase = response.status, response.reason
     except (OSError, ValueError, http.client.HTTPException) as error:
-        say(f"{url}: no response ({type(error).__name__})")
+        if as_json:
+            say_json({"url": url, "status": None, "reason": type(error).__name__})
+        else:
+            say(f"{url}: no response ({type(error).__name__})")
         raise typer.Exit(1) from error
-    say(f"{url}: {status} {phrase}")
+    if as_json:
+        say_json({"url": url, "status": status, "reason": phrase})
+    else:
+        say(f"{url}: {status} {phrase}")
     if status != http.client.OK:
         raise typer.Exit(1)
 
@@ -38,9 +47,9 @@ def check_health(
 def _connection(url: str) -> http.client.HTTPConnection:
     if url.startswith("unix:"):
         return _UnixConnection(url.removeprefix("unix:"), timeout=_TIMEOUT_S)
-    parts = urlsplit(url)
+    parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme != "http" or parts.hostname is None:
-        raise ValueError("the address of a server is http://HOST:PORT or unix:PATH")
+        raise InputValueError("the address of a server is HOST:PORT, http://HOST:PORT or unix:PATH")
     return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
 
 

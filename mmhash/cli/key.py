@@ -12,8 +12,8 @@ import typer
 
 import mmhash
 from mmhash.cli.content import hash_named_file
-from mmhash.cli.options import EngineFallback, Files, Threads
-from mmhash.cli.report import print_lines
+from mmhash.cli.options import AsJson, EngineFallback, Files, Threads
+from mmhash.cli.report import Hashed, print_lines
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.framing import TENANT_SIZE, frame
@@ -73,6 +73,7 @@ def key_files(
             help="File with the tenant's secret: 32 bytes or 64 hex digits.",
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the key of each file's content; for a .safetensors file, the key of each tensor."""
     raw = _read_raw(dtype, shape)
@@ -99,19 +100,23 @@ def key_files(
         else:
             yield from _tensor_keys(name, hashing)
 
-    def lines_of(name: str) -> Iterator[tuple[str, str]]:
+    def hashes_of(name: str) -> Iterator[Hashed]:
         for item_name, item_key in keys_of(name):
-            yield item_name, item_key.hex()
-            for release in engine or ():
-                fields = mmhash.engines.request_fields(
+            fields = {
+                release: mmhash.engines.request_fields(
                     item_key, release, engine_fallback=engine_fallback
                 )
-                yield item_name, f"{release} {json.dumps(fields)}"
+                for release in engines
+            }
+            spellings = [f"{release} {json.dumps(each)}" for release, each in fields.items()]
+            members = {"key": item_key.hex()} | ({"engines": fields} if fields else {})
+            yield Hashed(item_name, [item_key.hex(), *spellings], members)
 
-    for release in engine or ():
+    engines = mmhash.engines.split_names(engine or ())
+    for release in engines:
         # Report an unknown one before any file is read.
         mmhash.engines.registry.parse_with_fields(release, engine_fallback=engine_fallback)
-    print_lines(files, lines_of)
+    print_lines(files, hashes_of, as_json=as_json)
 
 
 def _read_raw(dtype: str | None, shape: str | None) -> _Raw | None:

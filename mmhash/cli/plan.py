@@ -1,13 +1,13 @@
 """`mmhash plan`: the plan of a request, from a model's directory, without a service."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from mmhash.cli.extras import extra
-from mmhash.cli.report import say
+from mmhash.cli.options import AsJson
+from mmhash.cli.report import say, say_json
 from mmhash.errors import InputValueError
 from mmhash.io.files import open_file
 from mmhash.io.names import printable
@@ -24,7 +24,7 @@ def plan_request(
         int | None, typer.Option(min=1, help="The number of tokens that the engine hashes at once.")
     ] = None,
     pixels: Annotated[bool, typer.Option("--pixels", help="Key images by their pixels.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show a request's prompt as an engine will have it: its tokens, items and block keys."""
     with extra("prompts"):
@@ -63,7 +63,7 @@ def plan_request(
             "event_ids": plan.event_ids,
             "request": plan.request,
         }
-        say(json.dumps(answer))
+        say_json(answer)
         return
     _show(len(plan.token_ids), items, plan.blocks)
 

@@ -1,7 +1,9 @@
 """Output of hashes and errors, one per line; a file with an error does not stop the others."""
 
+import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import typer
 
@@ -11,8 +13,16 @@ from mmhash.errors import MMHashError
 from mmhash.io.names import STDIN, printable, reason
 
 
+class Hashed(NamedTuple):
+    """An item of a file: the hashes of its lines, and the members of its JSON object."""
+
+    name: str
+    hashes: list[str]
+    fields: Mapping[str, Any]
+
+
 def print_lines(
-    files: list[str] | None, hashes_of: Callable[[str], Iterable[tuple[str, str]]]
+    files: list[str] | None, hashes_of: Callable[[str], Iterable[Hashed]], *, as_json: bool
 ) -> None:
     """Print `<hash>  <name>` for each item of each file; exit with 1 if a file has an error."""
     failed = False
@@ -23,8 +33,12 @@ def print_lines(
             complain(f"{printable(file)}: {reason(error)}")
             failed = True
         else:
-            for name, text in hashes:
-                say(format_line(text, name))
+            for name, texts, fields in hashes:
+                if as_json:
+                    say_json({"name": name} | dict(fields))
+                    continue
+                for text in texts:
+                    say(format_line(text, name))
     if failed:
         raise typer.Exit(1)
 
@@ -32,6 +46,11 @@ def print_lines(
 def say(line: str) -> None:
     """Print a line and flush it, because the next file may take long."""
     print(visible(line, sys.stdout), flush=True)  # noqa: T201
+
+
+def say_json(value: Mapping[str, Any]) -> None:
+    """Print an object as one line of JSON."""
+    say(json.dumps(value, default=str))
 
 
 def complain(text: str) -> None:

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from mmhash.cli.content import hash_named_file
-from mmhash.cli.options import Files, Quiet, Threads
-from mmhash.cli.report import print_lines
+from mmhash.cli.options import AsJson, Files, Quiet, Threads
+from mmhash.cli.report import Hashed, print_lines
 from mmhash.digest import Algorithm
 
 
@@ -17,10 +17,13 @@ def sum_files(
     algorithm: Annotated[Algorithm, typer.Option(help="The hash algorithm.")] = "blake3",
     threads: Threads = None,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the digest of each file's bytes, which `check` reads back."""
 
-    def digest_of(name: str) -> Iterator[tuple[str, str]]:
-        yield name, hash_named_file(name, algorithm, threads, quiet=quiet)[0].hex()
+    def digest_of(name: str) -> Iterator[Hashed]:
+        digest, nbytes = hash_named_file(name, algorithm, threads, quiet=quiet)
+        fields = {"algorithm": algorithm, "nbytes": nbytes, "digest": digest.hex()}
+        yield Hashed(name, [digest.hex()], fields)
 
-    print_lines(files, digest_of)
+    print_lines(files, digest_of, as_json=as_json)

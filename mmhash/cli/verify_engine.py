@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from mmhash.cli.extras import extra
-from mmhash.cli.report import say
+from mmhash.cli.options import AsJson
+from mmhash.cli.report import say, say_json
 
 
 def check_engine(
@@ -24,6 +25,7 @@ def check_engine(
     api_key: Annotated[
         str | None, typer.Option(envvar="MMHASH_ENGINE_API_KEY", help="The engine's API key.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Send a few prompts to a running engine and compare its KV events with the recipe."""
     with extra("kvindex"):
@@ -31,6 +33,9 @@ def check_engine(
     report = verify_engine(
         url, events, engine=engine, algorithm=algorithm, seed=seed, api_key=api_key
     )
-    say(report.line())
+    if as_json:
+        say_json(report.fields())
+    else:
+        say(report.line())
     if not report.is_correct:
         raise typer.Exit(1)

@@ -8,7 +8,8 @@ except ModuleNotFoundError as missing:
     ) from None
 
 from mmhash.client.clients import AsyncClient, Client
-from mmhash.client.endpoints import Blocks, PlannedPrompt, Span
+from mmhash.client.endpoints import Blocks, PlannedPrompt
 from mmhash.client.responses import Annotated, Item
+from mmhash.engines.engine import Span
 
 __all__ = ["Annotated", "AsyncClient", "Blocks", "Client", "Item", "PlannedPrompt", "Span"]

@@ -4,9 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import closing, suppress
-from functools import wraps
+from functools import update_wrapper
+from inspect import Parameter, signature
 from os import PathLike
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
 from mmhash.client import endpoints
 from mmhash.client.address import Address, check_retries, check_timeout, header_value
@@ -17,6 +18,7 @@ from mmhash.client.session import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")
+M = TypeVar("M", bound=Callable[..., Any])
 
 Call = Callable[Concatenate[Session, P], Effects[T]]
 
@@ -24,27 +26,58 @@ DEFAULT_URL = "http://127.0.0.1:8780"
 
 
 def _blocking(call: Call[P, T]) -> "Callable[Concatenate[Client, P], T]":
-    @wraps(call)
     def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._run(call(self._session, *args, **kwargs))
 
-    return method
+    return _described(method, call)
 
 
 def _awaitable(call: Call[P, T]) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]":
-    @wraps(call)
     async def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._run(call(self._session, *args, **kwargs))
 
+    return _described(method, call)
+
+
+def _described(method: M, call: Call[P, T]) -> M:
+    """Give a method the name, the text and the signature of its call, as `help()` shows them."""
+    described = signature(call)
+    _, *parameters = described.parameters.values()
+    parameters.insert(0, Parameter("self", Parameter.POSITIONAL_OR_KEYWORD))
+    result = get_args(described.return_annotation)[-1]  # of the generator
+    update_wrapper(method, call)
+    vars(method).pop("__wrapped__")  # help() would show its session and its effects
+    method.__signature__ = described.replace(  # type: ignore[attr-defined]
+        parameters=parameters, return_annotation=result
+    )
+    method.__annotations__ = {
+        name: annotation
+        for name, annotation in (*call.__annotations__.items(), ("return", result))
+        if name != "session"
+    }
     return method
 
 
 class Client:
-    """A client of the service at `base_url`, or at the socket `uds`, for any number of threads.
+    """A client of the service, for any number of threads.
 
-    A request that fails temporarily (429, 503, a lost connection) is retried up to `retries` times,
-    after the pause that the service requests. A call with all its retries and pauses takes at most
-    `timeout` seconds. A forked child makes connections and shared memory of its own.
+    A request that fails temporarily (429, 503, a lost connection) is retried after the pause that
+    the service requests. A forked child makes connections and shared memory of its own.
+
+    Args:
+        base_url: The address of the service, `http://` or `https://`.
+        uds: The path of a Unix socket to connect to instead.
+        api_key: A key of the service, if it needs one.
+        tenant: The name of the tenant whose keys are wanted.
+        timeout: The seconds that a call may take with all its retries and pauses.
+        retries: The number of retries of each request.
+
+    >>> with mmhash.Client(service_url) as client:
+    ...     one, two = client.hash([b"abc", np.zeros(4, np.float16)], engines=["vllm"])
+    >>> one.key == mmhash.key(b"abc")
+    True
+    >>> one.engines["vllm"]["uuid"] == one.key.hex()
+    True
     """
 
     hash = _blocking(hash_items)
@@ -109,7 +142,22 @@ class Client:
 
 
 class AsyncClient:
-    """A `Client` with awaitable methods, for one event loop at a time; threads do long work."""
+    """A `Client` with awaitable methods, for one event loop at a time; threads do long work.
+
+    Args:
+        base_url: The address of the service, `http://` or `https://`.
+        uds: The path of a Unix socket to connect to instead.
+        api_key: A key of the service, if it needs one.
+        tenant: The name of the tenant whose keys are wanted.
+        timeout: The seconds that a call may take with all its retries and pauses.
+        retries: The number of retries of each request.
+
+    >>> async def main():
+    ...     async with mmhash.AsyncClient(service_url) as client:
+    ...         return await client.hash(b"abc")
+    >>> asyncio.run(main())[0].key == mmhash.key(b"abc")
+    True
+    """
 
     hash = _awaitable(hash_items)
     annotate = _awaitable(endpoints.annotate)

@@ -20,7 +20,7 @@ from mmhash.client.backend import AsyncBackend, Backend
 from mmhash.client.bounds import bounded
 from mmhash.client.effects import Request
 from mmhash.client.responses import Response, malformed
-from mmhash.errors import InputValueError, MMHashError
+from mmhash.errors import ClosedError, InputValueError, MMHashError
 
 # The default of httpx; further requests wait for a free connection, until their deadline.
 _MAX_CONNECTIONS = 100
@@ -106,7 +106,7 @@ class Connections:
         """Return the response to a request, received before the deadline."""
         with self._lock:
             if self._closed:
-                raise MMHashError("this Client is closed")
+                raise ClosedError("this Client is closed")
             if self._pool is None:
                 self._pool = self._new_pool()
             pool = self._pool
@@ -172,7 +172,7 @@ class AsyncConnections:
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._closed:
-                raise MMHashError("this AsyncClient is closed")
+                raise ClosedError("this AsyncClient is closed")
             if self._loop is loop and self._pool is not None:
                 return self._pool
             if self._loop is not None and not self._loop.is_closed():

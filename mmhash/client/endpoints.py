@@ -18,6 +18,7 @@ from mmhash.client.responses import (
 from mmhash.client.retry import post_json, send_once, send_with_retry
 from mmhash.client.session import Session
 from mmhash.digest import Algorithm, Digest, check_algorithm
+from mmhash.engines.engine import Span
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputTypeError, InputValueError, ServiceError
 
@@ -34,18 +35,6 @@ _PLAN_BASE = 64 * _MIB
 INFO = Request("GET", "/info", limit=_MIB)
 
 
-class Span(NamedTuple):
-    """The range of an item's placeholders in the ids, without `end`, and the item's key."""
-
-    start: int
-    end: int
-    key: Digest
-
-    def payload(self) -> dict[str, Any]:
-        """Return the span as a member of a request."""
-        return {"start": self.start, "end": self.end, "key": self.key.hex()}
-
-
 class Blocks(NamedTuple):
     """The keys of a prompt's blocks, in hex, and their ids in the engine's KV events.
 
@@ -59,7 +48,7 @@ class Blocks(NamedTuple):
     recipe: str | None = None
 
 
-def annotate(
+def annotate(  # noqa: D417  (a method has no session)
     session: Session,
     request: Mapping[str, Any],
     *,
@@ -69,9 +58,16 @@ def annotate(
     sign: bool = False,
     engine_fallback: Fallback | None = None,
 ) -> Effects[Annotated]:
-    """Insert the hash of each image, video and audio into a request for `vllm` or `sglang@0.5.23`.
+    """Insert the hash of each image, video and audio into a request.
 
-    With `sign` the service's tags are inserted too, for its guard in front of the engine.
+    Args:
+        request: A chat request, or SGLang's native one.
+        engine: The engine that receives it, and its release: `"sglang@0.5.23"`.
+        algorithm: The algorithm of the digests.
+        of: With `"pixels"`, images are hashed by their pixels.
+        sign: Insert the service's tags too, for its guard in front of the engine.
+        engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
+            `recipe` names it.
     """
     _check_text("engine", engine)
     if of not in {"bytes", "pixels"}:
@@ -107,7 +103,7 @@ class PlannedPrompt(NamedTuple):
     recipe: str | None = None
 
 
-def plan(
+def plan(  # noqa: D417  (a method has no session)
     session: Session,
     request: Mapping[str, Any],
     *,
@@ -125,7 +121,20 @@ def plan(
 ) -> Effects[PlannedPrompt]:
     """Return the ids, spans and block keys of a request's prompt, before an engine sees it.
 
-    `model` is a name in the service's setting `models`.
+    Args:
+        request: A chat request, or SGLang's native one.
+        model: A name in the service's setting `models`.
+        engine: The engine that receives it, and its release: `"vllm@0.32.0"`.
+        of: With `"pixels"`, images are hashed by their pixels.
+        block_size: The number of tokens that the engine hashes at once.
+        block_algorithm: vLLM's `--prefix-caching-hash-algo`.
+        seed: The PYTHONHASHSEED of vLLM.
+        lora: The name of a LoRA adapter.
+        lora_path: Its path, which vLLM binds from 0.31 on.
+        lookahead: The number of tokens after a block that vLLM counts to it.
+        model_id: The engine's name of the model.
+        engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
+            `recipe` names it.
     """
     _check_text("model", model)
     _check_text("engine", engine)
@@ -179,7 +188,7 @@ def _parse_span(span: Any, ids: int) -> Span:
         malformed("the key of a span is not hex")
 
 
-def pad(
+def pad(  # noqa: D417  (a method has no session)
     session: Session,
     input_ids: Sequence[int],
     spans: Iterable[Span],
@@ -187,7 +196,15 @@ def pad(
     engine: str = "sglang",
     engine_fallback: Fallback | None = None,
 ) -> Effects[list[int]]:
-    """Replace the placeholders of each span with the pad values of the engine."""
+    """Replace the placeholders of each span with the pad values of the engine.
+
+    Args:
+        input_ids: The token ids of a prompt.
+        spans: A `Span` for each item.
+        engine: SGLang, and its release.
+        engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
+            `recipe` names it.
+    """
     ids, span_payloads = _ids(input_ids), _span_payloads(spans)
     body = {"engine": engine, "input_ids": ids, "spans": span_payloads}
     body |= _given(engine_fallback=engine_fallback)
@@ -198,7 +215,7 @@ def pad(
     return padded
 
 
-def blocks(
+def blocks(  # noqa: D417  (a method has no session)
     session: Session,
     input_ids: Sequence[int],
     block_size: int,
@@ -214,10 +231,24 @@ def blocks(
     groups: Sequence[int] | None = None,
     engine_fallback: Fallback | None = None,
 ) -> Effects[Blocks]:
-    """Return the keys of a prompt's blocks in the cache of an engine, `vllm@0.32.0`.
+    """Return the keys of a prompt's blocks in the cache of an engine.
 
-    `lora` has the adapter's `name` and, for vLLM, its `path`; `groups` are the block sizes of the
-    KV-cache groups. The service refuses an argument that the engine does not have.
+    The service refuses an argument that the engine does not have.
+
+    Args:
+        input_ids: The token ids of a prompt.
+        block_size: The number of tokens that the engine hashes at once.
+        engine: The engine and its release: `"vllm@0.32.0"`.
+        spans: A `Span` for each item.
+        cache_salt: The salt in the request, if it has one.
+        extra_key: SGLang's extra key, if the request has one.
+        algorithm: vLLM's `--prefix-caching-hash-algo`.
+        seed: The PYTHONHASHSEED of vLLM.
+        lora: The `name` of an adapter and, for vLLM, its `path`.
+        lookahead: The number of tokens after a block that vLLM counts to it.
+        groups: The block sizes of the KV-cache groups: multiples of `block_size`.
+        engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
+            `recipe` names it.
     """
     ids = _ids(input_ids)
     if isinstance(block_size, bool) or not isinstance(block_size, int):
@@ -332,7 +363,7 @@ def _span_payloads(spans: Any) -> list[dict[str, Any]]:
     except TypeError:
         raise InputTypeError("spans is an iterable of Span") from None
     for span in given:
-        if not (isinstance(span, Span) and isinstance(span.key, Digest)):
+        if not isinstance(span, Span) or type(span.key) not in {Digest, type(None)}:
             raise InputTypeError("spans is an iterable of Span, each with a Digest as its key")
     return [span.payload() for span in given]
 

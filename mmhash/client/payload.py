@@ -1,9 +1,12 @@
 """Items as the client sends them: kind and bytes, not copied if they are on the host."""
 
 from io import BytesIO
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from mmhash.errors import InputTypeError
+from mmhash.io.files import map_file
 from mmhash.pil_image import count_frames
 from mmhash.view import is_image, view_of
 
@@ -30,6 +33,8 @@ class Payload(NamedTuple):
 
 def payload_of(item: Any, of: Of) -> Payload:
     """Return the payload of an item; with `of="pixels"` plain bytes are the file of an image."""
+    if isinstance(item, PathLike):
+        item = _read(item)
     if is_image(item):
         return Payload("image", "", (1,), _encode(item), _pixel_bytes(item))
     view = view_of(item)
@@ -39,6 +44,11 @@ def payload_of(item: Any, of: Of) -> Payload:
     if of == "pixels":
         return Payload("image", "", None, content, None)
     return Payload("bytes", "", (), content, len(content))
+
+
+def _read(path: PathLike[str]) -> memoryview | bytes:
+    with Path(path).open("rb") as file:
+        return map_file(file) or file.read()
 
 
 def _pixel_bytes(image: Any) -> int:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from html import escape
 from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args
 
 import httpcore
@@ -127,6 +128,24 @@ class Item:
             _cache_status(fields),
             fields.take_optional("tag"),
         )
+
+    def _repr_html_(self) -> str:
+        """Return the item as a table for notebooks; names of the caller are escaped."""
+        rows: dict[str, Any] = {
+            "name": self.name,
+            "kind": f"{self.kind} {self.dtype} {list(self.shape)}" if self.dtype else self.kind,
+            "size": f"{self.nbytes:,} bytes",
+            "digest": self.digest,
+            "key": f"{self.key:x}",
+            **{name: json.dumps(dict(fields)) for name, fields in self.engines.items()},
+            "memo": self.memo,
+        }
+        cells = (
+            f"<tr><th>{escape(name)}</th><td><code>{escape(str(value))}</code></td></tr>"
+            for name, value in rows.items()
+            if value is not None
+        )
+        return f"<table>{''.join(cells)}</table>"
 
 
 class Annotated(NamedTuple):

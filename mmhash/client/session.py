@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from mmhash.errors import MMHashError
+from mmhash.errors import ClosedError
 from mmhash.transport import SharedPool, SharedTensor
 
 # Enough for three features of 20 MiB; without room, a feature gets a segment of its own.
@@ -61,7 +61,7 @@ class Session:
     def _opened(self) -> tuple[SharedPool, SharedTensor]:
         with self._lock:
             if self._closed:
-                raise MMHashError("this Client is closed")
+                raise ClosedError("this Client is closed")
             if self._shared is None:
                 self._shared = SharedPool(POOL_BYTES), SharedTensor.create(self._nonce)
             return self._shared

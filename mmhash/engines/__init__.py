@@ -3,7 +3,16 @@
 Only the modules of this package know an engine; all others read `registry.ENGINES`.
 """
 
-from mmhash.engines.engine import NoFieldError, RequestFields
-from mmhash.engines.registry import find, known, parse, request_fields
+from mmhash.engines.engine import NoFieldError, RequestFields, Span
+from mmhash.engines.registry import find, known, parse, request_fields, split_names
 
-__all__ = ["NoFieldError", "RequestFields", "find", "known", "parse", "request_fields"]
+__all__ = [
+    "NoFieldError",
+    "RequestFields",
+    "Span",
+    "find",
+    "known",
+    "parse",
+    "request_fields",
+    "split_names",
+]

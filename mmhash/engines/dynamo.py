@@ -16,7 +16,7 @@ from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 
 from mmhash.cpu import Hasher, hash_bytes
 from mmhash.digest import Digest
-from mmhash.engines import checks
+from mmhash.engines import checks, engine
 from mmhash.engines.engine import (
     BlockList,
     Engine,
@@ -139,7 +139,7 @@ def pad_value(mm_hash: str, *, version: str = LATEST) -> int:
 
 
 def routing_tokens(
-    tokens: Tokens, spans: Sequence[Span], *, version: str = LATEST
+    tokens: Tokens, spans: Sequence[Span | engine.Span], *, version: str = LATEST
 ) -> list[int] | None:
     """Return the tokens by which the router finds the worker: with pad values for placeholders.
 
@@ -234,10 +234,12 @@ def _natural(name: str, number: Any) -> int:
 
 
 def _spans(spans: Any) -> list[Span]:
-    if isinstance(spans, Span):
+    if isinstance(spans, (Span, engine.Span)):
         raise InputTypeError("spans is a list, not Span")
     found = checks.listed("spans", spans)
     for index, span in enumerate(found):
+        if isinstance(span, engine.Span):
+            span = Span(span.hash64(), span.start, span.end - span.start)  # noqa: PLW2901
         if not issubclass(type(span), Span):
             raise InputTypeError(f"spans holds Spans, not {type(span).__name__}")
         mm_hash, offset, length, is_embed = checks.listed("a span", span)

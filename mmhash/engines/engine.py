@@ -43,8 +43,21 @@ class ItemSpanError(InputValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class ItemSpan:
-    """The placeholders of one item, from `start` up to `end`, and its key or its 64-bit hash."""
+class Span:
+    """The placeholders of one item, from `start` up to `end`, and its key or its 64-bit hash.
+
+    The client and each engine's functions take it. Engines also have spans of their own form, such
+    as `vllm.Span`, for identifiers that are no keys.
+
+    Args:
+        start: The index of the first placeholder.
+        end: The index after the last one.
+        key: The item's key …
+        hash: … or its 64-bit hash, 16 hex digits, which suffices for SGLang.
+
+    >>> Span(3, 7, mmhash.key(b"abc")).hash64()
+    '0f3e80300d68299e'
+    """
 
     start: int
     end: int
@@ -54,6 +67,11 @@ class ItemSpan:
     def __post_init__(self) -> None:
         if (self.key is None) == (self.hash is None):
             raise ItemSpanError("a span has a key or a hash: one of them")
+
+    def payload(self) -> dict[str, Any]:
+        """Return the span as the service takes it in JSON."""
+        item = {"hash": self.hash} if self.key is None else {"key": self.key.hex()}
+        return {"start": self.start, "end": self.end} | item
 
     def whole_key(self) -> Digest:
         """Return the key; a span that has only a 64-bit hash is an error."""
@@ -72,7 +90,7 @@ class Prompt:
 
     token_ids: list[int]
     block_size: int
-    spans: list[ItemSpan] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
     cache_salt: str | None = None
     extra_key: str | None = None
     algorithm: str | None = None
@@ -235,7 +253,7 @@ class Engine:
     blocks: Callable[[Prompt, str], PromptBlocks] | None = None
     prompt_fields: Callable[[str], frozenset[str]] = lambda _: frozenset()
     """Those of `PROMPT_FIELDS` that `blocks` reads, by release."""
-    pad: Callable[[list[int], list[ItemSpan], str], list[int]] | None = None
+    pad: Callable[[list[int], list[Span], str], list[int]] | None = None
     annotate: AnnotateFormats | None = None
 
     hash_fields: tuple[HashField, ...] = ()

@@ -7,13 +7,15 @@ So it first replaces them by values derived from the identifier that vLLM gives 
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from mmhash.digest import Digest
+from mmhash.engines import engine
 from mmhash.engines.engine import Engine, RequestFields, Step, hash_field
 from mmhash.engines.releases import Range, Releases
+from mmhash.engines.vllm.blocks import Span
 from mmhash.errors import InputTypeError, InputValueError
 
 # "hex": 16 bits of an identifier that is a hex number, for every position. "text": the same, and
@@ -38,14 +40,6 @@ _MAX_IDENTIFIER = 1 << 16
 _MAX_LENGTH = 1 << 24
 
 
-class Span(NamedTuple):
-    """The placeholders of one item, and the identifier that vLLM gives it."""
-
-    identifier: str
-    offset: int
-    length: int
-
-
 def identifier(key: Digest) -> str:
     """Return the identifier to send to vLLM as the item's uuid: the key as 64 hex digits."""
     return key.hex()
@@ -61,7 +55,9 @@ def token_values(identifier: str, length: int, *, version: str = LATEST) -> list
     return [_value_of_16_bits(identifier, recipe)] * length
 
 
-def substitute(tokens: Sequence[int], spans: Sequence[Span], *, version: str = LATEST) -> list[int]:
+def substitute(
+    tokens: Sequence[int], spans: Sequence[Span | engine.Span], *, version: str = LATEST
+) -> list[int]:
     """Return the token ids that LMCache hashes: each span holds its item's values.
 
     `tokens` is a prompt or the beginning of one: a span that reaches past its end is cut.
@@ -75,6 +71,8 @@ def substitute(tokens: Sequence[int], spans: Sequence[Span], *, version: str = L
         raise InputTypeError(f"spans is a list of Spans, not {type(spans).__name__}")
     substituted = list(tokens)
     for span in spans:
+        if isinstance(span, engine.Span):
+            span = Span(identifier(span.whole_key()), span.start, span.end - span.start)  # noqa: PLW2901
         if not isinstance(span, Span):
             raise InputTypeError(f"spans holds Spans, not {type(span).__name__}")
         _check_natural("a span's offset", span.offset)

@@ -1,6 +1,6 @@
 """The engines that mmhash knows: one line each. All else about an engine is in its own module."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mmhash.digest import Digest
 from mmhash.engines import checks, dynamo, lmcache, lmdeploy, sglang, trtllm, vllm
@@ -43,6 +43,17 @@ def find(text: str, *, engine_fallback: Fallback | None = None) -> tuple[Engine,
     return engine, engine.releases.resolve(version or engine.releases.latest, engine_fallback)
 
 
+def split_names(engines: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the names in `"sglang@0.5.23,vllm"`, or in a list of such texts, each once.
+
+    >>> split_names("sglang@0.5.23,vllm") == split_names(["sglang@0.5.23", "vllm"])
+    True
+    """
+    texts = [engines] if isinstance(engines, str) else checks.iterated("engines", engines)
+    names = [name for text in texts for name in checks.text("an engine", text).split(",") if text]
+    return tuple(dict.fromkeys(names))
+
+
 def parse(text: str, *, engine_fallback: Fallback | None = None) -> tuple[str, str]:
     """Return the name of the engine and the release of `sglang@0.5.23`; see `find`."""
     engine, version = find(text, engine_fallback=engine_fallback)
@@ -59,7 +70,16 @@ def parse_with_fields(text: str, *, engine_fallback: Fallback | None = None) -> 
 def request_fields(
     key: Digest, engine: str, *, engine_fallback: Fallback | None = None
 ) -> RequestFields:
-    """Return the fields by which a request to an engine, `sglang@0.5.23`, carries the key."""
+    """Return the fields by which a request to an engine carries the key.
+
+    Args:
+        key: The key of an item.
+        engine: The engine and its release: `"sglang@0.5.23"`, or `"sglang"` for the newest known.
+        engine_fallback: With `"nearest-older"`, an unknown release gets the fields of an older one.
+
+    >>> request_fields(mmhash.key(b"abc"), "sglang@0.5.23")["mm_hash"]
+    '0f3e80300d68299e'
+    """
     found, version = find(engine, engine_fallback=engine_fallback)
     return found.request_fields(checks.key("request_fields", key), version)
 

@@ -45,15 +45,24 @@ class Stats(NamedTuple):
 class AsyncHasher:
     """Keys of items, computed without stalling the event loop.
 
-    At most `threads` items (all cores but one) of together `max_inflight_bytes` are read at one
-    time; a larger item is read by itself. The queue has no limit. With `on_pressure="defer"` a
-    call that would raise the backlog above `max_inflight_bytes` returns `LazyKey`s at once.
-    `device` is where host data is hashed: `auto`, `cpu`, `cuda` or `cuda:1`; MMHASH_DEVICE
-    replaces `auto`.
-
     A hasher belongs to the event loop that first uses it; a forked child starts with an empty
     queue and threads of its own. Items must not change until the call returns; after that, even
     if it was cancelled, nothing reads them for it.
+
+    Args:
+        threads: The number of items that are read at one time; by default all cores but one.
+        max_inflight_bytes: Their bytes together; a larger item is read by itself. The queue has no
+            limit.
+        on_pressure: With `"defer"`, a call that would raise the backlog above
+            `max_inflight_bytes` returns `LazyKey`s at once.
+        device: The place where host data is hashed: `auto`, `cpu`, `cuda` or `cuda:1`;
+            MMHASH_DEVICE replaces `auto`.
+
+    >>> async def main():
+    ...     async with AsyncHasher() as hasher:
+    ...         return await hasher.keys([b"abc", b"def"])
+    >>> asyncio.run(main()) == mmhash.keys([b"abc", b"def"])
+    True
     """
 
     def __init__(

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
+class NotAnImageError(InputTypeError):
+    """A file is of no format that is read as an image."""
+
+
 @contextmanager
 def open_image(file: BufferedReader) -> Iterator["Image.Image"]:
     """Open the image in `file`; convert all errors of Pillow, also later ones, to mmhash's."""
@@ -23,7 +27,7 @@ def open_image(file: BufferedReader) -> Iterator["Image.Image"]:
     except MMHashError:
         raise
     except UnidentifiedImageError as error:
-        raise InputTypeError(f"not an image of {', '.join(FORMATS)}") from error
+        raise NotAnImageError(f"not an image of {', '.join(FORMATS)}") from error
     except Image.DecompressionBombError as error:
         raise LimitError(str(error)) from error
     except Exception as error:  # each of Pillow's parsers raises its own kinds

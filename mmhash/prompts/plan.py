@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmhash.digest import Digest
-from mmhash.engines.engine import ItemSpan, RequestFields
+from mmhash.engines.engine import RequestFields, Span
 from mmhash.prompts.families.family import MediaSize, Modality
 
 
@@ -32,7 +32,7 @@ class Plan:
 
     token_ids: list[int]
     items: list[PlannedItem]
-    spans: list[ItemSpan]
+    spans: list[Span]
     """The ranges that the engine identifies by an item, in the order of the prompt."""
     blocks: list[str]
     """The keys of whole blocks. They end before an item whose hash the request cannot carry."""

@@ -9,7 +9,7 @@ import msgspec
 
 from mmhash.digest import Digest
 from mmhash.engines import vllm
-from mmhash.engines.engine import AnnotateFormats, Engine, ItemSpan, Prompt
+from mmhash.engines.engine import AnnotateFormats, Engine, Prompt, Span
 from mmhash.engines.options import options_text, parse_options, with_options
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts import sglang_prompts, vllm_prompts
@@ -119,7 +119,7 @@ def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> 
     ]
     carried = _fill(opened, items, engine, release)
     spans = [
-        ItemSpan(start, end, key=name.block_key)
+        Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)
         for start, end in rules.ranges(placed)
     ]

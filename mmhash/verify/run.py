@@ -1,6 +1,6 @@
 """One check of a running engine: prompts out, KV events in, names compared."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
 
@@ -35,6 +35,10 @@ class Report(NamedTuple):
     def is_correct(self) -> bool:
         """Return whether all blocks were named, and all images found."""
         return 0 < self.blocks == self.named and not self.missing
+
+    def fields(self) -> dict[str, Any]:
+        """Return the report as the members of a JSON object."""
+        return {"is_correct": self.is_correct, **self._asdict()}
 
     def line(self) -> str:
         """Return the report on one line."""

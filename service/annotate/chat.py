@@ -6,7 +6,7 @@ from typing import Any
 from mmhash.engines.engine import ChatFormat, MediaField
 from mmhash_service.annotate.raw_json import Object, open_list, open_object, open_text
 from mmhash_service.annotate.slots import HashSlot, Media, image_of
-from mmhash_service.api.problems import Problem
+from mmhash_service.api.problems import InvalidPart, Problem
 
 
 def find_in_chat(body: Object, chat: ChatFormat) -> list[tuple[MediaField, HashSlot]]:
@@ -25,7 +25,7 @@ def _messages(body: Object) -> Iterator[tuple[list[Any], int]]:
     """Yield each message as a list and an index; in a batch, those of all its chats."""
     messages = open_list(body["messages"])
     if messages is None:
-        raise Problem("invalid-json")
+        raise Problem("invalid-json", [InvalidPart("is not an array", pointer="/messages")])
     body["messages"] = messages
     for index, raw in enumerate(messages):
         chat = open_list(raw)
@@ -40,7 +40,8 @@ def _parts(messages: list[Any], index: int) -> Iterator[Object]:
     """Open a message, and yield each part of its content that is an object."""
     message = open_object(messages[index])
     if message is None:
-        raise Problem("invalid-json")
+        invalid = InvalidPart("is not an object", pointer=f"/messages/{index}")
+        raise Problem("invalid-json", [invalid])
     messages[index] = message
     parts = open_list(message.get("content"))
     if parts is None:  # a text, or nothing

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder, Encoder
 
-from mmhash_service.api.problems import Problem
+from mmhash_service.api.problems import InvalidPart, Problem
 from mmhash_service.bodies.parsing import refuse_many_values
 
 Object = dict[str, Any]
@@ -32,7 +32,8 @@ def open_body(text: bytes) -> Object:
         _check_utf8(text)
         return dict(_OBJECT.decode(text))
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem("invalid-json") from error
+        part = InvalidPart("is not a JSON object of UTF-8 text", pointer="")
+        raise Problem("invalid-json", [part]) from error
 
 
 def open_object(raw: Raw | None) -> Object | None:

@@ -10,7 +10,7 @@ from mmhash_service.annotate.native import find_in_native, is_native, remove_cla
 from mmhash_service.annotate.options import options_text, read_options, with_options
 from mmhash_service.annotate.raw_json import Object, open_body, write
 from mmhash_service.annotate.slots import HashSlot, Media
-from mmhash_service.api.problems import Problem
+from mmhash_service.api.problems import InvalidPart, Problem
 from mmhash_service.api.schemas import Item, JsonItem
 from mmhash_service.guard.caller_hashes import TAGS
 from mmhash_service.items.json_items import hash_items
@@ -19,6 +19,9 @@ from mmhash_service.runtime.context import RequestContext
 
 UrlTreatment = Literal["fetch", "url", "ignore"]
 """Media at http(s) URLs: keyed by their content, by the URL, or left without a hash."""
+
+# A member of each request that is neither a chat nor native, and the problem with it.
+_OTHER_APIS = {"prompt": "completions-request", "input": "responses-request"}
 
 
 class _Slots(NamedTuple):
@@ -111,6 +114,7 @@ def _open(call: RequestContext, text: bytes, urls: UrlTreatment) -> _Opened:
         if field.of_request:
             for member in field.names:
                 body.pop(member, None)
+    _refuse_other_apis(body, formats, release)
     if "messages" in body:
         found = _slots_of_chat(body, formats, release, urls)
     else:
@@ -120,6 +124,21 @@ def _open(call: RequestContext, text: bytes, urls: UrlTreatment) -> _Opened:
     media = dict.fromkeys(slot.media for slot in found.slots)
     items = {each: each.item(pixels=call.pixels) for each in media}
     return _Opened(body, found.slots, items, found.hash_name, found.content_prefix)
+
+
+def _refuse_other_apis(body: Object, formats: AnnotateFormats, release: str) -> None:
+    """Refuse a request of OpenAI's other APIs by name, unless it is a native one of the engine."""
+    native = formats.native(release) if formats.native is not None else None
+    if "messages" in body or (native is not None and is_native(body, native)):
+        return
+    for name, problem in _OTHER_APIS.items():
+        if name in body:
+            raise Problem(problem)
+
+
+def _neither_chat_nor_native() -> Problem:
+    part = InvalidPart("has no messages, and no prompt of a native request", pointer="")
+    return Problem("invalid-json", [part])
 
 
 def _slots_of_chat(
@@ -148,12 +167,12 @@ def _slots_of_native(
     body: Object, engine: Engine, formats: AnnotateFormats, release: str, urls: UrlTreatment
 ) -> _Slots:
     if formats.native is None:
-        raise Problem("invalid-json")
+        raise _neither_chat_nor_native()
     native = formats.native(release)
     if native is None:
         raise Problem("no-field")
     if not is_native(body, native):
-        raise Problem("invalid-json")
+        raise _neither_chat_nor_native()
     remove_claims(body, engine)
     options = options_text(read_options(body, formats.native_options))
     slots = find_in_native(body, native, options)

@@ -17,9 +17,9 @@ def json_schema(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": _REF.format(model=model.__name__)}
 
 
-def json_body(model: type[BaseModel]) -> dict[str, Any]:
+def json_body(model: type[BaseModel], examples: dict[str, Any]) -> dict[str, Any]:
     """Return the OpenAPI of a request whose body is the model as JSON."""
-    content = {"application/json": {"schema": json_schema(model)}}
+    content = {"application/json": {"schema": json_schema(model), "examples": examples}}
     return {"requestBody": {"required": True, "content": content}}
 
 

@@ -1,7 +1,7 @@
 """Problem responses (`application/problem+json`), and the exception handlers that send them."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from mmhash_service.api.problems import PROBLEMS, Problem
-from mmhash_service.api.schemas import ProblemAnswer
+from mmhash_service.api.problems import PROBLEMS, InvalidPart, Problem
+from mmhash_service.api.schemas import ProblemAnswer, ProblemError
 from mmhash_service.runtime import metrics
 
 logger = logging.getLogger(__name__)
@@ -32,15 +32,21 @@ _HEADERS = {
 _BY_STATUS = {404: "not-found", 405: "method-not-allowed"}
 
 
-def problem_response(name: str, headers: Mapping[str, str] | None = None) -> Response:
+def problem_response(
+    name: str, headers: Mapping[str, str] | None = None, parts: Sequence[InvalidPart] = ()
+) -> Response:
     """Return the response for the problem, and count it."""
     status, title, detail = PROBLEMS[name]
     metrics.PROBLEMS.labels(name).inc()
     answer = ProblemAnswer(
         type=f"urn:mmhash:problem:{name}", title=title, status=status, detail=detail
     )
+    if parts:
+        answer.errors = [ProblemError(**part._asdict()) for part in parts]
     headers = headers or _HEADERS.get(name)
-    return Response(answer.model_dump_json(), status, headers, media_type=MEDIA_TYPE)
+    return Response(
+        answer.model_dump_json(exclude_none=True), status, headers, media_type=MEDIA_TYPE
+    )
 
 
 def add_problem_handlers(app: FastAPI) -> None:
@@ -55,7 +61,7 @@ async def _handle(_request: Request, error: Exception) -> Response:
         case Problem():
             if error.__cause__ is not None:
                 logger.info("%s: %s", error.name, _describe(error.__cause__))
-            return problem_response(error.name)
+            return problem_response(error.name, parts=error.parts)
         case RequestValidationError():
             return problem_response("invalid-query")
         case HTTPException() if error.status_code in _BY_STATUS:

@@ -3,6 +3,7 @@
 The message of an exception may hold paths, addresses or a client's bytes: it is only logged.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mmhash.engines.engine import PROMPT_FIELDS
@@ -51,14 +52,15 @@ PROBLEMS = {
     "url-off": ProblemSpec(
         403,
         "URL is off",
-        "An http(s) URL is fetched only from a host in the setting url_hosts, and a file: URL only "
-        "below the setting file_root.",
+        "An http(s) URL is fetched only from a host in the setting url_hosts, such as "
+        "MMHASH_URL_HOSTS='[\"example.org\"]', and a file: URL only below the setting file_root.",
     ),
     "url-refused": ProblemSpec(
         403,
         "URL refused",
         "The host of the URL has no address or one that is not public, or the URL redirects to "
-        "another host, from https to http, or more than 3 times.",
+        "another host, from https to http, or more than 3 times. The setting url_networks allows "
+        "private addresses.",
     ),
     "sign-off": ProblemSpec(
         403, "Signing is off", "Tags are issued only if the setting tag_secrets has a secret."
@@ -118,7 +120,8 @@ PROBLEMS = {
     "invalid-query": ProblemSpec(
         422,
         "Invalid query",
-        "The query has an unknown or repeated parameter, or a value that is not allowed.",
+        "The query has an unknown or repeated parameter, or a value that is not allowed: errors "
+        "names the parameters.",
     ),
     "incomplete-tensor": ProblemSpec(
         422, "Incomplete tensor", "A tensor needs both dtype and shape, and only a tensor has them."
@@ -196,6 +199,18 @@ PROBLEMS = {
         "This release of the engine has no field for a hash in such a request: docs/engines.md "
         "lists those that have one.",
     ),
+    "completions-request": ProblemSpec(
+        422,
+        "Completions request",
+        "A completions request (prompt) has no media, so there is nothing to annotate: send it to "
+        "the engine as it is, or send a chat request (messages).",
+    ),
+    "responses-request": ProblemSpec(
+        422,
+        "Responses request",
+        "A Responses request (input) has no field for a hash in any engine: send a chat request "
+        "(messages).",
+    ),
     "invalid-span": ProblemSpec(
         422,
         "Invalid span",
@@ -216,7 +231,9 @@ PROBLEMS = {
         422, "Damaged safetensors", "The body does not have the length that its header requires."
     ),
     "invalid-json": ProblemSpec(
-        422, "Invalid JSON", "The body is not JSON of the schema in /openapi.json."
+        422,
+        "Invalid JSON",
+        "The body is not JSON of the schema in /openapi.json: errors has the places.",
     ),
     "unreadable-json": ProblemSpec(
         422,
@@ -306,9 +323,21 @@ PROBLEMS = {
 }
 
 
-class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
-    """A request that cannot be answered, by its name in `PROBLEMS`."""
+class InvalidPart(NamedTuple):
+    """An invalid part of a request: a place in its body, or a parameter of its query."""
 
-    def __init__(self, name: str) -> None:
+    reason: str
+    pointer: str | None = None
+    parameter: str | None = None
+
+
+class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
+    """A request that cannot be answered, by its name in `PROBLEMS`.
+
+    The parts name only what the schema names: nothing of the client's.
+    """
+
+    def __init__(self, name: str, parts: Sequence[InvalidPart] = ()) -> None:
         super().__init__(name)
         self.name = name
+        self.parts = parts

@@ -155,12 +155,18 @@ class JsonItem(_RequestModel):
         default=None, description="A handle of mmhash.transport.IpcTensor."
     )
     dtype: str | None = None
-    shape: Annotated[list[Natural], Field(max_length=32)] | None = None
-    grids: list[Annotated[list[Natural], Field(min_length=2, max_length=3)]] | None = Field(
+    shape: Annotated[list[Natural], Field(fail_fast=True, max_length=32)] | None = None
+    grids: (
+        Annotated[
+            list[Annotated[list[Natural], Field(fail_fast=True, min_length=2, max_length=3)]],
+            Field(fail_fast=True),
+        ]
+        | None
+    ) = Field(
         default=None,
         description="A row for each item of a bundle: the product of its numbers is its length.",
     )
-    counts: list[Natural] | Natural | None = Field(
+    counts: Annotated[list[Natural], Field(fail_fast=True)] | Natural | None = Field(
         default=None,
         description="The lengths of a bundle's items, or the number of items of length 1.",
     )
@@ -180,7 +186,7 @@ class Proof(_RequestModel):
 class HashBody(_RequestModel):
     """The JSON body of `POST /hash`; `proof` is required for `shm` and `cuda_ipc`."""
 
-    items: Annotated[list[JsonItem], Field(min_length=1)]
+    items: Annotated[list[JsonItem], Field(fail_fast=True, min_length=1)]
     proof: Proof | None = None
 
 
@@ -199,8 +205,8 @@ class PadBody(_RequestModel):
     engine: Annotated[str, Field(max_length=64, pattern=rf"^({_WITH_PADS})(@.+)?$")] = Field(
         description=_ENGINE
     )
-    input_ids: list[Token]
-    spans: list[Span]
+    input_ids: Annotated[list[Token], Field(fail_fast=True)]
+    spans: Annotated[list[Span], Field(fail_fast=True)]
     engine_fallback: Fallback | None = _FALLBACK
 
 
@@ -217,11 +223,11 @@ class BlocksBody(_RequestModel):
     engine: Annotated[str, Field(max_length=64, pattern=rf"^({_WITH_BLOCKS})(@.+)?$")] = Field(
         description=_ENGINE
     )
-    input_ids: list[Token]
+    input_ids: Annotated[list[Token], Field(fail_fast=True)]
     block_size: BlockSize = Field(
         description="The number of tokens that the engine hashes at once."
     )
-    spans: list[Span] = []
+    spans: Annotated[list[Span], Field(fail_fast=True)] = []
     cache_salt: Text | None = None
     extra_key: Text | None = None
     algorithm: Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"] | None = Field(
@@ -375,6 +381,16 @@ class Info(BaseModel):
     memo: str = Field(description="The store of the memo: the scheme of its URL, or memory.")
 
 
+class ProblemError(BaseModel):
+    """An invalid part of a request."""
+
+    pointer: str | None = Field(
+        default=None, description="The place in the JSON body, as a JSON pointer (RFC 6901)."
+    )
+    parameter: str | None = Field(default=None, description="The parameter of the query.")
+    reason: str
+
+
 class ProblemAnswer(BaseModel):
     """A problem: the reason why a request failed (RFC 9457)."""
 
@@ -382,6 +398,9 @@ class ProblemAnswer(BaseModel):
     title: str
     status: int
     detail: str
+    errors: list[ProblemError] | None = Field(
+        default=None, description="The invalid parts of the body or the query."
+    )
 
 
 class PlanSize(BaseModel):

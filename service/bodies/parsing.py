@@ -10,7 +10,8 @@ from starlette.datastructures import QueryParams
 
 from mmhash.view import ITEM_SIZE
 from mmhash_service.api.json_limits import MAX_VALUES
-from mmhash_service.api.problems import Problem
+from mmhash_service.api.problems import InvalidPart, Problem
+from mmhash_service.api.validation import parameters as invalid_parameters
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -97,11 +98,14 @@ def parse_query(parameters: QueryParams, model: type[Model]) -> Model:
     """Validate the query of a request; a repeated parameter is refused."""
     # Another parser, such as a gateway's, may use the other one of two values.
     if len(parameters) != len(parameters.multi_items()):
-        raise Problem("invalid-query")
+        seen = [name for name, _ in parameters.multi_items()]
+        repeated = [name for name in model.model_fields if seen.count(name) > 1]
+        parts = [InvalidPart("is repeated", parameter=name) for name in repeated]
+        raise Problem("invalid-query", parts or [InvalidPart("a parameter is repeated")])
     try:
         return model.model_validate(dict(parameters))
     except ValidationError as error:
-        raise Problem("invalid-query") from error
+        raise Problem("invalid-query", invalid_parameters(error, model)) from error
 
 
 def refuse_many_values(text: bytes | bytearray) -> None:

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter
 
 from mmhash_service.annotate.request import annotate
+from mmhash_service.api import examples
 from mmhash_service.api.openapi import query_parameters
 from mmhash_service.api.schemas import AnnotateAnswer, AnnotateQuery, Item, PlannedPrompt
 from mmhash_service.bodies.json_body import read_json
@@ -29,7 +30,10 @@ _DOCUMENTATION = {
         *query_parameters(AnnotateQuery),
         {"name": HEADER, "in": "header", "schema": {"type": "string"}},
     ],
-    "requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}}},
+    "requestBody": {
+        "required": True,
+        "content": {JSON: {"schema": {"type": "object"}, "examples": examples.ANNOTATE}},
+    },
 }
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": {BARE: {"schema": {"type": "object"}}}}

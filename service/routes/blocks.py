@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from mmhash.engines.engine import ItemSpanError, Prompt, UnsupportedFieldError
 from mmhash.errors import InputError
+from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem, unsupported_field
 from mmhash_service.api.schemas import BlocksAnswer, BlocksBody, GroupBlocks
@@ -14,7 +15,9 @@ from mmhash_service.settings import Settings
 router = APIRouter()
 
 
-@router.post("/blocks", openapi_extra=json_body(BlocksBody), response_model=BlocksAnswer)
+@router.post(
+    "/blocks", openapi_extra=json_body(BlocksBody, examples.BLOCKS), response_model=BlocksAnswer
+)
 async def blocks(request: Request) -> Response:
     """Return the key of each block of the prompt, bound to the blocks before it."""
     state = request.app.state

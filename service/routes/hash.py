@@ -4,6 +4,7 @@ from time import perf_counter
 
 from fastapi import APIRouter, Request, Response
 
+from mmhash_service.api import examples
 from mmhash_service.api.openapi import query_parameters
 from mmhash_service.api.schemas import HashAnswer, HashQuery
 from mmhash_service.bodies.parsing import parse_query
@@ -25,7 +26,11 @@ _OPENAPI = {
     ],
     "requestBody": {
         "required": True,
-        "content": {name: {"schema": body_type.schema} for name, body_type in BODY_TYPES.items()},
+        "content": {
+            name: {"schema": body_type.schema}
+            | ({"examples": examples.HASH} if name == "application/json" else {})
+            for name, body_type in BODY_TYPES.items()
+        },
     },
 }
 

@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from mmhash.errors import InputError
+from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import PadAnswer, PadBody
@@ -13,7 +14,7 @@ from mmhash_service.settings import Settings
 router = APIRouter()
 
 
-@router.post("/pad", openapi_extra=json_body(PadBody), response_model=PadAnswer)
+@router.post("/pad", openapi_extra=json_body(PadBody, examples.PAD), response_model=PadAnswer)
 async def pad(request: Request) -> Response:
     """Fill each span of placeholders with the values that the engine's prefix cache has."""
     state = request.app.state

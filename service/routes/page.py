@@ -45,12 +45,10 @@ FILES = {
 """The files of the page, by the path of their URL."""
 
 
-def _serve(path: Path) -> Callable[[Request], Awaitable[Response]]:
+def serve_content(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
     """Return the handler of a file, which answers 304 if the client has it cached."""
-    content = path.read_bytes()
     etag = f'"{blake3(content).hexdigest(length=16)}"'
     headers = {**_HEADERS, "ETag": etag}
-    media_type = _TYPES[path.suffix]
 
     async def serve(request: Request) -> Response:
         if etag in request.headers.get("if-none-match", ""):
@@ -61,4 +59,9 @@ def _serve(path: Path) -> Callable[[Request], Awaitable[Response]]:
 
 
 # Unlike FastAPI's, Starlette's routes answer HEAD and are not in the OpenAPI document.
-router = APIRouter(routes=[Route(url, _serve(path)) for url, path in FILES.items()])
+router = APIRouter(
+    routes=[
+        Route(url, serve_content(path.read_bytes(), _TYPES[path.suffix]))
+        for url, path in FILES.items()
+    ]
+)

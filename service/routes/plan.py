@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
+from mmhash_service.api import examples
 from mmhash_service.api.openapi import query_parameters
 from mmhash_service.api.schemas import PlanAnswer, PlanQuery
 from mmhash_service.bodies.json_body import read_json
@@ -20,7 +21,9 @@ _DOCUMENTATION = {
     ],
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": {"type": "object"}}},
+        "content": {
+            "application/json": {"schema": {"type": "object"}, "examples": examples.ANNOTATE}
+        },
     },
 }
 

@@ -12,12 +12,12 @@ from mmhash.engines.engine import (
     BlockList,
     ChatFormat,
     Engine,
-    ItemSpan,
     MediaField,
     NativeFormat,
     Prompt,
     PromptBlocks,
     RequestFields,
+    Span,
     Step,
     caller_field,
     hash_field,
@@ -61,7 +61,7 @@ def _join(numbers: list[int]) -> str:
     return " ".join(map(str, numbers))
 
 
-def _pad(token_ids: list[int], spans: list[ItemSpan], version: str) -> list[int]:
+def _pad(token_ids: list[int], spans: list[Span], version: str) -> list[int]:
     filled = [(span.start, span.end, int(span.hash64(), 16)) for span in spans]
     return pad_input_ids(token_ids, filled, version=version)
 

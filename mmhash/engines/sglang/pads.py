@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from mmhash.digest import Digest
-from mmhash.engines import checks
+from mmhash.engines import checks, engine
 from mmhash.engines.sglang.releases import LATEST, RELEASES, Recipe, require
 from mmhash.errors import InputTypeError, InputValueError
 
@@ -57,11 +57,15 @@ def padding(hash_or_identity: Hash, length: int, *, version: str = LATEST) -> li
 
 
 def pad_input_ids(
-    input_ids: Sequence[int], spans: Iterable[tuple[int, int, Hash]], *, version: str = LATEST
+    input_ids: Sequence[int],
+    spans: Iterable[engine.Span | tuple[int, int, Hash]],
+    *,
+    version: str = LATEST,
 ) -> list[int]:
     """Return `input_ids` with each span of placeholders filled, from the first pad value on.
 
-    A span is `(start, end, hash_or_identity)`, half-open; spans do not overlap.
+    A span is a `Span` of mmhash.engines or `(start, end, hash_or_identity)`, half-open; spans do
+    not overlap.
     """
     recipe = RELEASES.recipe(version)
     padded = _ids(input_ids)
@@ -133,6 +137,8 @@ def _ids(input_ids: Any) -> list[int]:
 
 
 def _span(span: Any) -> Span:
+    if isinstance(span, engine.Span):
+        span = (span.start, span.end, int(span.hash64(), 16))
     parts = checks.listed("a span", span)
     if len(parts) != 3:
         raise InputTypeError("a span is (start, end, hash)")

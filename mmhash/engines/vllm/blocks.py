@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
 
-from mmhash.engines import cbor, checks
+from mmhash.engines import cbor, checks, engine
 from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe, require
 from mmhash.errors import InputTypeError, InputValueError
 
@@ -86,7 +86,7 @@ def block_keys(
     block_size: int,
     *,
     version: str = LATEST,
-    items: Sequence[Span] = (),
+    items: Sequence[Span | engine.Span] = (),
     cache_salt: str | None = None,
     lora: Lora | None = None,
     algorithm: str = DEFAULT_ALGORITHM,
@@ -177,7 +177,7 @@ def extra_keys(
     block_size: int,
     *,
     version: str = LATEST,
-    items: Sequence[Span] = (),
+    items: Sequence[Span | engine.Span] = (),
     cache_salt: str | None = None,
     lora: Lora | None = None,
     lookahead: int = 0,
@@ -200,7 +200,7 @@ def _extra_keys(  # noqa: PLR0917  (the public functions name them)
     tokens: list[int],
     block_size: int,
     version: str,
-    items: Sequence[Span],
+    items: Sequence[Span | engine.Span],
     cache_salt: str | None,
     lora: Lora | None,
     lookahead: int,
@@ -398,6 +398,8 @@ def _check_tokens(tokens: Any) -> list[int]:
 def _check_items(items: Any) -> list[Span]:
     checked = []
     for item in checks.listed("items", items):
+        if isinstance(item, engine.Span):
+            item = Span(item.whole_key().hex(), item.start, item.end - item.start)  # noqa: PLW2901
         if not issubclass(type(item), Span):
             raise InputTypeError(f"items holds Spans, not {type(item).__name__}")
         identifier, offset, length = checks.listed("an item", item)

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from blake3 import blake3
-from xxhash import xxh3_128_digest
+from xxhash import xxh3_128, xxh3_128_digest
 
 import mmhash
-from mmhash import Hasher, InputError, cpu, states
+from mmhash import Hasher, InputError, InputTypeError, cpu, states
 
 # Enough for two shares of an xxh3 tree.
 BIG = np.random.default_rng(7).integers(0, 256, 2 * states.XXH3_SHARE + 4321, dtype=np.uint8)
@@ -104,3 +104,19 @@ def test_a_container_s_share_of_the_cores(tmp_path: Path, text: str, share: int 
     assert states._cpu_limit(cpu_max) == share
     assert states._cpu_limit(tmp_path / "none") is None
     assert 1 <= cpu.cpu_count() <= len(os.sched_getaffinity(0))
+
+
+def test_data_in_the_constructor() -> None:
+    for algorithm in ("blake3", "xxh3"):
+        expected = Hasher(algorithm).update(b"abc").digest()
+        assert Hasher(b"abc", algorithm).digest() == expected
+        assert Hasher(b"abc", algorithm=algorithm).digest() == expected
+        assert Hasher(memoryview(b"abc"), algorithm).digest() == expected
+    assert Hasher(b"").digest() == Hasher().digest()
+    with pytest.raises(InputTypeError):
+        Hasher("blake3", b"abc")
+
+
+def test_block_size_is_that_of_hashlib() -> None:
+    assert Hasher().block_size == blake3().block_size
+    assert Hasher("xxh3").block_size == xxh3_128().block_size

@@ -1,7 +1,10 @@
+import json
 import pickle
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
+import mmhash
 from mmhash import Digest, InputError, InputTypeError, InputValueError
 from mmhash.algorithms import ALGORITHM_SPECS
 from mmhash.cpu import hash_bytes
@@ -72,3 +75,42 @@ def test_the_table_has_every_algorithm_and_no_other() -> None:
 def test_an_algorithm_that_is_not_in_the_table_is_no_other_one() -> None:
     with pytest.raises(KeyError, match="sha256"):
         hash_bytes(memoryview(b""), "sha256")  # type: ignore[arg-type]
+
+
+def test_hex_forms() -> None:
+    digest = mmhash.digest(b"abc")
+    assert digest.hexdigest() == digest.hex() == f"{digest:x}" == f"{digest:X}".lower()
+    assert f"{digest}" == str(digest) == f"blake3:{digest.hex()}"
+    assert f"{digest:.16x}" == digest.hex()[:16]
+    assert f"{digest:>80}" == str(digest).rjust(80)
+    assert repr(digest) == f"Digest.parse('{digest}')"
+    with pytest.raises(ValueError, match="format"):
+        f"{digest:d}"
+
+
+def test_order_is_that_of_the_text() -> None:
+    digests = [
+        mmhash.digest(bytes([n]), algorithm=name) for n in range(9) for name in ("xxh3", "blake3")
+    ]
+    assert sorted(digests) == sorted(digests, key=str)
+    with pytest.raises(TypeError):
+        digests[0] < b"abc"  # noqa: B015
+
+
+def test_json() -> None:
+    digest = mmhash.digest(b"abc")
+    assert json.loads(json.dumps({"digest": digest}, default=str)) == {"digest": str(digest)}
+
+
+def test_pydantic() -> None:
+    class Model(BaseModel):
+        digest: Digest
+
+    model = Model(digest=mmhash.digest(b"abc"))
+    assert Model.model_validate_json(model.model_dump_json()) == model
+    assert Model.model_validate({"digest": str(model.digest)}) == model
+    assert json.loads(model.model_dump_json()) == {"digest": str(model.digest)}
+    assert Model.model_json_schema()["properties"]["digest"]["type"] == "string"
+    for wrong in ("blake3:00", "md5:00", "", 5, b"abc"):
+        with pytest.raises(ValidationError):
+            Model.model_validate({"digest": wrong})

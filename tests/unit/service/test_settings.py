@@ -1,20 +1,32 @@
 """The settings: their sources, their bounds, and that the page on them is true."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from mmhash_service.settings import LIBRARY_VARIABLES, Settings, parse_assignment
+from mmhash_service.secret_files import VARIABLES
+from mmhash_service.settings import FORMS, LIBRARY_VARIABLES, Settings, parse_assignment
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+
+
+def _shown(default: object) -> str:
+    """The default in the form that the variable needs."""
+    if default is None:
+        return "unset"
+    if isinstance(default, str):
+        return f"`{default}`"
+    return f"`{json.dumps([*default] if isinstance(default, frozenset) else default)}`"
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_the_page_has_each_setting_as_it_is(name: str) -> None:
     field = Settings.model_fields[name]
-    row = f"| `{name}` | `MMHASH_{name.upper()}` | `{field.default}` | {field.description} |"
+    row = f"| `{name}` | `MMHASH_{name.upper()}` | {_shown(field.default)} | {field.description} |"
     assert row in PAGE.read_text().splitlines()
 
 
@@ -274,3 +286,63 @@ def test_an_assignment_is_read_as_the_environment_would_have_it() -> None:
         parse_assignment("prot=1")
     with pytest.raises(ValueError, match="unknown name"):
         parse_assignment("port")
+
+
+def test_a_far_name_gets_no_guess() -> None:
+    for name in ("log_level", "debug", "x"):
+        with pytest.raises(ValueError, match=f"^unknown name {name}: docs/settings.md lists"):
+            parse_assignment(f"{name}=1")
+
+
+def test_forms_are_those_of_settings_that_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    are_json = {
+        name
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.default, (tuple, dict, frozenset))
+    }
+    assert FORMS.keys() == are_json
+    assert all(type(json.loads(form)) in {list, dict} for form in FORMS.values())
+
+
+FILES = {
+    "MMHASH_TENANTS_FILE": f'{{"acme": "{SECRET}"}}\n',
+    "MMHASH_TAG_SECRETS_FILE": f"{SECRET}\n{DIGEST}\n",
+    "MMHASH_API_KEY_DIGESTS_FILE": f'["{DIGEST}"]',
+    "MMHASH_MEMO_URL_FILE": "redis://:hunter2@cache\n",
+}
+
+
+def test_secrets_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FILES.keys() == VARIABLES
+    for variable, content in FILES.items():
+        (tmp_path / variable).write_text(content)
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    settings = Settings()
+    assert settings.tenants["acme"].get_secret_value() == SECRET
+    assert [secret.get_secret_value() for secret in settings.tag_secrets] == [SECRET, DIGEST]
+    assert settings.api_key_digests == (DIGEST,)
+    assert settings.memo_url is not None
+    assert settings.memo_url.get_secret_value() == "redis://:hunter2@cache"
+    monkeypatch.setenv("MMHASH_TENANTS", "{}")
+    with pytest.raises(ValueError, match="MMHASH_TENANTS_FILE and MMHASH_TENANTS are both set"):
+        Settings()
+
+
+@pytest.mark.parametrize("content", [b"{hunter2", b"\xff hunter2", b"hunter2" * 200_000])
+def test_a_secret_file_that_is_wrong_is_not_shown(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    monkeypatch.setenv("MMHASH_TENANTS_FILE", str(path))
+    with pytest.raises(ValueError, match="MMHASH_TENANTS_FILE") as refused:
+        Settings()
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_secret_file_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "none", tmp_path / "fifo", tmp_path, Path("/dev/zero")):
+        monkeypatch.setenv("MMHASH_TENANTS_FILE", str(path))
+        with pytest.raises(ValueError, match="MMHASH_TENANTS_FILE"):
+            Settings()

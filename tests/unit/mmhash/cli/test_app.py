@@ -11,7 +11,7 @@ from blake3 import blake3
 from typer.testing import CliRunner
 
 import mmhash
-from mmhash.cli.app import app
+from mmhash.cli.app import COMMANDS, app, load_command
 
 COMMAND = [sys.executable, "-m", "mmhash"]
 
@@ -152,3 +152,49 @@ def test_wrong_usage_exits_2(arguments: list[str]) -> None:
 def test_help_names_the_commands() -> None:
     printable = CliRunner().invoke(app, ["--help"]).stdout
     assert all(command in printable for command in ("sum", "check", "key", "serve", "env"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_has_each_command_as_it_is(name: str) -> None:
+    command = load_command(name)
+    assert command.name == name
+    assert COMMANDS[name].help == (command.help or "").partition("\n")[0]
+    assert "--json" in [option for parameter in command.params for option in parameter.opts]
+
+
+def test_help_imports_no_command() -> None:
+    heavy = (
+        "{'numpy', 'torch', 'pyarrow', 'pydantic', 'blake3', 'mmhash.engines', 'mmhash.cli.sum'}"
+    )
+    code = f"""
+import sys
+from mmhash.cli import main
+sys.argv[1:] = ["--help"]
+try:
+    main()
+finally:
+    print({heavy} & set(sys.modules), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "set()\n"
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [("mmhash ver", ["verify-engine"]), ("mmhash bulk --colu", ["--column"])],
+)
+def test_shell_completion(words: str, completions: list[str]) -> None:
+    variables = {
+        "_MMHASH_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    done = subprocess.run(
+        [Path(sys.executable).with_name("mmhash")],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == completions

@@ -1,6 +1,9 @@
 """`mmhash bulk`: whatever becomes of a run, in the end each item has one row, and the right one."""
 
 import contextlib
+import csv
+import io
+import json
 import os
 import random
 import signal
@@ -11,6 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from typer.testing import CliRunner, Result
 
 import mmhash
@@ -204,3 +208,69 @@ def test_the_bar_counts_items_and_bytes_for_who_waits(folder: Path, out: Path) -
     assert b"KiB" in said
     quiet = run(folder, "--out", out, "--quiet")
     assert quiet.stderr == ""
+
+
+def test_the_suffix_chooses_the_format(folder: Path, out: Path) -> None:
+    assert run(folder, "--out", out, "--engine", "vllm,sglang").exit_code == 0
+    rows = pq.read_table(out).to_pylist()
+    for suffix in (".jsonl", ".csv"):
+        text = out.with_suffix(suffix)
+        done = run(folder, "--out", text, "--engine", "vllm", "--engine", "sglang")
+        assert (done.exit_code, done.stdout) == (0, f"{text}: 20 items\n")
+        content = text.read_text()
+        if suffix == ".jsonl":
+            assert [json.loads(line) for line in content.splitlines()] == rows
+        else:
+            found = list(csv.DictReader(io.StringIO(content)))
+            assert found == [
+                {name: "" if value is None else str(value) for name, value in row.items()}
+                for row in rows
+            ]
+        assert {path.suffix for path in out.parent.glob("keys.*")} <= {".parquet", ".jsonl", ".csv"}
+        assert not text.with_name(text.name + ".parquet").exists()
+        again = run(folder, "--out", text)
+        assert again.exit_code == 1
+        assert "exists: remove it" in str(again.exception)
+
+
+@pytest.mark.parametrize("name", ["keys", "keys.txt", "keys.json", "keys.parquet.gz"])
+def test_another_suffix_is_refused(folder: Path, tmp_path: Path, name: str) -> None:
+    done = run(folder, "--out", tmp_path / name)
+    assert done.exit_code == 1
+    assert "ends with .parquet, .csv, .jsonl" in str(done.exception)
+    assert not (tmp_path / name).exists()
+
+
+def test_other_files_of_a_folder_are_skipped_and_counted(folder: Path, out: Path) -> None:
+    Image.new("RGB", (8, 8), "navy").save(folder / "photo.png")
+    for _ in range(2):  # the second run checks the result of the first
+        done = run(folder, "--out", out, "--of", "pixels")
+        skipped = "20 other files skipped: not images"
+        assert (done.exit_code, done.stdout) == (0, f"{out}: 1 items, {skipped}\n")
+        (row,) = pq.read_table(out).to_pylist()
+        assert row["key"] == mmhash.key_file(folder / "photo.png", of="pixels").hex()
+
+
+def test_a_damaged_image_and_a_listed_file_still_fail(folder: Path, tmp_path: Path) -> None:
+    image = folder / "photo.png"
+    Image.effect_noise((64, 64), 50).save(image)
+    image.write_bytes(image.read_bytes()[:200])
+    assert run(folder, "--out", tmp_path / "one.csv", "--of", "pixels").exit_code == 1
+    listed = tmp_path / "list"
+    listed.write_text(f"{folder / '00'}\n")
+    assert run(listed, "--out", tmp_path / "two.csv", "--of", "pixels").exit_code == 1
+
+
+def test_pandas_is_not_imported(folder: Path, out: Path) -> None:
+    arguments = [str(folder), "--out", str(out)]
+    code = f"""
+import sys
+from mmhash.cli import main
+if __name__ == "__main__":
+    sys.argv[1:] = ["bulk", *{arguments!r}]
+    try:
+        main()
+    finally:
+        assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -59,3 +59,10 @@ def test_where_nobody_listens_is_no_answer(tmp_path: Path) -> None:
         result = CliRunner().invoke(app, ["health", url])
         assert result.exit_code == 1
         assert result.stdout.startswith(f"{url}: no response (")
+
+
+def test_an_address_without_a_scheme(url: str) -> None:
+    if url.startswith("http://"):
+        address = url.removeprefix("http://")
+        done = CliRunner().invoke(app, ["health", address])
+        assert (done.exit_code, done.stdout) == (0, f"{address}: 200 OK\n")

@@ -1,7 +1,9 @@
 """`mmhash serve`: options go before the environment, and what is wrong is one line."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -78,3 +80,39 @@ def test_a_wrong_variable_is_one_line_that_names_it_and_shows_no_secret(
     assert "hunter2" not in done.stderr
     if "[" not in value:
         assert variable.removeprefix("MMHASH_").lower() in done.stderr.lower()
+
+
+def test_check_does_not_serve(served: list[Settings]) -> None:
+    done = CliRunner().invoke(app, ["serve", "--check"])
+    assert (done.exit_code, served) == (0, [])
+    assert done.stdout == "settings: ok; models: none; memo: memory\n"
+    assert CliRunner().invoke(app, ["serve", "--json"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("memo_url=redis://:hunter2@127.0.0.1:1", "memo_url: the redis store cannot be used"),
+        ("models={empty}", "models: tiny cannot be planned"),
+        ("url_hosts=example.org", r'url_hosts: .*its form is \["example.org"\]'),
+        ("log_level=debug", "unknown name log_level: docs/settings.md"),
+    ],
+)
+def test_check_names_what_cannot_be_used(
+    served: list[Settings], tmp_path: Path, setting: str, reason: str
+) -> None:
+    setting = setting.replace("{empty}", f'{{"tiny": "{tmp_path}"}}')
+    done = CliRunner().invoke(app, ["serve", "--check", "--set", setting])
+    assert done.exit_code == 1
+    assert re.search(reason, str(done.exception))
+    assert "hunter2" not in str(done.exception)
+    assert served == []
+
+
+def test_a_variable_that_is_not_json_shows_its_form(
+    served: list[Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MMHASH_TENANTS", "hunter2")
+    done = CliRunner().invoke(app, ["serve", "--check"])
+    assert 'tenants: not JSON; its form is {"acme": "64 hex digits"}' in str(done.exception)
+    assert "hunter2" not in str(done.exception)

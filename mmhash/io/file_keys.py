@@ -1,0 +1,70 @@
+"""The digest and the key of a file's content, by its path."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from mmhash.cpu import Hasher, cpu_count
+from mmhash.digest import Digest
+from mmhash.errors import InputTypeError, InputValueError
+from mmhash.framing import frame
+from mmhash.hashing import key
+from mmhash.io.files import hash_file
+from mmhash.io.images import open_image
+
+
+def digest_file(
+    path: str | os.PathLike[str], *, algorithm: str = "blake3", threads: int | None = None
+) -> Digest:
+    """Return the digest of a file's bytes, as `b3sum` computes it.
+
+    Args:
+        path: The file; one of any length takes little memory.
+        algorithm: `"blake3"` or `"xxh3"`.
+        threads: The number of threads; all cores by default.
+
+    >>> digest_file(photo) == mmhash.digest(photo.read_bytes())
+    True
+    """
+    hasher = Hasher(algorithm, threads=threads or cpu_count())
+    with _checked(path).open("rb") as file:
+        hash_file(file, hasher)
+    return Digest(hasher.name, hasher.digest())
+
+
+def key_file(
+    path: str | os.PathLike[str],
+    *,
+    of: Literal["bytes", "pixels"] = "bytes",
+    algorithm: str = "blake3",
+    tenant: bytes | None = None,
+    threads: int | None = None,
+) -> Digest:
+    """Return the key of a file: that of its bytes, or of the image in it.
+
+    Args:
+        path: The file.
+        of: `"pixels"` decodes an image, whose key is then that of the image object.
+        algorithm: The algorithm of the digest in the key.
+        tenant: 32 secret bytes, as in `key()`.
+        threads: The number of threads; all cores by default.
+
+    >>> key_file(photo) == mmhash.key(photo.read_bytes())
+    True
+    >>> key_file(photo, of="pixels") == mmhash.key(Image.open(photo))
+    True
+    """
+    if of not in {"bytes", "pixels"}:
+        raise InputValueError(f"of is bytes or pixels, not {of!r}")
+    if of == "pixels":
+        with _checked(path).open("rb") as file, open_image(file) as image:
+            return key(image, algorithm=algorithm, tenant=tenant, threads=threads)
+    content = digest_file(path, algorithm=algorithm, threads=threads)
+    return frame("bytes", "", (), content, tenant=tenant)
+
+
+def _checked(path: str | os.PathLike[str]) -> Path:
+    """Return the path; refuse a number, which open() takes as a descriptor."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputTypeError(f"path is a str or a pathlib.Path, not {type(path).__name__}")
+    return Path(path)

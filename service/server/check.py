@@ -1,0 +1,40 @@
+"""`mmhash serve --check`: everything that a server needs at its start, tried without listening."""
+
+import asyncio
+
+from mmhash.errors import MMHashError
+from mmhash_service.memo.stores import create_store, scheme_of
+from mmhash_service.plan.models import Models
+from mmhash_service.settings import Settings
+
+_TIMEOUT_S = 10.0
+
+
+class CheckError(MMHashError):
+    """A resource that the settings name cannot be used."""
+
+
+def check_resources(settings: Settings) -> dict[str, str]:
+    """Read the models, and a value of the store; return what was checked, without secrets."""
+    models = Models(settings.models).names
+    facts = {"settings": "ok", "models": ", ".join(models) or "none", "memo": "memory"}
+    if settings.memo_url is not None:
+        url = settings.memo_url.get_secret_value()
+        asyncio.run(_check_store(url, settings.memo_bytes))
+        facts["memo"] = f"{scheme_of(url)}: reachable"
+    return facts
+
+
+async def _check_store(url: str, max_bytes: int) -> None:
+    store = create_store(url, max_bytes)
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            await store.get(b"mmhash-check")
+    except Exception as error:  # each store raises the errors of its own package
+        # Without the message, which may have the URL and thus a password.
+        raise CheckError(
+            f"memo_url: the {scheme_of(url)} store cannot be used ({type(error).__name__}): check"
+            " its address, its password and that it runs"
+        ) from error
+    finally:
+        await store.close()

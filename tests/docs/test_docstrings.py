@@ -1,0 +1,73 @@
+"""The examples in docstrings of the public functions, run; and their arguments, all described."""
+
+import asyncio
+import doctest
+import inspect
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash_service.app import create_app
+from mmhash_service.settings import Settings
+from tests.support.in_process import running
+
+MODULES = [
+    "mmhash.client.clients",
+    "mmhash.cpu",
+    "mmhash.digest",
+    "mmhash.engines.engine",
+    "mmhash.engines.registry",
+    "mmhash.executor.hasher",
+    "mmhash.hashing",
+    "mmhash.io.file_keys",
+    "mmhash.split",
+    "mmhash.tags",
+]
+
+CALLABLES = [
+    *(getattr(mmhash, name) for name in mmhash.__all__ if name.islower()),
+    mmhash.AsyncClient,
+    mmhash.AsyncHasher,
+    mmhash.Client,
+    mmhash.Digest,
+    mmhash.Hasher,
+    mmhash.Client.hash,
+    mmhash.Client.annotate,
+    mmhash.Client.plan,
+    mmhash.Client.pad,
+    mmhash.Client.blocks,
+    mmhash.engines.Span,
+    mmhash.engines.request_fields,
+]
+
+
+@pytest.fixture(scope="module")
+def service_url() -> Iterator[str]:
+    with running(create_app(Settings(decoders=1))) as server:
+        yield "http://{}:{}".format(*server.address)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name: str, service_url: str, tmp_path: Path) -> None:
+    photo = tmp_path / "photo.png"
+    Image.new("RGB", (8, 8), "navy").save(photo)
+    names = {"asyncio": asyncio, "json": json, "np": np, "mmhash": mmhash, "Image": Image}
+    names |= {"photo": photo, "service_url": service_url}
+    result = doctest.testmod(import_module(name), extraglobs=names)
+    assert result.attempted
+    assert not result.failed
+
+
+@pytest.mark.parametrize("function", CALLABLES, ids=lambda function: function.__qualname__)
+def test_arguments_are_described(function: object) -> None:
+    assert callable(function)
+    text = inspect.getdoc(function) or ""
+    _, _, described = text.partition("Args:\n")
+    for name in inspect.signature(function).parameters:
+        assert name == "self" or f"    {name}: " in described, name
