@@ -66,7 +66,7 @@ def test_what_cannot_be_hashed_says_why_and_the_others_go_on(tmp_path: Path) -> 
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     Path(odd).write_bytes(b"foo")
     assert error_of(odd).startswith("UnicodeEncodeError: 'utf-8' codec can't encode")
-    assert error_of(str(good), of="pixels").startswith("InputTypeError: not an image of JPEG")
+    assert error_of(str(good), of="pixels").startswith("NotAnImageError: not an image of JPEG")
 
 
 def test_pixels(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_pixels(tmp_path: Path) -> None:
     assert hash_files([str(tmp_path / "image.png")], options) == [row_of(image)]
     found = hash_values(pa.array([encoded.getvalue(), b"no image", None], pa.binary()), options)
     assert found[0] == row_of(image)
-    assert found[1][-1].startswith("InputTypeError: not an image of JPEG")
+    assert found[1][-1].startswith("NotAnImageError: not an image of JPEG")
     assert found[2][-1] == "InputValueError: the value is null"
 
 
