@@ -9,6 +9,7 @@ import mmhash
 from mmhash_service.api.openapi import describe_bodies
 from mmhash_service.api.problem_handlers import MEDIA_TYPE, add_problem_handlers
 from mmhash_service.api.schemas import ProblemAnswer
+from mmhash_service.claims.desk import ClaimDesk
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.items.mapped_hasher import MappedHasher
@@ -17,7 +18,7 @@ from mmhash_service.middleware.access_log import AccessLogMiddleware
 from mmhash_service.middleware.api_keys import ApiKeyMiddleware
 from mmhash_service.middleware.duplicate_headers import DuplicateHeaderMiddleware
 from mmhash_service.plan.models import Models
-from mmhash_service.routes import annotate, blocks, pad, page, plan, probes
+from mmhash_service.routes import annotate, blocks, claim, pad, page, plan, probes
 from mmhash_service.routes import hash as hash_route
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.worker_pool import WorkerPool
@@ -45,9 +46,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.work = WorkerPool(settings.work_timeout_s)
     app.state.decoders = DecoderPool(settings)
     app.state.memo = Memo(settings)
+    app.state.claims = ClaimDesk(app.state.memo.claims, is_alone=settings.workers == 1)
     app.state.fetcher = Fetcher(settings)
     app.state.mapped = MappedHasher(settings.work_timeout_s)
-    for route in (hash_route, annotate, pad, blocks, plan, probes, page):
+    for route in (hash_route, annotate, pad, blocks, plan, claim, probes, page):
         app.include_router(route.router)
     add_problem_handlers(app)
     describe_bodies(app)
@@ -67,5 +69,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     await app.state.decoders.close()
     await app.state.fetcher.close()
+    app.state.claims.close()
     await app.state.memo.close()
     app.state.mapped.close()

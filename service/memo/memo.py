@@ -12,7 +12,9 @@ from prometheus_client import Counter
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.prompts.headers import ImageHeader
-from mmhash_service.memo.breaker import Breaker
+from mmhash_service.claims.flight import Flights
+from mmhash_service.claims.stores import create_claims
+from mmhash_service.memo.breaker import Breaker, Store
 from mmhash_service.memo.entries import (
     MAX_VALIDATOR,
     MAX_VALUE,
@@ -32,8 +34,9 @@ from mmhash_service.settings import Settings
 
 CacheStatus = Literal["hit", "miss"]
 
-# The source of an answer; `shared` is the decode of a concurrent request.
-Source = Literal["memory", "store", "shared", "miss"]
+# The source of an answer; `shared` is the decode of a concurrent request, `replica` that of a
+# concurrent request to another replica.
+Source = Literal["memory", "store", "shared", "replica", "miss"]
 
 _memos: "WeakSet[Memo]" = WeakSet()
 
@@ -57,12 +60,19 @@ class Memo:
         self._max_pixels = settings.max_pixels
         self._cache = LruCache(settings.memo_bytes)
         self._store: Breaker | None = None
+        store: Store | None = None
         # The kind of store, shown by /info.
         self.kind = "memory"
         if settings.memo_url is not None:
             url = settings.memo_url.get_secret_value()
-            self._store = Breaker(create_store(url, settings.memo_bytes))
+            store = create_store(url, settings.memo_bytes)
+            self._store = Breaker(store)
             self.kind = scheme_of(url)
+        self.claims = create_claims(self.kind, self._store, store)
+        # Without a shared store, `_running` suffices.
+        self._flights = (
+            Flights(self.claims, settings.work_timeout_s) if self.claims.is_shared else None
+        )
         self._running: dict[bytes, asyncio.Task[tuple[Pixels, Source]]] = {}
         _memos.add(self)
 
@@ -73,6 +83,8 @@ class Memo:
 
     async def close(self) -> None:
         """Close the store."""
+        if self._flights is not None:
+            await self._flights.close()
         if self._store is not None:
             await self._store.close()
 
@@ -80,6 +92,8 @@ class Memo:
         """Reset after a fork; the entries in memory stay."""
         _parent_tasks.extend(self._running.values())
         self._running = {}
+        if self._flights is not None:
+            _parent_tasks.extend(self._flights.abandon())
         if self._store is not None:
             self._store.abandon()
 
@@ -146,9 +160,28 @@ class Memo:
         value = await self._get_from_store(entry)
         if value is not None and (cached := Pixels.unpack(value, algorithm)) is not None:
             return cached, "store"
+        if self._flights is None:
+            return await self._decode(entry, decode), "miss"
+        decoded: list[Pixels] = []
+
+        async def compute() -> bytes:
+            decoded.append(await self._decode(entry, decode))
+            return entry.seal(decoded[0].pack())
+
+        sealed = await self._flights.run(entry.name, compute)
+        if decoded:
+            return decoded[0], "miss"
+        value = entry.open(sealed)
+        if value is not None and (pixels := Pixels.unpack(value, algorithm)) is not None:
+            self._put_in_memory(entry.name, sealed)
+            return pixels, "replica"
+        # The result was too long for a claim, or somebody else wrote it.
+        return await self._decode(entry, decode), "miss"
+
+    async def _decode(self, entry: SealedEntry, decode: Callable[[], Awaitable[Pixels]]) -> Pixels:
         pixels = await decode()
         self._put(entry, pixels.pack())
-        return pixels, "miss"
+        return pixels
 
     def _discard_task(self, name: bytes, task: asyncio.Task[tuple[Pixels, Source]]) -> None:
         self._running.pop(name, None)
