@@ -80,8 +80,13 @@ def _change(
 ) -> Effects[Claim]:
     if not isinstance(held, Claim):
         raise InputTypeError(f"a Claim is needed, not {type(held).__name__}")
-    body = {"action": action, "key": held.key, "holder": held.holder, "fence": held.fence}
-    return (yield from _post(session, held.key, held.holder, body | fields))
+    body: dict[str, Any] = {
+        "action": action,
+        "key": held.key,
+        "holder": held.holder,
+        "fence": held.fence,
+    }
+    return (yield from _post(session, held.key, held.holder, {**body, **fields}))
 
 
 def _post(session: Session, key: str, holder: str, body: Mapping[str, Any]) -> Effects[Claim]:

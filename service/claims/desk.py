@@ -33,7 +33,7 @@ class ClaimDesk:
             if body.keys is not None:
                 entries = [_entry(space, key) for key in body.keys]
                 # In turn: one body must not use up the connections to the store.
-                answers = [_public(e, await self._claims.look(e.name)) for e in entries]
+                answers = [_found(e, await self._claims.look(e.name)) for e in entries]
                 return FoundClaims(claims=answers)
             return await self._answer_one(_entry(space, body.key or ""), body)
         except ClaimsUnavailableError as error:
@@ -86,8 +86,15 @@ def _entry(space: bytes, key: str) -> SealedEntry:
     return SealedEntry(b"claim", space, key.encode(errors="surrogatepass"))
 
 
+def _found(entry: SealedEntry, answer: Answer) -> ClaimAnswer:
+    try:
+        return _public(entry, answer)
+    except Problem:
+        return ClaimAnswer(state="free", fence=answer.fence)
+
+
 def _public(entry: SealedEntry, answer: Answer) -> ClaimAnswer:
-    """Return the answer with its result opened; one that somebody else wrote is no result."""
+    """Return the answer with its result opened; raise a Problem if it is forged."""
     public = ClaimAnswer(
         state=answer.state if answer.state != "lost" else "free",
         fence=answer.fence,
