@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from contextlib import suppress
+from typing import Any
 
 from blake3 import blake3
 
@@ -60,9 +61,7 @@ class ClaimDesk:
             case "renew":
                 return await self._claims.renew(entry.name, holder, fence, ttl_ms)
             case "complete":
-                text = json.dumps(body.result, separators=(",", ":"), ensure_ascii=False).encode()
-                if len(text) > _MAX_RESULT:
-                    raise Problem("claim-too-large")
+                text = _encode(body.result)
                 keep_ms = round(1000 * body.keep_s)
                 sealed = entry.seal(text)
                 return await self._claims.complete(entry.name, holder, fence, sealed, keep_ms)
@@ -80,6 +79,17 @@ class ClaimDesk:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._watch.until_changed(entry.name)
+
+
+def _encode(result: dict[str, Any] | None) -> bytes:
+    try:
+        options: Any = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
+        text = json.dumps(result, **options).encode()
+    except ValueError as error:  # NaN, or half of a surrogate pair
+        raise Problem("invalid-json") from error
+    if len(text) > _MAX_RESULT:
+        raise Problem("claim-too-large")
+    return text
 
 
 def _entry(space: bytes, key: str) -> SealedEntry:
