@@ -1,4 +1,7 @@
-"""Claims of others: forged fences and holders, other tenants, forged records, and too long ones."""
+"""Forged holders, fences and records, to publish a false result or to stop the work of others.
+
+Holders are secrets, fences grow, names are those of a tenant, and results are sealed.
+"""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""Hosts that lie about their digests, rotate, race, redirect and stall: no wrong key for anybody."""
+"""Hosts that lie about their digests, rotate, race, redirect and stall, for the key of another file.
+
+A digest counts only after a download has confirmed it; before, only for the tenant of the URL.
+"""
 
 import secrets
 from collections.abc import Iterator
