@@ -11,6 +11,7 @@ from mmhash_service.api.docs_page import render as render_docs
 from mmhash_service.api.openapi import describe_bodies
 from mmhash_service.api.problem_handlers import MEDIA_TYPE, add_problem_handlers
 from mmhash_service.api.schemas import ProblemAnswer
+from mmhash_service.claims.desk import ClaimDesk
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.gateway.fleet import Fleet
@@ -22,7 +23,7 @@ from mmhash_service.middleware.access_log import AccessLogMiddleware
 from mmhash_service.middleware.api_keys import ApiKeyMiddleware
 from mmhash_service.middleware.duplicate_headers import DuplicateHeaderMiddleware
 from mmhash_service.plan.models import Models
-from mmhash_service.routes import annotate, blocks, fleet, pad, page, plan, probes
+from mmhash_service.routes import annotate, blocks, claim, fleet, pad, page, plan, probes
 from mmhash_service.routes import hash as hash_route
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.worker_pool import WorkerPool
@@ -34,7 +35,9 @@ _PROBLEM = {
 }
 
 
-_ROUTERS = tuple(route.router for route in (hash_route, annotate, pad, blocks, plan, probes, page))
+_ROUTERS = tuple(
+    route.router for route in (hash_route, annotate, pad, blocks, plan, claim, probes, page)
+)
 
 
 def create_app(settings: Settings | None = None, gateway: GatewaySettings | None = None) -> FastAPI:
@@ -71,6 +74,7 @@ def build_app(
     app.state.work = WorkerPool(settings.work_timeout_s)
     app.state.decoders = DecoderPool(settings)
     app.state.memo = Memo(settings)
+    app.state.claims = ClaimDesk(app.state.memo.claims, is_alone=settings.workers == 1)
     app.state.fetcher = Fetcher(settings)
     app.state.mapped = MappedHasher(settings.work_timeout_s)
     app.state.fleet = Fleet(gateway)
@@ -103,5 +107,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await app.state.fleet.close()
     await app.state.decoders.close()
     await app.state.fetcher.close()
+    app.state.claims.close()
     await app.state.memo.close()
     app.state.mapped.close()

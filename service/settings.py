@@ -29,6 +29,7 @@ from pydantic_settings import (
 )
 
 from mmhash_service.fetch.hosts import HostAllowlist, is_host
+from mmhash_service.fetch.policies import IdentityPolicies, IdentityPolicy
 from mmhash_service.gateway.settings import PREFIX as GATEWAY_PREFIX
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.settings import PREFIX as GUARD_PREFIX
@@ -192,6 +193,11 @@ class Settings(BaseSettings):
         le=MAX_TIMEOUT_S,
         description="Seconds that fetching a URL may take in total.",
     )
+    url_identity: dict[str, IdentityPolicy] = Field(
+        default={},
+        description="Hosts, in the form of `url_hosts`, whose own digests identify content without "
+        "a download, and a policy for each. If empty, digests of hosts are not used.",
+    )
     file_root: Path | None = Field(
         default=None,
         description="The directory that file: URLs are limited to. If unset, they are refused.",
@@ -287,6 +293,12 @@ class Settings(BaseSettings):
     def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         HostAllowlist(hosts)
         return hosts
+
+    @field_validator("url_identity")
+    @classmethod
+    def _check_identity(cls, policies: dict[str, IdentityPolicy]) -> dict[str, IdentityPolicy]:
+        IdentityPolicies(policies)
+        return policies
 
     @field_validator("memo_url")
     @classmethod

@@ -7,9 +7,10 @@ except ModuleNotFoundError as missing:
         "httpx is not installed: pip install 'mmhash-keys[client]'", name=missing.name
     ) from None
 
+from mmhash.client.claims import Claim
 from mmhash.client.clients import AsyncClient, Client
 from mmhash.client.endpoints import Blocks, PlannedPrompt
 from mmhash.client.responses import Annotated, Item
 from mmhash.engines.engine import Span
 
-__all__ = ["Annotated", "AsyncClient", "Blocks", "Client", "Item", "PlannedPrompt", "Span"]
+__all__ = ["Annotated", "AsyncClient", "Blocks", "Claim", "Client", "Item", "PlannedPrompt", "Span"]

@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
-from mmhash.client import endpoints
+from mmhash.client import claims, endpoints
 from mmhash.client.address import Address, check_retries, check_timeout, header_value
 from mmhash.client.connections import AsyncConnections, Connections, Service
 from mmhash.client.effects import Effects, OutOfTimeError, Pause, Request, RunInThread
@@ -85,6 +85,12 @@ class Client:
     plan = _blocking(endpoints.plan)
     pad = _blocking(endpoints.pad)
     blocks = _blocking(endpoints.blocks)
+    claim = _blocking(claims.claim)
+    wait_claim = _blocking(claims.wait_claim)
+    renew_claim = _blocking(claims.renew_claim)
+    complete_claim = _blocking(claims.complete_claim)
+    fail_claim = _blocking(claims.fail_claim)
+    find_claims = _blocking(claims.find_claims)
     info = _blocking(endpoints.info)
     health = _blocking(endpoints.health)
     ready = _blocking(endpoints.ready)
@@ -164,6 +170,12 @@ class AsyncClient:
     plan = _awaitable(endpoints.plan)
     pad = _awaitable(endpoints.pad)
     blocks = _awaitable(endpoints.blocks)
+    claim = _awaitable(claims.claim)
+    wait_claim = _awaitable(claims.wait_claim)
+    renew_claim = _awaitable(claims.renew_claim)
+    complete_claim = _awaitable(claims.complete_claim)
+    fail_claim = _awaitable(claims.fail_claim)
+    find_claims = _awaitable(claims.find_claims)
     info = _awaitable(endpoints.info)
     health = _awaitable(endpoints.health)
     ready = _awaitable(endpoints.ready)

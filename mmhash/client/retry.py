@@ -44,7 +44,8 @@ _CONNECTION_ERRORS = (
 def send_with_retry(session: Session, request: Request) -> Effects[Response]:
     """Send a request until it succeeds, or fails for good, and return its response.
 
-    No request changes the state of the service, so each may be sent again after any failure.
+    Each request may be sent again after any failure: only claims change the state of the service,
+    and a holder that repeats an action changes nothing more.
     """
     retries = 0
     while True:

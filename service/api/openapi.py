@@ -6,10 +6,10 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from mmhash_service.api.schemas import BlocksBody, HashBody, PadBody
+from mmhash_service.api.schemas import BlocksBody, ClaimBody, HashBody, PadBody
 
 _REF = "#/components/schemas/{model}"
-_BODIES: tuple[type[BaseModel], ...] = (HashBody, PadBody, BlocksBody)
+_BODIES: tuple[type[BaseModel], ...] = (HashBody, PadBody, BlocksBody, ClaimBody)
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, str]:

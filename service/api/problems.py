@@ -71,6 +71,20 @@ PROBLEMS = {
         "A form that passes the gateway must not name a peer to load from, or an engine's internal "
         "state.",
     ),
+    "claims-off": ProblemSpec(
+        403,
+        "Claims are off",
+        "Several workers can share claims only in Redis: set memo_url to a Redis, or workers to 1.",
+    ),
+    "claim-lost": ProblemSpec(
+        409,
+        "Claim lost",
+        "The caller does not hold the claim: holder or fence is not that of the newest lease, or "
+        "the claim was given up. Discard the result, or acquire the claim again.",
+    ),
+    "claim-too-large": ProblemSpec(
+        413, "Claim too large", "The result of a claim must be at most 16384 bytes of JSON."
+    ),
     "stalled-body": ProblemSpec(
         408,
         "Stalled body",
@@ -308,6 +322,11 @@ PROBLEMS = {
     "draining": ProblemSpec(503, "Draining", "The server is stopping and accepts no new requests."),
     "too-slow": ProblemSpec(
         503, "Too slow", "The work took longer than the setting work_timeout_s allows."
+    ),
+    "claims-unavailable": ProblemSpec(
+        503,
+        "Claims unavailable",
+        "The store of the claims fails, or is full: compute without a claim.",
     ),
     "decoder-failed": ProblemSpec(
         503, "Decoder failed", "The process that decoded the image exited before it finished."

@@ -62,9 +62,13 @@ class HostAllowlist:
     def allowed(self, text: str) -> httpx.URL:
         """Return the parsed URL without its fragment, or raise a Problem if it is not allowed."""
         url = _parse_url(text)
-        if not any(rule.allows(url) for rule in self._rules):
+        if not self.has(url):
             raise Problem("url-off")
         return url
+
+    def has(self, url: httpx.URL) -> bool:
+        """Return whether an entry has the host and the port of a parsed URL."""
+        return any(rule.allows(url) for rule in self._rules)
 
 
 def _parse_url(text: str) -> httpx.URL:

@@ -14,8 +14,8 @@ from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader, re
 from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.local import is_file_url, open_file
 from mmhash_service.fetch.remote import Remote
-from mmhash_service.fetch.validators import Validator
 from mmhash_service.items.bundles import hash_tensor
+from mmhash_service.items.remote_content import read_content
 from mmhash_service.items.shared_memory import check_count
 from mmhash_service.memo.entries import Fetched
 from mmhash_service.runtime.context import RequestContext
@@ -37,7 +37,10 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[It
         tensor = _tensor(item)
         reader = _open_reader(context, item, tensor)
         if not isinstance(reader, _BundleReader) and not is_file_url(url):
-            return [await _hash_remote(context, item, url, reader, tensor)]
+            # The memo stores pixels by the digest of the image's file.
+            algorithm = "blake3" if item.kind == "image" else context.algorithm
+            target = _UrlItem(context, item, reader, tensor)
+            return [await read_content(context, url, algorithm, target)]
         await read_url(context, url, reader, tensor)
         return await reader.finish()
 
@@ -59,50 +62,42 @@ async def read_url(
             await _read_remote(remote, reader, tensor)
 
 
-async def _hash_remote(
-    context: RequestContext,
-    item: JsonItem,
-    text: str,
-    reader: PixelsReader | StreamReader,
-    tensor: Tensor | None,
-) -> Item:
-    """Return the item at an http(s) URL, from the memo if the host answers 304 Not Modified."""
-    url = context.fetcher.allowed(text)
-    # The memo stores pixels by the digest of the image's file.
-    algorithm = "blake3" if item.kind == "image" else context.algorithm
-    entry = await context.memo.url(context.space, str(url), algorithm)
-    recalled = await _recall(context, item, tensor, entry) if entry is not None else None
-    condition = None
-    if entry is not None and recalled is not None:
-        condition = Validator(entry.etag, entry.last_modified)
-    async with context.fetcher.get(url, condition) as remote:
-        if recalled is not None and remote.unchanged:
-            return recalled
-        await _read_remote(remote, reader, tensor)
-    (result,) = await reader.finish()
-    if isinstance(reader, PixelsReader):
-        digest = reader.encoded
-    else:
-        digest = Digest(result.algorithm, bytes.fromhex(result.digest))
+class _UrlItem:
+    """The item that content at an http(s) URL is read for."""
+
+    def __init__(
+        self,
+        context: RequestContext,
+        item: JsonItem,
+        reader: PixelsReader | StreamReader,
+        tensor: Tensor | None,
+    ) -> None:
+        self._context, self._item, self._reader, self._tensor = context, item, reader, tensor
+        self.take = reader.take
+
+    async def recall(self, fetched: Fetched, /) -> Item | None:
+        """Return the item that the content had at its last fetch, if the memo still has it."""
+        context, item = self._context, self._item
+        if item.kind == "image":
+            return await recall_pixels(context, item.name, fetched.digest)
+        if not _fits(self._tensor, fetched.nbytes):
+            return None
+        dtype, shape = self._tensor or ("", ())
+        result = context.item(item.name, item.kind, dtype, shape, fetched.nbytes, fetched.digest)
+        result.memo = "hit"
+        return result
+
+    def expect(self, nbytes: int, /) -> None:
+        """Refuse content that cannot be the tensor."""
+        _check_length(self._tensor, nbytes)
+
+    async def finish(self) -> tuple[Item, Digest]:
+        """Return the item, and the digest by which the memo finds the content."""
+        (result,) = await self._reader.finish()
+        if isinstance(self._reader, PixelsReader):
+            return result, self._reader.encoded
         result.memo = "miss"
-    if remote.validator is not None:
-        entry = Fetched(*remote.validator, remote.count, digest)
-        context.memo.keep_url(context.space, str(url), entry)
-    return result
-
-
-async def _recall(
-    context: RequestContext, item: JsonItem, tensor: Tensor | None, entry: Fetched
-) -> Item | None:
-    """Return the item that the URL had at its last fetch, if the memo still has it."""
-    if item.kind == "image":
-        return await recall_pixels(context, item.name, entry.digest)
-    if not _fits(tensor, entry.nbytes):
-        return None
-    dtype, shape = tensor or ("", ())
-    result = context.item(item.name, item.kind, dtype, shape, entry.nbytes, entry.digest)
-    result.memo = "hit"
-    return result
+        return result, Digest(result.algorithm, bytes.fromhex(result.digest))
 
 
 async def _read_remote(remote: Remote, reader: Reader, tensor: Tensor | None) -> None:

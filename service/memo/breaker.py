@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from mmhash_service.runtime import metrics
@@ -53,12 +53,16 @@ class BadEntryError(Exception):
     """The store returned a value that was not sealed for its name."""
 
 
+class StoreUnavailableError(Exception):
+    """The store is not used for this operation: it fails, times out or has too many."""
+
+
 class Breaker:
     """A store with time-outs, and without any access while it fails."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._running_gets = 0
+        self._running = 0
         self._failures = 0
         self._puts: set[asyncio.Task[None]] = set()
         # Probes the store while the circuit is open.
@@ -78,26 +82,38 @@ class Breaker:
         A value that `open_sealed` rejects counts as a failure: it was modified, or is the reply to
         another command.
         """
-        if self._recovery is not None:
-            return None
-        if self._running_gets == MAX_CONCURRENT:
-            metrics.MEMO_FAILURES.labels("get").inc()
-            return None
-        self._running_gets += 1
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                opened = await self._open(name, open_sealed)
-        except Exception as error:  # noqa: BLE001  (as above)
-            metrics.MEMO_FAILURES.labels("get").inc()
+            return await self.call(lambda: self._open(name, open_sealed), "get", TIMEOUT_S)
+        except StoreUnavailableError:
+            return None
+
+    async def call(
+        self,
+        operation: Callable[[], Awaitable[T]],
+        label: str,
+        timeout_s: float,
+    ) -> T:
+        """Return the result of an operation on the store, or raise StoreUnavailableError."""
+        if self._recovery is not None:
+            raise StoreUnavailableError("the store failed, and is not used until it recovers")
+        if self._running == MAX_CONCURRENT:
+            metrics.MEMO_FAILURES.labels(label).inc()
+            raise StoreUnavailableError("too many operations are running")
+        self._running += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                result = await operation()
+        except Exception as error:
+            metrics.MEMO_FAILURES.labels(label).inc()
             self._failures += 1
             if self._failures >= MAX_FAILURES:
                 self._open_circuit(error)
-            return None
+            raise StoreUnavailableError(repr(error)) from error
         else:
             self._failures = 0
-            return opened
+            return result
         finally:
-            self._running_gets -= 1
+            self._running -= 1
 
     def put(self, name: bytes, value: bytes) -> None:
         """Store the value in the background; drop it if too many writes are pending."""
@@ -121,7 +137,7 @@ class Breaker:
     def abandon(self) -> None:
         """Reset after a fork: tasks and connections belong to the parent."""
         _parent_tasks.extend((*self._puts, self._recovery))
-        self._running_gets = self._failures = 0
+        self._running = self._failures = 0
         self._puts, self._recovery = set(), None
         self._store.abandon()
 

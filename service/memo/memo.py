@@ -12,14 +12,20 @@ from prometheus_client import Counter
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.prompts.headers import ImageHeader
-from mmhash_service.memo.breaker import Breaker
+from mmhash_service.claims.flight import Flights
+from mmhash_service.claims.stores import create_claims
+from mmhash_service.fetch.identity import StrongDigest
+from mmhash_service.memo.breaker import Breaker, Store
 from mmhash_service.memo.entries import (
     MAX_VALIDATOR,
     MAX_VALUE,
     Fetched,
+    Identity,
     Pixels,
     SealedEntry,
+    content_entry,
     header_entry,
+    identity_entry,
     pack_header,
     pixels_entry,
     unpack_header,
@@ -32,8 +38,9 @@ from mmhash_service.settings import Settings
 
 CacheStatus = Literal["hit", "miss"]
 
-# The source of an answer; `shared` is the decode of a concurrent request.
-Source = Literal["memory", "store", "shared", "miss"]
+# The source of an answer; `shared` is the decode of a concurrent request, `replica` that of a
+# concurrent request to another replica.
+Source = Literal["memory", "store", "shared", "replica", "miss"]
 
 _memos: "WeakSet[Memo]" = WeakSet()
 
@@ -57,12 +64,19 @@ class Memo:
         self._max_pixels = settings.max_pixels
         self._cache = LruCache(settings.memo_bytes)
         self._store: Breaker | None = None
+        store: Store | None = None
         # The kind of store, shown by /info.
         self.kind = "memory"
         if settings.memo_url is not None:
             url = settings.memo_url.get_secret_value()
-            self._store = Breaker(create_store(url, settings.memo_bytes))
+            store = create_store(url, settings.memo_bytes)
+            self._store = Breaker(store)
             self.kind = scheme_of(url)
+        self.claims = create_claims(self.kind, self._store, store)
+        # Without a shared store, `_running` suffices.
+        self._flights = (
+            Flights(self.claims, settings.work_timeout_s) if self.claims.is_shared else None
+        )
         self._running: dict[bytes, asyncio.Task[tuple[Pixels, Source]]] = {}
         _memos.add(self)
 
@@ -73,6 +87,8 @@ class Memo:
 
     async def close(self) -> None:
         """Close the store."""
+        if self._flights is not None:
+            await self._flights.close()
         if self._store is not None:
             await self._store.close()
 
@@ -80,6 +96,8 @@ class Memo:
         """Reset after a fork; the entries in memory stay."""
         _parent_tasks.extend(self._running.values())
         self._running = {}
+        if self._flights is not None:
+            _parent_tasks.extend(self._flights.abandon())
         if self._store is not None:
             self._store.abandon()
 
@@ -131,6 +149,29 @@ class Memo:
             entry = url_entry(space, fetched.digest.algorithm, url)
             self._put(entry, fetched.pack())
 
+    async def identity(self, space: bytes, url: str, algorithm: Algorithm) -> Identity | None:
+        """Return the verified content of a URL whose host has digests, or None."""
+        value = await self._look_up("identity", identity_entry(space, algorithm, url))
+        return None if value is None else Identity.unpack(value, algorithm)
+
+    def keep_identity(self, space: bytes, url: str, identity: Identity) -> None:
+        """Store the content of a URL, which was downloaded and compared with its digest."""
+        if len((identity.fetched.etag or "").encode()) <= MAX_VALIDATOR:
+            entry = identity_entry(space, identity.fetched.digest.algorithm, url)
+            self._put(entry, identity.pack())
+
+    async def content(
+        self, tenant: bytes, claimed: StrongDigest, algorithm: Algorithm
+    ) -> Fetched | None:
+        """Return the content that has a strong digest, if this tenant has had it downloaded."""
+        value = await self._look_up("content", content_entry(tenant, algorithm, claimed))
+        return None if value is None else Fetched.unpack(value, algorithm)
+
+    def keep_content(self, tenant: bytes, claimed: StrongDigest, fetched: Fetched) -> None:
+        """Store content by its strong digest, for one tenant."""
+        entry = content_entry(tenant, fetched.digest.algorithm, claimed)
+        self._put(entry, Fetched(None, None, fetched.nbytes, fetched.digest).pack())
+
     async def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
         """Return the header of an image by the digest of its file, or None."""
         value = await self._look_up("header", header_entry(space, encoded))
@@ -146,9 +187,28 @@ class Memo:
         value = await self._get_from_store(entry)
         if value is not None and (cached := Pixels.unpack(value, algorithm)) is not None:
             return cached, "store"
+        if self._flights is None:
+            return await self._decode(entry, decode), "miss"
+        decoded: list[Pixels] = []
+
+        async def compute() -> bytes:
+            decoded.append(await self._decode(entry, decode))
+            return entry.seal(decoded[0].pack())
+
+        sealed = await self._flights.run(entry.name, compute)
+        if decoded:
+            return decoded[0], "miss"
+        value = entry.open(sealed)
+        if value is not None and (pixels := Pixels.unpack(value, algorithm)) is not None:
+            self._put_in_memory(entry.name, sealed)
+            return pixels, "replica"
+        # The result was too long for a claim, or somebody else wrote it.
+        return await self._decode(entry, decode), "miss"
+
+    async def _decode(self, entry: SealedEntry, decode: Callable[[], Awaitable[Pixels]]) -> Pixels:
         pixels = await decode()
         self._put(entry, pixels.pack())
-        return pixels, "miss"
+        return pixels
 
     def _discard_task(self, name: bytes, task: asyncio.Task[tuple[Pixels, Source]]) -> None:
         self._running.pop(name, None)

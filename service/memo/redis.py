@@ -64,6 +64,17 @@ class RedisStore:
             await self.drop()
             raise InvalidResponse("the reply is not OK")
 
+    async def run_script(self, script: str, name: bytes, *arguments: bytes | str | int) -> Any:
+        """Run a Lua script on one record, and return its reply, which the caller checks.
+
+        EVAL sends the text each time, 2 KB: Redis caches the compiled script by its hash.
+        """
+        try:
+            return await self._client().eval(script, 1, _PREFIX + name, *arguments)
+        except ResponseError:
+            await self.drop()
+            raise
+
     async def drop(self) -> None:
         """Close idle connections: their replies may be out of sync."""
         for client in self._clients:

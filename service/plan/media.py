@@ -17,8 +17,8 @@ from mmhash_service.api.schemas import Item, JsonItem
 from mmhash_service.bodies.readers import hash_pixels, recall_pixels
 from mmhash_service.fetch.data import is_data_url
 from mmhash_service.fetch.local import is_file_url
-from mmhash_service.fetch.validators import Validator
 from mmhash_service.items.json_items import content_of
+from mmhash_service.items.remote_content import read_content
 from mmhash_service.items.urls import read_url
 from mmhash_service.memo.entries import Fetched
 from mmhash_service.runtime.context import RequestContext
@@ -124,25 +124,30 @@ async def _read_remote(context: RequestContext, text: str) -> SizedItem:
     if is_file_url(text):
         await read_url(context, text, body)
         return (await _finish_body(context, body))[0]
-    url = context.fetcher.allowed(text)
     # The memo stores pixels by the digest of the image's file.
     algorithm = "blake3" if context.pixels else context.algorithm
-    entry = await context.memo.url(context.space, str(url), algorithm)
-    recalled = None if entry is None else await _recall(context, entry)
-    condition = None
-    if entry is not None and recalled is not None:
-        condition = Validator(entry.etag, entry.last_modified)
-    async with context.fetcher.get(url, condition) as remote:
-        if recalled is not None and remote.unchanged:
-            return recalled
-        await remote.read(body.take)
-    sized, digest = await _finish_body(context, body)
-    if remote.validator is not None:
-        context.memo.keep_header(context.space, digest, sized.header)
-        context.memo.keep_url(
-            context.space, str(url), Fetched(*remote.validator, remote.count, digest)
-        )
-    return sized
+    return await read_content(context, text, algorithm, _RemoteImage(context, body))
+
+
+class _RemoteImage:
+    """The image that content at an http(s) URL is read for."""
+
+    def __init__(self, context: RequestContext, body: "_Body") -> None:
+        self._context, self._body = context, body
+        self.take = body.take
+
+    async def recall(self, fetched: Fetched, /) -> SizedItem | None:
+        """Return the image that the URL had at its last fetch."""
+        return await _recall(self._context, fetched)
+
+    def expect(self, nbytes: int, /) -> None:
+        """Accept any length: the limit of fetches is checked before."""
+
+    async def finish(self) -> tuple[SizedItem, Digest]:
+        """Return the image, and store its header by its digest."""
+        sized, digest = await _finish_body(self._context, self._body)
+        self._context.memo.keep_header(self._context.space, digest, sized.header)
+        return sized, digest
 
 
 async def _finish_body(context: RequestContext, body: "_Body") -> tuple[SizedItem, Digest]:

@@ -47,6 +47,12 @@ FETCHES = Counter(
     ("result",),
     registry=REGISTRY,
 )
+URL_IDENTITIES = Counter(
+    "mmhash_url_identities",
+    "URLs of hosts with digests: hit, tenant-hit, verified, mismatch or no-digest.",
+    ("result",),
+    registry=REGISTRY,
+)
 FETCHED_BYTES = Counter("mmhash_fetched_bytes", "Bytes received from URLs.", registry=REGISTRY)
 ENGINE_FALLBACKS = Counter(
     "mmhash_engine_fallbacks",
@@ -71,6 +77,18 @@ MEMO_FAILURES = Counter(
     "mmhash_memo_failures",
     "Operations of the memo's store that failed or timed out.",
     ("operation",),
+    registry=REGISTRY,
+)
+FLIGHTS = Counter(
+    "mmhash_flights",
+    "Images decoded or waited for across replicas, by outcome.",
+    ("outcome",),
+    registry=REGISTRY,
+)
+CLAIMS = Counter(
+    "mmhash_claims",
+    "Operations of POST /claim, by the state of the claim afterwards.",
+    ("action", "state"),
     registry=REGISTRY,
 )
 MEMO_BYTES = Gauge(

@@ -1,0 +1,148 @@
+"""Replicas that receive one new image at the same time: one computes, and none waits for nothing."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.memo import hash_pixels, small_images
+from tests.support.redis import RedisServer
+from tests.support.service import count, serving
+
+Start = Callable[..., Any]
+
+
+def test_sixteen_processes_compute_once(replicas: Start) -> None:
+    one = replicas(16, 0.5)
+    one.start()
+    one.check_results()
+    assert len(one.computations()) == 1
+
+
+@pytest.mark.slow
+def test_a_killed_holder_is_replaced_by_one(replicas: Start) -> None:
+    # The lease of a holder lasts 3 s; a computation of 5 s is renewed, by each holder.
+    some = replicas(16, 5)
+    some.start()
+    for number in (1, 2):
+        holder = some.wait_for_computations(number)[-1]
+        some.kill(holder)
+    some.check_results()
+    assert len(some.computations()) == 3
+    assert "end" in some.log.read_text()
+
+
+def test_a_stopped_redis_costs_computations_but_no_answer(
+    replicas: Start, redis: RedisServer
+) -> None:
+    some = replicas(4, 0.5)
+    redis.kill()
+    some.start()
+    some.check_results()
+    assert len(some.computations()) == 4
+
+
+def test_a_redis_that_stops_while_one_computes(replicas: Start, redis: RedisServer) -> None:
+    some = replicas(4, 1)
+    some.start()
+    some.wait_for_computations(1)
+    redis.kill()
+    some.check_results()
+
+
+def test_a_partition_shorter_than_the_lease_does_not_compute_again(
+    replicas: Start, redis: RedisServer
+) -> None:
+    some = replicas(8, 1.5)
+    some.start()
+    some.wait_for_computations(1)
+    time.sleep(0.2)  # all others have seen the lease
+    redis.freeze()
+    time.sleep(0.7)
+    redis.thaw()
+    some.check_results()
+    assert len(some.computations()) == 1
+
+
+@pytest.mark.slow
+def test_a_partition_longer_than_the_lease_costs_no_answer(
+    replicas: Start, redis: RedisServer
+) -> None:
+    some = replicas(8, 1)
+    some.start()
+    some.wait_for_computations(1)
+    redis.freeze()
+    try:
+        some.check_results()
+    finally:
+        redis.thaw()
+
+
+def test_a_stalled_holder_cannot_publish_after_it_was_replaced(
+    replicas: Start, redis: RedisServer
+) -> None:
+    some = replicas(2, 0.5)
+    some.start()
+    (holder,) = some.wait_for_computations(1)[:1]
+    os.kill(holder, signal.SIGSTOP)
+    assert some.wait_for_computations(2)[1] != holder
+    os.kill(holder, signal.SIGCONT)
+    some.check_results()
+    assert len(some.computations()) == 2
+
+
+def test_two_services_decode_an_image_once(redis: RedisServer) -> None:
+    settings = {"memo_url": redis.url, "memo_bytes": "0"}
+    with (
+        serving(settings=settings) as one,
+        serving(settings=settings) as two,
+        one.new_client() as first,
+        two.new_client() as second,
+    ):
+        images = small_images()[:20]
+        for image in images:
+            left, right = (hash_pixels(client, image) for client in (first, second))
+            assert left["key"] == right["key"]
+        decoded = sum(
+            count(client, "mmhash_flights_total", outcome="computed") for client in (first, second)
+        )
+        assert decoded == len(images)
+
+
+def test_a_claim_of_one_replica_is_seen_by_the_other(redis: RedisServer) -> None:
+    settings = {"memo_url": redis.url}
+    holder = "ab" * 16
+    with (
+        serving(settings=settings) as one,
+        serving(settings=settings) as two,
+        one.new_client() as first,
+        two.new_client() as second,
+    ):
+
+        def claim(client: httpx.Client, **body: Any) -> Any:
+            return client.post("/claim", json={"key": "k", **body})
+
+        held = claim(first, action="acquire", holder=holder).json()
+        assert held["state"] == "held"
+        other = claim(second, action="acquire", holder="cd" * 16).json()
+        assert (other["state"], other["fence"]) == ("busy", held["fence"])
+        redis.freeze()
+        failed = claim(second, action="wait")
+        assert failed.json()["type"] == "urn:mmhash:problem:claims-unavailable"
+        redis.thaw()
+        while True:
+            done = claim(
+                first,
+                action="complete", holder=holder, fence=held["fence"], result={"worker": "w"},
+            )  # fmt: skip
+            if done.status_code == 200:
+                break
+            assert done.status_code == 503
+        waited = claim(second, action="wait", wait_s=20)
+        while waited.status_code == 503:
+            waited = claim(second, action="wait", wait_s=20)
+        assert waited.json()["result"] == {"worker": "w"}
