@@ -17,7 +17,7 @@ from mmhash_service.fetch.failures import PROBLEMS, Failed, FetchFailure, Refuse
 from mmhash_service.fetch.hosts import HostAllowlist
 from mmhash_service.fetch.remote import Remote
 from mmhash_service.fetch.validators import Validator
-from mmhash_service.runtime import metrics
+from mmhash_service.runtime import metrics, tracing
 from mmhash_service.settings import Settings
 
 # A request fetches up to eight URLs at once. Fetches beyond this limit wait, within their time-out.
@@ -68,8 +68,10 @@ class Fetcher:
         """Yield the content of `url`, marked as unchanged if the validator `known` still holds."""
         result = "abandoned"
         try:
-            async with asyncio.timeout(self._timeout_s), self._follow(url, known) as remote:
-                yield remote
+            with tracing.span("fetch"):
+                tracing.note("server.address", url.host)
+                async with asyncio.timeout(self._timeout_s), self._follow(url, known) as remote:
+                    yield remote
             result = "unchanged" if remote.unchanged else "fetched"
         except Problem as problem:
             result = problem.name
