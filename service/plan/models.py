@@ -50,6 +50,8 @@ class Models:
 
 
 def _load(name: str, path: Path) -> Model:
+    for result in ("loaded", "failed"):
+        metrics.MODEL_LOADS.labels(name, result)  # increase() needs the 0 before a first failure
     try:
         model = Model.load(path)
     except (MMHashError, OSError) as error:

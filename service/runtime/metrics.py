@@ -77,6 +77,13 @@ RELOADS = Counter(
     ("result",),
     registry=REGISTRY,
 )
+for _result in ("done", "failed"):
+    RELOADS.labels(_result)  # increase() sees a first failure only if the series was 0 before
+WORKER_RESTARTS = Counter(
+    "mmhash_worker_restarts",
+    "Workers started in place of one that exited or was hung.",
+    registry=REGISTRY,
+)
 FETCHES = Counter(
     "mmhash_fetches",
     "URLs requested, by result: fetched, unchanged, abandoned, or the problem.",

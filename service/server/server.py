@@ -21,6 +21,7 @@ from fastapi import FastAPI
 from mmhash.errors import MMHashError
 from mmhash_service.app import create_app
 from mmhash_service.plan.models import Models
+from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.metrics import MULTIPROC_VARIABLE
 from mmhash_service.server import logs
@@ -58,7 +59,7 @@ def serve(settings: Settings, create: Create = create_app) -> None:
         listeners = [listener, *more]
         logger.info("running on %s with %d workers", _address(settings, listener), settings.workers)
         if settings.workers == 1:
-            _run_server(settings, create, listeners, signals, reloads)
+            _run_server(settings, create, listeners, (reloads, signals))
         else:
             _run_supervisor(settings, create, listeners, signals, reloads)
     logger.info("stopped")
@@ -240,11 +241,10 @@ def _run_server(
     settings: Settings,
     create: Create,
     listeners: list[socket.socket],
-    signals: list[int],
-    reloads: list[int],
+    received: tuple[list[int], list[int]],
     supervisor: socket.socket | None = None,
 ) -> None:
-    """Run the server of one process."""
+    """Run the server of one process, and handle the signals received before."""
     tune_malloc()
     app = create(settings)
     protocol = partial(BoundedProtocol, stall_timeout_s=settings.stall_timeout_s)
@@ -268,21 +268,26 @@ def _run_server(
     for number in _CAUGHT:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, server.handle_exit)
-    for received in (signals, reloads):  # while the app was created
-        if received:
-            server.handle_exit(received[0], None)
+    for numbers in received:  # while the app was created
+        if numbers:
+            server.handle_exit(numbers[0], None)
     server.run(listeners)
     app.state.work.stop()
 
 
 def _run_worker(
-    settings: Settings, create: Create, listeners: list[socket.socket], supervisor: socket.socket
+    settings: Settings,
+    create: Create,
+    listeners: list[socket.socket],
+    supervisor: socket.socket,
+    is_restart: bool,
 ) -> None:
     """Run one worker process."""
     logs.configure()
     signals, reloads = _catch_signals()
     exit_with_supervisor(supervisor, settings.grace_s)
-    _run_server(settings, create, listeners, signals, reloads, supervisor)
+    metrics.WORKER_RESTARTS.inc(int(is_restart))
+    _run_server(settings, create, listeners, (reloads, signals), supervisor)
 
 
 def _run_supervisor(
@@ -294,9 +299,15 @@ def _run_supervisor(
 ) -> None:
     """Run the supervisor process."""
     context = multiprocessing.get_context("spawn")
+    launched = 0
 
     def launch(link: socket.socket) -> BaseProcess:
-        process = context.Process(target=_run_worker, args=(settings, create, listeners, link))
+        nonlocal launched
+        launched += 1
+        is_restart = launched > settings.workers
+        process = context.Process(
+            target=_run_worker, args=(settings, create, listeners, link, is_restart)
+        )
         process.start()
         return process
 
