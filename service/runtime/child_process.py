@@ -50,6 +50,8 @@ def _without_hooks(environment: Mapping[str, str]) -> dict[str, str]:
 
     opentelemetry-instrument adds one: a decoder would start exporters before it confines itself.
     """
-    folders = environment.get("PYTHONPATH", "").split(os.pathsep)
+    if "PYTHONPATH" not in environment:
+        return dict(environment)
+    folders = environment["PYTHONPATH"].split(os.pathsep)
     kept = [each for each in folders if not (Path(each) / "sitecustomize.py").exists()]
     return {**environment, "PYTHONPATH": os.pathsep.join(kept)}

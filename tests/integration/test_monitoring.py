@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from io import BytesIO
 from itertools import count
 from pathlib import Path
+from select import select
 from threading import Event
 from typing import Any
 
@@ -30,7 +31,7 @@ from tests.support.kv_publisher import Publisher
 from tests.support.origin import Origin
 from tests.support.prometheus import NEEDED, TOOL, Prometheus, running_prometheus
 from tests.support.redis import RedisServer, running_redis
-from tests.support.service import Service, environment, serving
+from tests.support.service import Service, environment
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yml"
@@ -247,20 +248,19 @@ def broken_origin(stack: Stack) -> Callable[[], None]:
 
 
 def hold_bodies(stack: Stack) -> Callable[[], None]:
-    """Send all but the end of long images, until a worker holds nearly all that it may."""
-    length = 6 << 20
+    """Send all but the end of long images: each worker holds one, and refuses the others."""
+    length = 9 * MAX_HELD // 10
     head = (
         "POST /hash?of=pixels HTTP/1.1\r\nHost: test\r\nContent-Type: image/png\r\n"
-        f"Content-Length: {length + 100_000}\r\n\r\n"
+        f"Content-Length: {length + 500_000}\r\n\r\n"
     )
     is_over = Event()
 
     def hold() -> None:
         with suppress(OSError), stack.service.connect() as connection:
             connection.sendall(head.encode() + bytes(length))
-            for _ in range(400):  # the rest, too slowly to end and too fast to stall
-                if is_over.wait(0.25):
-                    return
+            # The rest, too slowly to end and too fast to stall, unless the body is refused.
+            while not is_over.is_set() and not select([connection], [], [], 0.25)[0]:
                 connection.sendall(bytes(200))
 
     def hold_again() -> None:
