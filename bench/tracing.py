@@ -60,8 +60,8 @@ def rows() -> list[Row]:
     span, note = tracing.span, tracing.note
 
     def without_calls() -> float:
-        tracing.span = lambda _name: _NOTHING
-        tracing.note = lambda _name, _value: None
+        tracing.span = lambda _name: _NOTHING  # type: ignore[assignment]
+        tracing.note = lambda _name, _value: None  # type: ignore[assignment]
         try:
             return _microseconds(plain)
         finally:
@@ -73,7 +73,7 @@ def rows() -> list[Row]:
         try:
             return _microseconds(app)
         finally:
-            tracing._tracer = None  # noqa: SLF001  (off again for the next turn)
+            tracing._tracer = None
 
     def span_alone() -> float:
         start = time.process_time()
@@ -90,7 +90,7 @@ def rows() -> list[Row]:
     }
     off, none, sdk, alone = medians_of(calls, rounds=9)
     return [
-        Row("1 KiB request, no SDK", off, "us", "without the calls", none, none / off, ">= 0.97"),
+        Row("1 KiB request, no SDK", off, "us", "without the calls", none, none / off),
         Row("1 KiB request, SDK", sdk, "us", "no SDK", off, off / sdk),
         Row("a span, no SDK", alone, "us"),
     ]

@@ -1,1 +1,1 @@
-"""ASGI middleware of the service: access log, API keys, duplicate headers, metrics port, tracing."""
+"""ASGI middleware of the service: access log, API keys, duplicate headers, metrics, spans."""

@@ -66,7 +66,7 @@ class Prometheus:
 def running_prometheus(
     folder: Path, targets: Mapping[str, str], rules: str = "groups: []"
 ) -> Iterator[Prometheus]:
-    """Scrape the targets, by job, twice a second; skip the test if there is no prometheus."""
+    """Scrape the targets, by job, each second; skip the test if there is no prometheus."""
     if BINARY is None or TOOL is None:
         pytest.skip(NEEDED)
     (folder / "alerts.yml").write_text(rules)
@@ -74,7 +74,7 @@ def running_prometheus(
         {"job_name": job, "static_configs": [{"targets": [address]}]}
         for job, address in targets.items()
     ]
-    every = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"}
+    every = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "500ms"}
     config = {"global": every, "rule_files": ["alerts.yml"], "scrape_configs": jobs}
     file = folder / "prometheus.yml"
     file.write_text(yaml.safe_dump(config))
