@@ -22,9 +22,12 @@ from mmhash_service.memo.memo import Memo
 from mmhash_service.middleware.access_log import AccessLogMiddleware
 from mmhash_service.middleware.api_keys import ApiKeyMiddleware
 from mmhash_service.middleware.duplicate_headers import DuplicateHeaderMiddleware
+from mmhash_service.middleware.metrics_port import MetricsPortMiddleware
+from mmhash_service.middleware.tracing import TracingMiddleware
 from mmhash_service.plan.models import Models
 from mmhash_service.routes import annotate, blocks, claim, fleet, pad, page, plan, probes
 from mmhash_service.routes import hash as hash_route
+from mmhash_service.runtime import tracing
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.worker_pool import WorkerPool
 from mmhash_service.settings import Settings
@@ -67,6 +70,8 @@ def build_app(
         openapi_url=openapi_url,
         responses={"default": _PROBLEM},
         lifespan=_lifespan,
+        # Its spans would hold the query; ours cover refused requests too.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.settings = settings
     app.state.limits = Limits(settings)
@@ -90,10 +95,14 @@ def build_app(
     )
     # The last one added is the outermost: requests without a key are logged too.
     if settings.api_key_digests:
-        app.add_middleware(ApiKeyMiddleware, digests=settings.api_key_digests)
+        app.add_middleware(ApiKeyMiddleware)
+    if settings.metrics_port is not None:
+        app.add_middleware(MetricsPortMiddleware, port=settings.metrics_port)
     app.add_middleware(DuplicateHeaderMiddleware)
-    paths = frozenset(app.openapi()["paths"])
-    app.add_middleware(AccessLogMiddleware, paths=paths | known_paths)
+    paths = frozenset(app.openapi()["paths"]) | known_paths
+    app.add_middleware(AccessLogMiddleware, paths=paths)
+    if tracing.enable():
+        app.add_middleware(TracingMiddleware, paths=paths)
     return app
 
 

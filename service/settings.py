@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     Field,
     IPvAnyNetwork,
+    PrivateAttr,
     SecretStr,
     StringConstraints,
     field_validator,
@@ -221,8 +222,7 @@ class Settings(BaseSettings):
     )
     models: dict[Name, Path] = Field(
         default={},
-        description="Models that `/plan` plans prompts for: name and directory. Read at the start "
-        "and again on SIGHUP.",
+        description="Models that `/plan` plans prompts for: name and directory.",
     )
     tenants: dict[Name, SecretStr] = Field(
         default={}, description="Tenants: name and secret (64 hex digits)."
@@ -243,6 +243,25 @@ class Settings(BaseSettings):
         description="BLAKE3 digests of the API keys, in hex. If set, all requests need a key, "
         "except for the probes and the web page.",
     )
+
+    metrics_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="A second port, at the same host, with only `/metrics`, which needs no API key "
+        "there.",
+    )
+
+    # The arguments that the settings were created with.
+    _arguments: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._arguments = arguments
+
+    def read_again(self) -> Self:
+        """Return the settings of the same arguments, and of the environment and files now."""
+        return type(self)(**self._arguments)
 
     @field_validator("host")
     @classmethod
@@ -311,6 +330,12 @@ class Settings(BaseSettings):
     def _check_private_tenants(self) -> Self:
         if not self.private_tenants <= self.tenants.keys():
             raise ValueError("private_tenants contains a name that is missing from tenants")
+        return self
+
+    @model_validator(mode="after")
+    def _check_metrics_port(self) -> Self:
+        if self.metrics_port == self.port and self.uds is None:
+            raise ValueError("metrics_port and port must be different")
         return self
 
     @field_validator("tenants")

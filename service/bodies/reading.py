@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import parse_natural
-from mmhash_service.runtime import metrics
+from mmhash_service.runtime import metrics, tracing
 
 # Longer pieces are processed in a thread. Those of our server are shorter, at most 256 KiB: 40 µs
 # of hashing, less than a round trip to a thread.
@@ -52,11 +52,12 @@ async def read_body(
     body = _Body(limit, take)
     extension = request.scope.get("extensions", {}).get(RECEIVE_BODY)
     try:
-        with timer:
+        with tracing.span("receive"), timer:
             if extension is not None:
                 await extension["receive"](body.take, timer.count)
             else:
                 await _receive_messages(request, body.take, timer.count)
+            tracing.note("mmhash.body_bytes", body.length)
     finally:
         request.scope[BODY_BYTES] = body.length
         metrics.BODY_BYTES.inc(body.length)

@@ -39,6 +39,7 @@ from mmhash_service.decoder.messages import (
     Refused,
 )
 from mmhash_service.memo.entries import Pixels
+from mmhash_service.runtime import tracing
 from mmhash_service.runtime.child_process import ChildProcess
 from mmhash_service.settings import Settings
 
@@ -183,6 +184,10 @@ class DecoderPool:
 
     async def decode(self, body: memoryview, algorithm: Algorithm) -> Pixels:
         """Decode and hash an image; a failure affects only this job."""
+        with tracing.span("decode"):
+            return await self._decode(body, algorithm)
+
+    async def _decode(self, body: memoryview, algorithm: Algorithm) -> Pixels:
         self._open_here()
         deadline = asyncio.get_running_loop().time() + self._settings.work_timeout_s
         cost_s = costs.cpu_seconds(len(body))

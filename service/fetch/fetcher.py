@@ -20,7 +20,7 @@ from mmhash_service.fetch.identity import ClaimedContent, claimed_content
 from mmhash_service.fetch.policies import IdentityPolicies, IdentityPolicy
 from mmhash_service.fetch.remote import Remote, refuse_leftover
 from mmhash_service.fetch.validators import Validator, may_store
-from mmhash_service.runtime import metrics
+from mmhash_service.runtime import metrics, tracing
 from mmhash_service.settings import Settings
 
 # A request fetches up to eight URLs at once. Fetches beyond this limit wait, within their time-out.
@@ -90,8 +90,10 @@ class Fetcher:
         """Yield the content of `url`, marked as unchanged if the validator `known` still holds."""
         result = "abandoned"
         try:
-            async with asyncio.timeout(self._timeout_s), self._follow(url, known) as remote:
-                yield remote
+            with tracing.span("fetch"):
+                tracing.note("server.address", url.host)
+                async with asyncio.timeout(self._timeout_s), self._follow(url, known) as remote:
+                    yield remote
             result = "unchanged" if remote.unchanged else "fetched"
         except Problem as problem:
             result = problem.name

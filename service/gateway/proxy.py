@@ -28,7 +28,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.middleware.access_log import HEADER as ID_HEADER
 from mmhash_service.middleware.access_log import request_id
-from mmhash_service.runtime import metrics
+from mmhash_service.runtime import metrics, tracing
 from mmhash_service.runtime.capacity import Admission, Limits
 from mmhash_service.runtime.worker_pool import WorkerPool
 from mmhash_service.settings import Settings
@@ -84,7 +84,7 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward one request."""
         request = Request(scope, receive)
-        resolve_tenant(request, self._settings)  # refused here, not by the worker
+        resolve_tenant(request, scope["app"].state.settings)  # refused here, not by the worker
         with self._limits.admit(), ExitStack() as holding:
             held = holding.enter_context(self._limits.reserve())
             body = await self._read(request, held)
@@ -128,6 +128,7 @@ class Proxy:
         if scope["query_string"]:
             target += b"?" + scope["query_string"]
         headers = for_worker(scope["headers"], keep_authorization=self._keeps_authorization)
+        headers = tracing.propagate(headers)
         headers += [(ID_HEADER, request_id.get().encode()), *self._authorization]
         has_failed = False
         for ranked in self._in_time(decision.workers):

@@ -16,6 +16,7 @@ from mmhash_service.fetch.data import is_data_url, read_data_url
 from mmhash_service.items.bundles import hash_tensor
 from mmhash_service.items.shared_memory import check_proof, hash_shared, nbytes_of
 from mmhash_service.items.urls import hash_url
+from mmhash_service.runtime import tracing
 from mmhash_service.runtime.context import RequestContext
 
 # Images and URLs of one body that are decoded or fetched concurrently.
@@ -63,8 +64,9 @@ async def hash_items(
     context: RequestContext, items: list[JsonItem], hash_remote: HashRemote = hash_url
 ) -> list[list[Item]]:
     """Hash the items, and return a list for each: of one item, or of the items of a bundle."""
-    results = await context.work.run(hash_inline, context, items, None)
-    return await _finish(context, items, results, hash_remote)
+    with tracing.span("hash"):
+        results = await context.work.run(hash_inline, context, items, None)
+        return await _finish(context, items, results, hash_remote)
 
 
 async def _finish(

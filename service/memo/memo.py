@@ -33,7 +33,7 @@ from mmhash_service.memo.entries import (
 )
 from mmhash_service.memo.memory import LruCache
 from mmhash_service.memo.stores import create_store, scheme_of
-from mmhash_service.runtime import metrics
+from mmhash_service.runtime import metrics, tracing
 from mmhash_service.settings import Settings
 
 CacheStatus = Literal["hit", "miss"]
@@ -113,10 +113,20 @@ class Memo:
         Concurrent requests for one image share one decode; the others count as hits. The decode is
         a task of its own, so that a client that disconnects does not cancel it for the others.
         """
+        with tracing.span("memo"):
+            return await self._pixels(space, algorithm, encoded, decode)
+
+    async def _pixels(
+        self,
+        space: bytes,
+        algorithm: Algorithm,
+        encoded: Digest,
+        decode: Callable[[], Awaitable[Pixels]],
+    ) -> tuple[Pixels, CacheStatus]:
         entry = pixels_entry(space, algorithm, self._max_pixels, encoded)
         value = self._get_from_memory(entry)
         if value is not None and (cached := Pixels.unpack(value, algorithm)) is not None:
-            _lookups("pixels", "memory").inc()
+            _count_lookup("pixels", "memory")
             return cached, "hit"
         running = self._running.get(entry.name)
         is_first = running is None
@@ -126,7 +136,7 @@ class Memo:
             running.add_done_callback(lambda task: self._discard_task(entry.name, task))
         pixels, source = await asyncio.shield(running)
         source = source if is_first else "shared"
-        _lookups("pixels", source).inc()
+        _count_lookup("pixels", source)
         return pixels, "miss" if source == "miss" else "hit"
 
     async def known_pixels(
@@ -217,10 +227,11 @@ class Memo:
 
     async def _look_up(self, kind: str, entry: SealedEntry) -> bytes | None:
         source: Source = "memory"
-        if (value := self._get_from_memory(entry)) is None:
-            value = await self._get_from_store(entry)
-            source = "miss" if value is None else "store"
-        _lookups(kind, source).inc()
+        with tracing.span("memo"):
+            if (value := self._get_from_memory(entry)) is None:
+                value = await self._get_from_store(entry)
+                source = "miss" if value is None else "store"
+            _count_lookup(kind, source)
         return value
 
     def _get_from_memory(self, entry: SealedEntry) -> bytes | None:
@@ -248,6 +259,11 @@ class Memo:
         before = self._cache.nbytes
         self._cache.put(name, sealed)
         metrics.MEMO_BYTES.inc(self._cache.nbytes - before)
+
+
+def _count_lookup(kind: str, source: Source) -> None:
+    _lookups(kind, source).inc()
+    tracing.note("mmhash.memo.source", source)
 
 
 @cache

@@ -1,1 +1,1 @@
-"""ASGI middleware of the service: access log, API keys, duplicate headers."""
+"""ASGI middleware of the service: access log, API keys, duplicate headers, metrics, spans."""

@@ -18,20 +18,22 @@ _SCHEME = "Bearer "
 class ApiKeyMiddleware:
     """Refuses requests without a valid key."""
 
-    def __init__(self, app: ASGIApp, digests: tuple[str, ...]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._digests = digests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it before its body is read."""
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             text = Headers(scope=scope).get("authorization", "")
-            if not (text.startswith(_SCHEME) and self._is_valid(text.removeprefix(_SCHEME))):
+            # Those of the settings now: a reload replaces them.
+            digests = scope["app"].state.settings.api_key_digests
+            if not (text.startswith(_SCHEME) and _is_valid(text.removeprefix(_SCHEME), digests)):
                 await problem_response("unauthorized")(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _is_valid(self, key: str) -> bool:
-        actual = blake3(key.encode("latin-1")).hexdigest()  # the bytes of the header
-        # No early exit: the time must not reveal which digest matched.
-        return sum(compare_digest(actual, digest) for digest in self._digests) > 0
+
+def _is_valid(key: str, digests: tuple[str, ...]) -> bool:
+    actual = blake3(key.encode("latin-1")).hexdigest()  # the bytes of the header
+    # No early exit: the time must not reveal which digest matched.
+    return sum(compare_digest(actual, digest) for digest in digests) > 0

@@ -1,4 +1,4 @@
-"""The models of the setting `models`: read at the start, and again on SIGHUP."""
+"""The models of the setting `models`: read at the start, and again at a reload."""
 
 import logging
 from collections.abc import Mapping
@@ -21,13 +21,12 @@ class Models:
 
     def __init__(self, directories: Mapping[str, Path]) -> None:
         """Read the models; the first that cannot be read is a ModelError."""
-        self._directories = directories
         self._models = {name: _load(name, path) for name, path in directories.items()}
 
     @property
     def names(self) -> list[str]:
         """The names of the models."""
-        return list(self._directories)
+        return list(self._models)
 
     def find(self, name: str) -> Model:
         """Return the model of a name."""
@@ -36,9 +35,12 @@ class Models:
             raise Problem("unknown-model")
         return model
 
-    def reload(self) -> None:
+    def reload(self, directories: Mapping[str, Path]) -> None:
         """Read all models again; one that cannot be read stays as it was. Run this in a thread."""
-        for name, path in self._directories.items():
+        for name in self._models.keys() - directories.keys():
+            del self._models[name]
+            logger.info("model %s is removed", name)
+        for name, path in directories.items():
             try:
                 self._models[name] = _load(name, path)
             except ModelError as error:
@@ -48,6 +50,8 @@ class Models:
 
 
 def _load(name: str, path: Path) -> Model:
+    for result in ("loaded", "failed"):
+        metrics.MODEL_LOADS.labels(name, result)  # increase() needs the 0 before a first failure
     try:
         model = Model.load(path)
     except (MMHashError, OSError) as error:

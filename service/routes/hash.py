@@ -12,7 +12,7 @@ from mmhash_service.api.schemas import HashAnswer, HashQuery
 from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.bodies.reading import declared_length, read_body
 from mmhash_service.routes.body_types import BODY_TYPES, find_body_type, open_body
-from mmhash_service.runtime import metrics
+from mmhash_service.runtime import metrics, tracing
 from mmhash_service.runtime.context import build_context
 from mmhash_service.tenants import HEADER
 
@@ -51,7 +51,8 @@ async def hash_body(request: Request) -> Response:
         context = build_context(request, query, admission)
         reader = open_body(context, body_type, content_type, query, length)
         await read_body(request, settings.max_body_bytes, reader.take, settings.stall_timeout_s)
-        items = await reader.finish()
+        with tracing.span("hash"):
+            items = await reader.finish()
     for item in items:
         metrics.ITEMS.labels(item.kind).inc()
     answer = HashAnswer(items=items, elapsed_ms=round(1000 * (perf_counter() - start), 3))

@@ -2,6 +2,7 @@
 
 import platform
 
+from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
 import mmhash
@@ -83,5 +84,6 @@ async def info(request: Request) -> Info:
 )
 async def metrics() -> Response:
     """Return the metrics in the Prometheus text format."""
-    text, content_type = exposition()
+    # In a thread: it reads a file of each worker, and /proc.
+    text, content_type = await to_thread.run_sync(exposition)
     return Response(text, media_type=content_type)

@@ -1,1 +1,1 @@
-"""State of a running service: request context, capacity, worker threads, metrics, self-test."""
+"""State of a running service: request context, capacity, threads, metrics, spans, self-test."""

@@ -41,6 +41,8 @@ class Limits:
         self.calls = 0
         # Set after SIGTERM: admitted requests are answered, new ones are refused.
         self.draining = False
+        metrics.MAX_HELD_BYTES.set(self.max_held)
+        metrics.MAX_CALLS.set(self.max_calls)
 
     @contextmanager
     def admit(self) -> Iterator[Admission]:

@@ -1,9 +1,11 @@
 """A helper process of this package, connected to this one by a socket."""
 
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 
 class ChildProcess:
@@ -22,7 +24,7 @@ class ChildProcess:
                 [sys.executable, "-P", "-m", module, *map(str, (descriptor, *arguments))],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env=environment,
+                env=_without_hooks(os.environ if environment is None else environment),
                 pass_fds=[descriptor],
                 # Ctrl-C is for the service, which still has requests to answer.
                 start_new_session=True,
@@ -41,3 +43,15 @@ class ChildProcess:
     def wait(self) -> int:
         """Wait for the process to exit, and return its exit code."""
         return self._process.wait()
+
+
+def _without_hooks(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the folders of PYTHONPATH that hook into each Python.
+
+    opentelemetry-instrument adds one: a decoder would start exporters before it confines itself.
+    """
+    if "PYTHONPATH" not in environment:
+        return dict(environment)
+    folders = environment["PYTHONPATH"].split(os.pathsep)
+    kept = [each for each in folders if not (Path(each) / "sitecustomize.py").exists()]
+    return {**environment, "PYTHONPATH": os.pathsep.join(kept)}

@@ -78,9 +78,11 @@ class RequestContext:
 def build_context(request: Request, query: HashQuery, admission: Admission) -> RequestContext:
     """Build the context of a request from its query and headers."""
     state = request.app.state
-    tenant = resolve_tenant(request, state.settings)
-    is_private = tenant is not None and tenant.name in state.settings.private_tenants
-    fallback = query.engine_fallback or state.settings.engine_fallback
+    # All of one request are of the same settings: a reload replaces them at any time.
+    settings = state.settings
+    tenant = resolve_tenant(request, settings)
+    is_private = tenant is not None and tenant.name in settings.private_tenants
+    fallback = query.engine_fallback or settings.engine_fallback
     engines = parse_engines(query.engines, fallback)
     names = tuple(engine.name for engine in engines)
     return RequestContext(
@@ -88,8 +90,8 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
         pixels=query.of == "pixels",
         engines=engines,
         tenant=tenant,
-        signer=build_signer(state.settings, names, tenant) if query.sign else None,
-        settings=state.settings,
+        signer=build_signer(settings, names, tenant) if query.sign else None,
+        settings=settings,
         admission=admission,
         work=state.work,
         decoders=state.decoders,

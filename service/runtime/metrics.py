@@ -1,6 +1,7 @@
 """Prometheus metrics: in base units, and without labels that a client can choose."""
 
 import os
+import platform
 from collections.abc import Iterable
 
 from prometheus_client import (
@@ -10,13 +11,30 @@ from prometheus_client import (
     Gauge,
     Histogram,
     Metric,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
+import mmhash
+from mmhash.framing import SPEC_VERSION
+from mmhash_service.runtime.processes import ProcessTree
+
+# The time of each series' creation would double the number of series; no query needs it.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
 MULTIPROC_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 REGISTRY = CollectorRegistry()
+
+BUILD_INFO = Gauge(
+    "mmhash_build_info",
+    "1, with the versions of the service.",
+    ("version", "spec", "python"),
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
+BUILD_INFO.labels(mmhash.__version__, str(SPEC_VERSION), platform.python_version()).set(1)
 
 REQUESTS = Counter("mmhash_requests", "Requests answered.", ("call", "status"), registry=REGISTRY)
 SECONDS = Histogram(
@@ -40,6 +58,31 @@ HELD_BYTES = Gauge(
     "Bytes of request bodies held in memory.",
     registry=REGISTRY,
     multiprocess_mode="livesum",
+)
+MAX_CALLS = Gauge(
+    "mmhash_max_calls",
+    "The setting max_calls, of all workers together.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
+MAX_HELD_BYTES = Gauge(
+    "mmhash_max_held_bytes",
+    "The setting max_held_bytes, of all workers together.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
+RELOADS = Counter(
+    "mmhash_reloads",
+    "Reloads of the settings of a worker, by result: done or failed.",
+    ("result",),
+    registry=REGISTRY,
+)
+for _result in ("done", "failed"):
+    RELOADS.labels(_result)  # increase() sees a first failure only if the series was 0 before
+WORKER_RESTARTS = Counter(
+    "mmhash_worker_restarts",
+    "Workers started in place of one that exited or was hung.",
+    registry=REGISTRY,
 )
 FETCHES = Counter(
     "mmhash_fetches",
@@ -149,6 +192,10 @@ GATEWAY_REQUESTS = Gauge(
 )
 
 
+_PROCESSES = CollectorRegistry()
+_PROCESSES.register(ProcessTree())
+
+
 class _Workers(MultiProcessCollector):
     """The metrics of all workers."""
 
@@ -173,4 +220,5 @@ def exposition() -> tuple[bytes, str]:
     if MULTIPROC_VARIABLE in os.environ:
         registry = CollectorRegistry()
         _Workers(registry)  # type: ignore[no-untyped-call]
-    return generate_latest(registry), CONTENT_TYPE_LATEST
+    text = generate_latest(registry) + generate_latest(_PROCESSES)
+    return text, CONTENT_TYPE_LATEST

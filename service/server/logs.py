@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mmhash_service.middleware.access_log import request_id
+from mmhash_service.runtime.tracing import trace_id
 
 
 class _Json(logging.Formatter):
@@ -19,6 +20,8 @@ class _Json(logging.Formatter):
         }
         if identifier := request_id.get():
             entry["request_id"] = identifier
+        if trace := trace_id():
+            entry["trace_id"] = trace
         entry |= getattr(record, "fields", {})
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)

@@ -21,12 +21,14 @@ from fastapi import FastAPI
 from mmhash.errors import MMHashError
 from mmhash_service.app import create_app
 from mmhash_service.plan.models import Models
+from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.metrics import MULTIPROC_VARIABLE
 from mmhash_service.server import logs
 from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.malloc import tune_malloc
 from mmhash_service.server.protocol import BoundedProtocol
+from mmhash_service.server.reload import ReloadError, read_again, reload
 from mmhash_service.server.supervisor import PING, RELOAD, STOP, exit_with_supervisor, supervise
 from mmhash_service.settings import Settings
 
@@ -47,18 +49,19 @@ Create = Callable[[Settings], FastAPI]
 def serve(settings: Settings, create: Create = create_app) -> None:
     """Serve until SIGTERM, SIGINT or the end of the terminal, then finish the running requests.
 
-    Another SIGHUP has the models read again.
+    Another SIGHUP has the settings and models read again that server/reload.py names.
     """
     logs.configure()
     signals, reloads = _catch_signals()
     if settings.workers > 1:
         Models(settings.models)  # a model that cannot be read fails here, and not in each worker
-    with _listening(settings) as listener:
+    with _listening(settings) as listener, _listening_for_metrics(settings) as more:
+        listeners = [listener, *more]
         logger.info("running on %s with %d workers", _address(settings, listener), settings.workers)
         if settings.workers == 1:
-            _run_server(settings, create, listener, signals)
+            _run_server(settings, create, listeners, (reloads, signals))
         else:
-            _run_supervisor(settings, create, listener, signals, reloads)
+            _run_supervisor(settings, create, listeners, signals, reloads)
     logger.info("stopped")
 
 
@@ -103,6 +106,17 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
                         settings.uds.unlink()
 
 
+@contextmanager
+def _listening_for_metrics(settings: Settings) -> Iterator[list[socket.socket]]:
+    if settings.metrics_port is None:
+        yield []
+        return
+    port = Settings.model_construct(host=settings.host, port=settings.metrics_port, uds=None)
+    with _listening(port) as listener:
+        logger.info("metrics on %s", _address(port))
+        yield [listener]
+
+
 def _bind(settings: Settings, listener: socket.socket) -> None:
     if settings.uds is None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -143,15 +157,15 @@ class Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         limits: Limits,
-        models: Models,
+        reload: Callable[[], None],
         grace_s: float,
         supervisor: socket.socket | None = None,
     ) -> None:
         super().__init__(config)
         self._limits = limits
-        self._models = models
+        self._read_again = reload
         self._terminal = Terminal()
-        # True from the signal until the models are read again.
+        # True from the signal until the reload starts.
         self._must_reload = False
         self._reload: asyncio.Future[None] | None = None
         self._grace_s = grace_s
@@ -214,7 +228,7 @@ class Server(uvicorn.Server):
         if self._must_reload and (self._reload is None or self._reload.done()):
             self._must_reload = False
             loop = asyncio.get_running_loop()
-            self._reload = loop.run_in_executor(None, self._models.reload)
+            self._reload = loop.run_in_executor(None, self._read_again)
         if self._until is not None:
             if self._close_listener:
                 for server in self.servers:
@@ -226,11 +240,11 @@ class Server(uvicorn.Server):
 def _run_server(
     settings: Settings,
     create: Create,
-    listener: socket.socket,
-    signals: list[int],
+    listeners: list[socket.socket],
+    received: tuple[list[int], list[int]],
     supervisor: socket.socket | None = None,
 ) -> None:
-    """Run the server of one process."""
+    """Run the server of one process, and handle the signals received before."""
     tune_malloc()
     app = create(settings)
     protocol = partial(BoundedProtocol, stall_timeout_s=settings.stall_timeout_s)
@@ -248,41 +262,68 @@ def _run_server(
     # Loaded modules stay for good. Without this, each full collection blocks the event loop for
     # 50 ms.
     gc.freeze()
-    server = Server(config, app.state.limits, app.state.models, settings.grace_s, supervisor)
+    server = Server(
+        config, app.state.limits, partial(reload, app.state), settings.grace_s, supervisor
+    )
     for number in _CAUGHT:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, server.handle_exit)
-    if signals:  # received while the app was created
-        server.handle_exit(signals[0], None)
-    server.run([listener])
+    for numbers in received:  # while the app was created
+        if numbers:
+            server.handle_exit(numbers[0], None)
+    server.run(listeners)
     app.state.work.stop()
 
 
 def _run_worker(
-    settings: Settings, create: Create, listener: socket.socket, supervisor: socket.socket
+    settings: Settings,
+    create: Create,
+    listeners: list[socket.socket],
+    supervisor: socket.socket,
+    is_restart: bool,
 ) -> None:
     """Run one worker process."""
     logs.configure()
-    signals, _ = _catch_signals()
+    signals, reloads = _catch_signals()
     exit_with_supervisor(supervisor, settings.grace_s)
-    _run_server(settings, create, listener, signals, supervisor)
+    metrics.WORKER_RESTARTS.inc(int(is_restart))
+    _run_server(settings, create, listeners, (reloads, signals), supervisor)
 
 
 def _run_supervisor(
     settings: Settings,
     create: Create,
-    listener: socket.socket,
+    listeners: list[socket.socket],
     signals: list[int],
     reloads: list[int],
 ) -> None:
     """Run the supervisor process."""
     context = multiprocessing.get_context("spawn")
+    launched = 0
 
     def launch(link: socket.socket) -> BaseProcess:
-        process = context.Process(target=_run_worker, args=(settings, create, listener, link))
+        nonlocal launched
+        launched += 1
+        is_restart = launched > settings.workers
+        process = context.Process(
+            target=_run_worker, args=(settings, create, listeners, link, is_restart)
+        )
         process.start()
         return process
 
+    def reload_for_new_workers() -> None:
+        nonlocal settings
+        with suppress(ReloadError):  # each worker logs it
+            settings = read_again(settings)
+
     with tempfile.TemporaryDirectory(prefix="mmhash-metrics-") as folder:
         os.environ[MULTIPROC_VARIABLE] = folder
-        supervise(launch, settings.workers, listener, signals, reloads, grace_s=settings.grace_s)
+        supervise(
+            launch,
+            settings.workers,
+            listeners,
+            signals,
+            reloads,
+            grace_s=settings.grace_s,
+            on_reload=reload_for_new_workers,
+        )

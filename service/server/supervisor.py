@@ -47,17 +47,18 @@ Launch = Callable[[socket.socket], BaseProcess]
 def supervise(
     launch: Launch,
     workers: int,
-    listener: socket.socket,
+    listeners: Sequence[socket.socket],
     signals: Sequence[int],
     reloads: list[int],
     *,
     grace_s: float,
+    on_reload: Callable[[], None],
 ) -> None:
     """Keep the workers running until `signals` contains a signal, then stop them.
 
-    A signal in `reloads` is passed on to the workers.
+    A signal in `reloads` calls `on_reload` and is passed on to the workers.
 
-    The listener stays open until then: connections wait in its backlog while a worker restarts.
+    The listeners stay open until then: connections wait in its backlog while a worker restarts.
     """
     slots = [_Slot(launch) for _ in range(workers)]
     try:
@@ -66,6 +67,8 @@ def supervise(
                 break
             reload = bool(reloads)
             reloads.clear()
+            if reload:
+                on_reload()
             for slot in slots:
                 slot.replace()
                 if reload:
@@ -73,7 +76,8 @@ def supervise(
                 if tick % _TICKS_PER_PING == 0:
                     slot.ping()
             time.sleep(_TICK_S)
-        listener.close()
+        for listener in listeners:
+            listener.close()
         _stop(slots, signals, grace_s)
     finally:
         for slot in slots:

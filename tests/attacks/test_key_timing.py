@@ -60,11 +60,10 @@ def test_every_key_is_compared_whole_whichever_is_asked(monkeypatch: pytest.Monk
         return hmac.compare_digest(one, other)
 
     monkeypatch.setattr(auth, "compare_digest", count)
-    checker = auth.ApiKeyMiddleware(lambda *_: None, digests)  # type: ignore[arg-type,return-value]
     seen = set()
     for key in (*KEYS, "", "a", "a" * 31, KEYS[0] + "a", "\xff" * 1000):
         compared.clear()
-        checker._is_valid(key)
+        auth._is_valid(key, digests)
         seen.add(tuple(compared))
     assert seen == {((64, 64),) * len(KEYS)}
 
@@ -73,7 +72,7 @@ def test_other_secrets_are_compared_in_constant_time_too() -> None:
     from mmhash import tags
     from mmhash_service.items import shared_memory
 
-    for function in (auth.ApiKeyMiddleware._is_valid, tags.open_tag, shared_memory.check_proof):
+    for function in (auth._is_valid, tags.open_tag, shared_memory.check_proof):
         text = textwrap.dedent(inspect.getsource(function))
         names = {
             ast.unparse(node.func)

@@ -1,0 +1,147 @@
+"""SIGHUP under load: API keys, tenants and tag secrets are read again, and no request is dropped."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+import httpx
+import pytest
+from blake3 import blake3
+
+from tests.support.service import TIMEOUT_S, Service, count, environment, serving
+
+OLD, NEW, BOTH = "old key", "new key", "key of all files"
+BODY = {"content": b"abc", "headers": {"content-type": "application/octet-stream"}}
+
+
+def write(path: Path, keys: list[str], tenants: dict[str, str], secrets: list[str]) -> None:
+    """Replace the file as a whole, as editors and Kubernetes do."""
+    digests = json.dumps([blake3(key.encode()).hexdigest() for key in keys])
+    lines = [f"api_key_digests = {digests}", f"tag_secrets = {json.dumps(secrets)}", "[tenants]"]
+    lines += [f'{name} = "{secret}"' for name, secret in tenants.items()]
+    new = path.with_suffix(".new")
+    new.write_text("\n".join(lines))
+    new.replace(path)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "settings.toml"
+    write(path, [OLD, BOTH], {"acme": "11" * 32}, ["aa" * 32])
+    return path
+
+
+def status(client: httpx.Client, key: str, tenant: str | None = None, query: str = "") -> int:
+    headers = {**BODY["headers"], "authorization": f"Bearer {key}"}
+    headers |= {"x-mmhash-tenant": tenant} if tenant else {}
+    return client.post(f"/hash{query}", content=BODY["content"], headers=headers).status_code
+
+
+def reload(service: Service, workers: int, pattern: str = "settings are read again") -> None:
+    service.process.send_signal(signal.SIGHUP)
+    service.log.wait_for(pattern, workers)
+
+
+@contextmanager
+def under_load(service: Service) -> Iterator[list[int]]:
+    """Send requests from four clients meanwhile; the list gets the status of each."""
+    statuses: list[int] = []
+    is_over = Event()
+
+    def ask() -> None:
+        with service.new_client() as client:
+            while not is_over.is_set():
+                statuses.append(status(client, BOTH))
+
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(ask) for _ in range(4)]
+        try:
+            yield statuses
+        finally:
+            is_over.set()
+        for each in asked:
+            each.result()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, workers: int) -> None:
+    with (
+        serving("--workers", str(workers), "--config", str(file), env=environment()) as service,
+        service.new_client() as client,
+    ):
+        assert [status(client, key) for key in (OLD, NEW, BOTH)] == [200, 401, 200]
+        with under_load(service) as statuses:
+            for secret in ("22" * 32, "33" * 32):
+                before = len(statuses)
+                wait_until(lambda before=before: len(statuses) > before + 20)
+                write(file, [NEW, BOTH], {"umbrella": secret}, [])
+                reload(service, workers)
+            before = len(statuses)
+            wait_until(lambda: len(statuses) > before + 20)
+        assert set(statuses) == {200}
+        for _ in range(4 * workers):  # each by a new connection, which any worker accepts
+            with service.new_client() as other:
+                assert [status(other, key) for key in (OLD, NEW)] == [401, 200]
+                assert status(other, NEW, "acme") == 403
+                assert status(other, NEW, "umbrella") == 200
+                assert status(other, NEW, query="?sign=true&engines=vllm") == 403
+        assert "draining" not in service.log.text
+
+
+def test_a_worker_that_starts_later_has_the_reloaded_settings(file: Path) -> None:
+    with (
+        serving("--workers", "2", "--config", str(file), env=environment()) as service,
+        service.new_client() as client,
+    ):
+        assert status(client, OLD) == 200
+        write(file, [NEW, BOTH], {}, [])
+        reload(service, 2)
+        file.write_text("")  # not what a worker that starts now may use
+        for pid in service.workers:
+            os.kill(pid, signal.SIGKILL)
+        service.log.wait_for("exited with -9", 2)
+        with service.new_client() as other:
+            assert [status(other, key) for key in (OLD, NEW)] == [401, 200]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("api_key_digests = [", "Invalid value|array"),
+        ('api_key_digests = ["zz"]', "api_key_digests: .*64 hex digits"),
+        ("", "only a restart switches API keys on or off"),
+    ],
+)
+def test_settings_that_cannot_be_read_again_stay(file: Path, text: str, reason: str) -> None:
+    with (
+        serving("--config", str(file), env=environment()) as service,
+        service.new_client(headers={"authorization": f"Bearer {OLD}"}) as client,
+    ):
+        file.write_text(text)
+        reload(service, 1, f"{reason}.*the settings that were read before stay")
+        assert [status(client, key) for key in (OLD, NEW)] == [200, 401]
+        assert count(client, "mmhash_reloads_total", result="failed") == 1
+        assert "zz" not in service.log.text
+
+
+def test_other_settings_need_a_restart(file: Path) -> None:
+    with (
+        serving("--config", str(file), env=environment()) as service,
+        service.new_client(headers={"authorization": f"Bearer {OLD}"}) as client,
+    ):
+        file.write_text("max_items = 7\n" + file.read_text())
+        reload(service, 1, "only a restart changes these settings: max_items")
+        assert client.get("/info").json()["limits"]["max_items"] == 1000

@@ -1,0 +1,139 @@
+"""Spans: nothing without an SDK; with one, the parts of a request, and no content of it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from mmhash_service.app import create_app
+from mmhash_service.runtime import tracing
+from mmhash_service.settings import Settings
+from tests.support import in_process
+from tests.support.in_process import Server
+from tests.support.origin import Origin
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """Spans as an SDK records them; it is configured for one test only."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    yield exporter
+    monkeypatch.undo()
+    tracing.enable()
+
+
+@pytest.fixture
+def traced(exporter: InMemorySpanExporter, origin: Origin) -> Iterator[Server]:
+    settings = Settings(
+        url_hosts=(f"127.0.0.1:{origin.port}",), url_networks=("127.0.0.0/8",), max_items=5
+    )
+    with in_process.running(create_app(settings)) as server:
+        yield server
+
+
+def by_name(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
+    return {span.name: span for span in exporter.get_finished_spans()}
+
+
+def test_the_parts_of_a_request_are_children_of_the_callers_span(
+    traced: Server, exporter: InMemorySpanExporter, origin: Origin, encode: Any
+) -> None:
+    origin.answers["/secret.png"] = Origin.ok(encode("PNG"))
+    url = f"http://127.0.0.1:{origin.port}/secret.png"
+    body = {"items": [{"kind": "image", "url": url}]}
+    answer = traced.client.post("/hash?of=pixels", json=body, headers={"traceparent": TRACEPARENT})
+    assert answer.status_code == 200, answer.text
+    spans = by_name(exporter)
+    assert spans.keys() == {"POST /hash", "receive", "hash", "fetch", "memo", "decode"}
+    assert {f"{span.context.trace_id:032x}" for span in spans.values()} == {TRACE}
+    assert f"{spans['POST /hash'].parent.span_id:016x}" == PARENT
+    for child, parent in (
+        ("receive", "POST /hash"),
+        ("hash", "POST /hash"),
+        ("decode", "memo"),
+    ):
+        assert spans[child].parent.span_id == spans[parent].context.span_id
+    assert spans["POST /hash"].attributes["http.response.status_code"] == 200
+    assert spans["receive"].attributes["mmhash.body_bytes"] > 0
+    assert spans["memo"].attributes["mmhash.memo.source"] in {"miss", "memory"}
+    assert "secret" not in "".join(span.to_json() for span in spans.values())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("traceparent", "00-zz-1-01")],
+        [("traceparent", "x" * 5000)],
+        [("traceparent", TRACEPARENT), ("traceparent", TRACEPARENT)],
+    ],
+)
+def test_a_missing_or_malformed_parent_begins_a_trace(
+    traced: Server, exporter: InMemorySpanExporter, headers: list[tuple[str, str]]
+) -> None:
+    assert traced.client.get("/version", headers=headers).status_code == 200
+    span = by_name(exporter)["GET /version"]
+    assert span.parent is None
+
+
+def test_a_refused_request_has_a_span_with_the_problem(
+    traced: Server, exporter: InMemorySpanExporter
+) -> None:
+    assert traced.client.post("/hash", content=b"a").status_code == 415
+    assert by_name(exporter)["POST /hash"].attributes["http.response.status_code"] == 415
+    assert traced.client.get("/no/such/path").status_code == 404
+    assert by_name(exporter)["GET other"].attributes["http.response.status_code"] == 404
+
+
+def test_probes_have_no_span(traced: Server, exporter: InMemorySpanExporter) -> None:
+    traced.client.get("/live")
+    traced.client.get("/metrics")
+    assert not exporter.get_finished_spans()
+
+
+def test_an_error_names_its_problem_and_not_its_message(exporter: InMemorySpanExporter) -> None:
+    assert tracing.enable()
+    with pytest.raises(ValueError, match="a client's bytes"), tracing.span("receive"):
+        raise ValueError("a client's bytes")
+    span = by_name(exporter)["receive"]
+    assert span.attributes == {"error.type": "ValueError"}
+    assert not span.events
+
+
+def test_forwarded_headers_have_the_current_span_as_parent(exporter: InMemorySpanExporter) -> None:
+    tracing.enable()
+    with tracing.request_span("POST", "/generate", [(b"traceparent", TRACEPARENT.encode())]):
+        headers = dict(tracing.propagate([(b"traceparent", b"theirs"), (b"a", b"b")]))
+    assert headers[b"a"] == b"b"
+    own = by_name(exporter)["POST /generate"].context
+    assert headers[b"traceparent"] == f"00-{TRACE}-{own.span_id:016x}-01".encode()
+
+
+def test_without_an_sdk_nothing_is_recorded() -> None:
+    assert tracing.enable() is False
+    assert tracing.span("receive") is tracing.span("hash")
+    headers = [(b"traceparent", b"theirs")]
+    assert tracing.propagate(headers) is headers
+    assert tracing.trace_id() == ""
+
+
+def test_without_the_package_the_service_starts() -> None:
+    code = (
+        "import sys; sys.modules['opentelemetry'] = None\n"
+        "from mmhash_service.runtime import tracing\n"
+        "assert not tracing.has_api and not tracing.enable()\n"
+        "with tracing.span('hash'): tracing.note('a', 1)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
