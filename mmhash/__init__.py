@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from mmhash.client import Client as Client
     from mmhash.executor import AsyncHasher as AsyncHasher
     from mmhash.executor import LazyKey as LazyKey
+    from mmhash.media import audio as audio
+    from mmhash.media import video as video
     from mmhash.tags import sign_tag as sign_tag
     from mmhash.tags import verify_tag as verify_tag
 
@@ -59,12 +61,14 @@ _LAZY = {
     "AsyncHasher": "mmhash.executor",
     "Client": "mmhash.client",
     "LazyKey": "mmhash.executor",
+    "audio": "mmhash.media",
     "compile": "mmhash.compile",
     "engines": "mmhash.engines",
     "ray": "mmhash.ray",
     "sign_tag": "mmhash.tags",
     "transport": "mmhash.transport",
     "verify_tag": "mmhash.tags",
+    "video": "mmhash.media",
 }
 
 
