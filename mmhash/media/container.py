@@ -13,7 +13,7 @@ from fractions import Fraction
 from io import BytesIO
 from typing import Any
 
-from mmhash.errors import InputError, InputTypeError, InputValueError, LimitError
+from mmhash.errors import InputError, InputValueError, LimitError
 from mmhash.media.recipe import MAX_DIMENSION, MAX_FRAMES, AudioIndex, VideoIndex
 
 __all__ = ["AudioIndex", "VideoIndex", "open_container", "read_audio_index", "read_video_index"]

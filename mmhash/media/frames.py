@@ -69,8 +69,8 @@ def decode_audio(source: Buffer, recipe: AudioRecipe) -> Iterator[Array]:
 
 def _rgb(picture: Any, size: tuple[int, int] | None) -> Array:
     width, height = size or (picture.width, picture.height)
-    array: Array = picture.to_ndarray(format="rgb24", width=width, height=height)
-    return array
+    # FFmpeg pads the rows of some sizes.
+    return np.ascontiguousarray(picture.to_ndarray(format="rgb24", width=width, height=height))
 
 
 def _cut(piece: Any, start: int, stop: int) -> Any:

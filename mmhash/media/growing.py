@@ -92,6 +92,7 @@ class GrowingAudio:
         self._all = _KeyList(algorithm, tenant)
         self._tail = Hasher(algorithm)
         self._open = 0
+        self._closed: list[Digest] = []
         self._dtype: np.dtype[Any] | None = None
         self._channels = 0
         self.windows: list[Digest] = []
@@ -106,6 +107,7 @@ class GrowingAudio:
             self._open += len(piece)
             samples = samples[len(piece) :]
             if self._open == self._window:
+                self._closed.append(Digest(self._tail.name, self._tail.digest()))
                 self.windows.append(self._tail_key())
                 self._all.append(self.windows[-1])
                 self._tail, self._open = Hasher(self._algorithm), 0
@@ -114,6 +116,14 @@ class GrowingAudio:
     def tail(self) -> Digest | None:
         """The key of the open window; None if it is empty."""
         return self._tail_key() if self._open else None
+
+    def contents(self) -> list[tuple[Digest, tuple[int, int]]]:
+        """Return the digest and the shape of each window, and of the tail if there is one."""
+        closed = [(digest, (self._window, self._channels)) for digest in self._closed]
+        if not self._open:
+            return closed
+        tail = Digest(self._tail.name, self._tail.digest())
+        return [*closed, (tail, (self._open, self._channels))]
 
     def key(self) -> Digest:
         """Return the key of all samples so far: that of the list of their windows."""

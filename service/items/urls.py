@@ -7,6 +7,7 @@ from mmhash import Digest
 from mmhash.view import ITEM_SIZE
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.bodies.media import MediaReader
 from mmhash_service.bodies.parsing import parse_dtype
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader, recall_pixels
 from mmhash_service.fetch.failures import Failed, FetchFailure
@@ -31,7 +32,7 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[It
         context = replace(context, admission=admission)
         tensor = _tensor(item)
         reader = _open_reader(context, item, tensor)
-        if not isinstance(reader, _BundleReader) and not is_file_url(url):
+        if not isinstance(reader, (_BundleReader, MediaReader)) and not is_file_url(url):
             return [await _hash_remote(context, item, url, reader, tensor)]
         await read_url(context, url, reader, tensor)
         return await reader.finish()
@@ -117,11 +118,13 @@ async def _read_file(
 
 def _open_reader(
     context: RequestContext, item: JsonItem, tensor: Tensor | None
-) -> "_BundleReader | PixelsReader | StreamReader":
+) -> "_BundleReader | MediaReader | PixelsReader | StreamReader":
     if tensor is not None and (item.grids is not None or item.counts is not None):
         return _BundleReader(context, item, tensor)
     if item.kind == "image":
         return PixelsReader(context, item.name)
+    if item.kind in {"video", "audio"}:
+        return MediaReader(context, item.name, "video" if item.kind == "video" else "audio")
     return StreamReader(context, item.name, tensor)
 
 

@@ -268,7 +268,9 @@ def recipe_cases() -> list[dict[str, Any]]:
             for name, tenant in (("key", None), ("key_tenant", TENANT))
         }
         # A string: the largest numbers are none of JavaScript's.
-        indices = {"indices": [str(index) for index in given["indices"]]} if "indices" in given else {}
+        indices = (
+            {"indices": [str(index) for index in given["indices"]]} if "indices" in given else {}
+        )
         cases.append({"recipe": given | indices, "why": why, "bytes": recipe.hex(), **keys})
     return cases
 
