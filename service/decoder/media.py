@@ -71,7 +71,7 @@ def _hash_parts(
         pixels += picture.shape[0] * picture.shape[1]
         if pixels > job.max_pixels:
             raise LimitError(f"the frames have more than {job.max_pixels} pixels")
-        content = hash_bytes(memoryview(picture).cast("B"), job.algorithm)
+        content = hash_bytes(picture.reshape(-1).data, job.algorithm)
         parts.append(Part(content.bytes, picture.shape))
     return parts
 

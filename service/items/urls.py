@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import prod
 
 from mmhash import Digest
-from mmhash.view import ITEM_SIZE
+from mmhash.view import ITEM_SIZE, Kind
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Item, JsonItem
 from mmhash_service.bodies.media import MediaReader
@@ -90,7 +90,8 @@ async def _recall(
     if not _fits(tensor, entry.nbytes):
         return None
     dtype, shape = tensor or ("", ())
-    result = context.item(item.name, item.kind, dtype, shape, entry.nbytes, entry.digest)
+    kind: Kind = "bytes" if tensor is None else "tensor"
+    result = context.item(item.name, kind, dtype, shape, entry.nbytes, entry.digest)
     result.memo = "hit"
     return result
 

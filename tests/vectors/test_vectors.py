@@ -70,7 +70,7 @@ def test_recipe(case: dict[str, Any]) -> None:
         size = tuple(given["size"]) if "size" in given else None
         recipe = VideoRecipe([int(index) for index in given["indices"]], size, decoder)
     else:
-        recipe = AudioRecipe(*given["range"], *given["form"], decoder)
+        recipe = AudioRecipe(*given["range"], *given["form"], decoder=decoder)
     source = PATTERN[:12].tobytes()
     tenant = bytes.fromhex(RECIPES["tenant"])
     assert recipe.canonical().hex() == case["bytes"]
