@@ -56,6 +56,7 @@ def video(
     by: By = "source",
     algorithm: str = "blake3",
     tenant: bytes | None = None,
+    threads: int | None = None,
 ) -> VideoClip:
     """Return the key of a video, as bytes or a path, under the recipe of the other arguments.
 
@@ -73,7 +74,7 @@ def video(
             size=size,
         )
         if by == "source":
-            whole = key(data, algorithm=algorithm, tenant=tenant)
+            whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
             return VideoClip(recipe_key(whole, recipe), recipe, [])
         clip = GrowingVideo(algorithm=algorithm, tenant=tenant)
         for picture in decode_video(data, recipe):
@@ -92,6 +93,7 @@ def audio(
     by: By = "source",
     algorithm: str = "blake3",
     tenant: bytes | None = None,
+    threads: int | None = None,
 ) -> AudioClip:
     """Return the key of an audio clip, as bytes or a path, under the recipe of the arguments.
 
@@ -109,7 +111,7 @@ def audio(
             window=window,
         )
         if by == "source":
-            whole = key(data, algorithm=algorithm, tenant=tenant)
+            whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
             return AudioClip(recipe_key(whole, recipe), recipe, [])
         # Without windows, the range is one.
         clip = GrowingAudio(recipe.window or 1 << 62, algorithm=algorithm, tenant=tenant)
