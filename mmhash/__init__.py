@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from mmhash.hashing import keys as keys
     from mmhash.io.file_keys import digest_file as digest_file
     from mmhash.io.file_keys import key_file as key_file
+    from mmhash.media import audio as audio
+    from mmhash.media import video as video
     from mmhash.split import split as split
     from mmhash.tags import sign_tag as sign_tag
     from mmhash.tags import verify_tag as verify_tag
@@ -87,6 +89,7 @@ _MODULES = {
     "mmhash.executor": ("AsyncHasher", "LazyKey"),
     "mmhash.hashing": ("PendingKeys", "digest", "key", "keys"),
     "mmhash.io.file_keys": ("digest_file", "key_file"),
+    "mmhash.media": ("audio", "video"),
     "mmhash.split": ("split",),
     "mmhash.tags": ("sign_tag", "verify_tag"),
 }

@@ -225,6 +225,40 @@ PROBLEMS = {
         "A Responses request (input) has no field for a hash in any engine: send a chat request "
         "(messages).",
     ),
+    "frames-not-media": ProblemSpec(
+        422,
+        "Frames of no media",
+        "Only bodies and parts of video/* and audio/*, and JSON items of these kinds, have frames.",
+    ),
+    "no-recipe": ProblemSpec(
+        422, "No recipe", "A JSON item of the kind video or audio needs of=frames in the query."
+    ),
+    "invalid-recipe": ProblemSpec(
+        422,
+        "Invalid recipe",
+        "The recipe has a value out of range, two ways to select frames, fields of another kind of "
+        "media, or selects nothing of this source.",
+    ),
+    "damaged-media": ProblemSpec(
+        422,
+        "Damaged media",
+        "The body is no video or audio file in a known container, lacks the stream, or cannot be "
+        "decoded up to the last selected frame.",
+    ),
+    "costly-media": ProblemSpec(
+        422,
+        "Costly media",
+        "Reading the media takes more time or memory than its bytes and pixels justify.",
+    ),
+    "media-too-large": ProblemSpec(
+        413,
+        "Media too large",
+        "The media has more than 1048576 frames or packets, or the recipe selects more than 1024 "
+        "frames or windows to decode, or more pixels than the setting max_pixels allows.",
+    ),
+    "no-media-extra": ProblemSpec(
+        501, "No media extra", "The server lacks PyAV: install mmhash-keys[media] beside it."
+    ),
     "invalid-span": ProblemSpec(
         422,
         "Invalid span",

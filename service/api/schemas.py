@@ -54,12 +54,45 @@ class _Query(BaseModel):
     engine_fallback: Fallback | None = _FALLBACK
 
 
+VIDEO_FIELDS = ("fps", "count", "indices", "max_frames", "size")
+AUDIO_FIELDS = ("rate", "channels", "start", "stop", "window")
+
+
 class HashQuery(_Query):
     """The query of `POST /hash`."""
 
+    of: Literal["bytes", "pixels", "frames"] = "bytes"  # type: ignore[assignment]
     dtype: str | None = None
     shape: str | None = None
     engines: Annotated[str, Field(max_length=1024)] | None = None
+    by: Literal["source", "frames"] | None = Field(
+        default=None,
+        description="With of=frames: by the file's bytes (source, the default), or by the decoded "
+        "frames, whose keys are then in `frames`.",
+    )
+    fps: float | None = Field(default=None, description="Frames per second of a video.")
+    count: int | None = Field(
+        default=None, description="The number of frames, evenly spaced from the first to the last."
+    )
+    indices: str | None = Field(
+        default=None, description="The numbers of frames, from 0, ascending: 0,5,9."
+    )
+    max_frames: int | None = Field(
+        default=None, description="Select this number by `count` if the recipe selects more."
+    )
+    size: str | None = Field(default=None, description="The size of the frames: 320x240.")
+    rate: int | None = Field(default=None, description="Samples per second of an audio clip.")
+    channels: int | None = None
+    start: float | None = Field(default=None, description="The first second of an audio clip.")
+    stop: float | None = None
+    window: float | None = Field(default=None, description="The length of a window in seconds.")
+
+    @model_validator(mode="after")
+    def _check_recipe(self) -> Self:
+        recipe = ("by", *VIDEO_FIELDS, *AUDIO_FIELDS)
+        if self.of != "frames" and any(getattr(self, name) is not None for name in recipe):
+            raise ValueError("a recipe needs of=frames")
+        return self
 
 
 class PlanQuery(BaseModel):
@@ -142,7 +175,9 @@ class AnnotateQuery(_Query):
 class JsonItem(_RequestModel):
     """One item of a JSON body, with its content in one of `data`, `url`, `shm`, `cuda_ipc`."""
 
-    kind: Literal["bytes", "tensor", "image"]
+    kind: Literal["bytes", "tensor", "image", "video", "audio"] = Field(
+        description="A video or audio is hashed by its frames, and needs of=frames in the query."
+    )
     name: Text | None = None
     data: str | None = Field(default=None, description="The content, in base64.")
     url: str | None = Field(
@@ -246,11 +281,14 @@ class BlocksBody(_RequestModel):
     engine_fallback: Fallback | None = _FALLBACK
 
 
+ItemKind = Kind | Literal["video", "audio"]
+
+
 class Item(BaseModel):
     """One item: its properties, the digest of its `nbytes` bytes, and its key, both in hex."""
 
     name: str | None
-    kind: Kind
+    kind: ItemKind
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
@@ -263,6 +301,10 @@ class Item(BaseModel):
     )
     memo: Literal["hit", "miss"] | None = Field(
         default=None, description="The result of the memo lookup, if there was one."
+    )
+    frames: list[str] | None = Field(
+        default=None,
+        description="The key of each frame or window, if a clip is hashed by its decoded frames.",
     )
     tag: str | None = Field(
         default=None,

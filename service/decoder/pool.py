@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import count
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -32,11 +32,14 @@ from mmhash_service.decoder.messages import (
     LENGTH_SIZE,
     MAX_ANSWER,
     Answer,
+    AudioSelection,
     Decoded,
     Deferred,
     Hello,
     Job,
+    MediaJob,
     Refused,
+    VideoSelection,
 )
 from mmhash_service.memo.entries import Pixels
 from mmhash_service.runtime import tracing
@@ -91,10 +94,10 @@ class _QueuedJob:
 
     cost_s: float
     number: int
-    job: Job = field(compare=False)
+    job: Job | MediaJob = field(compare=False)
     body: memoryview = field(compare=False)
     deadline: float = field(compare=False)
-    answer: asyncio.Future[Decoded | Deferred | Refused] = field(compare=False)
+    answer: asyncio.Future[Answer] = field(compare=False)
     is_retried: bool = field(default=False, compare=False)
 
 
@@ -184,36 +187,57 @@ class DecoderPool:
 
     async def decode(self, body: memoryview, algorithm: Algorithm) -> Pixels:
         """Decode and hash an image; a failure affects only this job."""
-        with tracing.span("decode"):
-            return await self._decode(body, algorithm)
-
-    async def _decode(self, body: memoryview, algorithm: Algorithm) -> Pixels:
-        self._open_here()
-        deadline = asyncio.get_running_loop().time() + self._settings.work_timeout_s
-        cost_s = costs.cpu_seconds(len(body))
-        try:
-            async with asyncio.timeout_at(deadline):
-                answer = await self._submit(body, algorithm, cost_s, deadline)
-                if isinstance(answer, Deferred):
-                    # An image that may take long waits for a slot without a maximum cost.
-                    cost_s = max(answer.cost_s, 2 * costs.SHORT_S)
-                    answer = await self._submit(body, algorithm, cost_s, deadline)
-        except TimeoutError:
-            raise Problem("too-slow") from None
+        settings = self._settings
+        job = Job(algorithm, len(body), settings.max_pixels, settings.work_timeout_s, 0)
+        answer = await self._run_job(body, job, costs.cpu_seconds(len(body)))
         return pixels_of(answer, algorithm)
 
+    async def read_media(
+        self,
+        body: memoryview,
+        modality: Literal["video", "audio"],
+        algorithm: Algorithm = "blake3",
+        selection: VideoSelection | AudioSelection | None = None,
+        pixels: int = 0,
+    ) -> Answer:
+        """Read the index of a video or audio clip, or hash the frames or samples of a selection.
+
+        `pixels` is the number of pixels to decode, which sets the limit on time.
+        """
+        settings = self._settings
+        limits = settings.max_pixels, settings.work_timeout_s, 0.0
+        job = MediaJob(algorithm, modality, len(body), *limits, selection, pixels)
+        answer = await self._run_job(body, job, costs.cpu_seconds(len(body), 0, pixels))
+        if isinstance(answer, Refused):
+            raise Problem(answer.problem) from ImageRefusedError(answer.reason)
+        return answer
+
+    async def _run_job(self, body: memoryview, job: Job | MediaJob, cost_s: float) -> Answer:
+        self._open_here()
+        deadline = asyncio.get_running_loop().time() + self._settings.work_timeout_s
+        try:
+            with tracing.span("decode"):
+                return await self._run_until(deadline, body, job, cost_s)
+        except TimeoutError:
+            raise Problem("too-slow") from None
+
+    async def _run_until(
+        self, deadline: float, body: memoryview, job: Job | MediaJob, cost_s: float
+    ) -> Answer:
+        async with asyncio.timeout_at(deadline):
+            answer = await self._submit(body, job, cost_s, deadline)
+            if isinstance(answer, Deferred):
+                # An image that may take long waits for a slot without a maximum cost.
+                cost_s = max(answer.cost_s, 2 * costs.SHORT_S)
+                answer = await self._submit(body, job, cost_s, deadline)
+            return answer
+
     async def _submit(
-        self, body: memoryview, algorithm: Algorithm, cost_s: float, deadline: float
-    ) -> Decoded | Deferred | Refused:
+        self, body: memoryview, job: Job | MediaJob, cost_s: float, deadline: float
+    ) -> Answer:
         is_long = cost_s > costs.SHORT_S
-        job = Job(
-            algorithm,
-            len(body),
-            self._settings.max_pixels,
-            self._settings.work_timeout_s,
-            float("inf") if is_long else costs.SHORT_S,
-        )
-        answer: asyncio.Future[Decoded | Deferred | Refused]
+        job = msgspec.structs.replace(job, defer_above_s=float("inf") if is_long else costs.SHORT_S)
+        answer: asyncio.Future[Answer]
         answer = asyncio.get_running_loop().create_future()
         number = next(self._numbers)
         self._queue.put(_QueuedJob(cost_s if is_long else 0.0, number, job, body, deadline, answer))
@@ -273,10 +297,11 @@ class DecoderPool:
         except (DecoderEndedError, OSError):
             code = await process.end()
             logger.warning("decoder %d exited with %d", process.pid, code)
+            noun = "media" if isinstance(queued.job, MediaJob) else "image"
             if code == -signal.SIGPROF:
-                problem = "costly-image"
+                problem = f"costly-{noun}"
             elif -code in _CRASHES:
-                problem = "damaged-image"
+                problem = f"damaged-{noun}"
             elif not queued.is_retried:  # killed from outside: not caused by the image
                 queued.is_retried = True
                 self._queue.put(queued)
@@ -328,7 +353,7 @@ class DecoderProcess:
         self._connection = self._process.connection
         self._connection.setblocking(False)
 
-    async def run(self, job: Job, body: memoryview) -> Answer:
+    async def run(self, job: Job | MediaJob, body: memoryview) -> Answer:
         """Send the job and its image, and return the answer."""
         await self._share(body)
         socket.send_fds(self._connection, [msgspec.msgpack.encode(job)], [self._file])

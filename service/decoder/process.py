@@ -27,6 +27,7 @@ from PIL import (
 from mmhash.image import FORMATS
 from mmhash_service.decoder import costs, sandbox
 from mmhash_service.decoder.images import decode_image, pin_pillow
+from mmhash_service.decoder.media import read_media, warm_up
 from mmhash_service.decoder.messages import (
     LENGTH_SIZE,
     MAX_JOB,
@@ -34,6 +35,7 @@ from mmhash_service.decoder.messages import (
     Deferred,
     Hello,
     Job,
+    MediaJob,
 )
 from mmhash_service.server.malloc import tune_malloc
 
@@ -56,13 +58,14 @@ def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None
     tune_malloc()
     pin_pillow()
     _warm_up()
+    warm_up()
     connection = socket.socket(fileno=descriptor)
     # The output of a library may quote the image.
     os.dup2(1, 2)
     idle = sandbox.address_space()
     unconfined = sandbox.enter(idle + costs.memory_bytes(max_nbytes, max_pixels))
     _send(connection, Hello(unconfined))
-    jobs = msgspec.msgpack.Decoder(Job)
+    jobs: msgspec.msgpack.Decoder[Job | MediaJob] = msgspec.msgpack.Decoder(Job | MediaJob)
     while True:
         message, descriptors, _, _ = socket.recv_fds(connection, MAX_JOB, 1)
         if not message:
@@ -79,7 +82,7 @@ class _DeferredError(Exception):
 class _Budget:
     """The time and memory limits of one job, which grow with the frames that are visited."""
 
-    def __init__(self, job: Job, idle: int) -> None:
+    def __init__(self, job: Job | MediaJob, idle: int) -> None:
         self._job, self._idle = job, idle
         self._start = time.process_time()
         self._limit_memory(job.max_pixels)
@@ -88,6 +91,8 @@ class _Budget:
         """Decode the image within the limits; SIGPROF kills the process beyond that of time."""
         job = self._job
         try:
+            if isinstance(job, MediaJob):
+                return self._spend_on_media(body, job)
             self._grow(0, 0)
             if body[8:12] == b"WEBP":  # Pillow allocates its memory before its size is known
                 self._limit_memory(job.max_pixels)
@@ -96,6 +101,12 @@ class _Budget:
             return Deferred(*deferred.args)
         finally:
             sandbox.limit_cpu(0)
+
+    def _spend_on_media(self, body: bytes, job: MediaJob) -> Answer:
+        # FFmpeg allocates frames of the sizes that the stream has, not of those in the index.
+        self._limit_memory(job.max_pixels)
+        sandbox.limit_cpu(min(costs.cpu_seconds(job.nbytes, 0, job.pixels), job.max_cpu_s))
+        return read_media(body, job)
 
     def _grow(self, frames: int, pixels: int) -> None:
         job = self._job

@@ -10,6 +10,7 @@ from mmhash.cpu import hash_bytes
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import HashBody, Item, JsonItem, Proof
 from mmhash_service.bodies.json_body import JsonText, parse_json
+from mmhash_service.bodies.media import Modality, hash_media
 from mmhash_service.bodies.parsing import parse_base64, parse_dtype
 from mmhash_service.bodies.readers import hash_pixels
 from mmhash_service.fetch.data import is_data_url, read_data_url
@@ -30,13 +31,21 @@ class EncodedImage(NamedTuple):
     digest: Digest
 
 
+class EncodedMedia(NamedTuple):
+    """A video or audio clip whose container is still to be read."""
+
+    modality: Modality
+    body: BytesIO
+    digest: Digest
+
+
 class RemoteItem(NamedTuple):
     """An item whose content is still to be fetched."""
 
     url: str
 
 
-_Result = list[Item] | EncodedImage | RemoteItem
+_Result = list[Item] | EncodedImage | EncodedMedia | RemoteItem
 
 HashRemote = Callable[[RequestContext, JsonItem, str], Awaitable[list[Item]]]
 """Hashes the content of a URL as the item requires."""
@@ -78,10 +87,12 @@ async def _finish(
     """Decode images and fetch URLs, a few concurrently, in place of their intermediate results."""
     semaphore = asyncio.Semaphore(_CONCURRENCY)
 
-    async def finish(index: int, pending: EncodedImage | RemoteItem) -> None:
+    async def finish(index: int, pending: EncodedImage | EncodedMedia | RemoteItem) -> None:
         async with semaphore:
             if isinstance(pending, EncodedImage):
                 results[index] = [await hash_pixels(context, items[index].name, *pending)]
+            elif isinstance(pending, EncodedMedia):
+                results[index] = [await hash_media(context, items[index].name, *pending)]
             else:
                 results[index] = await hash_remote(context, items[index], pending.url)
 
@@ -120,14 +131,16 @@ def _hash_item(context: RequestContext, item: JsonItem, shared_nbytes: int) -> _
         raise Problem("no-content")
     if item.shm is not None or item.cuda_ipc is not None:
         return hash_shared(context, item, shared_nbytes)
-    _check_fields(item)
+    _check_fields(context, item)
     if item.url is not None and not is_data_url(item.url):
         return RemoteItem(item.url)
     return _hash_content(context, item, content_of(item))
 
 
-def _check_fields(item: JsonItem) -> None:
-    """Refuse an item with fields of another kind, or a tensor that lacks its own."""
+def _check_fields(context: RequestContext, item: JsonItem) -> None:
+    """Refuse an item with fields of another kind, or one that lacks its own."""
+    if item.kind in {"video", "audio"} and context.recipe is None:
+        raise Problem("no-recipe")
     is_tensor = item.kind == "tensor"
     if (item.dtype is not None) != is_tensor or (item.shape is not None) != is_tensor:
         raise Problem("incomplete-tensor")
@@ -138,6 +151,9 @@ def _check_fields(item: JsonItem) -> None:
 def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -> _Result:
     if item.dtype is not None and item.shape is not None:
         return hash_tensor(context, item, parse_dtype(item.dtype), tuple(item.shape), content)
+    if item.kind in {"video", "audio"}:
+        digest = hash_bytes(memoryview(content), "blake3")
+        return EncodedMedia("video" if item.kind == "video" else "audio", BytesIO(content), digest)
     if item.kind == "image":
         return EncodedImage(BytesIO(content), hash_bytes(memoryview(content), "blake3"))
     digest = hash_bytes(memoryview(content), context.algorithm)

@@ -6,9 +6,10 @@ from math import prod
 from blake3 import blake3
 
 from mmhash import Digest
-from mmhash.view import ITEM_SIZE
+from mmhash.view import ITEM_SIZE, Kind
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.bodies.media import MediaReader
 from mmhash_service.bodies.parsing import parse_dtype
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader, recall_pixels
 from mmhash_service.fetch.failures import Failed, FetchFailure
@@ -36,7 +37,7 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[It
         context = replace(context, admission=admission)
         tensor = _tensor(item)
         reader = _open_reader(context, item, tensor)
-        if not isinstance(reader, _BundleReader) and not is_file_url(url):
+        if not isinstance(reader, (_BundleReader, MediaReader)) and not is_file_url(url):
             # The memo stores pixels by the digest of the image's file.
             algorithm = "blake3" if item.kind == "image" else context.algorithm
             target = _UrlItem(context, item, reader, tensor)
@@ -83,7 +84,8 @@ class _UrlItem:
         if not _fits(self._tensor, fetched.nbytes):
             return None
         dtype, shape = self._tensor or ("", ())
-        result = context.item(item.name, item.kind, dtype, shape, fetched.nbytes, fetched.digest)
+        kind: Kind = "bytes" if self._tensor is None else "tensor"
+        result = context.item(item.name, kind, dtype, shape, fetched.nbytes, fetched.digest)
         result.memo = "hit"
         return result
 
@@ -123,11 +125,13 @@ async def _read_file(
 
 def _open_reader(
     context: RequestContext, item: JsonItem, tensor: Tensor | None
-) -> "_BundleReader | PixelsReader | StreamReader":
+) -> "_BundleReader | MediaReader | PixelsReader | StreamReader":
     if tensor is not None and (item.grids is not None or item.counts is not None):
         return _BundleReader(context, item, tensor)
     if item.kind == "image":
         return PixelsReader(context, item.name)
+    if item.kind in {"video", "audio"}:
+        return MediaReader(context, item.name, "video" if item.kind == "video" else "audio")
     return StreamReader(context, item.name, tensor)
 
 

@@ -7,6 +7,7 @@ a reader of the store sees names and lengths.
 
 import struct
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple, Self, get_args
 
 from blake3 import blake3
@@ -178,6 +179,12 @@ def header_entry(space: bytes, encoded: Digest) -> SealedEntry:
     return SealedEntry(b"header", encoded.algorithm.encode(), version, space, encoded.bytes)
 
 
+def media_entry(space: bytes, modality: str, encoded: Digest, recipe: bytes) -> SealedEntry:
+    """Return the entry of a clip under a recipe; that of its index has an empty recipe."""
+    source = (space, encoded.bytes, recipe, media_decoder())
+    return SealedEntry(b"media", modality.encode(), b"%d" % SPEC_VERSION, *source)
+
+
 def url_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
     """Return the entry of the content of a URL."""
     return SealedEntry(b"url", algorithm.encode(), b"%d" % SPEC_VERSION, space, url.encode())
@@ -193,6 +200,15 @@ def content_entry(tenant: bytes, algorithm: Algorithm, claimed: StrongDigest) ->
     version = b"%d" % SPEC_VERSION
     source = (claimed.name.encode(), claimed.value)
     return SealedEntry(b"content", algorithm.encode(), version, tenant, *source)
+
+
+@cache
+def media_decoder() -> bytes:
+    """Return the version of PyAV, which pins those of FFmpeg: others may decode other pixels."""
+    try:
+        return version("av").encode()  # not av.__version__: PyAV is imported only by decoders
+    except PackageNotFoundError:
+        return b""
 
 
 @cache

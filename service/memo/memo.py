@@ -26,6 +26,7 @@ from mmhash_service.memo.entries import (
     content_entry,
     header_entry,
     identity_entry,
+    media_entry,
     pack_header,
     pixels_entry,
     unpack_header,
@@ -190,6 +191,18 @@ class Memo:
     def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
         """Store the header of an image."""
         self._put(header_entry(space, encoded), pack_header(header))
+
+    async def media(
+        self, space: bytes, modality: str, encoded: Digest, recipe: bytes
+    ) -> bytes | None:
+        """Return the packed answer of a decoder for a clip under a recipe, or None."""
+        return await self._look_up("media", media_entry(space, modality, encoded, recipe))
+
+    def keep_media(
+        self, space: bytes, modality: str, encoded: Digest, recipe: bytes, packed: bytes
+    ) -> None:
+        """Store the packed answer of a decoder."""
+        self._put(media_entry(space, modality, encoded, recipe), packed)
 
     async def _load_or_decode(
         self, entry: SealedEntry, algorithm: Algorithm, decode: Callable[[], Awaitable[Pixels]]

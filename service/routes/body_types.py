@@ -9,6 +9,7 @@ from mmhash.view import ITEM_SIZE
 from mmhash_service.api.openapi import json_schema
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import HashBody, HashQuery
+from mmhash_service.bodies.media import MediaReader, Modality
 from mmhash_service.bodies.multipart import MultipartReader
 from mmhash_service.bodies.parsing import parse_dtype, parse_media_type, parse_shape
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
@@ -61,14 +62,19 @@ def _open_part(context: RequestContext, content_type: str, name: str) -> Reader:
 
 
 def _open_bytes(context: RequestContext, _content_type: str, name: str | None) -> Reader:
-    if context.pixels:
-        raise Problem("pixels-not-image")
+    _refuse_decoding(context)
     return StreamReader(context, name)
 
 
-def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) -> Reader:
+def _refuse_decoding(context: RequestContext) -> None:
     if context.pixels:
         raise Problem("pixels-not-image")
+    if context.recipe is not None:
+        raise Problem("frames-not-media")
+
+
+def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) -> Reader:
+    _refuse_decoding(context)
     if query.dtype is None or query.shape is None:
         raise Problem("incomplete-tensor")
     dtype, shape = parse_dtype(query.dtype), parse_shape(query.shape)
@@ -78,7 +84,18 @@ def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) 
 
 
 def _open_image(context: RequestContext, _content_type: str, name: str | None) -> Reader:
-    return PixelsReader(context, name) if context.pixels else StreamReader(context, name)
+    if context.pixels:
+        return PixelsReader(context, name)
+    _refuse_decoding(context)
+    return StreamReader(context, name)
+
+
+def _open_media(
+    modality: Modality, context: RequestContext, content_type: str, name: str | None
+) -> Reader:
+    if context.recipe is None:
+        return _open_bytes(context, content_type, name)
+    return MediaReader(context, name, modality)
 
 
 def _open_safetensors(context: RequestContext, _content_type: str, _name: str | None) -> Reader:
@@ -96,8 +113,8 @@ def _open_json(context: RequestContext, _content_type: str, _name: str | None) -
 BODY_TYPES = {
     "application/octet-stream": BodyType(_open_bytes, may_be_tensor=True),
     "image/*": BodyType(_open_image),
-    "video/*": BodyType(_open_bytes),
-    "audio/*": BodyType(_open_bytes),
+    "video/*": BodyType(partial(_open_media, "video")),
+    "audio/*": BodyType(partial(_open_media, "audio")),
     "application/x-safetensors": BodyType(_open_safetensors),
     "multipart/form-data": BodyType(
         _open_multipart, {"type": "object", "additionalProperties": _BINARY}, may_be_part=False

@@ -9,12 +9,12 @@ from mmhash.digest import Algorithm
 from mmhash.engines import RequestFields
 from mmhash.framing import frame
 from mmhash.view import Kind
-from mmhash_service.api.schemas import HashQuery, Item
+from mmhash_service.api.schemas import HashQuery, Item, ItemKind
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.engines import RequestedEngine, parse_engines
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.items.mapped_hasher import MappedHasher
-from mmhash_service.memo.memo import Memo
+from mmhash_service.memo.memo import CacheStatus, Memo
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.worker_pool import WorkerPool
 from mmhash_service.settings import Settings
@@ -39,6 +39,8 @@ class RequestContext:
     mapped: MappedHasher
     # The namespace of the request's memo entries: empty, or the secret of a private tenant.
     space: bytes
+    # The query, if it asks for the frames of videos and audio clips.
+    recipe: HashQuery | None = None
 
     def item(  # noqa: PLR0917  (in the order of an item's fields)
         self,
@@ -54,6 +56,20 @@ class RequestContext:
         """Return the item with the digest: its key, engine fields and tag."""
         secret = self.tenant.secret if self.tenant else None
         key = frame(kind, dtype, shape, digest, extra, tenant=secret)
+        return self.named_item(name, kind, dtype, shape, nbytes, digest, key)
+
+    def named_item(  # noqa: PLR0917  (in the order of an item's fields)
+        self,
+        name: str | None,
+        kind: ItemKind,
+        dtype: str,
+        shape: tuple[int, ...],
+        nbytes: int,
+        digest: Digest,
+        key: Digest,
+        memo: CacheStatus | None = None,
+    ) -> Item:
+        """Return the item with that key: its engine fields and tag."""
         item = Item(
             name=name,
             kind=kind,
@@ -64,6 +80,8 @@ class RequestContext:
             digest=digest.hex(),
             key=key.hex(),
         )
+        if memo is not None:
+            item.memo = memo
         if self.engines:
             item.engines = self.request_fields(key)
         if self.signer is not None:
@@ -99,4 +117,5 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
         fetcher=state.fetcher,
         mapped=state.mapped,
         space=tenant.secret if tenant is not None and is_private else b"",
+        recipe=query if query.of == "frames" else None,
     )

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from "node:fs";
 import { basename } from "node:path";
-import { check, digests, key, preimage, sign } from "./mmhash.mjs";
+import { check, digests, key, preimage, recipeBytes, recipeKey, sign } from "./mmhash.mjs";
 
 const hex = (bytes) => Buffer.from(bytes).toString("hex");
 const unhex = (text) => Buffer.from(text, "hex");
@@ -12,7 +12,9 @@ const unhex = (text) => Buffer.from(text, "hex");
 const counting = (nbytes) => Uint8Array.from({ length: nbytes }, (_, i) => i % 251);
 
 /** Each judge yields what was asked, what came out, and what should have. */
-const judges = { "digest.json": judgeDigests, "key.json": judgeKeys, "spec.md": judgeExamples };
+const judges = {
+  "digest.json": judgeDigests, "key.json": judgeKeys, "recipe.json": judgeRecipes, "spec.md": judgeExamples,
+};
 
 function* judgeDigests(text) {
   for (const { nbytes, why, ...wanted } of JSON.parse(text).cases) {
@@ -33,6 +35,17 @@ function* judgeKeys(text) {
   }
 }
 
+function* judgeRecipes(text) {
+  const { cases, tenant } = JSON.parse(text);
+  const source = { kind: "bytes", content: counting(12) };
+  for (const { recipe: given, why, bytes, key: alone, key_tenant: ofTenant } of cases) {
+    const recipe = recipeBytes({ ...given, indices: given.indices?.map(BigInt) });
+    yield [`recipe: ${why}`, hex(recipe), bytes];
+    yield [`key: ${why}`, hex(recipeKey(key(source), recipe)), alone];
+    yield [`key_tenant: ${why}`, hex(recipeKey(key(source, "blake3", unhex(tenant)), recipe)), ofTenant];
+  }
+}
+
 function itemOf({ kind, items, frames, nbytes, ...rest }) {
   if (kind === "list") return { kind, parts: items.map(itemOf) };
   if (kind === "image") return { kind, frames: (frames ?? [{ nbytes, ...rest }]).map(frameOf) };
@@ -44,7 +57,7 @@ function frameOf({ mode, size: [width, height], nbytes, palette_rgba = "", trans
   return { mode, width, height, pixels: counting(nbytes), palette: unhex(palette_rgba), transparency };
 }
 
-/** Sections 7 and 9: their inputs stand in prose, what comes of them in the rows of their tables. */
+/** Sections 7, 9 and 11: their inputs stand in prose, what comes of them in the rows of their tables. */
 function* judgeExamples(text) {
   const rows = Object.fromEntries([...text.matchAll(/^\| ([^|]+) \| `(\S+)` \|$/gm)].map((row) => row.slice(1)));
   const tensor = { kind: "tensor", dtype: "uint8", shape: [3, 4], content: counting(12) };
@@ -72,6 +85,11 @@ function* judgeExamples(text) {
     const changed = tag.slice(0, at) + (tag[at] === "A" ? "B" : "A") + tag.slice(at + 1);
     yield [`section 9, character ${at} changed`, opened(changed, [secret], call), ""];
   }
+
+  const recipe = recipeBytes({ indices: [0n, 2n, 4n, 6n, 7n, 8n, 20n] });
+  const source = key({ kind: "bytes", content: counting(12) });
+  yield ["section 11, recipe", hex(recipe), rows.recipe];
+  yield ["section 11, recipe key", hex(recipeKey(source, recipe)), rows["recipe key"]];
 }
 
 const paths = process.argv.slice(2);

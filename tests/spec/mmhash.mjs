@@ -7,6 +7,7 @@ const VERSION = "1";
 const KEY_CONTEXT = Buffer.from("mmhash 2026-11-21 key v1");
 const TENANT_CONTEXT = Buffer.from("mmhash 2026-11-21 tenant v1");
 const TAG_CONTEXT = Buffer.from("mmhash 2026-11-21 tag v1");
+const RECIPE_CONTEXT = Buffer.from("mmhash 2026-11-22 recipe v1");
 const LEAF_BYTES = 262144;
 const PALETTE_BYTES = 1024;
 const MODES_WITH_PALETTE = ["P", "PA"];
@@ -161,4 +162,32 @@ function tagSecret(secret) {
 function mac(head, macKey, engine, tenant) {
   const signed = Buffer.concat([head, engine, tenant].map(field));
   return Buffer.from(blake3(signed, { key: macKey })).subarray(0, 16);
+}
+
+// Section 11
+
+/** The key of a source, by its own key, under the bytes of a recipe. */
+export function recipeKey(sourceKey, recipe) {
+  return blake3(Buffer.concat([sourceKey, field(recipe)]), { context: RECIPE_CONTEXT });
+}
+
+/** The bytes of a recipe: `{ indices, size?, decoder? }` or `{ range, form, decoder? }`; indices are BigInts. */
+export function recipeBytes({ indices, size = [], range, form, decoder = "" }) {
+  const numbers = (list) => Buffer.concat(list.map(u64));
+  const parts = indices
+    ? ["video", numbers(runs(indices).flat()), numbers(size), decoder]
+    : ["audio", numbers(range), numbers(form), decoder];
+  return Buffer.concat(parts.map(field));
+}
+
+/** [first, step, number] of each run of ascending indices. */
+function runs(indices) {
+  const found = [];
+  for (let rest = indices; rest.length > 0; rest = rest.slice(Number(found.at(-1)[2]))) {
+    const step = rest.length > 1 ? rest[1] - rest[0] : 0n;
+    const isOver = (index, number) => index !== rest[0] + step * BigInt(number);
+    const end = rest.findIndex(isOver);
+    found.push([rest[0], step, BigInt(end < 0 ? rest.length : end)]);
+  }
+  return found;
 }

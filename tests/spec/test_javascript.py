@@ -58,13 +58,16 @@ def judge(program: Path, *files: Path) -> "CompletedProcess[str]":
 def test_it_agrees_with_every_vector_and_with_the_examples_of_the_spec(program: Path) -> None:
     digests = json.loads((VECTORS / "digest.json").read_text())["cases"]
     keys = json.loads((VECTORS / "key.json").read_text())["cases"]
-    judged = judge(program, VECTORS / "digest.json", VECTORS / "key.json", SPEC)
+    recipes = json.loads((VECTORS / "recipe.json").read_text())["cases"]
+    files = [VECTORS / name for name in ("digest.json", "key.json", "recipe.json")]
+    judged = judge(program, *files, SPEC)
     assert judged.returncode == 0, judged.stderr
-    assert judged.stdout.splitlines()[:2] == [
+    assert judged.stdout.splitlines()[:3] == [
         f"digest.json: {2 * len(digests)} passed, 0 failed",
         f"key.json: {3 * len(keys)} passed, 0 failed",
+        f"recipe.json: {3 * len(recipes)} passed, 0 failed",
     ]
-    assert re.fullmatch(r"spec\.md: \d+ passed, 0 failed", judged.stdout.splitlines()[2])
+    assert re.fullmatch(r"spec\.md: \d+ passed, 0 failed", judged.stdout.splitlines()[3])
 
 
 @pytest.mark.parametrize(
@@ -72,10 +75,12 @@ def test_it_agrees_with_every_vector_and_with_the_examples_of_the_spec(program: 
     [
         (VECTORS / "digest.json", '"xxh3": "'),
         (VECTORS / "key.json", '"blake3_tenant": "'),
+        (VECTORS / "recipe.json", '"key_tenant": "'),
         (SPEC, "| preimage | `"),
         (SPEC, "| MAC | `"),
+        (SPEC, "| recipe key | `"),
     ],
-    ids=["digest.json", "key.json", "section 7", "section 9"],
+    ids=["digest.json", "key.json", "recipe.json", "section 7", "section 9", "section 11"],
 )
 def test_a_flipped_byte_fails(program: Path, tmp_path: Path, file: Path, before: str) -> None:
     text = file.read_text()

@@ -201,6 +201,80 @@ def key_items() -> list[tuple[dict[str, Any], str]]:
     ]
 
 
+def video_recipe(indices: list[int], size: list[int] | None, decoder: str) -> bytes:
+    """Section 11: a recipe of frames."""
+    runs = b""
+    at = 0
+    while at < len(indices):
+        step = indices[at + 1] - indices[at] if at + 1 < len(indices) else 0
+        end = at + 1
+        while end < len(indices) and indices[end] - indices[end - 1] == step:
+            end += 1
+        runs += u64(indices[at]) + u64(step) + u64(end - at)
+        at = end
+    return fields(b"video", runs, b"".join(map(u64, size or [])), decoder.encode())
+
+
+def audio_recipe(span: list[int], form: list[int], decoder: str) -> bytes:
+    """Section 11: a recipe of samples."""
+    parts = [b"".join(map(u64, span)), b"".join(map(u64, form)), decoder.encode()]
+    return fields(b"audio", *parts)
+
+
+def fields(*values: bytes) -> bytes:
+    """Each value after its length."""
+    return b"".join(u64(len(value)) + value for value in values)
+
+
+def recipe_key(source: bytes, recipe: bytes) -> bytes:
+    """Section 11."""
+    return blake3(
+        source + fields(recipe), derive_key_context="mmhash 2026-11-22 recipe v1"
+    ).digest()
+
+
+RECIPES: list[tuple[dict[str, Any], str]] = [
+    ({"indices": [0]}, "one frame: a run without a step"),
+    ({"indices": [0, 1]}, "two frames are a run"),
+    ({"indices": [7, 9]}, "with any step"),
+    ({"indices": list(range(32))}, "all of 32 frames"),
+    ({"indices": [0, 2, 4, 6, 7, 8, 20]}, "three runs; the last has one frame"),
+    ({"indices": [0, 1, 3, 5, 7]}, "the first run is as long as possible: 0 and 1"),
+    ({"indices": [0, 1, 3, 4, 6]}, "steps that alternate"),
+    ({"indices": [0, (1 << 63) - 1]}, "the largest index"),
+    ({"indices": [0, 1], "size": [320, 240]}, "another size"),
+    ({"indices": [0, 1], "size": [240, 320]}, "and turned"),
+    ({"indices": [0, 1], "decoder": "libavcodec 62.28.102"}, "decoded pixels"),
+    ({"range": [0, 88200], "form": [44100, 2, 0]}, "samples as in the source"),
+    ({"range": [0, 88200], "form": [16000, 1, 0]}, "resampled and mixed"),
+    ({"range": [0, 88200], "form": [16000, 1, 480000]}, "in windows"),
+    ({"range": [44100, 88200], "form": [44100, 2, 0]}, "a part"),
+    ({"range": [0, 88200], "form": [44100, 2, 0], "decoder": "libavcodec"}, "decoded samples"),
+]
+
+
+def recipe_cases() -> list[dict[str, Any]]:
+    """Recipes of a source of 12 bytes, and their keys without and with the tenant."""
+    cases = []
+    for given, why in RECIPES:
+        decoder = given.get("decoder", "")
+        if "indices" in given:
+            recipe = video_recipe(given["indices"], given.get("size"), decoder)
+        else:
+            recipe = audio_recipe(given["range"], given["form"], decoder)
+        source = {"kind": "bytes", "nbytes": 12}
+        keys = {
+            name: recipe_key(item_key(source, "blake3", tenant), recipe).hex()
+            for name, tenant in (("key", None), ("key_tenant", TENANT))
+        }
+        # A string: the largest numbers are none of JavaScript's.
+        indices = (
+            {"indices": [str(index) for index in given["indices"]]} if "indices" in given else {}
+        )
+        cases.append({"recipe": given | indices, "why": why, "bytes": recipe.hex(), **keys})
+    return cases
+
+
 def vectors() -> dict[str, Any]:
     """All files' contents by their names."""
     digests = [
@@ -222,6 +296,11 @@ def vectors() -> dict[str, Any]:
             "note": note + "Hex keys, by algorithm; blake3_tenant with the tenant given.",
             "tenant": TENANT.hex(),
             "cases": keys,
+        },
+        "recipe.json": {
+            "note": note + "The source is 12 bytes; key_tenant with the tenant given.",
+            "tenant": TENANT.hex(),
+            "cases": recipe_cases(),
         },
     }
 

@@ -14,10 +14,12 @@ import mmhash
 from mmhash import Hasher
 from mmhash.digest import Digest
 from mmhash.framing import frame
+from mmhash.media import AudioRecipe, VideoRecipe, recipe_key
 
 HERE = Path(__file__).parent
 DIGESTS = json.loads((HERE / "digest.json").read_text())
 KEYS = json.loads((HERE / "key.json").read_text())
+RECIPES = json.loads((HERE / "recipe.json").read_text())
 OFFICIAL = json.loads((HERE / "blake3_official.json").read_text())
 PATTERN = (np.arange(6 << 20, dtype=np.uint32) % 251).astype(np.uint8)
 
@@ -59,6 +61,23 @@ def test_key(case: dict[str, Any]) -> None:
     assert mmhash.key(item, tenant=tenant).hex() == case["blake3_tenant"]
 
 
+@pytest.mark.parametrize("case", RECIPES["cases"], ids=lambda case: case["why"])
+def test_recipe(case: dict[str, Any]) -> None:
+    given = case["recipe"]
+    decoder = given.get("decoder", "")
+    recipe: VideoRecipe | AudioRecipe
+    if "indices" in given:
+        size = tuple(given["size"]) if "size" in given else None
+        recipe = VideoRecipe([int(index) for index in given["indices"]], size, decoder)
+    else:
+        recipe = AudioRecipe(*given["range"], *given["form"], decoder=decoder)
+    source = PATTERN[:12].tobytes()
+    tenant = bytes.fromhex(RECIPES["tenant"])
+    assert recipe.canonical().hex() == case["bytes"]
+    assert recipe_key(mmhash.key(source), recipe).hex() == case["key"]
+    assert recipe_key(mmhash.key(source, tenant=tenant), recipe).hex() == case["key_tenant"]
+
+
 def build(item: dict[str, Any]) -> Any:
     if item["kind"] == "list":
         return [build(part) for part in item["items"]]
@@ -90,6 +109,10 @@ def test_the_example_of_the_spec() -> None:
     digest = mmhash.digest(array)
     assert f"| digest (`blake3`) | `{digest.hex()}` |" in text
     assert f"| key | `{mmhash.key(array).hex()}` |" in text
+    recipe = VideoRecipe([0, 2, 4, 6, 7, 8, 20])
+    assert f"| recipe | `{recipe.canonical().hex()}` |" in text
+    source = mmhash.key(array.tobytes())
+    assert f"| recipe key | `{recipe_key(source, recipe).hex()}` |" in text
     preimage = bytes.fromhex(text.split("| preimage | `")[1].split("`")[0])
     assert digest.bytes in preimage
     assert frame("tensor", "uint8", (3, 4), Digest("blake3", digest.bytes)) == mmhash.key(array)

@@ -1,0 +1,93 @@
+"""Keys of a 20 MB video under a recipe: by source, and by decoded frames."""
+
+import mmap
+import random
+import statistics
+import tempfile
+import time
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import av
+
+import mmhash
+from bench.support.measure import Call, Row, report
+from mmhash.media.container import read_video_index
+from tests.support.clips import make_video
+
+FRAMES, RATE = 160, 25
+OPTIONS = {"preset": "ultrafast", "qp": "3"}
+
+
+def rows() -> list[Row]:
+    """Measure every figure that the docs quote of media."""
+    film = make_video("h264.mp4", FRAMES, rate=RATE, size=(1280, 720), options=OPTIONS)
+    matroska = remux(film)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "film.mp4"
+        path.write_bytes(film)
+        return [Row("size of the video", len(film) / 1e6, "MB"), *costs(film, matroska, path)]
+
+
+def costs(film: bytes, matroska: bytes, path: Path) -> list[Row]:
+    """Each way to a key, compared with the key of the file's bytes in the same run."""
+    # One thread: others idle between two calls of the slower, and take 1 ms to wake.
+    calls = {
+        "key of the bytes, in memory": lambda: mmhash.key(film, threads=1),
+        "by source, MP4 in memory, fps=2": lambda: mmhash.video(film, fps=2, threads=1),
+        "by source, MP4 in memory, count=32": lambda: mmhash.video(film, count=32, threads=1),
+        "by source, Matroska in memory, fps=2": lambda: mmhash.video(matroska, fps=2, threads=1),
+        "the index of the MP4": lambda: read_video_index(film),
+        "key of the bytes, mapped file": lambda: key_of_file(path),
+        "by source, MP4 file, fps=2": lambda: mmhash.video(path, fps=2, threads=1),
+    }
+    times = cpu_seconds(calls, rounds=81)
+    slow = {
+        "by frames, fps=2": lambda: mmhash.video(film, fps=2, by="frames"),
+        "by frames, all": lambda: mmhash.video(film, by="frames"),
+    }
+    times |= cpu_seconds(slow, rounds=1)
+    result = []
+    for what, seconds in times.items():
+        peer = "key of the bytes, " + ("mapped file" if "file" in what else "in memory")
+        target = "<= 1.1" if "by source, MP4" in what else ""
+        ratio = seconds / times[peer]
+        result.append(Row(what, seconds * 1e3, "ms", peer, times[peer] * 1e3, ratio, target))
+    return result
+
+
+def cpu_seconds(calls: dict[str, Call], rounds: int) -> dict[str, float]:
+    """Return the median CPU time of each call, in turns: other processes count less in it."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    shuffle = random.Random(0).sample
+    for _ in range(rounds):
+        for name in shuffle(list(calls), len(calls)):
+            start = time.process_time()
+            calls[name]()
+            taken[name].append(time.process_time() - start)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def key_of_file(path: Path) -> mmhash.Digest:
+    """Return the key of a file's bytes, as `mmhash.video` reads them."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return mmhash.key(mapped, threads=1)
+
+
+def remux(film: bytes) -> bytes:
+    """Return the same stream as Matroska, which lists only keyframes."""
+    out = BytesIO()
+    source: Any
+    with av.open(BytesIO(film)) as source, av.open(out, "w", format="matroska") as target:
+        stream: Any = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                target.mux(packet)
+    return out.getvalue()
+
+
+if __name__ == "__main__":
+    # A ratio is the CPU time of the key over that of the bytes.
+    report("media", rows())

@@ -1,0 +1,20 @@
+"""Keys of videos and audio clips under a recipe: by their source, or by their decoded frames."""
+
+from mmhash.media.clips import AudioClip, VideoClip, audio, video
+from mmhash.media.container import AudioIndex, VideoIndex
+from mmhash.media.growing import GrowingAudio, GrowingVideo
+from mmhash.media.recipe import AudioRecipe, VideoRecipe, recipe_key
+
+__all__ = [
+    "AudioClip",
+    "AudioIndex",
+    "AudioRecipe",
+    "GrowingAudio",
+    "GrowingVideo",
+    "VideoClip",
+    "VideoIndex",
+    "VideoRecipe",
+    "audio",
+    "recipe_key",
+    "video",
+]

@@ -1,0 +1,145 @@
+"""The functions video() and audio()."""
+
+import mmap
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from mmhash.digest import Digest
+from mmhash.errors import InputTypeError, InputValueError
+from mmhash.hashing import key
+from mmhash.media.container import Buffer, read_audio_index, read_video_index
+from mmhash.media.frames import decode_audio, decode_video
+from mmhash.media.growing import GrowingAudio, GrowingVideo
+from mmhash.media.recipe import (
+    AudioRecipe,
+    Rational,
+    Size,
+    VideoRecipe,
+    recipe_key,
+    select_audio,
+    select_video,
+)
+
+Source = Buffer | str | PathLike[str]
+By = Literal["source", "frames"]
+
+
+class VideoClip(NamedTuple):
+    """The key of a video under a recipe."""
+
+    key: Digest
+    recipe: VideoRecipe
+    frames: list[Digest]
+    """The key of each selected frame, if they were decoded."""
+
+
+class AudioClip(NamedTuple):
+    """The key of an audio clip under a recipe."""
+
+    key: Digest
+    recipe: AudioRecipe
+    windows: list[Digest]
+    """The key of each window, if the samples were decoded; the last may be shorter."""
+
+
+def video(
+    source: Source,
+    *,
+    fps: Rational | None = None,
+    count: int | None = None,
+    indices: Iterable[int] | None = None,
+    max_frames: int | None = None,
+    size: Size | None = None,
+    by: By = "source",
+    algorithm: str = "blake3",
+    tenant: bytes | None = None,
+    threads: int | None = None,
+) -> VideoClip:
+    """Return the key of a video, as bytes or a path, under the recipe of the other arguments.
+
+    By source, the key covers the file's bytes and the recipe; nothing is decoded. By frames, it
+    is the key of the list of the decoded RGB frames, so equal frames of two files have equal keys.
+    """
+    _check_by(by)
+    with _open_source(source) as data:
+        recipe = select_video(
+            read_video_index(data),
+            fps=fps,
+            count=count,
+            indices=indices,
+            max_frames=max_frames,
+            size=size,
+        )
+        if by == "source":
+            whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
+            return VideoClip(recipe_key(whole, recipe), recipe, [])
+        clip = GrowingVideo(algorithm=algorithm, tenant=tenant)
+        for picture in decode_video(data, recipe):
+            clip.append(picture)
+        return VideoClip(clip.key(), recipe, clip.frames)
+
+
+def audio(
+    source: Source,
+    *,
+    rate: int | None = None,
+    channels: int | None = None,
+    start: Rational = 0,
+    stop: Rational | None = None,
+    window: Rational | None = None,
+    by: By = "source",
+    algorithm: str = "blake3",
+    tenant: bytes | None = None,
+    threads: int | None = None,
+) -> AudioClip:
+    """Return the key of an audio clip, as bytes or a path, under the recipe of the arguments.
+
+    `start`, `stop` and `window` are in seconds. By frames, the key is that of the list of the
+    windows, each a float32 tensor of samples by channels.
+    """
+    _check_by(by)
+    with _open_source(source) as data:
+        recipe = select_audio(
+            read_audio_index(data),
+            rate=rate,
+            channels=channels,
+            start=start,
+            stop=stop,
+            window=window,
+        )
+        if by == "source":
+            whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
+            return AudioClip(recipe_key(whole, recipe), recipe, [])
+        # Without windows, the range is one.
+        clip = GrowingAudio(recipe.window or 1 << 62, algorithm=algorithm, tenant=tenant)
+        for samples in decode_audio(data, recipe):
+            clip.append(samples)
+        windows = clip.windows if clip.tail is None else [*clip.windows, clip.tail]
+        return AudioClip(clip.key(), recipe, windows)
+
+
+@contextmanager
+def _open_source(source: Source) -> Iterator[Buffer]:
+    """Return the bytes of a source; a file is mapped, and read by FFmpeg only as a buffer."""
+    if isinstance(source, (bytes, bytearray, memoryview, mmap.mmap)):
+        if len(source) == 0:
+            raise InputValueError("the media is empty")
+        yield source
+        return
+    if not isinstance(source, (str, PathLike)):
+        raise InputTypeError(f"media is bytes or a path, not {type(source).__name__}")
+    with Path(source).open("rb") as file:
+        try:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            raise InputValueError("the media is empty") from error
+        with mapped:
+            yield mapped
+
+
+def _check_by(by: str) -> None:
+    if by not in {"source", "frames"}:
+        raise InputValueError(f"by is source or frames, not {by!r}")

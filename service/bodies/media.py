@@ -1,0 +1,225 @@
+"""Videos and audio clips under the recipe of the query: by their source, or by decoded frames."""
+
+from fractions import Fraction
+from io import BytesIO
+from typing import Any, Literal
+
+import msgspec
+
+from mmhash import Digest
+from mmhash.cpu import hash_bytes
+from mmhash.errors import InputError, LimitError
+from mmhash.framing import frame
+from mmhash.media.recipe import (
+    AudioIndex,
+    AudioRecipe,
+    VideoIndex,
+    VideoRecipe,
+    recipe_key,
+    select_audio,
+    select_video,
+)
+from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery, Item
+from mmhash_service.bodies.parsing import parse_natural
+from mmhash_service.bodies.stream import AlignedHasher
+from mmhash_service.decoder.messages import (
+    MAX_PARTS,
+    AudioIndexed,
+    AudioSelection,
+    PartsHashed,
+    VideoIndexed,
+    VideoSelection,
+)
+from mmhash_service.memo.memo import CacheStatus
+from mmhash_service.runtime.context import RequestContext
+
+Modality = Literal["video", "audio"]
+Recipe = VideoRecipe | AudioRecipe
+
+# The text of as many indices as are decoded.
+_MAX_INDICES_TEXT = 20 * MAX_PARTS
+
+_INDEX: msgspec.msgpack.Decoder[VideoIndexed | AudioIndexed] = msgspec.msgpack.Decoder(
+    VideoIndexed | AudioIndexed
+)
+_PARTS = msgspec.msgpack.Decoder(PartsHashed)
+
+
+class MediaReader:
+    """A reader of a video or an audio clip, which is held until its container is read."""
+
+    def __init__(self, context: RequestContext, name: str | None, modality: Modality) -> None:
+        self._context, self._name, self._modality = context, name, modality
+        self._body = BytesIO()
+        self._hasher = AlignedHasher("blake3")
+        # The digest of the file, by which the memo finds its index; set by `finish`.
+        self.encoded: Digest
+
+    def take(self, piece: bytes | memoryview, /) -> None:
+        """Store the next piece, and hash it."""
+        self._context.admission.hold(len(piece))
+        self._body.write(piece)
+        self._hasher.update(piece)
+
+    async def finish(self) -> list[Item]:
+        """Return the one item."""
+        self.encoded = self._hasher.digest()
+        clip = _Clip(self._context, self._modality, self._body, self.encoded)
+        return [await clip.item(self._name)]
+
+
+async def hash_media(
+    context: RequestContext, name: str | None, modality: Modality, body: BytesIO, encoded: Digest
+) -> Item:
+    """Return the item of a file whose BLAKE3 digest is `encoded`."""
+    return await _Clip(context, modality, body, encoded).item(name)
+
+
+class _Clip:
+    """A file, and the memo's entries of it."""
+
+    def __init__(
+        self, context: RequestContext, modality: Modality, body: BytesIO, encoded: Digest
+    ) -> None:
+        self._context, self._modality, self._body, self._encoded = context, modality, body, encoded
+
+    async def item(self, name: str | None) -> Item:
+        """Return the item under the recipe of the query."""
+        query = self._context.recipe
+        if query is None:
+            raise Problem("no-recipe")
+        index, status = await self._index()
+        recipe = await self._context.work.run(select, query, self._modality, index)
+        if query.by in {None, "source"}:
+            return await self._source_item(name, recipe, index, status)
+        parts, status = await self._parts(recipe, index)
+        return self._parts_item(name, parts, status)
+
+    async def _source_item(
+        self, name: str | None, recipe: Recipe, index: VideoIndex | AudioIndex, status: CacheStatus
+    ) -> Item:
+        context, body = self._context, self._body.getbuffer()
+        digest = self._encoded
+        if context.algorithm != "blake3":
+            digest = await context.work.run(hash_bytes, body, context.algorithm)
+        secret = context.tenant.secret if context.tenant else None
+        key = recipe_key(frame("bytes", "", (), digest, tenant=secret), recipe)
+        shape = _shape(recipe, index)
+        return context.named_item(name, self._modality, "", shape, len(body), digest, key, status)
+
+    def _parts_item(self, name: str | None, hashed: PartsHashed, status: CacheStatus) -> Item:
+        context = self._context
+        secret = context.tenant.secret if context.tenant else None
+        dtype = "uint8" if self._modality == "video" else "float32"
+        keys = [
+            frame("tensor", dtype, shape, Digest(context.algorithm, raw), tenant=secret)
+            for raw, shape in ((part.digest, part.shape) for part in hashed.parts)
+        ]
+        content = b"".join(key.bytes for key in keys)
+        digest = hash_bytes(memoryview(content), context.algorithm)
+        key = frame("list", "", (len(keys),), digest, tenant=secret)
+        item = context.named_item(name, "list", "", (len(keys),), len(content), digest, key, status)
+        item.frames = [key.hex() for key in keys]
+        return item
+
+    async def _index(self) -> tuple[VideoIndex | AudioIndex, CacheStatus]:
+        context = self._context
+        packed = await context.memo.media(context.space, self._modality, self._encoded, b"")
+        answer = None if packed is None else _unpack(_INDEX, packed)
+        status: CacheStatus = "hit"
+        if answer is None:
+            answer = await context.decoders.read_media(self._body.getbuffer(), self._modality)
+            self._keep(b"", answer)
+            status = "miss"
+        match answer:
+            case VideoIndexed(frames, over, under, width, height) if self._modality == "video":
+                return VideoIndex(frames, Fraction(over, under), width, height), status
+            case AudioIndexed(samples, rate, channels) if self._modality == "audio":
+                return AudioIndex(samples, rate, channels), status
+        raise Problem("decoder-failed")
+
+    async def _parts(
+        self, recipe: Recipe, index: VideoIndex | AudioIndex
+    ) -> tuple[PartsHashed, CacheStatus]:
+        context = self._context
+        selection, pixels = _selection(recipe, index, context.settings.max_pixels)
+        canonical = context.algorithm.encode() + recipe.canonical()
+        packed = await context.memo.media(context.space, self._modality, self._encoded, canonical)
+        known = None if packed is None else _unpack(_PARTS, packed)
+        if known is not None:
+            return known, "hit"
+        answer = await context.decoders.read_media(
+            self._body.getbuffer(), self._modality, context.algorithm, selection, pixels
+        )
+        if not isinstance(answer, PartsHashed):
+            raise Problem("decoder-failed")
+        self._keep(canonical, answer)
+        return answer, "miss"
+
+    def _keep(self, recipe: bytes, answer: Any) -> None:
+        packed = msgspec.msgpack.encode(answer)
+        context = self._context
+        context.memo.keep_media(context.space, self._modality, self._encoded, recipe, packed)
+
+
+def _unpack(decoder: Any, packed: bytes) -> Any:
+    try:
+        return decoder.decode(packed)
+    except msgspec.DecodeError:
+        return None
+
+
+def select(query: HashQuery, modality: Modality, index: VideoIndex | AudioIndex) -> Recipe:
+    """Return the recipe that the query asks for of this source."""
+    names, others = VIDEO_FIELDS, AUDIO_FIELDS
+    if modality == "audio":
+        names, others = others, names
+    if any(getattr(query, name) is not None for name in others):
+        raise Problem("invalid-recipe")
+    options = {name: getattr(query, name) for name in names}
+    try:
+        if isinstance(index, VideoIndex):
+            options["indices"] = _numbers(query.indices, ",")
+            size = _numbers(query.size, "x")
+            options["size"] = None if size is None else tuple(size)
+            return select_video(index, **options)
+        options["start"] = options["start"] or 0
+        return select_audio(index, **options)
+    except (InputError, LimitError) as error:
+        raise Problem("invalid-recipe") from error
+
+
+def _numbers(text: str | None, separator: str) -> list[int] | None:
+    if text is None:
+        return None
+    numbers = [parse_natural(each) for each in text.split(separator)]
+    if len(text) > _MAX_INDICES_TEXT or None in numbers:
+        raise Problem("invalid-recipe")
+    return [number for number in numbers if number is not None]
+
+
+def _shape(recipe: Recipe, index: VideoIndex | AudioIndex) -> tuple[int, ...]:
+    """Return the number of frames, height and width, or the samples of the source, and channels."""
+    if isinstance(recipe, VideoRecipe) and isinstance(index, VideoIndex):
+        width, height = recipe.size or (index.width, index.height)
+        return len(recipe.indices), height, width
+    if isinstance(recipe, AudioRecipe):
+        return recipe.stop - recipe.start, recipe.channels
+    raise Problem("decoder-failed")
+
+
+def _selection(
+    recipe: Recipe, index: VideoIndex | AudioIndex, max_pixels: int
+) -> tuple[VideoSelection | AudioSelection, int]:
+    """Return the message for a decoder, and the pixels (or samples) that it has to decode."""
+    if isinstance(recipe, AudioRecipe):
+        return AudioSelection(*recipe[:5]), recipe.stop
+    if not isinstance(index, VideoIndex):
+        raise Problem("decoder-failed")
+    width, height = recipe.size or (index.width, index.height)
+    count = len(recipe.indices)
+    if count > MAX_PARTS or count * width * height > max_pixels:
+        raise Problem("media-too-large")
+    decoded = (recipe.indices[-1] + 1) * index.width * index.height
+    return VideoSelection(list(recipe.indices), recipe.size), decoded + count * width * height

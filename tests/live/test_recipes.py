@@ -1,0 +1,39 @@
+"""A running vLLM reuses a video by its key under a recipe, however its frames were asked for."""
+
+import secrets
+from typing import Any
+
+from PIL import Image
+
+import mmhash
+from mmhash.engines import vllm
+from mmhash.media.frames import decode_video
+from tests.live import prompts
+from tests.live.engines import Engine, only
+from tests.live.prompts import Media
+from tests.support.clips import make_video
+
+
+def _ask(engine: Engine, film: bytes, text: str, **recipe: Any) -> tuple[int, int]:
+    """Send the frames of a recipe under its key; return the prompt's tokens and those cached."""
+    clip = mmhash.video(film, size=(224, 224), **recipe)
+    frames = tuple(map(Image.fromarray, decode_video(film, clip.recipe)))
+    part = prompts.part(Media("video", clip.key, frames), vllm.uuid(clip.key))
+    message = {"role": "user", "content": [part, {"type": "text", "text": text}]}
+    answer = engine.chat({"messages": [message], "return_token_ids": True})
+    return len(answer["prompt_token_ids"]), prompts.cached(answer)
+
+
+@only("vllm")
+def test_a_repeated_video_hits_and_another_sampling_misses(engine: Engine) -> None:
+    film = make_video("h264.mp4", 24, seed=secrets.randbits(32))
+    text = secrets.token_hex(40)
+    tokens, first = _ask(engine, film, text, fps=2)
+    _, repeated = _ask(engine, film, text, fps=2)
+    _, respelt = _ask(engine, film, text, indices=[0, 6, 12, 18])
+    _, other = _ask(engine, film, text, indices=[1, 7, 13, 19])
+    print(f"tokens {tokens}, cached: {first} {repeated} {respelt}, other sampling {other}")
+    # What comes before the video is in the cache in any case.
+    whole = tokens // engine.block_size * engine.block_size - engine.block_size
+    assert repeated == respelt >= whole
+    assert max(first, other) < tokens // 4

@@ -1,0 +1,70 @@
+"""Small media files, written with PyAV: noise, so that no two frames or samples are equal."""
+
+from io import BytesIO
+from typing import Any
+
+import av
+import numpy as np
+
+VIDEOS = {
+    "h264.mp4": ("mp4", "libx264", {"preset": "ultrafast", "crf": "20", "bf": "2"}),
+    "h264-fragmented.mp4": (
+        "mp4",
+        "libx264",
+        {"preset": "ultrafast", "movflags": "frag_keyframe+empty_moov"},
+    ),
+    "vp9.webm": ("webm", "libvpx-vp9", {"deadline": "realtime", "cpu-used": "8"}),
+    "av1.mkv": ("matroska", "libsvtav1", {"preset": "12"}),
+}
+AUDIOS = {
+    "pcm.wav": ("wav", "pcm_s16le"),
+    "flac.flac": ("flac", "flac"),
+    "mp3.mp3": ("mp3", "libmp3lame"),
+}
+
+
+def make_video(
+    name: str,
+    frames: int = 24,
+    *,
+    rate: int = 12,
+    size: tuple[int, int] = (64, 48),
+    options: dict[str, str] | None = None,
+    seed: int = 0,
+) -> bytes:
+    """Return a file of one of the kinds in `VIDEOS`."""
+    container_format, codec, defaults = VIDEOS[name]
+    chosen = defaults | (options or {})
+    movflags = {key: value for key, value in chosen.items() if key == "movflags"}
+    file = BytesIO()
+    random = np.random.default_rng(seed)
+    with av.open(file, "w", format=container_format, options=movflags) as container:
+        codec_options = {key: value for key, value in chosen.items() if key != "movflags"}
+        stream: Any = container.add_stream(codec, rate=rate, options=codec_options)
+        stream.width, stream.height = size
+        stream.pix_fmt = "yuv420p"
+        for _ in range(frames):
+            # Blocks of 8 pixels survive compression.
+            blocks = random.integers(0, 256, (size[1] // 8, size[0] // 8, 3), dtype=np.uint8)
+            picture = blocks.repeat(8, 0).repeat(8, 1)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+    return file.getvalue()
+
+
+def make_audio(name: str, seconds: float = 1.0, *, rate: int = 16_000, channels: int = 2) -> bytes:
+    """Return a file of one of the kinds in `AUDIOS`."""
+    container_format, codec = AUDIOS[name]
+    layout = ("mono", "stereo")[channels - 1]
+    noise = np.random.default_rng(1).normal(0, 3000, (1, int(seconds * rate) * channels))
+    frame = av.AudioFrame.from_ndarray(noise.astype(np.int16), format="s16", layout=layout)
+    frame.sample_rate = rate
+    file = BytesIO()
+    with av.open(file, "w", format=container_format) as container:
+        stream: Any = container.add_stream(codec, rate=rate, layout=layout)
+        length = stream.codec_context.frame_size or 1152
+        resampler = av.AudioResampler(stream.format, layout, rate, frame_size=length)
+        for piece in [*resampler.resample(frame), *resampler.resample(None)]:
+            container.mux(stream.encode(piece))
+        container.mux(stream.encode())
+    return file.getvalue()

@@ -1,0 +1,66 @@
+import mmap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mmhash
+from mmhash.errors import InputTypeError, InputValueError
+from mmhash.media import GrowingVideo, recipe_key
+from tests.support.clips import make_audio, make_video
+
+FILM, SOUND = make_video("h264.mp4"), make_audio("pcm.wav")
+
+
+def test_a_source_is_bytes_or_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    path.write_bytes(FILM)
+    expected = mmhash.video(FILM, fps=2)
+    assert expected.key == recipe_key(mmhash.key(FILM), expected.recipe)
+    for source in (path, str(path), bytearray(FILM), memoryview(FILM)):
+        assert mmhash.video(source, fps=2) == expected
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert mmhash.video(mapped, fps=2) == expected
+
+
+@pytest.mark.parametrize("source", [b"", None, 3])
+def test_others_are_refused(source: Any) -> None:
+    with pytest.raises((InputTypeError, InputValueError)):
+        mmhash.video(source)
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with pytest.raises(InputValueError, match="empty"):
+        mmhash.audio(tmp_path / "empty")
+
+
+def test_by_frames_equal_frames_of_two_files_have_equal_keys() -> None:
+    # The same frames in another container: the files differ.
+    fragmented = make_video("h264.mp4", options={"movflags": "frag_keyframe+empty_moov"})
+    assert fragmented != FILM
+    assert mmhash.video(FILM).key != mmhash.video(fragmented).key
+    clips = [mmhash.video(file, fps=2, by="frames") for file in (FILM, fragmented)]
+    assert clips[0].frames == clips[1].frames
+    assert clips[0].key == clips[1].key == recipe_of(clips[0].frames)
+
+
+def recipe_of(frames: list[mmhash.Digest]) -> mmhash.Digest:
+    clip = GrowingVideo()
+    for frame in frames:
+        clip.append_key(frame)
+    return clip.key()
+
+
+def test_windows_of_a_clip() -> None:
+    clip = mmhash.audio(SOUND, rate=8000, channels=1, window=0.3, by="frames")
+    assert clip.recipe.window == 2400
+    assert len(clip.windows) == 4
+
+    whole = mmhash.audio(SOUND, by="frames")
+    assert len(whole.windows) == 1
+
+
+def test_by_is_source_or_frames() -> None:
+    with pytest.raises(InputValueError, match="source or frames"):
+        mmhash.video(FILM, by="pixels")
