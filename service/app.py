@@ -1,6 +1,6 @@
 """The ASGI application."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
@@ -51,8 +51,12 @@ def build_app(
     routers: Iterable[APIRouter],
     known_paths: frozenset[str] = frozenset(),
     openapi_url: str | None = "/openapi.json",
+    pages: Collection[str] = page.FILES.keys(),
 ) -> FastAPI:
-    """Create an application with these routes; the access log names them and `known_paths`."""
+    """Create an application with these routes; the access log names them and `known_paths`.
+
+    The paths in `pages` need no API key.
+    """
     app = FastAPI(
         title="mmhash",
         version=mmhash.__version__,
@@ -79,7 +83,7 @@ def build_app(
     describe_bodies(app)
     # The last one added is the outermost: requests without a key are logged too.
     if settings.api_key_digests:
-        app.add_middleware(ApiKeyMiddleware, digests=settings.api_key_digests)
+        app.add_middleware(ApiKeyMiddleware, digests=settings.api_key_digests, pages=pages)
     app.add_middleware(DuplicateHeaderMiddleware)
     paths = frozenset(app.openapi()["paths"])
     app.add_middleware(AccessLogMiddleware, paths=paths | known_paths)
