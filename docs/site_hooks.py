@@ -42,7 +42,7 @@ def _inside(match: re.Match[str]) -> str:
 def command_line() -> str:
     """Return the help of all commands as Markdown, from the program itself."""
     command = [sys.executable, "-m", "typer", "mmhash.cli.app", "utils", "docs", "--name", "mmhash"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)  # noqa: S603
     text = unescape(done.stdout).replace("# `mmhash`", "# Command line", 1)
     # In Markdown a word in angle brackets is HTML, unless it is code.
     return "\n".join(_escaped(line) for line in text.splitlines()) + "\n"

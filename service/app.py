@@ -50,6 +50,7 @@ def build_app(
     gateway: GatewaySettings,
     routers: Iterable[APIRouter],
     known_paths: frozenset[str] = frozenset(),
+    *,
     openapi_url: str | None = "/openapi.json",
     pages: Collection[str] = page.FILES.keys(),
 ) -> FastAPI:

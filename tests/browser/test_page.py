@@ -23,7 +23,6 @@ import mmhash
 from mmhash.engines import request_fields
 from mmhash.engines.registry import known_in_requests
 
-
 pytestmark = pytest.mark.slow
 
 Serving = Callable[..., AbstractContextManager[str]]
@@ -240,7 +239,7 @@ def test_two_images_are_compared(
 
 def test_any_two_of_several_images_can_be_compared(page: Page) -> None:
     choose(page, a_png=PHOTO, b_png=encoded(GREY), c_png=PHOTO)
-    verdict = page.get_by_role("region", name="compared").get_by_role("status")
+    verdict = page.get_by_role("region", name="Compare two images").get_by_role("status")
     expect(verdict).to_contain_text("Not the same")
     assert rows(page)["mode"] == ["1 byte per pixel", "3 bytes per pixel", "different"]
     sizes = [
@@ -350,8 +349,7 @@ def test_what_happens_is_announced(page: Page) -> None:
     choose(page, broken_png=b"nothing")
     problem = cards(page).last.get_by_role("alert")
     expect(problem).to_have_text(
-        "Unsupported image. Pixels are read from JPEG, PNG, WebP, GIF, BMP and TIFF: the body is "
-        "none of them."
+        "Unsupported image. The image is not a JPEG, PNG, WebP, GIF, BMP or TIFF file."
     )
     assert page.get_by_text("Unsupported image").count() == 1
 

@@ -65,7 +65,7 @@ def test_without_a_good_key_no_call_is_answered(
 
 
 def test_the_probes_and_the_page_are_open(guarded: Any) -> None:
-    assert PROBES == {"/health", "/live", "/ready"}
+    assert {"/health", "/live", "/ready"} == PROBES
     for path in OPEN_PATHS:
         assert guarded.client.get(path).status_code == 200
 
