@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SERVICE := .venv/installed-service
 DEV := .venv/installed-dev
 
-.PHONY: setup serve test test-all live demo check format coverage bench fuzz oracle vectors image release clean
+.PHONY: setup serve test test-all live demo docs check format coverage bench fuzz oracle vectors image release clean
 .DEFAULT_GOAL := test
 
 $(SERVICE): pyproject.toml constraints.txt
@@ -102,6 +102,10 @@ oracle: $(DEV)
 # Two vLLM workers on the CPU behind `mmhash gateway`, until Ctrl-C; DEMO_EXIT=1 ends after the table.
 demo: $(DEV)
 	$(BIN)/python -m bench.fleet.demo
+
+# The documentation site in build/site, which works without a network.
+docs: $(DEV)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 vectors: $(DEV)
 	$(BIN)/python tests/vectors/make.py

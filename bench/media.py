@@ -43,7 +43,7 @@ def costs(film: bytes, matroska: bytes, path: Path) -> list[Row]:
         "by source, MP4 file, fps=2": lambda: mmhash.video(path, fps=2, threads=1),
     }
     times = cpu_seconds(calls, rounds=81)
-    slow = {
+    slow: dict[str, Call] = {
         "by frames, fps=2": lambda: mmhash.video(film, fps=2, by="frames"),
         "by frames, all": lambda: mmhash.video(film, by="frames"),
     }

@@ -1,6 +1,6 @@
 """The ASGI application."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
@@ -58,9 +58,14 @@ def build_app(
     gateway: GatewaySettings,
     routers: Iterable[APIRouter],
     known_paths: frozenset[str] = frozenset(),
+    *,
     openapi_url: str | None = "/openapi.json",
+    pages: Collection[str] = page.FILES.keys(),
 ) -> FastAPI:
-    """Create an application with these routes; the access log names them and `known_paths`."""
+    """Create an application with these routes; the access log names them and `known_paths`.
+
+    The paths in `pages` need no API key.
+    """
     app = FastAPI(
         title="mmhash",
         version=mmhash.__version__,
@@ -95,7 +100,7 @@ def build_app(
     )
     # The last one added is the outermost: requests without a key are logged too.
     if settings.api_key_digests:
-        app.add_middleware(ApiKeyMiddleware)
+        app.add_middleware(ApiKeyMiddleware, pages=pages)
     if settings.metrics_port is not None:
         app.add_middleware(MetricsPortMiddleware, port=settings.metrics_port)
     app.add_middleware(DuplicateHeaderMiddleware)

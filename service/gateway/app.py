@@ -6,7 +6,7 @@ from fastapi.routing import APIRoute
 from mmhash_service.app import build_app
 from mmhash_service.gateway.proxy import KNOWN_PATHS, Proxy
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.routes import fleet, probes
+from mmhash_service.routes import fleet, page, probes
 from mmhash_service.settings import Settings
 
 # All others belong to the workers: /v1/models, /version, /docs, …
@@ -17,7 +17,12 @@ def create_gateway(settings: Settings, gateway: GatewaySettings) -> FastAPI:
     """Create the application of `mmhash gateway`."""
     # FastAPI's pages would hide those of the workers.
     app = build_app(
-        settings, gateway, (_own(probes.router), fleet.router), KNOWN_PATHS, openapi_url=None
+        settings,
+        gateway,
+        (_own(probes.router), fleet.router, page.gateway_router),
+        KNOWN_PATHS,
+        openapi_url=None,
+        pages=page.GATEWAY_FILES.keys(),
     )
     state = app.state
     state.needs_workers = True

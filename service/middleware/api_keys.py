@@ -1,5 +1,6 @@
 """API keys: only their digests are stored, and comparisons take constant time."""
 
+from collections.abc import Collection
 from hmac import compare_digest
 
 from blake3 import blake3
@@ -7,23 +8,24 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mmhash_service.api.problem_handlers import problem_response
-from mmhash_service.routes import page
 
-# Health checks need no key. The page asks its user for one.
-OPEN_PATHS = frozenset({"/live", "/ready", "/health"}) | page.FILES.keys()
+# Health checks need no key.
+PROBES = frozenset({"/live", "/ready", "/health"})
 
 _SCHEME = "Bearer "
 
 
 class ApiKeyMiddleware:
-    """Refuses requests without a valid key."""
+    """Refuses requests without a valid key, except those of probes and pages."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, pages: Collection[str] = frozenset()) -> None:
         self._app = app
+        # A page asks its user for a key.
+        self._open_paths = PROBES | frozenset(pages)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it before its body is read."""
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+        if scope["type"] == "http" and scope["path"] not in self._open_paths:
             text = Headers(scope=scope).get("authorization", "")
             # Those of the settings now: a reload replaces them.
             digests = scope["app"].state.settings.api_key_digests

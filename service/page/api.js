@@ -15,10 +15,34 @@ export function useKey(key) {
   sessionStorage.setItem(KEY, key);
 }
 
-/** Return the engines that the service knows. */
-export async function engines() {
+/** Return true if there is a key to send. */
+export function hasKey() {
+  return sessionStorage.getItem(KEY) !== null;
+}
+
+/** Return the names of the models, and the newest release of each engine, as `vllm@0.33.0`. */
+export async function info() {
   const response = await request("info");
-  return Object.keys((await response.json()).engines);
+  const { models, engines } = await response.json();
+  const newest = ([name, releases]) => `${name}@${releases.at(-1).split(" to ").at(-1)}`;
+  return { models, engines: Object.entries(engines).map(newest) };
+}
+
+/** Return the plan of a request, given as JSON text. */
+export function plan(text, model, engine, blockSize) {
+  const query = new URLSearchParams({ model, engine, block_size: blockSize });
+  return post(`plan?${query}`, text);
+}
+
+/** Return the order of the workers for a request, given as JSON text. */
+export function route(text) {
+  return post("route", text);
+}
+
+/** Return the state of the workers. */
+export async function workers() {
+  const response = await request("workers");
+  return response.json();
 }
 
 /** Return all metrics in Prometheus's text format. */
@@ -37,8 +61,36 @@ export function hashPixels(file, engines) {
   return hash(file, `of=pixels&engines=${engines.join(",")}`);
 }
 
+/** Return the command that sends the same request as `hashPixels`. */
+export function pixelsCommand(file, engines) {
+  const url = new URL(`hash?of=pixels&engines=${engines.join(",")}`, document.baseURI);
+  const lines = [
+    "curl -s",
+    hasKey() ? '-H "Authorization: Bearer $MMHASH_API_KEY"' : "",
+    `-H ${quote(`Content-Type: ${typeOf(file)}`)}`,
+    `--data-binary ${quote(`@./${file.name}`)}`,
+    quote(url.href),
+  ];
+  return lines.filter(Boolean).join(" ");
+}
+
+/** Return text as one word of a shell. */
+function quote(text) {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+function typeOf(file) {
+  return file.type || "application/octet-stream";
+}
+
+async function post(path, text) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await request(path, { method: "POST", headers, body: text });
+  return JSON.parse(await response.text(), parseInteger);
+}
+
 async function hash(file, query) {
-  const headers = { "Content-Type": file.type || "application/octet-stream" };
+  const headers = { "Content-Type": typeOf(file) };
   const response = await request(`hash?${query}`, { method: "POST", headers, body: file });
   const { items, elapsed_ms } = JSON.parse(await response.text(), parseInteger);
   return { ...items[0], elapsed_ms };
@@ -47,6 +99,11 @@ async function hash(file, query) {
 /** Parse integers that a JavaScript number cannot hold, such as SGLang's pad values, as BigInt. */
 function parseInteger(_, value, { source }) {
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? BigInt(source) : value;
+}
+
+/** Return a value as JSON text, with its BigInts as they came. */
+export function toJson(value) {
+  return JSON.stringify(value, (_, one) => (typeof one === "bigint" ? JSON.rawJSON(String(one)) : one), 2);
 }
 
 async function request(path, options = {}) {

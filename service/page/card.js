@@ -1,6 +1,7 @@
 /** The card of an image: its picture and its hashes. */
 
-import { copyButton } from "./copy.js";
+import { pixelsCommand, toJson } from "./api.js";
+import { copyButton, copyTextButton } from "./copy.js";
 import { element } from "./dom.js";
 
 /** Create the card of an image that has not been hashed yet. */
@@ -20,12 +21,14 @@ export function card(image, remove) {
       element("div", { className: "line" }, element("h3", {}, image.name), button),
       element("p", { className: "note" }, "Hashing…"),
       element("dl"),
+      element("p", { className: "problem", role: "alert" }),
+      element("div", { className: "line start copies" }),
     ),
   );
 }
 
 /** Fill in the results of an image. */
-export function fill(card, image) {
+export function fill(card, image, engines) {
   const { bytes, pixels, problem } = image;
   card.querySelector(".note").replaceChildren(...notes(image));
   const rows = [
@@ -35,8 +38,13 @@ export function fill(card, image) {
     ...(pixels ? engineRows(pixels.engines) : []),
   ];
   card.querySelector("dl").replaceChildren(...rows.filter(Boolean));
-  if (problem) {
-    card.querySelector(".facts").append(element("p", { className: "problem" }, problem.message));
+  card.querySelector(".problem").textContent = problem?.message ?? "";
+  if (pixels) {
+    const all = { file: image.file.name, bytes, pixels };
+    card.querySelector(".copies").replaceChildren(
+      copyTextButton("Copy all as JSON", `all of ${image.name} as JSON`, () => toJson(all)),
+      copyTextButton("Copy as curl", `${image.name} as curl`, () => pixelsCommand(image.file, engines)),
+    );
   }
 }
 

@@ -1,5 +1,7 @@
 /** Comparison of two images: whether they are the same, and why, as far as is known. */
 
+const UNKNOWN = "not known";
+
 /**
  * Return one row per property: its name, its value in each image, and whether the values are the
  * same (null if that is not known).
@@ -8,14 +10,15 @@ export function properties(one, other) {
   const isSame = one.pixels.key === other.pixels.key;
   const size = equal(shown(one), shown(other));
   const mode = isSame ? true : falseOrNull(equal(pixelBytes(one), pixelBytes(other)));
-  return [
+  const rows = [
     property("bytes", one, other, bytesOf, one.bytes.digest === other.bytes.digest),
     property("pixels", one, other, pixelsOf, one.pixels.digest === other.pixels.digest),
     property("size as shown", one, other, shown, size),
     property("mode", one, other, modeOf, mode),
     property("frames", one, other, framesOf, framesOf(one) === framesOf(other)),
-    property("key", one, other, ({ pixels }) => `${pixels.key.slice(0, 12)}…`, isSame),
+    property("key", one, other, ({ pixels }) => short(pixels.key), isSame),
   ];
+  return rows.filter(({ values }) => values.some((value) => value !== UNKNOWN));
 }
 
 /** Return the result of the comparison in a sentence. */
@@ -37,15 +40,20 @@ export function verdict(rows) {
 }
 
 function property(name, one, other, valueOf, same) {
-  return { name, values: [one, other].map((image) => valueOf(image) ?? "not known"), same };
+  return { name, values: [one, other].map((image) => valueOf(image) ?? UNKNOWN), same };
 }
 
+/** Two contents of one size differ only in their digests: show both. */
 function bytesOf({ bytes }) {
-  return `${bytes.nbytes.toLocaleString("en")} bytes`;
+  return `${bytes.nbytes.toLocaleString("en")} bytes, ${short(bytes.digest)}`;
 }
 
 function pixelsOf({ pixels }) {
-  return `${pixels.nbytes.toLocaleString("en")} bytes`;
+  return `${pixels.nbytes.toLocaleString("en")} bytes, ${short(pixels.digest)}`;
+}
+
+function short(hex) {
+  return `${hex.slice(0, 12)}…`;
 }
 
 function framesOf({ pixels }) {

@@ -7,6 +7,17 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
+/** Create a row of a table; on a narrow screen each cell has its column's name before it. */
+export function tableRow(names, values, properties = {}) {
+  const cells = values.map((value, index) => {
+    const cell = element(index ? "td" : "th", {}, String(value));
+    cell.dataset.name = names[index];
+    return cell;
+  });
+  cells[0].scope = "row";
+  return element("tr", properties, ...cells);
+}
+
 /** Show a status message; screen readers announce it. */
 export function announce(text) {
   document.getElementById("status").textContent = text;

@@ -8,35 +8,45 @@ const INTERVAL_MS = 1000;
 const MAX_SAMPLES = 60;
 
 const rates = { maximumFractionDigits: 1 };
-const counts = new Intl.NumberFormat("en", rates);
+export const counts = new Intl.NumberFormat("en", rates);
 const compact = new Intl.NumberFormat("en", { ...rates, notation: "compact" });
-const shares = new Intl.NumberFormat("en", { style: "percent" });
+export const shares = new Intl.NumberFormat("en", { style: "percent" });
+
+/** Return a function that creates the chart of a figure, with values in this format. */
+export function chartsOf(section) {
+  return (id, number) =>
+    new Chart(section.querySelector(`#${id}`), MAX_SAMPLES, (value) => number.format(value));
+}
 
 /** Update the charts every second while the page is visible. */
 export function watch(section) {
-  const chartOf = (id, number) =>
-    new Chart(section.querySelector(`#${id}`), MAX_SAMPLES, (value) => number.format(value));
+  const chartOf = chartsOf(section);
   const requests = chartOf("requests", counts);
   const bytes = chartOf("bytes", compact);
   const hits = chartOf("hits", shares);
   const samples = [];
 
-  async function update() {
-    samples.push(await sample());
-    samples.splice(0, samples.length - MAX_SAMPLES - 1);
+  every(async () => {
+    add(samples, await sample());
     requests.draw(rate(samples, "requests"));
     bytes.draw(rate(samples, "bytes"));
     hits.draw(share(samples), 1);
-  }
-
-  async function tick() {
-    if (!document.hidden) {
-      await update().catch(() => samples.splice(0)); // no response: start over
-    }
-    setTimeout(tick, INTERVAL_MS);
-  }
+  }, () => samples.splice(0)); // no response: start over
   section.hidden = false;
-  tick();
+}
+
+/** Call a function every second while the page is visible; if it fails, call the other one. */
+export async function every(update, onFailure) {
+  if (!document.hidden) {
+    await update().catch(onFailure);
+  }
+  setTimeout(() => every(update, onFailure), INTERVAL_MS);
+}
+
+/** Append a sample, and drop those that the charts no longer show. */
+export function add(samples, sample) {
+  samples.push(sample);
+  samples.splice(0, samples.length - MAX_SAMPLES - 1);
 }
 
 async function sample() {
@@ -51,15 +61,15 @@ async function sample() {
 }
 
 /** Return the growth per second of a counter between samples; 0 after a restart of the server. */
-function rate(samples, name) {
+export function rate(samples, name) {
   return samples.slice(1).map((now, index) => {
     const before = samples[index];
     return Math.max(0, (1000 * (now[name] - before[name])) / (now.time - before.time));
   });
 }
 
-/** Return the memo's hit ratio since the first sample, at each later sample. */
-function share(samples) {
+/** Return the hit ratio since the first sample, at each later sample. */
+export function share(samples) {
   const [first, ...rest] = samples;
   return rest.map((now) => {
     const lookups = now.lookups - first.lookups;

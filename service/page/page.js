@@ -1,9 +1,10 @@
 /** The page: hashes images one after another, shows and compares them. */
 
+import { asksForKey, start } from "./access.js";
 import * as api from "./api.js";
 import { card, fill } from "./card.js";
 import { properties, verdict } from "./compare.js";
-import { announce, element } from "./dom.js";
+import { announce, element, tableRow } from "./dom.js";
 import { watch } from "./live.js";
 
 const byId = (id) => document.getElementById(id);
@@ -38,9 +39,9 @@ async function hash(image, made) {
     announce(`${image.name}: done.`);
   } catch (error) {
     image.problem = error;
-    report(error, `${image.name}: `);
+    asksForKey(error);
   }
-  fill(made, image);
+  fill(made, image, engines);
   updateChoices();
 }
 
@@ -83,41 +84,24 @@ function compare() {
   byId("comparison").querySelector("tbody").replaceChildren(...rows.map(line));
 }
 
+const COLUMNS = ["property", "first", "second", "result"];
+
 function line({ name, values, same }) {
   const word = same === null ? "not known" : same ? "same" : "different";
-  return element(
-    "tr",
-    { className: word.replace(" ", "-") },
-    element("th", { scope: "row" }, name),
-    ...values.map((value) => element("td", {}, String(value))),
-    element("td", { className: "word" }, word),
-  );
+  const row = tableRow(COLUMNS, [name, ...values, word], { className: word.replace(" ", "-") });
+  row.lastChild.className = "word";
+  return row;
 }
 
 /** Fetch the engines and start the charts. */
 async function begin() {
-  const known = await api.engines();
+  const known = await api.info();
   if (engines === undefined) {
     watch(byId("service"));
   }
-  engines = known;
+  engines = known.engines;
 }
 
-/** Show an error; if an API key is missing, ask for one. */
-function report(error, prefix = "") {
-  announce(prefix + error.message);
-  if (error.status === 401) {
-    byId("access").hidden = false;
-  }
-}
-
-byId("access").addEventListener("submit", (event) => {
-  event.preventDefault();
-  api.useKey(byId("api-key").value);
-  byId("access").hidden = true;
-  announce("");
-  begin().catch((error) => report(error));
-});
 byId("choose").addEventListener("change", () => {
   add(byId("choose").files);
   byId("choose").value = ""; // so that the same file can be chosen again
@@ -136,4 +120,4 @@ addEventListener("dragover", (event) => {
   document.body.classList.add("over");
 });
 addEventListener("dragleave", () => document.body.classList.remove("over"));
-begin().catch((error) => report(error));
+start(begin);

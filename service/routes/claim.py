@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
+from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.schemas import ClaimAnswer, ClaimBody, FoundClaims
 from mmhash_service.bodies.json_body import parse_json, read_json
@@ -11,7 +12,7 @@ router = APIRouter()
 
 _OPENAPI = {
     "parameters": [{"name": HEADER, "in": "header", "schema": {"type": "string"}}],
-    **json_body(ClaimBody),
+    **json_body(ClaimBody, examples.CLAIM),
 }
 
 

@@ -1,11 +1,15 @@
-"""`GET /`: the web page. Its static files are read once and served from memory."""
+"""The web pages. Their files are read once and served from memory."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from html import escape
+from importlib.metadata import metadata
 from pathlib import Path
 
 from blake3 import blake3
 from fastapi import APIRouter, Request, Response
 from starlette.routing import Route
+
+import mmhash
 
 _FOLDER = Path(__file__).parents[1] / "page"
 
@@ -38,11 +42,38 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 
-FILES = {
-    "/" if path.name == "index.html" else f"/page/{path.name}": path
-    for path in sorted(_FOLDER.iterdir())
+_ASSETS = {
+    f"/page/{path.name}": path for path in sorted(_FOLDER.iterdir()) if path.suffix != ".html"
 }
-"""The files of the page, by the path of their URL."""
+_FLEET = {"/fleet": _FOLDER / "fleet.html"}
+
+FILES = {"/": _FOLDER / "index.html", "/prompt": _FOLDER / "prompt.html", **_FLEET, **_ASSETS}
+"""The files of the service's pages, by the path of their URL."""
+
+GATEWAY_FILES = _FLEET | _ASSETS
+"""Those of the gateway, whose other paths belong to the workers."""
+
+_PAGES = {"Keys": "./", "Prompt": "prompt", "Fleet": "fleet", "API": "docs"}
+# Documentation and source, once the distribution names their addresses.
+_PROJECT = dict(
+    line.split(", ", 1) for line in metadata("mmhash-keys").get_all("Project-URL") or ()
+)
+
+
+def render(path: Path, links: dict[str, str]) -> bytes:
+    """Return a file; in a page, with the version and the links."""
+    content = path.read_bytes()
+    if path.suffix != ".html":
+        return content
+    current = {"index": "./"}.get(path.stem, path.stem)
+    anchors = " ".join(_anchor(name, url, is_current=url == current) for name, url in links.items())
+    content = content.replace(b"{{version}}", escape(mmhash.__version__).encode())
+    return content.replace(b"{{links}}", anchors.encode())
+
+
+def _anchor(name: str, url: str, *, is_current: bool) -> str:
+    current = ' aria-current="page"' if is_current else ""
+    return f'<a href="{escape(url)}"{current}>{escape(name)}</a>'
 
 
 def serve_content(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
@@ -58,10 +89,13 @@ def serve_content(content: bytes, media_type: str) -> Callable[[Request], Awaita
     return serve
 
 
-# Unlike FastAPI's, Starlette's routes answer HEAD and are not in the OpenAPI document.
-router = APIRouter(
-    routes=[
-        Route(url, serve_content(path.read_bytes(), _TYPES[path.suffix]))
-        for url, path in FILES.items()
+def _routes(files: dict[str, Path], links: dict[str, str]) -> Iterable[Route]:
+    # Unlike FastAPI's, Starlette's routes answer HEAD and are not in the OpenAPI document.
+    return [
+        Route(url, serve_content(render(path, links), _TYPES[path.suffix]))
+        for url, path in files.items()
     ]
-)
+
+
+router = APIRouter(routes=[*_routes(FILES, _PAGES | _PROJECT)])
+gateway_router = APIRouter(routes=[*_routes(GATEWAY_FILES, _PROJECT)])

@@ -29,7 +29,7 @@ PLAIN_HOST = "plain.test"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--picture", help="where to keep the picture of the page for the README")
+    parser.addoption("--pictures", help="the folder to keep the pictures of the pages in")
 
 
 @contextmanager
@@ -66,6 +66,7 @@ def browser() -> Iterator[Browser]:
         _install_chromium()
     # Chromium's sandbox refuses to work for root.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     arguments.append(f"--host-resolver-rules=MAP {PLAIN_HOST} 127.0.0.1")
     with sync_playwright() as playwright:
         try:

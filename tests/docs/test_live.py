@@ -1,4 +1,4 @@
-"""The tables of docs/live.md and of the README are the results of the last live run."""
+"""The tables of docs/live.md and docs/gateway.md are the results of the last live run."""
 
 from tests.live import results
 

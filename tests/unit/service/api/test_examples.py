@@ -17,6 +17,7 @@ CALLS = {
     "/annotate?engine=vllm": examples.ANNOTATE,
     "/pad": examples.PAD,
     "/blocks": examples.BLOCKS,
+    "/claim": examples.CLAIM,
 }
 
 

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.testclient import TestClient
 
-from mmhash_service.routes.page import FILES
+import mmhash
+from mmhash_service.gateway.app import create_gateway
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.routes.page import FILES, render
+from mmhash_service.settings import Settings
 
 FOLDER = Path(__file__).parents[4] / "service" / "page"
 TYPES = {
@@ -19,7 +24,11 @@ TYPES = {
 
 def test_every_file_of_the_folder_is_served() -> None:
     assert {path.name for path in FILES.values()} == {path.name for path in FOLDER.iterdir()}
-    assert FILES["/"].name == "index.html"
+    assert [FILES[url].name for url in ("/", "/prompt", "/fleet")] == [
+        "index.html",
+        "prompt.html",
+        "fleet.html",
+    ]
 
 
 @pytest.mark.parametrize("url", FILES)
@@ -29,7 +38,8 @@ def test_a_file_comes_whole_with_its_type_and_may_do_nothing_foreign(
     answer = client.get(url)
     path = FILES[url]
     assert answer.status_code == 200
-    assert answer.content == path.read_bytes()
+    if path.suffix != ".html":
+        assert answer.content == path.read_bytes()
     assert answer.headers["content-type"] == TYPES[path.suffix]
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
@@ -64,7 +74,7 @@ def test_who_has_a_file_is_told_so(client: httpx.Client, url: str) -> None:
 def test_the_head_alone_can_be_asked_for(client: httpx.Client) -> None:
     answer = client.head("/")
     assert (answer.status_code, answer.content) == (200, b"")
-    assert int(answer.headers["content-length"]) == len((FOLDER / "index.html").read_bytes())
+    assert int(answer.headers["content-length"]) == len(client.get("/").content)
 
 
 @pytest.mark.parametrize("url", ["/page", "/page/", "/page/index.html", "/page/..%2fapp.py"])
@@ -79,17 +89,46 @@ def test_no_file_names_another_host() -> None:
     assert names == {"http://www.w3.org/2000/svg"}  # a namespace, which nobody asks
 
 
-def test_every_file_that_is_named_is_there() -> None:
-    page = (FOLDER / "index.html").read_text()
+@pytest.mark.parametrize("name", ["index", "prompt", "fleet"])
+def test_every_file_that_is_named_is_there(client: httpx.Client, name: str) -> None:
+    page = (FOLDER / f"{name}.html").read_text()
     linked = re.findall(r'(?:href|src)="(.+?)"', page)
-    imported = [
-        name
-        for path in FOLDER.glob("*.js")
-        for name in re.findall(r'from "\./(.+?)"', path.read_text())
-    ]
     assert len(linked) == 3
-    assert {f"/{name}" for name in linked} <= FILES.keys()
-    assert {f"/page/{name}" for name in imported} <= FILES.keys()
+    assert {f"/{one}" for one in linked} <= FILES.keys()
+
+
+def test_every_module_that_is_imported_is_there() -> None:
+    for path in FOLDER.glob("*.js"):
+        for name in re.findall(r'from "\./(.+?)"', path.read_text()):
+            assert f"/page/{name}" in FILES, path.name
+
+
+def test_a_page_has_the_version_and_links_that_lead_somewhere(client: httpx.Client) -> None:
+    for url in ("/", "/prompt", "/fleet"):
+        page = client.get(url).text
+        assert f"<small>{mmhash.__version__}</small>" in page
+        assert "{{" not in page
+        links = re.findall(r'<a href="(.+?)"', page)
+        assert links == ["./", "prompt", "fleet", "docs"]
+        assert page.count('aria-current="page"') == 1
+        for link in links:
+            assert client.get(f"/{link.removeprefix('./')}").status_code == 200
+
+
+def test_links_are_text() -> None:
+    page = render(FOLDER / "index.html", {"<b>": '"><script>'}).decode()
+    assert '<a href="&quot;&gt;&lt;script&gt;">&lt;b&gt;</a>' in page
+
+
+def test_the_gateway_has_the_page_of_the_fleet_only() -> None:
+    app = create_gateway(Settings(), GatewaySettings())
+    with TestClient(app) as client:
+        page = client.get("/fleet")
+        assert (page.status_code, "<nav" in page.text) == (200, True)
+        assert re.findall(r'<a href="(.+?)"', page.text) == []  # those paths are the workers'
+        for url in re.findall(r'(?:href|src)="(.+?)"', page.text):
+            assert client.get(f"/{url}").status_code == 200
+        assert client.get("/prompt").status_code == 503  # without workers
 
 
 def test_the_page_is_not_in_the_openapi_page(client: httpx.Client) -> None:

@@ -1,0 +1,51 @@
+/** The form for an API key, which is there only if the service refuses a request without one. */
+
+import { hasKey, useKey } from "./api.js";
+import { element } from "./dom.js";
+
+const form = build();
+
+/** Ask for a key if that is why a request was refused; return whether it is. */
+export function asksForKey(error) {
+  if (error.status !== 401) {
+    return false;
+  }
+  if (!form.isConnected) {
+    document.querySelector("main").prepend(form);
+  }
+  form.querySelector(".problem").textContent = hasKey() ? error.message : "";
+  return true;
+}
+
+/** Start; as long as that is refused, ask for a key and start again. */
+export async function start(begin) {
+  form.onsubmit = async (event) => {
+    event.preventDefault();
+    useKey(form.querySelector("input").value);
+    await attempt();
+  };
+  async function attempt() {
+    try {
+      await begin();
+      form.remove();
+    } catch (error) {
+      if (!asksForKey(error)) {
+        document.getElementById("status").textContent = error.message;
+      }
+    }
+  }
+  await attempt();
+}
+
+function build() {
+  const input = element("input", { id: "api-key", type: "password", autocomplete: "off", required: true });
+  input.setAttribute("aria-describedby", "api-key-problem");
+  return element(
+    "form",
+    {},
+    element("label", { htmlFor: "api-key" }, "This service requires an API key."),
+    element("p", { className: "note" }, "The key is kept until this tab is closed, and sent only to this service."),
+    element("div", { className: "line start" }, input, element("button", {}, "Use key")),
+    element("p", { id: "api-key-problem", className: "problem", role: "alert" }),
+  );
+}

@@ -1,0 +1,361 @@
+"""All pages in a real Chromium: the prompt's plan, the fleet, and what every page must offer.
+
+The fleet is `mmhash gateway` before two small engines, which publish real KV events over zmq.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image, ImageOps
+from playwright.sync_api import Browser, Page, expect
+
+import mmhash
+from mmhash.prompts import Model
+from tests.integration.gateway.test_faults import wait_until
+from tests.support.gateway import engines, gateway_before
+from tests.support.kv_publisher import Publisher, stored
+from tests.support.prompt_models import write_qwen2_vl
+from tests.support.service import serving
+
+pytestmark = pytest.mark.slow
+
+# The ratio of WCAG 2.2, level AA; that of large text.
+CONTRAST = 4.5
+LARGE_CONTRAST = 3.0
+
+# For each text that is shown: its own words, size and weight, colour, and the grounds behind it.
+TEXTS = """() => [...document.querySelectorAll("body *")]
+  .filter((element) => element.checkVisibility() && !element.closest("svg, option"))
+  .filter((element) => element.matches("input, textarea, select") ||
+    [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()))
+  .map((element) => {
+    const { color, fontSize, fontWeight } = getComputedStyle(element);
+    const grounds = [];
+    for (let one = element; one; one = one.parentElement) {
+      grounds.push(getComputedStyle(one).backgroundColor);
+    }
+    const text = element.textContent.trim().slice(0, 40);
+    return { text, color, grounds, size: parseFloat(fontSize), weight: Number(fontWeight) };
+  })"""
+
+# The words that are shown in two lines. Hashes, addresses and file names may be: they are one word.
+BROKEN_WORDS = """() => {
+  const broken = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    if (!node.parentElement.checkVisibility() || node.parentElement.closest("code, h3, option, textarea")) continue;
+    for (const { 0: word, index } of node.textContent.matchAll(/[A-Za-z]{1,20}(?![\\w:/.-])/g)) {
+      const range = new Range();
+      range.setStart(node, index);
+      range.setEnd(node, index + word.length);
+      const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+      if (lines.size > 1) broken.push(word);
+    }
+  }
+  return broken;
+}"""
+
+
+def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
+    body = BytesIO()
+    image.save(body, kind, **options)
+    return body.getvalue()
+
+
+def sunset() -> Image.Image:
+    """A gradient with few colours, so that pictures of it are small."""
+    down = Image.linear_gradient("L").resize((480, 320))
+    across = Image.linear_gradient("L").rotate(90).resize((480, 320))
+    return ImageOps.posterize(Image.merge("RGB", (across, down, Image.new("L", (480, 320), 90))), 3)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_qwen2_vl(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def service(model: Path) -> Iterator[str]:
+    with serving(settings={"models": {"tiny": str(model)}}) as running:
+        yield running.url
+
+
+@pytest.fixture(scope="module")
+def chat() -> str:
+    """The request that the pages begin with."""
+    script = (Path(__file__).parents[2] / "service" / "page" / "example.js").read_text()
+    image = "".join(
+        line.strip(' "+;') for line in script.split("IMAGE =")[1].split(";")[0].split("\n")
+    )
+    parts = [
+        {"type": "text", "text": "Which colour is this?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}},
+    ]
+    return json.dumps({"model": "model", "messages": [{"role": "user", "content": parts}]})
+
+
+@pytest.fixture(scope="module")
+def fleet(model: Path, chat: str) -> Iterator[str]:
+    """The URL of a gateway. Its first worker has stored the first three blocks of the chat."""
+    plan = Model.load(model).plan(json.loads(chat), engine="vllm@0.32.0", block_size=16)
+    with ExitStack() as stack:
+        started = stack.enter_context(engines(2))
+        publishers = [stack.enter_context(Publisher()) for _ in started]
+        workers = [
+            f"{engine.url},events={publisher.events},replay={publisher.replay},engine=vllm@0.32.0"
+            for engine, publisher in zip(started, publishers, strict=True)
+        ]
+        settings = {"models": {"tiny": str(model)}}
+        gateway = stack.enter_context(gateway_before(workers, settings=settings))
+        client = stack.enter_context(gateway.new_client())
+
+        def state(name: str) -> list[Any]:
+            return [one[name] for one in client.get("/workers").json()["workers"]]
+
+        wait_until(lambda: all(state("connected")))
+        publishers[0].publish(stored(*plan.event_ids[:3]))
+        publishers[1].publish(stored(1, 2))
+        wait_until(lambda: state("blocks") == [3, 2])
+        yield gateway.url
+
+
+@pytest.fixture(scope="module")
+def pages(service: str, fleet: str) -> dict[str, str]:
+    """The addresses of all pages."""
+    return {"keys": service, "prompt": f"{service}/prompt", "fleet": f"{fleet}/fleet"}
+
+
+def fill(tab: Page, name: str, url: str) -> None:
+    """Open a page, and bring it to the state that its picture shows."""
+    tab.goto(url)
+    if name == "keys":
+        files = {
+            "sunset.png": encoded(sunset(), "PNG"),
+            "sunset.webp": encoded(sunset(), "WEBP", lossless=True),
+        }
+        tab.get_by_label("Drop images here").set_input_files(
+            [
+                {"name": at, "mimeType": f"image/{at[7:]}", "buffer": body}
+                for at, body in files.items()
+            ]
+        )
+        expect(tab.get_by_role("list", name="Images").get_by_role("listitem")).to_have_count(2)
+        expect(tab.get_by_text("Hashing")).to_have_count(0)
+        expect(tab.get_by_role("table")).to_be_visible()
+    elif name == "prompt":
+        expect(tab.get_by_role("combobox", name="model")).to_have_value("tiny")
+        tab.get_by_role("button", name="Plan").click()
+        expect(tab.get_by_role("heading", name="Plan")).to_be_visible()
+    else:
+        tab.get_by_role("button", name="Rank the workers").click()
+        expect(tab.get_by_text("whole blocks. The first worker")).to_be_visible()
+
+
+PAGES = ["keys", "prompt", "fleet"]
+
+
+def test_a_prompt_is_drawn_as_its_plan_says(tab: Page, service: str, chat: str) -> None:
+    fill(tab, "prompt", f"{service}/prompt")
+    engine = tab.get_by_role("combobox", name="engine").input_value()
+    query = {"model": "tiny", "engine": engine, "block_size": "16"}
+    headers = {"content-type": "application/json"}
+    plan = httpx.post(f"{service}/plan", params=query, content=chat, headers=headers).json()
+    (item,) = plan["items"]
+    count = len(plan["token_ids"])
+    of_image = item["end"] - item["start"]
+    expect(tab.locator("#summary")).to_have_text(
+        f"{count} tokens: {count - of_image} of text, {of_image} of 1 item. "
+        f"{len(plan['blocks'])} whole blocks of 16 tokens."
+    )
+    drawn = tab.get_by_role("list", name="Blocks").get_by_role("listitem")
+    expect(drawn).to_have_count(-(-count // 16))
+    keys = drawn.locator("code").all_inner_texts()
+    assert keys[: len(plan["blocks"])] == [f"{key[:12]}…" for key in plan["blocks"]]
+    tokens = tab.locator(".bar > .item-0").evaluate_all(
+        "(all) => all.map((one) => Number(one.style.flexGrow))"
+    )
+    assert sum(tokens) == of_image
+    expect(tab.get_by_role("list", name="Colours")).to_contain_text(item["key"][:12])
+
+
+def test_a_prompt_without_a_plan_has_the_reason_next_to_its_field(tab: Page, service: str) -> None:
+    tab.goto(f"{service}/prompt")
+    expect(tab.get_by_role("combobox", name="model")).to_have_value("tiny")
+    tab.get_by_label("as JSON").fill("{")
+    tab.get_by_role("button", name="Plan").click()
+    expect(tab.get_by_role("alert")).not_to_be_empty()
+    expect(tab.get_by_role("heading", name="Plan")).to_be_hidden()
+
+
+def test_without_models_the_page_says_how_to_name_one(tab: Page, url: str) -> None:
+    tab.goto(f"{url}/prompt")
+    expect(tab.get_by_role("status")).to_contain_text("--set models=")
+    expect(tab.get_by_role("button", name="Plan")).to_be_disabled()
+
+
+def test_without_workers_the_page_says_how_to_start_a_gateway(tab: Page, url: str) -> None:
+    tab.goto(f"{url}/fleet")
+    expect(tab.get_by_role("status")).to_contain_text("mmhash gateway --worker")
+
+
+def test_the_fleet_follows_the_gateway(tab: Page, fleet: str, chat: str) -> None:
+    tab.goto(f"{fleet}/fleet")
+    workers = httpx.get(f"{fleet}/workers").json()["workers"]
+    shown = tab.locator("#workers tr")
+    expect(shown).to_have_count(2)
+    for row, worker in zip(shown.all(), workers, strict=True):
+        expect(row.get_by_role("rowheader")).to_have_text(worker["url"])
+        expect(row).to_contain_text("healthy")
+        expect(row.locator("td").nth(4)).to_have_text(str(worker["blocks"]))
+    headers = {"content-type": "application/json"}
+    with httpx.Client(base_url=fleet, headers=headers, timeout=60) as client:
+        for _ in range(3):
+            client.post("/v1/chat/completions", content=chat).raise_for_status()
+    expect(tab.locator("#hits .value")).to_have_text(re.compile(r"^[1-9]\d?%$"))
+
+
+def test_the_workers_are_ranked_for_a_request(tab: Page, fleet: str, chat: str) -> None:
+    fill(tab, "fleet", f"{fleet}/fleet")
+    answer = httpx.post(
+        f"{fleet}/route", content=chat, headers={"content-type": "application/json"}
+    )
+    ranked = tab.locator("#ranking tr")
+    best, other = answer.json()["workers"]
+    assert (best["matched_tokens"], other["matched_tokens"]) == (48, 0)
+    expect(ranked.first.get_by_role("rowheader")).to_have_text(best["url"])
+    expect(ranked.first.locator("td").first).to_have_text("48")
+
+
+def test_a_page_asks_for_the_api_key(tab: Page, model: Path) -> None:
+    digests = [mmhash.digest(b"secret").hex()]
+    with serving(settings={"models": {"tiny": str(model)}, "api_key_digests": digests}) as one:
+        tab.goto(f"{one.url}/prompt")
+        field = tab.get_by_label("This service requires an API key.")
+        field.fill("secret")
+        field.press("Enter")
+        expect(tab.get_by_role("combobox", name="model")).to_have_value("tiny")
+        expect(field).to_be_hidden()
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_on_its_ground(
+    tab: Page, pages: dict[str, str], name: str, scheme: Any
+) -> None:
+    tab.emulate_media(color_scheme=scheme)
+    fill(tab, name, pages[name])
+    if name == "keys":
+        refused = {"name": "a.png", "mimeType": "image/png", "buffer": b"nothing"}
+        tab.get_by_label("Drop images here").set_input_files([refused])
+        expect(tab.get_by_role("alert").last).not_to_be_empty()
+    texts = tab.evaluate(TEXTS)
+    assert len(texts) > 15
+    for text in texts:
+        is_large = text["size"] >= 24 or (text["size"] >= 18.66 and text["weight"] >= 700)
+        grounds = [ground for ground in text["grounds"] if ground != "rgba(0, 0, 0, 0)"]
+        ratio = contrast(text["color"], grounds[0])
+        assert ratio >= (LARGE_CONTRAST if is_large else CONTRAST), (text, ratio)
+        assert (luminance(grounds[-1]) < 0.2) == (scheme == "dark")
+    # Colours that carry meaning (WCAG 1.4.11): each run of tokens on the ground of its bar.
+    for color, ground in tab.locator(".bar > span").evaluate_all(
+        """(all) => all.map((one) => [one, one.closest(".track")])
+            .map((pair) => pair.map((one) => getComputedStyle(one).backgroundColor))"""
+    ):
+        assert contrast(color, ground) >= LARGE_CONTRAST, (color, ground)
+
+
+def contrast(text: str, ground: str) -> float:
+    """Return the ratio of two colours as WCAG defines it."""
+    lighter, darker = sorted((luminance(text), luminance(ground)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(color: str) -> float:
+    """Return the relative luminance of a colour of CSS, as WCAG defines it."""
+    values = [int(value) / 255 for value in re.findall(r"\d+", color)[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in values]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [360, 640], ids=["phone", "1280 pixels at 200 percent"])
+def test_on_a_narrow_screen_nothing_is_cut_off_and_no_word_broken(
+    tab: Page, pages: dict[str, str], name: str, width: int
+) -> None:
+    """To the layout, a zoom of 200 % is a viewport of half the width."""
+    tab.set_viewport_size({"width": width, "height": 740})
+    fill(tab, name, pages[name])
+    if name == "keys":
+        body = encoded(sunset(), "PNG")
+        files = [{"name": f"{'a' * 100}.png", "mimeType": "image/png", "buffer": body}]
+        tab.get_by_label("Drop images here").set_input_files(files)
+        expect(tab.get_by_role("list", name="Images").get_by_role("listitem")).to_have_count(3)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    edges = tab.locator("button, select, textarea, code, td, h3, .value, .bar").evaluate_all(
+        "(all) => all.filter((element) => element.checkVisibility())"
+        ".map((element) => element.getBoundingClientRect().right)"
+    )
+    assert max(edges) <= width
+    assert tab.evaluate(BROKEN_WORDS) == []
+
+
+@pytest.mark.parametrize("name", ["prompt", "fleet"])
+def test_the_keyboard_is_enough_on_each_page(tab: Page, pages: dict[str, str], name: str) -> None:
+    tab.goto(pages[name])
+    button = tab.locator("#send")
+    expect(button).to_be_visible()
+    expect(button).to_be_enabled()
+    for _ in range(12):
+        tab.keyboard.press("Tab")
+        expect(tab.locator(":focus")).to_have_css("outline-style", "solid")
+        if button.evaluate("(one) => one === document.activeElement"):
+            break
+    tab.keyboard.press("Enter")
+    expect(tab.locator("#legend li, #ranking tr").first).to_be_visible()
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 360], ids=["desktop", "phone"])
+def test_pictures_of_the_pages(
+    browser: Browser, pages: dict[str, str], chat: str, pytestconfig: pytest.Config,
+    tmp_path: Path, name: str, scheme: Any, width: int,
+) -> None:  # fmt: skip
+    """With `--pictures docs/pictures` they are kept there."""
+    kept = pytestconfig.getoption("--pictures", None)
+    folder = Path(kept) if kept else tmp_path
+    folder.mkdir(exist_ok=True)
+    size: Any = {"width": width, "height": 800}
+    with browser.new_page(viewport=size, color_scheme=scheme) as tab:
+        fill(tab, name, pages[name])
+        if name != "prompt":
+            send_some(pages, chat)
+            expect(tab.locator(".charts path").first).to_have_attribute("d", re.compile("L"))
+        taken = tab.screenshot(full_page=True)
+    path = folder / f"{name}-{scheme}-{'phone' if width == 360 else 'desktop'}.png"
+    with Image.open(BytesIO(taken)) as image:
+        assert image.width == width
+        image.convert("RGB").quantize(128).save(path, optimize=True)
+    assert path.stat().st_size < 150_000
+
+
+def send_some(pages: dict[str, str], chat: str) -> None:
+    """Send requests to the service and the gateway, for their charts."""
+    url = pages["fleet"].removesuffix("/fleet")
+    image = encoded(sunset(), "PNG")
+    for _ in range(20):
+        httpx.post(
+            f"{pages['keys']}/hash?of=pixels", content=image, headers={"content-type": "image/png"}
+        ).raise_for_status()
+        httpx.post(
+            f"{url}/v1/chat/completions", content=chat, headers={"content-type": "application/json"}
+        ).raise_for_status()
+        time.sleep(0.1)

@@ -1,0 +1,63 @@
+"""The documentation site builds without a warning and without a network, and needs none."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+
+# Nothing listens there: a build that asks the network fails.
+OFFLINE = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env=os.environ | OFFLINE | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    loaded = re.compile(
+        r'<(?:script|img|link|iframe)\b[^>]*?(?:src|href)="?((?:https?:)?//[^">\s]+)'
+    )
+    for page in site.rglob("*.html"):
+        assert loaded.findall(page.read_text()) == [], page.name
+
+
+def test_every_page_is_there_with_the_files_that_it_links_to(site: Path) -> None:
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert pages | {"cli"} <= {path.stem for path in site.glob("*.html")}
+    for page in set(site.glob("*.html")) - {site / "404.html"}:
+        for target in re.findall(r'href="?(?!https?:|mailto:)([^"#>\s]+)', page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_reference_has_the_public_names_and_all_commands(site: Path) -> None:
+    api = (site / "api.html").read_text()
+    for name in (
+        "Digest",
+        "hashing.digest",
+        "key",
+        "split.split",
+        "client.Client",
+        "kvindex.Index",
+    ):
+        assert f'id="mmhash.{name}"' in api, name
+    shown = (site / "cli.html").read_text()
+    for command in ("sum", "check", "key", "bulk", "explain", "plan", "serve", "gateway", "health"):
+        assert f"<code>mmhash {command}</code>" in shown, command
