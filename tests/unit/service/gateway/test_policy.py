@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmhash_service.gateway.policy import Candidate, Policy, rank
+from mmhash_service.gateway.policy import HOME_LOAD, Candidate, Policy, rank
 
 POLICIES: list[Policy] = ["longest-prefix", "least-load", "round-robin", "consistent-hash"]
 
@@ -32,7 +32,40 @@ def test_the_weight_of_load_is_a_setting(weight: float, order: str) -> None:
 
 def test_the_score_is_the_formula_of_the_page() -> None:
     (ranked,) = rank("longest-prefix", [Candidate("a", 100, 30, 0)], load_weight=2)
-    assert ranked == ("a", 100, 30, 40)
+    assert ranked == ("a", 100, 30, 40, 0)
+
+
+def test_expected_tokens_count_like_matched_ones() -> None:
+    candidates = Candidate("a", 16, 0, 1), Candidate("b", 0, 0, 2, expected_tokens=32)
+    assert urls("longest-prefix", *candidates) == "ba"
+
+
+def workers_with(key: bytes, **loads: float) -> str:
+    """Return the order of workers that have nothing of a prompt whose new content has this key."""
+    workers = [Candidate(name, 0, load, 0) for name, load in loads.items()]
+    ranked = rank("longest-prefix", workers, load_weight=0.5, new_key=key)
+    return "".join(one.url for one in ranked)
+
+
+def test_new_content_has_one_home_unless_it_is_too_busy() -> None:
+    keys = [b"%d" % number for number in range(200)]
+    homes = {key: workers_with(key, a=0, b=0)[0] for key in keys}
+    assert set(homes.values()) == {"a", "b"}
+    for key in keys:
+        # The mean of both is half of it.
+        busy = {name: 2.0 * HOME_LOAD * (name == homes[key]) for name in "ab"}
+        assert workers_with(key, **busy)[0] == homes[key]
+        busy[homes[key]] += 2
+        assert workers_with(key, **busy)[0] != homes[key]
+
+
+def test_the_home_of_new_content_is_one_of_those_that_have_most() -> None:
+    workers = [Candidate(name, 16 * (name in "bc"), 0, 0) for name in "abcd"]
+    first = {
+        rank("longest-prefix", workers, load_weight=1, new_key=b"%d" % number)[0].url
+        for number in range(100)
+    }
+    assert first == {"b", "c"}
 
 
 def test_equal_workers_take_turns() -> None:
@@ -79,7 +112,7 @@ candidates = st.lists(
 def test_every_worker_is_ranked_and_unhealthy_ones_come_last(
     workers: list[Candidate], policy: Policy, key: bytes
 ) -> None:
-    ranked = rank(policy, workers, load_weight=1, first_key=key)
+    ranked = rank(policy, workers, load_weight=1, first_key=key, new_key=key)
     assert sorted(one.url for one in ranked) == sorted(one.url for one in workers)
     is_healthy = {one.url: one.is_healthy for one in workers}
     health = [is_healthy[one.url] for one in ranked]
