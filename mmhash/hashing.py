@@ -4,7 +4,7 @@ Data on a GPU is hashed there, in one launch for each GPU, while the CPU hashes 
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
@@ -39,7 +39,7 @@ def digest(
         return attached
     if located := locate_on_gpu(data):
         with suppress(DeviceError):  # the tensor is copied to the host below
-            return _digest_on_gpu(located.device, located.segment, chosen)
+            return _digest_on_gpu(located[0], located[1], chosen)
     view = view_of(data, copy=copy)
     content = view.data
     if isinstance(content, DeviceBytes):
@@ -76,7 +76,8 @@ def key(
     options = _Options(check_algorithm(algorithm), tenant, threads, copy)
     if located := locate_on_gpu(item):
         with suppress(DeviceError):  # _begin() copies it to the host then
-            (key_bytes,) = _launch(located.device, [located], options).wait()
+            device, segment, dtype, shape = located
+            (key_bytes,) = _launch(device, [segment], [(dtype, shape)], options).wait()
             return unchecked_digest("blake3", key_bytes)
     elif not isinstance(item, LISTS) and not _may_have_digest(item.__class__):
         view = view_of(item, copy=copy)
@@ -221,19 +222,9 @@ def _assemble(plan: _Plan, leaf_keys: list[Digest], options: _Options) -> Digest
 _GROUP = 32
 
 
-class _OnGpu(NamedTuple):
-    """A leaf on a GPU, and the tensor that owns its memory."""
-
-    number: int
-    located: Located
-    owner: Any
-    check_lease: Callable[[], None] | None = None
-
-    def to_host(self) -> tuple[int, View, memoryview]:
-        """Copy the bytes to the host."""
-        device, segment, dtype, shape = self.located
-        data = DeviceBytes(device, *segment, self.owner).to_host()
-        return self.number, View("tensor", dtype, shape, data, b"", self.check_lease), data
+# A leaf on a GPU: its number, address and bytes, dtype, shape, the tensor that owns the memory, and
+# the check of its lease, if it has one. A class would take 0.3 µs more.
+_OnGpu = tuple[int, tuple[int, int], str, tuple[int, ...], Any, Callable[[], None] | None]
 
 
 class _Leaves:
@@ -253,7 +244,7 @@ class _Leaves:
         view = view_of(item, copy=self._options.copy)
         data = view.data
         if not isinstance(data, memoryview):
-            located = Located(data.device, (data.address, data.nbytes), view.dtype, view.shape)
+            located = data.device, (data.address, data.nbytes), view.dtype, view.shape
             return self.add_located(located, data.owner, view.check_lease)
         self._on_host.append((self._count, view, data))
         self._count += 1
@@ -265,21 +256,28 @@ class _Leaves:
         """Add a leaf on a GPU and return its number; launch the GPU's group when it is full."""
         number = self._count
         self._count += 1
-        group = self._groups.get(located.device)
+        device, segment, dtype, shape = located
+        group = self._groups.get(device)
         if group is None:
-            group = self._groups[located.device] = []
-        group.append(_OnGpu(number, located, owner, check_lease))
+            group = self._groups[device] = []
+        group.append((number, segment, dtype, shape, owner, check_lease))
         if len(group) == _GROUP:
-            self._launch(located.device)
+            self._launch(device)
         return number
 
     def _launch(self, device: int) -> None:
         group = self._groups.pop(device)
+        _, segments, dtypes, shapes, _, _ = zip(*group, strict=True)
         try:
-            pending = _launch(device, [leaf.located for leaf in group], self._options)
+            pending = _launch(
+                device, segments, list(zip(dtypes, shapes, strict=True)), self._options
+            )
         except DeviceError as error:
             _check_copy_to_host(device, error, self._options.copy)
-            self._on_host += [leaf.to_host() for leaf in group]
+            for number, segment, dtype, shape, owner, check_lease in group:
+                data = DeviceBytes(device, *segment, owner).to_host()
+                view = View("tensor", dtype, shape, data, b"", check_lease)
+                self._on_host.append((number, view, data))
         else:
             self._launches.append((group, pending))
 
@@ -293,10 +291,10 @@ class _Leaves:
 
         def collect() -> list[Digest]:
             for group, pending in self._launches:
-                for leaf, key_bytes in zip(group, pending.wait(), strict=True):
-                    if leaf.check_lease is not None:
-                        leaf.check_lease()
-                    keys_of_leaves[leaf.number] = unchecked_digest("blake3", key_bytes)
+                for (number, *_, check_lease), key_bytes in zip(group, pending.wait(), strict=True):
+                    if check_lease is not None:
+                        check_lease()
+                    keys_of_leaves[number] = unchecked_digest("blake3", key_bytes)
             return [keys_of_leaves[index] for index in range(self._count)]
 
         return collect
@@ -316,27 +314,20 @@ def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
     row = (len(data) if isinstance(data, memoryview) else data.nbytes) // bounds[-1]
     spans = list(pairwise(bounds))
     before, after = view.shape[:dim], view.shape[dim + 1 :]
-    shapes = {length: (*before, length, *after) for length in {end - start for start, end in spans}}
+    lengths = [end - start for start, end in spans]
+    known = {length: (view.dtype, (*before, length, *after)) for length in set(lengths)}
+    shapes = [known[length] for length in lengths]
     if isinstance(data, memoryview):
         parts = [data[start * row : end * row] for start, end in spans]
-        views = [
-            View(view.kind, view.dtype, shapes[end - start], part)
-            for (start, end), part in zip(spans, parts, strict=True)
+        host_keys = [
+            _host_key(View(view.kind, dtype, shape, part), part, options)
+            for (dtype, shape), part in zip(shapes, parts, strict=True)
         ]
-        host_keys = [_host_key(*one, options) for one in zip(views, parts, strict=True)]
         return PendingKeys(lambda: host_keys)
     address = data.address
-    located = [
-        Located(
-            data.device,
-            (address + start * row, (end - start) * row),
-            view.dtype,
-            shapes[end - start],
-        )
-        for start, end in spans
-    ]
+    segments = [(address + start * row, (end - start) * row) for start, end in spans]
     try:
-        pending = _launch(data.device, located, options)
+        pending = _launch(data.device, segments, shapes, options)
     except DeviceError:
         return None  # the slices are copied to the host, one by one
 
@@ -346,18 +337,20 @@ def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
     return PendingKeys(collect)
 
 
-def _launch(device: int, tensors: list[Located], options: _Options) -> cuda.Pending:
-    """Hash tensors on their device, and frame their digests there too."""
-    algorithm = options.algorithm
+def _launch(
+    device: int,
+    segments: Sequence[tuple[int, int]],
+    shapes: list[tuple[str, tuple[int, ...]]],
+    options: _Options,
+) -> cuda.Pending:
+    """Hash tensors of a dtype and shape each on their device, and frame their digests there too."""
     templates = {
-        (dtype, shape): preimage_template("tensor", dtype, shape, algorithm)
-        for dtype, shape in {(dtype, shape) for _, _, dtype, shape in tensors}
+        (dtype, shape): preimage_template("tensor", dtype, shape, options.algorithm)
+        for dtype, shape in set(shapes)
     }
     secret = None if options.tenant is None else tenant_key(options.tenant)
-    frames = [templates[dtype, shape] for _, _, dtype, shape in tensors]
-    framing = cuda.Frames(*cuda.framing_key(secret), frames)
-    segments = [segment for _, segment, _, _ in tensors]
-    return cuda.hash_segments(device, segments, algorithm, frames=framing)
+    framing = cuda.Frames(*cuda.framing_key(secret), [templates[shape] for shape in shapes])
+    return cuda.hash_segments(device, segments, options.algorithm, frames=framing)
 
 
 def _host_key(view: View, data: memoryview, options: _Options) -> Digest:

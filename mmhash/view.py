@@ -106,10 +106,13 @@ def view_of(item: Any, *, copy: bool = True) -> View:
     With `copy=False`, an input whose bytes are not contiguous, in C order and little-endian is
     refused instead of copied.
     """
-    if is_tensor(item):  # first: a list of tensors takes less time to hash than the other checks
-        return _view_of_tensor(item, copy)
-    if type(item) is bytes:
+    kind = type(item)
+    if kind is bytes:
         return View("bytes", "", (), memoryview(item))
+    if kind is np.ndarray:
+        return _view_of_array(item, copy)
+    if is_tensor(item):  # 0.5 µs for other objects
+        return _view_of_tensor(item, copy)
     if isinstance(item, (bytes, bytearray, memoryview, mmap.mmap, array)):
         return View("bytes", "", (), _flat_buffer(_buffer_of(item), copy))
     if isinstance(item, (np.ndarray, np.generic)):
@@ -229,13 +232,15 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
-    if isinstance(values, np.ma.MaskedArray):
-        raise InputTypeError("a masked array has no bytes where it is masked: call filled() first")
-    if type(values) is not np.ndarray:  # np.matrix keeps two dimensions in reshape()
-        values = np.asarray(values)
+    if type(values) is not np.ndarray:
+        if isinstance(values, np.ma.MaskedArray):
+            raise InputTypeError(
+                "a masked array has no bytes where it is masked: call filled() first"
+            )
+        values = np.asarray(values)  # np.matrix keeps two dimensions in reshape()
     name = _dtype_name(values.dtype)
     shape = values.shape
-    if values.dtype.str[0] == ">":
+    if values.dtype.byteorder == ">":
         _need_copy("a big-endian array", copy)
         values = values.byteswap()
     if not values.flags.c_contiguous:
@@ -318,32 +323,28 @@ def _read_tensor(tensor: "torch.Tensor", copy: bool) -> View:
     return View("tensor", name, shape, _flat_tensor(tensor))
 
 
-class Located(NamedTuple):
-    """A dense tensor on a GPU."""
-
-    device: int
-    segment: tuple[int, int]
-    """Address and bytes"""
-    dtype: str
-    shape: tuple[int, ...]
+Located = tuple[int, tuple[int, int], str, tuple[int, ...]]
+"""A dense tensor on a GPU: its device, address and bytes, dtype, and shape."""
 
 
 def locate_on_gpu(item: Any) -> Located | None:
     """Return the location of a tensor that is read in place on a GPU; None if `view_of` must look.
 
-    A list of tensors takes most of its time here: 1 µs for each, and 2.5 by a view.
+    A list of tensors takes most of its time here: 1.5 µs for each, and 2.5 by a view.
     """
     if type(item) is not getattr(sys.modules.get("torch"), "Tensor", None) or not item.is_cuda:
         return None
     try:
-        if item.is_nested or item.is_neg() or item.is_conj() or not item.is_contiguous():
+        if item.is_nested or item.is_neg() or not item.is_contiguous():
+            return None
+        dtype = _tensor_dtype(item.dtype, item.layout)
+        if "complex" in dtype and item.is_conj():
             return None
         nbytes, address = item.nbytes, item.data_ptr()
         end = item.storage_offset() * item.itemsize + nbytes
         if nbytes and (not address or item.untyped_storage().nbytes() < end):
             return None
-        dtype = _tensor_dtype(item.dtype, item.layout)
-        return Located(item.get_device(), (address, nbytes), dtype, tuple(item.shape))
+        return item.get_device(), (address, nbytes), dtype, tuple(item.shape)
     except Exception:  # noqa: BLE001  (view_of raises an error with the reason)
         return None
 

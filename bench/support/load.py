@@ -17,15 +17,29 @@ from typing import Any
 
 MIB = 1 << 20
 
+# Of a chunked body: what httpx and aiohttp send.
+_CHUNK = 64 << 10
 
-def load(port: int, path: str, nbytes: int, connections: int, seconds: float) -> dict[str, Any]:
+Address = int | str
+"""A port of this machine, or the path of a Unix socket."""
+
+
+def load(
+    address: Address,
+    path: str,
+    nbytes: int,
+    connections: int,
+    seconds: float,
+    *,
+    chunked: bool = False,
+) -> dict[str, Any]:
     """Send bodies of one size on several connections; return the count, seconds and median."""
-    return _in_a_process("load", port, path, nbytes, connections, seconds)  # type: ignore[no-any-return]
+    return _in_a_process("load", address, path, nbytes, connections, seconds, chunked)  # type: ignore[no-any-return]
 
 
-def probe(port: int, seconds: float) -> list[float]:
-    """Request `/health` every 5 ms; return how many seconds each response took."""
-    return _in_a_process("probe", port, seconds)  # type: ignore[no-any-return]
+def probe(port: int, seconds: float, path: str = "/health") -> list[float]:
+    """Request `path` every 5 ms; return how many seconds each response took."""
+    return _in_a_process("probe", port, seconds, path)  # type: ignore[no-any-return]
 
 
 def _in_a_process(task: str, *arguments: Any) -> Any:
@@ -36,9 +50,13 @@ def _in_a_process(task: str, *arguments: Any) -> Any:
 class _Connection:
     """One keep-alive connection that sends a body, waits for the response, and starts again."""
 
-    def __init__(self, port: int, head: bytes, file: int, nbytes: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, address: Address, head: bytes, file: int, nbytes: int) -> None:
+        if isinstance(address, str):
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.connect(address)
+        else:
+            self.socket = socket.create_connection(("127.0.0.1", address))
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
         self._head, self._file, self._nbytes = head, file, nbytes
         self.begin()
@@ -75,20 +93,27 @@ class _Connection:
         return True
 
 
-def _generate(
-    port: int, path: str, nbytes: int, connections: int, seconds: float
+def _generate(  # noqa: PLR0917  (the arguments of `load`)
+    address: Address, path: str, nbytes: int, connections: int, seconds: float, chunked: bool
 ) -> dict[str, Any]:
     """Do the work of `load`."""
+    body = os.urandom(nbytes)
+    framing = f"Content-Length: {nbytes}"
+    if chunked:
+        framing = "Transfer-Encoding: chunked"
+        chunks = [body[start : start + _CHUNK] for start in range(0, nbytes, _CHUNK)]
+        body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in [*chunks, b""])
     head = (
         f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/octet-stream\r\n"
-        f"Content-Length: {nbytes}\r\n\r\n"
+        f"{framing}\r\n\r\n"
     ).encode()
     file = os.memfd_create("body")
-    os.write(file, os.urandom(nbytes))
+    os.write(file, body)
+    nbytes = len(body)
     poll = select.epoll()
     by_file = {}
     for _ in range(connections):
-        connection = _Connection(port, head, file, nbytes)
+        connection = _Connection(address, head, file, nbytes)
         by_file[connection.socket.fileno()] = connection
         poll.register(connection.socket.fileno(), select.EPOLLOUT)
     times: list[float] = []
@@ -116,13 +141,13 @@ def _generate(
     return {"requests": len(times), "seconds": last - start, "p50": statistics.median(times)}
 
 
-def _request_health(port: int, seconds: float) -> list[float]:
+def _request_health(port: int, seconds: float, path: str) -> list[float]:
     """Do the work of `probe`."""
     times = []
     end = time.perf_counter() + seconds
     connection = http.client.HTTPConnection("127.0.0.1", port)
     while (start := time.perf_counter()) < end:
-        connection.request("GET", "/health")
+        connection.request("GET", path)
         connection.getresponse().read()
         times.append(time.perf_counter() - start)
         time.sleep(0.005)

@@ -17,6 +17,7 @@ class Server(NamedTuple):
 
     process: subprocess.Popen[str]
     port: int
+    """0 on a Unix socket."""
 
     def peak_mib(self) -> float:
         """Return the peak resident memory of the process."""
@@ -32,8 +33,10 @@ def run_module(*module: str, **environment: str) -> Iterator[Server]:
     variables = os.environ | environment
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as process:
         assert process.stderr is not None
-        lines = (re.search(r"running on http://[^:]+:(\d+)", line) for line in process.stderr)
-        port = next(int(match[1]) for match in lines if match)
+        lines = (
+            re.search(r"running on (?:http://[^:]+:(\d+)|\S*unix)", line) for line in process.stderr
+        )
+        port = next(int(match[1] or 0) for match in lines if match)
         # A full pipe would block the server at its next line of log.
         drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
         try:

@@ -1,11 +1,18 @@
 """Plans of prompts: token ids, spans and block keys as an engine will have them, without pixels."""
 
-from mmhash.prompts.families.family import MediaSize
-from mmhash.prompts.files import UnknownModelError
-from mmhash.prompts.media import KnownMedia, Media, UnknownMediaError
-from mmhash.prompts.model import Model
-from mmhash.prompts.plan import Plan, PlannedItem
-from mmhash.prompts.templates import TemplateRenderError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mmhash.prompts.families.family import MediaSize as MediaSize
+    from mmhash.prompts.files import UnknownModelError as UnknownModelError
+    from mmhash.prompts.media import KnownMedia as KnownMedia
+    from mmhash.prompts.media import Media as Media
+    from mmhash.prompts.media import UnknownMediaError as UnknownMediaError
+    from mmhash.prompts.model import Model as Model
+    from mmhash.prompts.plan import Plan as Plan
+    from mmhash.prompts.plan import PlannedItem as PlannedItem
+    from mmhash.prompts.templates import TemplateRenderError as TemplateRenderError
 
 __all__ = [
     "KnownMedia",
@@ -18,3 +25,22 @@ __all__ = [
     "UnknownMediaError",
     "UnknownModelError",
 ]
+
+# Imported at first use: programs that only read image headers need neither tokenizers nor jinja2.
+_MODULES = {
+    "KnownMedia": "media",
+    "Media": "media",
+    "MediaSize": "families.family",
+    "Model": "model",
+    "Plan": "plan",
+    "PlannedItem": "plan",
+    "TemplateRenderError": "templates",
+    "UnknownMediaError": "media",
+    "UnknownModelError": "files",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from mmhash.errors import LimitError
 from mmhash.io.files import open_regular_file
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+from mmhash.prompts.text_encoder import TextEncoder
 
 MAX_JSON = 4 << 20
 """The bytes of the largest file of settings."""
@@ -24,10 +25,10 @@ _SPECIAL_TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
 class ModelDirectory(NamedTuple):
-    """A model's files, its tokenizer and its templates."""
+    """A model's files, its encoder of texts and its templates."""
 
     files: ModelFiles
-    tokenizer: Tokenizer
+    encoder: TextEncoder
     templates: dict[str, str]
     """By name; "default" is used unless a request has tools and there is a "tool_use"."""
     tool_templates: dict[str, str]
@@ -44,15 +45,13 @@ def read_directory(directory: Path) -> ModelDirectory:
     preprocessor = _read_section(directory, "preprocessor_config.json")
     video = _read_section(directory, "video_preprocessor_config.json")
     tokenizer = _read_tokenizer(directory)
+    encoder = TextEncoder(tokenizer)
 
     def token_id(text: str) -> int:
         found = tokenizer.token_to_id(text)
         if found is None:
             raise UnknownModelError(f"the tokenizer has no token {text[:60]!r}")
         return int(found)
-
-    def encode(text: str) -> list[int]:
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
     files = ModelFiles(
         config=config,
@@ -62,7 +61,7 @@ def read_directory(directory: Path) -> ModelDirectory:
         processor=processor,
         tokenizer=tokenizer_config,
         token_id=token_id,
-        encode=encode,
+        encode=encoder.encode,
     )
     of_tokenizer = dict(_member_templates(tokenizer_config)) | dict(_file_templates(directory))
     of_processor = dict(_member_templates(processor))
@@ -70,7 +69,7 @@ def read_directory(directory: Path) -> ModelDirectory:
     of_processor |= dict(_file_templates(directory))
     return ModelDirectory(
         files,
-        tokenizer,
+        encoder,
         of_processor or of_tokenizer,
         of_tokenizer or of_processor,
         _read_special_tokens(directory, tokenizer_config),

@@ -35,7 +35,7 @@ KnownMedia = Mapping[str, Media] | Callable[[str], Media | None]
 
 
 class MediaSource(NamedTuple):
-    """Media that a request names; equal ones are hashed once."""
+    """Media that a request names; equal ones are decoded once."""
 
     modality: Modality
     text: str
@@ -58,19 +58,23 @@ class MediaReader:
         release: str,
         model_type: str,
     ) -> None:
-        self._known = known if callable(known) else known.get
+        self._known = known
         self._of = of
         self._tenant = tenant
         self._engine, self._release, self._model_type = engine, release, model_type
-        self._read: dict[MediaSource, Media] = {}
+        self._decoded: dict[MediaSource, Media] = {}
 
     def read(self, source: MediaSource) -> Media:
         """Return the size and key of media; what cannot be known is an UnknownMediaError."""
-        found = self._read.get(source)
-        if found is None:
-            found = self._known(source.text) or self._read_inline(source)
-            self._read[source] = found
-        return found
+        # A text as a name is hashed: 0.1 ms for an image, and as long as reading its bytes takes.
+        known = self._known
+        if known and (found := known(source.text) if callable(known) else known.get(source.text)):
+            return found
+        if self._of == "bytes":
+            return self._read_inline(source)
+        if source not in self._decoded:
+            self._decoded[source] = self._read_inline(source)
+        return self._decoded[source]
 
     def _read_inline(self, source: MediaSource) -> Media:
         if source.modality != "image":

@@ -7,7 +7,6 @@ from threading import Lock
 from typing import Any
 
 from mmhash.engines import registry
-from mmhash.errors import InputValueError
 from mmhash.prompts.families import registry as families
 from mmhash.prompts.families.family import Family, Modality, Placeholder
 from mmhash.prompts.files import ModelFiles, UnknownModelError
@@ -96,10 +95,10 @@ class Model:
             raise UnknownModelError("the model has no chat template: give it as chat_template")
         return source
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Return the token ids of a text."""
-        try:
-            encoding = self._directory.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        except (TypeError, UnicodeEncodeError) as error:
-            raise InputValueError("the text of a request is Unicode without surrogates") from error
-        return encoding.ids
+    def encode(
+        self, text: str, *, add_special_tokens: bool, tenant: bytes | None = None
+    ) -> list[int]:
+        """Return the token ids of a text of a tenant."""
+        return self._directory.encoder.encode(
+            text, add_special_tokens=add_special_tokens, tenant=tenant
+        )

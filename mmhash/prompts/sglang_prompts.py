@@ -19,14 +19,14 @@ def token_ids(model: "Model", opened: OpenedRequest, options: PlanOptions) -> li
     body = opened.body
     if "messages" not in body:
         if isinstance(text := body.get("text"), str):
-            return model.encode(text, add_special_tokens=True)
+            return model.encode(text, add_special_tokens=True, tenant=options.tenant)
         return check_ids("input_ids", body.get("input_ids"))
     template = model.template(options.chat_template, with_tools=False)
     text = template.render(
         conversation(opened, content_format(template)),
         **model.special_tokens | template_variables(body),
     )
-    return model.encode(text, add_special_tokens=False)
+    return model.encode(text, add_special_tokens=False, tenant=options.tenant)
 
 
 def ranges(item: PlacedItem) -> list[tuple[int, int]]:

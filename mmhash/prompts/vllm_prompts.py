@@ -43,7 +43,7 @@ def token_ids(model: "Model", opened: OpenedRequest, options: PlanOptions) -> li
     """Return the ids of a request before its placeholders are expanded."""
     body = opened.body
     if "messages" not in body:
-        return _of_completion(model, body)
+        return _of_completion(model, body, options.tenant)
     if body.get("chat_template") is not None:
         raise InputValueError("no plan for a request with its own chat template")
     if body.get("truncate_prompt_tokens") is not None:
@@ -59,7 +59,8 @@ def token_ids(model: "Model", opened: OpenedRequest, options: PlanOptions) -> li
         **model.special_tokens | template_variables(body, template),
         tools=tools,
     )
-    return model.encode(text, add_special_tokens=body.get("add_special_tokens") is True)
+    add_special_tokens = body.get("add_special_tokens") is True
+    return model.encode(text, add_special_tokens=add_special_tokens, tenant=options.tenant)
 
 
 def ranges(item: PlacedItem) -> list[tuple[int, int]]:
@@ -67,10 +68,11 @@ def ranges(item: PlacedItem) -> list[tuple[int, int]]:
     return [(item.start, item.end)]
 
 
-def _of_completion(model: "Model", body: Mapping[str, Any]) -> list[int]:
+def _of_completion(model: "Model", body: Mapping[str, Any], tenant: bytes | None) -> list[int]:
     prompt = body.get("prompt")
     if isinstance(prompt, str):
-        return model.encode(prompt, add_special_tokens=body.get("add_special_tokens") is not False)
+        add_special_tokens = body.get("add_special_tokens") is not False
+        return model.encode(prompt, add_special_tokens=add_special_tokens, tenant=tenant)
     return check_ids("prompt", prompt)
 
 

@@ -1,9 +1,9 @@
 """The direct way of a long body: from the socket to its consumer, without the queue of ASGI.
 
-The parser and uvicorn copy each piece of a body three times. Here the socket is read into a buffer
-that fits a core's cache, and the buffer is consumed on the event loop as soon as it is full: it
+uvloop, the parser and uvicorn copy each piece of a body, three times in all. Here the socket is
+read into a buffer that fits a core's cache, and each read is consumed at once on the event loop: it
 takes 40 µs to hash 256 KiB. The application calls the function that the scope has for this
-(`RECEIVE_BODY`).
+(`RECEIVE_BODY`). A chunked body is still parsed, which copies it once.
 """
 
 import asyncio
@@ -16,13 +16,9 @@ Consume = Callable[[bytes | memoryview], object]
 Count = Callable[[int], None]
 """Receives the number of bytes as soon as they arrive."""
 
-# Larger ones leave the cache before they are hashed, smaller ones cost more calls.
-BUFFER_BYTES = 256 << 10
-_MAX_FREE = 8
-_free_buffers: list[bytearray] = []
-
-# A hash of a piece that begins and ends at a multiple of this is faster (bodies/stream.py).
-_ALIGNMENT = 64 << 10
+# One buffer for all connections stays in the core's cache, because a read is consumed before the
+# next one begins. Larger reads leave the cache before they are hashed; smaller ones cost calls.
+_BUFFER = memoryview(bytearray(256 << 10))
 
 
 class BodySink:
@@ -64,11 +60,11 @@ class BodySink:
 class Connection(Protocol):
     """The protocol that has parsed the head, and gets the connection back."""
 
-    def on_body_bytes(self) -> None:
-        """Note that bytes have arrived."""
+    def body_bytes_received(self, piece: memoryview) -> None:
+        """Process a piece, and take the connection back at the end of the body."""
 
-    def end_received_body(self) -> None:
-        """Parse what follows the body."""
+    def eof_received(self) -> None:
+        """Note that the client sends no more."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End all requests of the connection."""
@@ -81,45 +77,27 @@ class Connection(Protocol):
 
 
 class BodyReceiver(asyncio.BufferedProtocol):
-    """The transport's protocol while `missing` bytes of a body are received after `received`."""
+    """The transport's protocol while a body is received; `limit()` bytes may be read at once."""
 
-    def __init__(self, connection: Connection, sink: BodySink, received: int, missing: int) -> None:
+    def __init__(self, connection: Connection, limit: Callable[[], int]) -> None:
         self._connection = connection
-        self._sink = sink
-        self._missing = missing
-        self._buffer = _free_buffers.pop() if _free_buffers else bytearray(BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
-        self._filled = 0
-        # The pieces after the first one are aligned.
-        self._end = min(BUFFER_BYTES - received % _ALIGNMENT, missing)
+        self._limit = limit
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return memory for bytes of this body only."""
+        """Return memory for the next read."""
         del sizehint
-        return self._view[self._filled : self._end]
+        return _BUFFER[: self._limit()]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Consume the buffer if it is full or has the end of the body."""
-        self._connection.on_body_bytes()
-        self._sink.count(nbytes)
-        self._filled += nbytes
-        self._missing -= nbytes
-        if self._filled < self._end:
-            return
-        self._sink.feed(self._view[: self._filled])
-        self._filled = 0
-        self._end = min(BUFFER_BYTES, self._missing)
-        if self._missing == 0:
-            self._release()
-            self._sink.complete()
-            self._connection.end_received_body()
+        """Process what was read."""
+        self._connection.body_bytes_received(_BUFFER[:nbytes])
 
     def eof_received(self) -> None:
-        """Let the transport close: the body is incomplete."""
+        """Pass on to the connection."""
+        self._connection.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the connection."""
-        self._release()
+        """Pass on to the connection."""
         self._connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -129,8 +107,3 @@ class BodyReceiver(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Pass on to the connection."""
         self._connection.resume_writing()
-
-    def _release(self) -> None:
-        self._view = memoryview(b"")
-        if len(_free_buffers) < _MAX_FREE:
-            _free_buffers.append(self._buffer)

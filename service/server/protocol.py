@@ -57,9 +57,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._last_pending: tuple[str, int, int] | None = None
         # The request being answered. uvicorn notifies only the newest one of a lost connection.
         self._answering: RequestResponseCycle | None = None
-        # Of the body that is being received: its bytes so far, and its consumer, if it has one.
+        # Of the body that is being received: its bytes so far, its length if it is known, and its
+        # consumer if it has one.
         self._received = 0
+        self._length: int | None = None
         self._sink: BodySink | None = None
+        self._is_direct = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, unless there are too many."""
@@ -79,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._sink.fail(ClientDisconnect())
             super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes | memoryview) -> None:
         """Parse data; refuse a head or trailer that is too long."""
         self._unset_keepalive_if_required()
         self._overhead += len(data)
@@ -99,7 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.logger.warning(reason)
             self.send_400_response(reason)
 
-    def _parse(self, data: bytes) -> bytes:
+    def _parse(self, data: bytes | memoryview) -> bytes:
         """Parse data, and return the data that must be parsed next, if any."""
         try:
             self.parser.feed_data(data)
@@ -108,7 +111,7 @@ class BoundedProtocol(HttpToolsProtocol):
             # as the next request. A new parser gets the request again, without the Upgrade header.
             head = self._head_without_upgrade()
             self.parser = self._new_parser()
-            return head + data[upgrade.args[0] :]
+            return head + bytes(data[upgrade.args[0] :])
         return b""
 
     def _head_without_upgrade(self) -> bytes:
@@ -137,9 +140,9 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         super().on_headers_complete()
         length = next((value for name, value in self.headers if name == b"content-length"), None)
-        nbytes = None if length is None else parse_natural(length.decode("latin-1"))
-        if nbytes is None or nbytes >= DIRECT_MIN_BYTES:
-            receive = partial(self._receive_body, self.cycle, nbytes)
+        self._length = None if length is None else parse_natural(length.decode("latin-1"))
+        if self._length is None or self._length >= DIRECT_MIN_BYTES:
+            receive = partial(self._receive_body, self.cycle)
             self.scope["extensions"] = {RECEIVE_BODY: {"receive": receive}}
         if self.expect_100_continue:
             # A proxy that receives a final response instead of 100 does not send the body. The next
@@ -164,12 +167,12 @@ class BoundedProtocol(HttpToolsProtocol):
         ):
             raise RefusedHeadError("Transfer-Encoding must be chunked, once, in HTTP/1.1.")
 
-    def on_body(self, body: bytes) -> None:
+    def on_body(self, body: bytes | memoryview) -> None:
         """Receive a chunk of the body."""
         self._overhead = 0
         self._received += len(body)
         if self._sink is None:
-            super().on_body(body)
+            super().on_body(bytes(body))
         else:
             self._sink.count(len(body))
             self._sink.feed(body)
@@ -181,9 +184,13 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
         if self._sink is not None:
             self._sink.complete()
+        if self._is_direct:
+            self._is_direct = False
+            if not self.transport.is_closing():
+                self.transport.set_protocol(self)
 
     async def _receive_body(
-        self, cycle: RequestResponseCycle, length: int | None, consume: Consume, count: Count
+        self, cycle: RequestResponseCycle, consume: Consume, count: Count
     ) -> None:
         """Pass each piece of a body to `consume`; return when the body has ended."""
         if cycle.disconnected or self.transport.is_closing():
@@ -197,23 +204,25 @@ class BoundedProtocol(HttpToolsProtocol):
         if not cycle.more_body:
             return
         sink = self._sink = BodySink(consume, count, self.loop)
-        if length is not None:
-            missing = length - self._received
-            self.transport.set_protocol(BodyReceiver(self, sink, self._received, missing))
+        self._is_direct = True
+        self.transport.set_protocol(BodyReceiver(self, self._readable))
         self.flow.resume_reading()
         await sink.done
 
-    def on_body_bytes(self) -> None:
-        """Note that bytes of the body have arrived."""
-        self._unset_keepalive_if_required()
+    def _readable(self) -> int:
+        """Return how many bytes may be read without those of the next request."""
+        return sys.maxsize if self._length is None else self._length - self._received
 
-    def end_received_body(self) -> None:
-        """Take the connection back from a BodyReceiver, which has read the whole body."""
-        # The parser still waits for this body.
-        self.parser = self._new_parser()
-        self.transport.set_protocol(self)
-        self._in_body = False
-        HttpToolsProtocol.on_message_complete(self)
+    def body_bytes_received(self, piece: memoryview) -> None:
+        """Pass on bytes of a body of known length, or parse those of a chunked one."""
+        if self._length is None:
+            self.data_received(piece)
+            return
+        self._unset_keepalive_if_required()
+        self.on_body(piece)
+        if self._received == self._length:
+            self.parser = self._new_parser()  # the old one still waits for this body
+            self.on_message_complete()
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)

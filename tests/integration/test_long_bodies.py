@@ -11,10 +11,10 @@ from typing import Self
 import pytest
 from blake3 import blake3
 
-from mmhash_service.server.body_sink import BUFFER_BYTES
 from tests.support.service import Service, serving
 
 KIB = 1 << 10
+BUFFER_BYTES = 256 * KIB
 MIB = 1 << 20
 MAX_BODY = 8 * MIB
 

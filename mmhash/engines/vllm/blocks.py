@@ -4,8 +4,7 @@ import hashlib
 import pickle
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -64,12 +63,15 @@ def _sha256(data: bytes) -> bytes:
 
 
 def _tuples(tokens: Sequence[int], length: int) -> list[tuple[int, ...]]:
-    stops = range(length, len(tokens) + 1, length)
-    return [tuple(tokens[stop - length : stop]) for stop in stops]
+    whole = tuple(tokens)  # slices of a list take twice as long
+    stops = range(length, len(whole) + 1, length)
+    return [whole[stop - length : stop] for stop in stops]
 
 
-# Values are written as pickles, as the engine does; none is ever read.
-_pickle = partial(pickle.dumps, protocol=5)
+def _pickle(value: Any) -> bytes:
+    """Return a pickle as the engine writes it; none is ever read."""
+    return pickle.dumps(value, 5)
+
 
 _ALGORITHMS = {
     "sha256": _Algorithm(_pickle, _sha256, _tuples, True),
@@ -209,19 +211,38 @@ def _extra_keys(  # noqa: PLR0917  (the public functions name them)
     lookahead = checks.whole("lookahead", lookahead, 0, checks.MAX_TOKENS)
     require(recipe.lookahead or not lookahead, "lookahead", "0.33.0", version)
     resumed = _resumed_blocks(hashed_after, len(tokens), block_size, lookahead)
-    found = _items_of_blocks(_check_items(items), recipe, block_size, lookahead, resumed)
+    stop = len(tokens) - block_size - lookahead + 1
+    found = _items_of_blocks(_check_items(items), recipe, block_size, lookahead, resumed, stop)
     always = () if lora is None else (_lora_key(_check_lora(lora), recipe),)
-    once = _salt_keys(cache_salt, recipe)
+    salt = _salt_keys(cache_salt, recipe)
+    extras = _item_keys(found, always, recipe)
+    if extras and salt:
+        extras[0] = (*(extras[0] or ()), *salt)
+    if lookahead:
+        ends = range(block_size, len(tokens), block_size)
+        extras = [
+            (extra, *tokens[end : end + lookahead])
+            for extra, end in zip(extras, ends, strict=False)
+        ]
+    return extras
 
+
+def _item_keys(
+    found: Iterator[tuple[list[Span], range]], always: tuple[Any, ...], recipe: Recipe
+) -> list[ExtraKeys]:
+    """Return the keys of each block: those that it always has, and those of its items."""
     extras: list[ExtraKeys] = []
-    for start in range(0, len(tokens) - block_size - lookahead + 1, block_size):
-        keys = always + tuple(_item_key(item, start, recipe) for item in next(found)) + once
-        once = ()
-        extra = keys or None
-        if lookahead:
-            end = start + block_size
-            extra = (extra, *tokens[end : end + lookahead])
-        extras.append(extra)
+    for items, starts in found:
+        if not items:
+            extras += repeat(always or None, len(starts))
+        elif recipe.extra_keys == "tagged" and len(items) == 1 and not always:
+            # The usual case without calls for each block: 0.15 µs instead of 0.6 µs.
+            identifier, offset, _ = items[0]
+            extras += [(("mm", identifier, offset - start),) for start in starts]
+        else:
+            extras += [
+                (*always, *[_item_key(item, start, recipe) for item in items]) for start in starts
+            ]
     return extras
 
 
@@ -245,29 +266,49 @@ def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:
     return tuple(key[1:] if key[0] == "mm" else key[1] for key in extra)
 
 
-def _items_of_blocks(
-    items: Sequence[Span], recipe: Recipe, block_size: int, lookahead: int, resumed: set[int]
-) -> Iterator[list[Span]]:
-    """Yield the items that the engine finds in each block, one block after another.
+def _items_of_blocks(  # noqa: PLR0917
+    items: Sequence[Span],
+    recipe: Recipe,
+    block_size: int,
+    lookahead: int,
+    resumed: set[int],
+    stop: int,
+) -> Iterator[tuple[list[Span], range]]:
+    """Yield runs of blocks, by their starts, with the items that the engine finds in each.
 
     The engine keeps an index among the items from block to block. If items touch or contain each
     other, what it skips is part of the keys, so each step here is the engine's own.
     """
-    index = 0
-    for start in count(0, block_size):
+    index = start = 0
+    while start < stop:
         end = start + block_size
         if start in resumed:
             index = _resumed_index(items, start, recipe)
-        elif not lookahead and index < len(items):
-            item = items[index]
-            # Most blocks lie inside of one item: 2 µs less for each of them.
-            if item.offset < end < item.end and items[-1].end > start:
-                yield [item]
-                continue
+        # Runs of equal blocks take 0.1 µs for a block, one after another 1.5 µs.
+        is_run = not (lookahead or resumed)
+        blocks = _count_equal(items, index, start, block_size, recipe) if is_run else 1
         found, index = _items_of_block(items, index, start, end + lookahead, recipe)
-        yield found
+        after = stop if blocks is None else start + blocks * block_size
+        yield found, range(start, min(after, stop), block_size)
+        start = after
         if lookahead:
             index = _rewound(items, index, end)
+
+
+def _count_equal(
+    items: Sequence[Span], index: int, start: int, block_size: int, recipe: Recipe
+) -> int | None:
+    """Return how many blocks from `start` on have no item, or only the one around them.
+
+    At least one is counted, and None means all others.
+    """
+    if index >= len(items) or _is_past(items[-1], start, recipe):
+        return None
+    item = items[index]
+    if item.offset >= start + block_size:
+        return (item.offset - start) // block_size
+    limit = min(item.end - block_size, items[-1].end)
+    return max(1, -((start - limit) // block_size))
 
 
 def _items_of_block(

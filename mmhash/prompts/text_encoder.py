@@ -1,0 +1,150 @@
+"""Token ids of texts, with a cache of the pieces between the tokens that are named in them.
+
+A tokenizer cuts a text at such tokens (`<|im_start|>`) before all else, so the pieces between them
+have the same ids everywhere: the system prompt and the earlier messages of a chat are encoded once.
+A text of 500 tokens takes 0.6 ms, and 0.02 ms from the cache.
+"""
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from threading import Lock
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from mmhash.errors import InputValueError
+
+MAX_CACHE = 8 << 20
+"""The bytes of the cache of one model, estimated."""
+
+_MAX_PIECE = 256 << 10
+_ENTRY = 200  # bytes of an entry beside its text and ids
+_ID = 36  # bytes of an int and of its place in a list
+
+# Tokens that are cut points. All tokens of a tokenizer have to be of this form or without brackets:
+# then none of them overlaps another, and one regular expression finds them without trying each.
+_NAMED = re.compile(r"[<\[][^<>\[\]]{1,200}[>\]]")
+_BRACKET = re.compile(r"[<>\[\]]")
+
+# Pre-tokenizers that treat a piece equally everywhere. Metaspace can treat the first one otherwise.
+_LOCAL = frozenset(
+    "BertPreTokenizer ByteLevel CharDelimiterSplit Digits Punctuation Split UnicodeScripts "  # noqa: SIM905
+    "Whitespace WhitespaceSplit".split()
+)
+
+Owner = bytes | None
+
+
+class TextEncoder:
+    """A tokenizer with a cache. Threads may share it.
+
+    The time that a text takes shows if it is cached, so a tenant has entries of its own.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._cuts = _find_cuts(tokenizer)
+        self._adds_tokens = tokenizer.num_special_tokens_to_add(is_pair=False) > 0
+        self._cached: OrderedDict[tuple[Owner, str], list[int]] = OrderedDict()
+        self._size = 0
+        self._lock = Lock()
+
+    def encode(
+        self, text: str, *, add_special_tokens: bool = False, tenant: Owner = None
+    ) -> list[int]:
+        """Return the ids of a text; one with lone surrogates is an InputValueError."""
+        if not self._cuts or (add_special_tokens and self._adds_tokens):
+            return self._encode(text, add_special_tokens=add_special_tokens)
+        ids: list[int] = []
+        for piece in self._cut(text):
+            if isinstance(piece, int):
+                ids.append(piece)
+            else:
+                ids += self._encode_piece(piece, tenant)
+        return ids
+
+    def _cut(self, text: str) -> Iterator[str | int]:
+        """Yield the ids of the named tokens in a text, and the pieces between them."""
+        start = 0
+        for match in _NAMED.finditer(text):
+            token = self._cuts.get(match[0])
+            if token is not None:
+                if start < match.start():
+                    yield text[start : match.start()]
+                yield token
+                start = match.end()
+        if start < len(text):
+            yield text[start:]
+
+    def _encode_piece(self, text: str, tenant: Owner) -> list[int]:
+        if len(text) > _MAX_PIECE:
+            return self._encode(text)
+        name = (tenant, text)
+        with self._lock:
+            found = self._cached.get(name)
+            if found is not None:
+                self._cached.move_to_end(name)
+                return found
+        ids = self._encode(text)
+        with self._lock:
+            if name not in self._cached:
+                self._cached[name] = ids
+                self._size += _bytes_of(text, ids)
+            while self._size > MAX_CACHE:
+                (_, oldest), dropped = self._cached.popitem(last=False)
+                self._size -= _bytes_of(oldest, dropped)
+        return ids
+
+    def _encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        try:
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InputValueError("the text of a request is Unicode without surrogates") from error
+
+
+def _bytes_of(text: str, ids: list[int]) -> int:
+    return _ENTRY + 4 * len(text) + _ID * len(ids)
+
+
+def _find_cuts(tokenizer: Tokenizer) -> dict[str, int]:
+    """Return the tokens at which a text may be cut; none if that could change its ids."""
+    added = tokenizer.get_added_tokens_decoder()
+    if not (_is_local(tokenizer) and all(map(_is_plain, added.values()))):
+        return {}
+    # Normalized tokens are found in the pieces, after all others.
+    return {
+        token.content: number
+        for number, token in added.items()
+        if not token.normalized and _NAMED.fullmatch(token.content)
+    }
+
+
+def _is_plain(token: AddedToken) -> bool:
+    """Return if a token's place in a text depends on its own text only."""
+    if token.lstrip or token.rstrip or token.single_word:
+        return False
+    if token.normalized:
+        return True
+    return bool(_NAMED.fullmatch(token.content)) or not _BRACKET.search(token.content)
+
+
+def _is_local(tokenizer: Tokenizer) -> bool:
+    """Return if the pre-tokenizer treats a text equally at each place."""
+    if tokenizer.encode_special_tokens or tokenizer.pre_tokenizer is None:
+        return not tokenizer.encode_special_tokens
+    return all(
+        step.get("type") in _LOCAL
+        or (step.get("type") == "Metaspace" and step.get("prepend_scheme") in {"always", "never"})
+        for step in _steps(json.loads(tokenizer.pre_tokenizer.__getstate__()))
+    )
+
+
+def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a pre-tokenizer, which sequences may hold."""
+    if state.get("type") != "Sequence":
+        yield state
+        return
+    for step in state["pretokenizers"]:
+        yield from _steps(step)
