@@ -160,7 +160,7 @@ class Router:
         )
 
     async def _annotate(self, context: RequestContext, body: bytes, how: str) -> _Prepared:
-        if not may_have_media(body):
+        if not await may_have_media(body, context.work):
             return _Prepared(body, how)
         body, items = await with_own_hashes(context, body, self._settings)
         return _Prepared(body, how, bytes.fromhex(items[0].key) if items else b"")
