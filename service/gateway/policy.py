@@ -2,17 +2,18 @@
 
 Longest prefix, in tokens:
 
-    score = matched_tokens + expected_tokens - load_weight * load
+    relative load = load / (the mean load of the healthy workers + QUIET_LOAD)
+    score = matched_tokens + expected_tokens - load_weight * prompt_tokens * relative load
 
 `matched_tokens` are those that the worker holds, `expected_tokens` those after them that it
 computes for requests that run (expected.py). `load` is the number of tokens that the worker still
-has to compute for others (worker.py). With a weight of 1 the score of the chosen worker is, up to a
-constant, the negative time to first token, in units of one token's computation. A lower weight lets
-a request wait, so that the fleet computes less: see docs/fleet.md for measurements.
+has to compute for others (worker.py). Loads count relative to their mean: when all workers have
+queues, a request that leaves its cache saves no time, because the fleet computes more; when some
+are idle, a prefix that all prompts have must not keep them so.
 
 If several workers have equally much of a prompt, or none of it, what is new in it belongs to one of
 them by rendezvous hashing: other gateways send the same content there too. That worker is the best
-one as long as its load exceeds that of the others by at most HOME_LOAD and the mean load of all.
+one as long as its relative load exceeds that of the others by at most 1.
 
 The controls of a comparison: round robin, least load, and consistent hashing (rendezvous: a worker
 that joins or leaves moves only its own share) on the key of the first image.
@@ -26,8 +27,8 @@ from blake3 import blake3
 Policy = Literal["longest-prefix", "least-load", "round-robin", "consistent-hash"]
 
 
-# The load that the home of new content may have above others: two median prompts with an image.
-HOME_LOAD = 1200
+# A load at which a worker still counts as idle: two median prompts with an image.
+QUIET_LOAD = 1200
 
 
 class Candidate(NamedTuple):
@@ -62,6 +63,7 @@ def rank(
     candidates: Sequence[Candidate],
     *,
     load_weight: float,
+    prompt_tokens: int = 0,
     first_key: bytes = b"",
     new_key: bytes = b"",
 ) -> list[Ranked]:
@@ -73,14 +75,15 @@ def rank(
     score = _SCORES[policy]
     if policy == "consistent-hash" and not first_key:
         score = _least_load
-    scored = [(score(one, load_weight, first_key), one) for one in candidates]
+    whole = load_weight * prompt_tokens  # the price of a relative load of 1
+    price = whole / (_mean_load(candidates) + QUIET_LOAD)
+    scored = [(score(one, price, first_key), one) for one in candidates]
     home = home_of(candidates, new_key) if policy == "longest-prefix" else None
-    bonus = load_weight * (HOME_LOAD + _mean_load(candidates))
 
     def order(pair: tuple[float, Candidate]) -> tuple[bool, float, bool, float, int]:
         value, one = pair
         is_home = one.url == home
-        value += bonus * is_home
+        value += whole * is_home
         return not one.is_healthy, -value, not is_home, one.load, one.turn
 
     return [
@@ -109,19 +112,19 @@ def home_of(candidates: Sequence[Candidate], new_key: bytes) -> str | None:
     return max(equal, key=lambda one: _consistent_hash(one, 0, new_key)).url
 
 
-def _longest_prefix(one: Candidate, load_weight: float, _first_key: bytes) -> float:
-    return one.reused_tokens - load_weight * one.load
+def _longest_prefix(one: Candidate, price: float, _first_key: bytes) -> float:
+    return one.reused_tokens - price * one.load
 
 
-def _least_load(one: Candidate, _load_weight: float, _first_key: bytes) -> float:
+def _least_load(one: Candidate, _price: float, _first_key: bytes) -> float:
     return -one.load
 
 
-def _round_robin(one: Candidate, _load_weight: float, _first_key: bytes) -> float:
+def _round_robin(one: Candidate, _price: float, _first_key: bytes) -> float:
     return -float(one.turn)
 
 
-def _consistent_hash(one: Candidate, _load_weight: float, first_key: bytes) -> float:
+def _consistent_hash(one: Candidate, _price: float, first_key: bytes) -> float:
     digest = blake3(b"%d %b%b" % (len(first_key), first_key, one.url.encode())).digest(6)
     return int.from_bytes(digest, "big") / (1 << 48)
 

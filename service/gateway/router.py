@@ -172,10 +172,12 @@ class Router:
             if worker.spec.recipe in prepared
         ]
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
+        size = next((one.plan for one in prepared.values() if one.plan), None)
         ranked = rank(
             self._settings.policy,
             candidates,
             load_weight=self._settings.load_weight,
+            prompt_tokens=size.tokens if size else UNPLANNED_TOKENS,
             first_key=first_key,
             new_key=first_key or self._new_block(candidates, prepared),
         )
