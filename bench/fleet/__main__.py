@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--engine", default="vllm@0.32.0", help="vllm@0.32.0 or sglang@0.5.23")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--trace", choices=TRACES, action="append", help="default: all")
-    parser.add_argument("--policy", choices=POLICIES, action="append", help="default: all")
+    parser.add_argument("--policy", action="append", help="default: all; longest-prefix:0.2")
     parser.add_argument("--rounds", type=int, default=1)
     asked = parser.parse_args()
     engine, _, release = asked.engine.partition("@")

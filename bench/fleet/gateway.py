@@ -10,9 +10,6 @@ from bench.fleet.workers import MODEL
 from bench.support.servers import running
 from tests.live.engines import Engine
 
-# The prompts are scaled to a fifth, the gateway's estimate of a running request (64 tokens) is not;
-# and on two busy cores many requests run at once. A weight of 1 would leave the cache unused.
-LOAD_WEIGHT = 0.05
 POLICIES = ("longest-prefix", "round-robin", "least-load", "consistent-hash")
 
 
@@ -24,11 +21,16 @@ def specification(worker: Engine) -> str:
 
 @contextmanager
 def gateway(workers: Sequence[Engine], policy: str) -> Iterator[str]:
-    """Run a gateway with one policy; yield its URL."""
+    """Run a gateway with one policy; yield its URL.
+
+    `longest-prefix:0.2` is the policy with this weight of load, in place of the default.
+    """
+    policy, _, weight = policy.partition(":")
     given = [word for worker in workers for word in ("--worker", specification(worker))]
     models = json.dumps({"tiny": str(workers[0].environment.model(MODEL))})
     given += ["--policy", policy, "--set", f"models={models}"]
-    given += ["--set", f"gateway.load_weight={LOAD_WEIGHT}"]
+    if weight:
+        given += ["--set", f"gateway.load_weight={weight}"]
     # An engine whose core is busy answers probes late: that is no reason to abort its requests.
     given += ["--set", "gateway.health_timeout_s=60"]
     with running("mmhash", "gateway", *given) as url:

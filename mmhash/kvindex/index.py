@@ -276,8 +276,9 @@ class _WorkerState:
         self.sources = [_Source(self, number) for number in range(worker.ranks)]
 
     def open(self) -> None:
-        for source in self.sources:
-            source.open()
+        if self.is_healthy:  # the first check may come before, and the next one sees no change
+            for source in self.sources:
+                source.open()
 
     def close(self) -> None:
         for source in self.sources:

@@ -27,7 +27,7 @@ MAX_REQUEST = 256 << 20
 """The bytes of the largest request."""
 
 # The defaults of the engines; vLLM's on a CPU is 128.
-_BLOCK_SIZES = {"vllm": 16, "sglang": 1}
+BLOCK_SIZES = {"vllm": 16, "sglang": 1}
 
 
 class _Rules(Protocol):
@@ -137,7 +137,7 @@ def _with_blocks(
 ) -> Plan:
     """Return the plan with the blocks of its first `known` ids."""
     body = plan.request
-    block_size = options.block_size or _BLOCK_SIZES[engine.name]
+    block_size = options.block_size or BLOCK_SIZES[engine.name]
     prompt = Prompt(
         plan.token_ids[:known],
         block_size,

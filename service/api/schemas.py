@@ -526,6 +526,10 @@ class RoutedWorker(BaseModel):
 
     url: str
     matched_tokens: int = Field(description="The tokens of the prompt's prefix that it has cached.")
+    expected_tokens: int | None = Field(
+        default=None,
+        description="The tokens after them that it computes for requests that run; only if any.",
+    )
     load: float = Field(description="The tokens that it has to compute for other requests.")
     score: float
 
@@ -548,6 +552,10 @@ class WorkerState(BaseModel):
     load: float = Field(description="The tokens that it has to compute, by estimate.")
     connected: bool = Field(description="Its KV events are received.")
     blocks: int = Field(description="The blocks that it has cached, by its KV events.")
+    expected_blocks: int = Field(
+        description="The blocks that it did not have cached when requests with them were sent to "
+        "it, until a second after these end. They are not in `blocks`."
+    )
     events: int = Field(description="The KV events received.")
     gaps: int = Field(description="The gaps in the numbers of its batches of events.")
     replays: int = Field(description="The replays that were asked for.")

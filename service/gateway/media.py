@@ -35,8 +35,14 @@ def _strip(body: bytes, content_type: str) -> bytes:
     return body if pieces is None else b"".join(pieces)
 
 
-def may_have_media(body: bytes) -> bool:
+async def may_have_media(body: bytes, work: WorkerPool) -> bool:
     """Return whether a request may have images, videos or audio."""
+    if len(body) <= _INLINE_MAX:
+        return _names_media(body)
+    return await work.run(_names_media, body)
+
+
+def _names_media(body: bytes) -> bool:
     return any(name in body for name in _MEDIA_NAMES)
 
 

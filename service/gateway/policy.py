@@ -2,12 +2,18 @@
 
 Longest prefix, in tokens:
 
-    score = matched_tokens - load_weight * load
+    relative load = load / (the mean load of the healthy workers + QUIET_LOAD)
+    score = matched_tokens + expected_tokens - load_weight * prompt_tokens * relative load
 
-`load` is the number of tokens that the worker still has to compute for others (fleet.py). So with a
-weight of 1 a worker is chosen for its cache as long as what the cache saves is more than what waits
-before it: the score of the chosen worker is, up to a constant, the negative time to first token in
-units of one token's computation.
+`matched_tokens` are those that the worker holds, `expected_tokens` those after them that it
+computes for requests that run (expected.py). `load` is the number of tokens that the worker still
+has to compute for others (worker.py). Loads count relative to their mean: when all workers have
+queues, a request that leaves its cache saves no time, because the fleet computes more; when some
+are idle, a prefix that all prompts have must not keep them so.
+
+If several workers have equally much of a prompt, or none of it, what is new in it belongs to one of
+them by rendezvous hashing: other gateways send the same content there too. That worker is the best
+one as long as its relative load exceeds that of the others by at most 1.
 
 The controls of a comparison: round robin, least load, and consistent hashing (rendezvous: a worker
 that joins or leaves moves only its own share) on the key of the first image.
@@ -21,6 +27,10 @@ from blake3 import blake3
 Policy = Literal["longest-prefix", "least-load", "round-robin", "consistent-hash"]
 
 
+# A load at which a worker still counts as idle: two median prompts with an image.
+QUIET_LOAD = 1200
+
+
 class Candidate(NamedTuple):
     """A worker, as a policy sees it."""
 
@@ -30,6 +40,12 @@ class Candidate(NamedTuple):
     turn: int
     """The number of the decision that chose it last: workers that are equal take turns."""
     is_healthy: bool = True
+    expected_tokens: int = 0
+
+    @property
+    def reused_tokens(self) -> int:
+        """The tokens of the prompt that it will not have to compute."""
+        return self.matched_tokens + self.expected_tokens
 
 
 class Ranked(NamedTuple):
@@ -39,33 +55,76 @@ class Ranked(NamedTuple):
     matched_tokens: int
     load: float
     score: float
+    expected_tokens: int = 0
 
 
 def rank(
-    policy: Policy, candidates: Sequence[Candidate], *, load_weight: float, first_key: bytes = b""
+    policy: Policy,
+    candidates: Sequence[Candidate],
+    *,
+    load_weight: float,
+    prompt_tokens: int = 0,
+    first_key: bytes = b"",
+    new_key: bytes = b"",
 ) -> list[Ranked]:
-    """Return the workers, the best one first; unhealthy ones are a last resort."""
+    """Return the workers, the best one first; unhealthy ones are a last resort.
+
+    `first_key` is the key of the first image, `new_key` that of the first content that is new to
+    the workers which have most of the prompt.
+    """
     score = _SCORES[policy]
     if policy == "consistent-hash" and not first_key:
         score = _least_load
-    scored = [(score(one, load_weight, first_key), one) for one in candidates]
-    scored.sort(key=lambda pair: (not pair[1].is_healthy, -pair[0], pair[1].load, pair[1].turn))
-    return [Ranked(one.url, one.matched_tokens, one.load, value) for value, one in scored]
+    whole = load_weight * prompt_tokens  # the price of a relative load of 1
+    price = whole / (_mean_load(candidates) + QUIET_LOAD)
+    scored = [(score(one, price, first_key), one) for one in candidates]
+    home = home_of(candidates, new_key) if policy == "longest-prefix" else None
+
+    def order(pair: tuple[float, Candidate]) -> tuple[bool, float, bool, float, int]:
+        value, one = pair
+        is_home = one.url == home
+        value += whole * is_home
+        return not one.is_healthy, -value, not is_home, one.load, one.turn
+
+    return [
+        Ranked(one.url, one.matched_tokens, one.load, value, one.expected_tokens)
+        for value, one in sorted(scored, key=order)
+    ]
 
 
-def _longest_prefix(one: Candidate, load_weight: float, _first_key: bytes) -> float:
-    return one.matched_tokens - load_weight * one.load
+def _mean_load(candidates: Sequence[Candidate]) -> float:
+    healthy = [one.load for one in candidates if one.is_healthy]
+    return sum(healthy) / max(1, len(healthy))
 
 
-def _least_load(one: Candidate, _load_weight: float, _first_key: bytes) -> float:
+def most_reused(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the healthy workers that have most of the prompt."""
+    healthy = [one for one in candidates if one.is_healthy]
+    most = max((one.reused_tokens for one in healthy), default=0)
+    return [one for one in healthy if one.reused_tokens == most]
+
+
+def home_of(candidates: Sequence[Candidate], new_key: bytes) -> str | None:
+    """Return the worker to which new content belongs, if several have equally much before it."""
+    equal = most_reused(candidates)
+    if len(equal) < 2 or not new_key:
+        return None
+    return max(equal, key=lambda one: _consistent_hash(one, 0, new_key)).url
+
+
+def _longest_prefix(one: Candidate, price: float, _first_key: bytes) -> float:
+    return one.reused_tokens - price * one.load
+
+
+def _least_load(one: Candidate, _price: float, _first_key: bytes) -> float:
     return -one.load
 
 
-def _round_robin(one: Candidate, _load_weight: float, _first_key: bytes) -> float:
+def _round_robin(one: Candidate, _price: float, _first_key: bytes) -> float:
     return -float(one.turn)
 
 
-def _consistent_hash(one: Candidate, _load_weight: float, first_key: bytes) -> float:
+def _consistent_hash(one: Candidate, _price: float, first_key: bytes) -> float:
     digest = blake3(b"%d %b%b" % (len(first_key), first_key, one.url.encode())).digest(6)
     return int.from_bytes(digest, "big") / (1 << 48)
 

@@ -5,9 +5,9 @@ every other one is tried; after a connection that was lost later, one other work
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Self
+from typing import NamedTuple, Self
 
 from fastapi import Request
 from starlette.types import Receive, Scope, Send
@@ -55,6 +55,30 @@ _COPIES = 3
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 
 
+# The seconds after a response in which the events of its prompt's blocks arrive: engines publish
+# them with each step, and the index reads them every 50 ms.
+_GRACE_S = 1.0
+
+
+class _Exchange(NamedTuple):
+    """A request that a worker responds to."""
+
+    worker: Worker
+    connection: Connection
+    blocks: Sequence[int]
+    """Those that the worker is expected to hold for it."""
+
+    def end(self, *, is_complete: bool) -> None:
+        """End the request; the blocks of a complete one count until their events have arrived."""
+        self.worker.pool.give_back(self.connection)
+        self.worker.end()
+        expected = self.worker.expected
+        if is_complete and self.blocks:
+            asyncio.get_running_loop().call_later(_GRACE_S, expected.remove, self.blocks)
+        else:
+            expected.remove(self.blocks)
+
+
 class Proxy:
     """The ASGI application behind all paths that the gateway does not answer itself."""
 
@@ -90,15 +114,15 @@ class Proxy:
             body = await self._read(request, held)
             decision = await self._decide(request, body, held)
             with _ClientWatch(receive) as watch, metrics.GATEWAY_REQUESTS.track_inprogress():
-                worker, connection = await self._send(scope, decision)
+                exchange = await self._send(scope, decision)
                 # The response may take minutes: the body is not held meanwhile.
                 del body, decision
                 holding.close()
+                is_complete = False
                 try:
-                    await self._respond(worker, connection, watch, send)
+                    is_complete = await self._respond(exchange, watch, send)
                 finally:
-                    worker.pool.give_back(connection)
-                    worker.end()
+                    exchange.end(is_complete=is_complete)
 
     async def _read(self, request: Request, held: Admission) -> bytes:
         """Return the body, without what its caller may not say."""
@@ -121,7 +145,7 @@ class Proxy:
             return await self._router.decide(request, body, held)
         return self._router.unplanned(body)
 
-    async def _send(self, scope: Scope, decision: Decision) -> tuple[Worker, Connection]:
+    async def _send(self, scope: Scope, decision: Decision) -> _Exchange:
         """Send the request to the workers in turn, until one begins to respond."""
         method = scope["method"].encode()
         target = scope["raw_path"]
@@ -135,13 +159,15 @@ class Proxy:
             worker = self._fleet.workers.get(ranked.url)
             if worker is None:  # it has left since
                 continue
-            body = decision.prepared[worker.spec.recipe].body
+            prepared = decision.prepared[worker.spec.recipe]
+            body = prepared.body
             length = None if not body and scope["method"] in _WITHOUT_BODY else len(body)
             path = worker.pool.path_prefix + target
             head = request_head(method, path, worker.pool.host_header, headers, length)
             self._fleet.choose(worker)
+            unheld = prepared.unheld_blocks(ranked)
             try:
-                with worker.computing(decision.uncached_tokens(ranked)):
+                with worker.computing(decision.uncached_tokens(ranked), unheld) as blocks:
                     connection = await worker.send(method, head, [body], self._timeout_s)
             except WorkerError as error:
                 self._fleet.note_failure(worker, error)
@@ -154,7 +180,7 @@ class Proxy:
                 continue
             worker.succeed()
             _count_tokens(decision, ranked)
-            return worker, connection
+            return _Exchange(worker, connection, blocks)
         raise Problem("worker-failed" if has_failed else "no-workers")
 
     def _in_time(self, workers: list[Ranked]) -> Iterator[Ranked]:
@@ -166,10 +192,12 @@ class Proxy:
             if is_healthy or asyncio.get_running_loop().time() < until:
                 yield ranked
 
-    async def _respond(
-        self, worker: Worker, connection: Connection, watch: "_ClientWatch", send: Send
-    ) -> None:
-        """Forward the response; one that breaks is not completed, so that the client notices."""
+    async def _respond(self, exchange: _Exchange, watch: "_ClientWatch", send: Send) -> bool:
+        """Forward the response, and return whether it is complete.
+
+        One that breaks is not completed, so that the client notices.
+        """
+        connection = exchange.connection
         await send(
             {
                 "type": "http.response.start",
@@ -182,10 +210,11 @@ class Proxy:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except BrokenError as error:
             metrics.GATEWAY_BROKEN.inc()
-            self._fleet.note_failure(worker, error)
-            return
+            self._fleet.note_failure(exchange.worker, error)
+            return False
         watch.stop()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return connection.status < 400
 
 
 class _ClientWatch:
@@ -223,4 +252,5 @@ class _ClientWatch:
 def _count_tokens(decision: Decision, ranked: Ranked) -> None:
     if decision.plan is not None:
         metrics.GATEWAY_TOKENS.labels("yes").inc(ranked.matched_tokens)
+        metrics.GATEWAY_TOKENS.labels("expected").inc(ranked.expected_tokens)
         metrics.GATEWAY_TOKENS.labels("no").inc(decision.uncached_tokens(ranked))

@@ -78,10 +78,11 @@ class GatewaySettings(BaseSettings):
         "`consistent-hash`.",
     )
     load_weight: float = Field(
-        default=1.0,
+        default=0.25,
         ge=0,
         le=1e6,
-        description="The cached tokens for which `longest-prefix` accepts one token of load.",
+        description="The part of a prompt that `longest-prefix` has computed again rather than "
+        "send it to a worker whose load is higher by the mean of all.",
     )
     engine_metrics: bool = Field(
         default=False,
@@ -100,7 +101,7 @@ class GatewaySettings(BaseSettings):
         "of tag_secrets.",
     )
     health_interval_s: float = Field(
-        default=2.0, gt=0, le=3600, description="Seconds between two probes of a worker's /health."
+        default=5.0, gt=0, le=3600, description="Seconds between two probes of a worker's /health."
     )
     health_timeout_s: float = Field(
         default=5.0, gt=0, le=3600, description="Seconds in which a worker must answer a probe."

@@ -1,9 +1,10 @@
 """One worker: its connections, its load and its health."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from mmhash_service.gateway.connection import BrokenError, Connection, UnreachableError, WorkerError
+from mmhash_service.gateway.expected import ExpectedBlocks
 from mmhash_service.gateway.headers import request_head
 from mmhash_service.gateway.pool import Pool
 from mmhash_service.gateway.settings import GatewaySettings, WorkerSpec
@@ -27,6 +28,7 @@ class Worker:
         self.turn = 0
         self.requests = 0
         """The requests that this process has sent to it and that still run."""
+        self.expected = ExpectedBlocks()
         self.engine_requests = 0
         """The requests that it reports itself."""
         self._eject_after = settings.eject_after
@@ -41,14 +43,20 @@ class Worker:
         return float(self._pending_tokens + RUNNING_TOKENS * running)
 
     @contextmanager
-    def computing(self, tokens: int) -> Iterator[None]:
-        """Count a request, and its tokens until its response begins; `end` ends the request."""
+    def computing(self, tokens: int, blocks: Sequence[int] = ()) -> Iterator[Sequence[int]]:
+        """Count a request, and its tokens until its response begins; `end` ends the request.
+
+        Yields those of the blocks that are expected now; they are, unless the request fails, until
+        they are removed.
+        """
         self.requests += 1
         self._pending_tokens += tokens
+        expected = self.expected.add(blocks)
         try:
-            yield
+            yield expected
         except BaseException:
             self.requests -= 1
+            self.expected.remove(expected)
             raise
         finally:
             self._pending_tokens -= tokens

@@ -48,20 +48,23 @@ class _Remote(NamedTuple):
     url: str
 
 
-_Pending = _Encoded | _Remote
+Found = dict[MediaSource, SizedItem | _Encoded | _Remote]
+"""The media of a request, read or still to be read."""
 
 
 async def read_media(
     context: RequestContext, sources: Sequence[MediaSource]
 ) -> dict[MediaSource, SizedItem]:
     """Return the item of each of the media, and its size; equal ones are read once."""
-    if len(sources) > context.settings.max_items:
-        raise Problem("too-many-items")
-    found = await context.work.run(_read_inline, context, list(dict.fromkeys(sources)))
-    results = {source: one for source, one in found.items() if isinstance(one, SizedItem)}
+    return await read_rest(context, await context.work.run(read_inline, context, sources))
+
+
+async def read_rest(context: RequestContext, found: Found) -> dict[MediaSource, SizedItem]:
+    """Decode and fetch what `read_inline` did not read."""
+    results = sized_only(found)
     semaphore = asyncio.Semaphore(_CONCURRENCY)
 
-    async def finish(source: MediaSource, pending: _Pending) -> None:
+    async def finish(source: MediaSource, pending: _Encoded | _Remote) -> None:
         async with semaphore:
             if isinstance(pending, _Encoded):
                 results[source] = await _finish(context, pending)
@@ -80,12 +83,17 @@ async def read_media(
     return results
 
 
-def _read_inline(
-    context: RequestContext, sources: list[MediaSource]
-) -> dict[MediaSource, SizedItem | _Pending]:
+def sized_only(found: Found) -> dict[MediaSource, SizedItem]:
+    """Return the media that are read."""
+    return {source: one for source, one in found.items() if isinstance(one, SizedItem)}
+
+
+def read_inline(context: RequestContext, sources: Sequence[MediaSource]) -> Found:
     """Read the media in the request itself; run this in a worker thread."""
-    found: dict[MediaSource, SizedItem | _Pending] = {}
-    for source in sources:
+    if len(sources) > context.settings.max_items:
+        raise Problem("too-many-items")
+    found: Found = {}
+    for source in dict.fromkeys(sources):
         if source.modality != "image":
             raise Problem("unplannable-item")
         media = image_of(source.text)

@@ -1,5 +1,7 @@
 """`POST /route` and `GET /workers`: the workers of a gateway, and their order for a request."""
 
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 from msgspec import Raw
 from msgspec.json import Encoder
@@ -8,6 +10,7 @@ from mmhash.kvindex import WorkerStats
 from mmhash_service.api.schemas import RouteAnswer, WorkersAnswer, WorkerState
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.gateway.media import without_callers_hashes
+from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.router import Decision
 from mmhash_service.gateway.worker import Worker
 
@@ -54,6 +57,7 @@ def _state(worker: Worker, stats: WorkerStats | None) -> WorkerState:
         load=worker.load,
         connected=stats is not None and stats.is_connected,
         blocks=stats.blocks if stats else 0,
+        expected_blocks=len(worker.expected),
         events=stats.events if stats else 0,
         gaps=stats.gaps if stats else 0,
         replays=stats.replays if stats else 0,
@@ -67,6 +71,13 @@ def _join(decision: Decision, body: bytes) -> bytes:
         {
             "request": Raw(body),
             "plan": decision.plan and decision.plan._asdict(),
-            "workers": [ranked._asdict() for ranked in decision.workers],
+            "workers": [_routed(ranked) for ranked in decision.workers],
         }
     )
+
+
+def _routed(ranked: Ranked) -> dict[str, Any]:
+    members = ranked._asdict()
+    if not ranked.expected_tokens:
+        del members["expected_tokens"]
+    return members

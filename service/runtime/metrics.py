@@ -155,7 +155,7 @@ GATEWAY_DECISION_SECONDS = Histogram(
 )
 GATEWAY_TOKENS = Counter(
     "mmhash_gateway_tokens",
-    "Tokens of planned prompts, by whether the chosen worker had them cached.",
+    "Tokens of planned prompts, by whether the chosen worker had them cached (or is expected to).",
     ("cached",),
     registry=REGISTRY,
 )

@@ -231,3 +231,31 @@ def test_workers_of_two_engines_get_their_own_fields(folder: Path) -> None:
         }
         assert parts["w0"].keys() == {"type", "image_url", "uuid"}
         assert parts["w1"]["image_url"].keys() == {"url", "content_hash"}
+
+
+def test_blocks_are_expected_while_a_request_runs(fleet: Fleet) -> None:
+    request = chat("not yet published ")
+    slow = request | {"stream": True, "mode": "hang-in-stream"}
+    with fleet.client.stream("POST", PATH, json=slow):
+        (blocks,) = [one["expected_blocks"] for one in fleet.states() if one["expected_blocks"]]
+        routed = fleet.client.post("/route", json=request).json()["workers"]
+        assert [one["matched_tokens"] for one in routed] == [0, 0]
+        assert routed[0]["expected_tokens"] == 16 * blocks
+        assert "expected_tokens" not in routed[1]
+    wait_until(lambda: not any(one["expected_blocks"] for one in fleet.states()))
+
+
+def test_gateways_agree_on_the_home_of_new_content(fleet: Fleet, folder: Path) -> None:
+    specs = [f"{one.url},engine={ENGINE},block_size=16" for one in reversed(fleet.engines)]
+    with (
+        gateway_before(specs, settings={"models": {"tiny": str(folder)}}) as other,
+        other.new_client() as client,
+    ):
+        homes = []
+        for number in range(8):
+            request = chat(f"{number} new content ")
+            answers = [one.post("/route", json=request).json() for one in (fleet.client, client)]
+            first, second = (answer["workers"][0]["url"] for answer in answers)
+            assert first == second
+            homes.append(first)
+        assert len(set(homes)) == 2

@@ -68,3 +68,16 @@ def test_ranks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LimitError):
         source.apply(Changes(0.0, [], 2), is_live=False)
     blocks.stop()
+
+
+def test_a_worker_that_is_unhealthy_before_it_is_opened_is_not_connected() -> None:
+    index = Index([Worker("http://a:1", "tcp://127.0.0.1:1")])
+    try:
+        state = index._workers["http://a:1"]
+        state.check(0.0, lambda _url: False)
+        index._tasks.popleft()()
+        assert not index._by_socket
+        state.check(1.0, lambda _url: True)
+        assert index._by_socket
+    finally:
+        index.stop()

@@ -4,14 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmhash_service.gateway.policy import Candidate, Policy, rank
+from mmhash_service.gateway.policy import QUIET_LOAD, Candidate, Policy, rank
 
+PROMPT = 1000
 POLICIES: list[Policy] = ["longest-prefix", "least-load", "round-robin", "consistent-hash"]
 
 
 def urls(policy: Policy, *candidates: Candidate, weight: float = 1.0, key: bytes = b"") -> str:
     """Return the names of the candidates in their order."""
-    ranked = rank(policy, candidates, load_weight=weight, first_key=key)
+    ranked = rank(policy, candidates, load_weight=weight, prompt_tokens=PROMPT, first_key=key)
     return "".join(one.url for one in ranked)
 
 
@@ -19,20 +20,69 @@ def test_a_longer_prefix_is_better() -> None:
     assert urls("longest-prefix", Candidate("a", 16, 0, 1), Candidate("b", 32, 0, 2)) == "ba"
 
 
-@pytest.mark.parametrize(("load", "order"), [(99, "ab"), (101, "ba")])
-def test_a_prefix_is_worth_as_much_load_as_it_has_tokens(load: float, order: str) -> None:
-    assert urls("longest-prefix", Candidate("a", 100, load, 1), Candidate("b", 0, 0, 2)) == order
+@pytest.mark.parametrize(("load", "order"), [(399, "ab"), (401, "ba")])
+def test_a_prefix_is_worth_its_part_of_the_prompt_in_relative_load(load: float, order: str) -> None:
+    # The mean is half of the load: 400 / (200 + 1200) of 350 tokens are 100.
+    candidates = Candidate("a", 100, load, 1), Candidate("b", 0, 0, 2)
+    ranked = rank("longest-prefix", candidates, load_weight=1, prompt_tokens=350)
+    assert "".join(one.url for one in ranked) == order
 
 
 @pytest.mark.parametrize(("weight", "order"), [(0, "ab"), (0.5, "ab"), (2, "ba")])
 def test_the_weight_of_load_is_a_setting(weight: float, order: str) -> None:
-    candidates = Candidate("a", 100, 60, 1), Candidate("b", 0, 0, 2)
+    candidates = Candidate("a", 100, 150, 1), Candidate("b", 0, 0, 2)
     assert urls("longest-prefix", *candidates, weight=weight) == order
 
 
+def test_loads_count_relative_to_their_mean() -> None:
+    candidates = Candidate("a", 100, 50_150, 1), Candidate("b", 0, 50_000, 2)
+    assert urls("longest-prefix", *candidates, weight=2) == "ab"
+
+
 def test_the_score_is_the_formula_of_the_page() -> None:
-    (ranked,) = rank("longest-prefix", [Candidate("a", 100, 30, 0)], load_weight=2)
-    assert ranked == ("a", 100, 30, 40)
+    ranked = rank(
+        "longest-prefix",
+        [Candidate("a", 96, 400, 0, expected_tokens=16), Candidate("b", 0, 1200, 0)],
+        load_weight=0.5,
+        prompt_tokens=200,
+    )
+    assert ranked == [
+        ("a", 96, 400, 112 - 0.5 * 200 * 400 / (800 + 1200), 16),
+        ("b", 0, 1200, -60, 0),
+    ]
+
+
+def test_expected_tokens_count_like_matched_ones() -> None:
+    candidates = Candidate("a", 16, 0, 1), Candidate("b", 0, 0, 2, expected_tokens=32)
+    assert urls("longest-prefix", *candidates) == "ba"
+
+
+def workers_with(key: bytes, **loads: float) -> str:
+    """Return the order of workers that have nothing of a prompt whose new content has this key."""
+    workers = [Candidate(name, 0, load, 0) for name, load in loads.items()]
+    ranked = rank("longest-prefix", workers, load_weight=0.5, prompt_tokens=PROMPT, new_key=key)
+    return "".join(one.url for one in ranked)
+
+
+def test_new_content_has_one_home_unless_it_is_too_busy() -> None:
+    keys = [b"%d" % number for number in range(200)]
+    homes = {key: workers_with(key, a=0, b=0)[0] for key in keys}
+    assert set(homes.values()) == {"a", "b"}
+    for key in keys:
+        # The mean of both is half of it.
+        busy = {name: 2.0 * QUIET_LOAD * (name == homes[key]) for name in "ab"}
+        assert workers_with(key, **busy)[0] == homes[key]
+        busy[homes[key]] += 2
+        assert workers_with(key, **busy)[0] != homes[key]
+
+
+def test_the_home_of_new_content_is_one_of_those_that_have_most() -> None:
+    workers = [Candidate(name, 16 * (name in "bc"), 0, 0) for name in "abcd"]
+    first = {
+        rank("longest-prefix", workers, load_weight=1, new_key=b"%d" % number)[0].url
+        for number in range(100)
+    }
+    assert first == {"b", "c"}
 
 
 def test_equal_workers_take_turns() -> None:
@@ -79,7 +129,7 @@ candidates = st.lists(
 def test_every_worker_is_ranked_and_unhealthy_ones_come_last(
     workers: list[Candidate], policy: Policy, key: bytes
 ) -> None:
-    ranked = rank(policy, workers, load_weight=1, first_key=key)
+    ranked = rank(policy, workers, load_weight=1, first_key=key, new_key=key)
     assert sorted(one.url for one in ranked) == sorted(one.url for one in workers)
     is_healthy = {one.url: one.is_healthy for one in workers}
     health = [is_healthy[one.url] for one in ranked]

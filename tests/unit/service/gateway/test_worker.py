@@ -19,10 +19,19 @@ def test_load_is_what_is_to_be_computed_and_what_runs(worker: Worker) -> None:
     assert worker.load == 0
 
 
-def test_a_request_that_fails_leaves_no_load(worker: Worker) -> None:
-    with pytest.raises(KeyError), worker.computing(500):
+def test_a_request_that_fails_leaves_nothing(worker: Worker) -> None:
+    with pytest.raises(KeyError), worker.computing(500, [1, 2]):
         raise KeyError
     assert worker.load == 0
+    assert len(worker.expected) == 0
+
+
+def test_blocks_are_expected_until_they_are_removed(worker: Worker) -> None:
+    with worker.computing(500, [1, 2]) as blocks:
+        pass
+    assert worker.expected.run([1, 2, 3], 0) == 2
+    worker.expected.remove(blocks)
+    assert worker.expected.run([1, 2, 3], 0) == 0
 
 
 def test_what_the_engine_says_counts_if_it_is_more(worker: Worker) -> None:
