@@ -94,10 +94,11 @@ def build_app(
         app.include_router(router)
     add_problem_handlers(app)
     describe_bodies(app)
-    page_of_docs = render_docs(app.openapi()).encode()
-    app.router.routes.append(
-        Route("/docs", page.serve_content(page_of_docs, "text/html; charset=utf-8"))
-    )
+    if openapi_url is not None:
+        page_of_docs = render_docs(app.openapi()).encode()
+        app.router.routes.append(
+            Route("/docs", page.serve_content(page_of_docs, "text/html; charset=utf-8"))
+        )
     # The last one added is the outermost: requests without a key are logged too.
     if settings.api_key_digests:
         app.add_middleware(ApiKeyMiddleware, pages=pages)

@@ -79,6 +79,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 FORMS = {
     "url_hosts": '["example.org"]',
     "url_networks": '["10.0.0.0/8"]',
+    "url_identity": '{"example.org": {"digests": ["repr-digest"]}}',
     "models": '{"qwen": "/models/qwen"}',
     "tenants": '{"acme": "64 hex digits"}',
     "private_tenants": '["acme"]',

@@ -173,6 +173,7 @@ class Server(uvicorn.Server):
         # The deadline of the running requests, once the server drains.
         self._until: float | None = None
         self._close_listener = False
+        self._must_log_drain = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to read from the supervisor, then to accept connections."""
@@ -221,7 +222,7 @@ class Server(uvicorn.Server):
         if self._until is None:
             self._until = time.monotonic() + self._grace_s
             self._limits.draining = True
-            logger.info("draining: %d requests are running", self._limits.calls)
+            self._must_log_drain = True  # not here: a signal may interrupt another line of log
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to exit; uvicorn calls this ten times a second."""
@@ -230,6 +231,9 @@ class Server(uvicorn.Server):
             loop = asyncio.get_running_loop()
             self._reload = loop.run_in_executor(None, self._read_again)
         if self._until is not None:
+            if self._must_log_drain:
+                self._must_log_drain = False
+                logger.info("draining: %d requests are running", self._limits.calls)
             if self._close_listener:
                 for server in self.servers:
                     server.close()

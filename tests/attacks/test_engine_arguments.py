@@ -359,6 +359,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     dynamo.url_hash: {"url": "http://a", "version": "1.6.0"},
     dynamo.uuid: {"mm_hash": HEX_64, "version": "1.6.0"},
     registry.explain: {"key": KEY, "engine": "vllm"},
+    registry.split_names: {"engines": "vllm"},
     registry.find: {"text": "vllm", "engine_fallback": "nearest-older"},
     registry.parse: {"text": "vllm", "engine_fallback": "nearest-older"},
     registry.parse_with_fields: {"text": "vllm", "engine_fallback": None},

@@ -57,8 +57,14 @@ def hash_pixels(server: Any, body: bytes, tenant: str | None = None) -> dict[str
 
 def entries(redis: Redis, count: int) -> list[bytes]:
     """The names of the entries, once there are so many: nobody waits for them to be kept."""
-    while len(found := redis.keys("mmhash:*")) < count:
+    while True:
+        claims = redis.keys("mmhash:claim:*")
+        found = set(redis.keys("mmhash:*")) - set(claims)
+        if len(found) >= count:
+            break
         time.sleep(0.01)
+    if claims:
+        redis.delete(*claims)  # the result of a claim would be answered in the entry's place
     return sorted(found)
 
 
@@ -100,6 +106,7 @@ def test_each_change_of_an_entry_is_a_miss(replica: Any, redis: Redis) -> None:
         changed = bytearray(sealed)
         changed[at] ^= 1
         for forged in (bytes(changed), sealed[:at], sealed + b"\0"):
+            entries(redis, 1)  # without claims
             redis.set(name, forged)
             found = hash_pixels(replica, body)
             assert (found["key"], found["memo"]) == (key, "miss")

@@ -43,6 +43,7 @@ PAGES = (
 # Run by others.
 ELSEWHERE = {
     "bulk.md": "tests/docs/test_snippets.py",
+    "claims.md": "tests/docs/test_client.py",
     "client.md": "tests/docs/test_client.py",
     "compile.md": "tests/docs/test_compile.py",
     "cuda.md": "tests/docs/test_snippets.py",
@@ -55,6 +56,7 @@ ELSEWHERE = {
     "guard.md": "tests/live/test_guard.py",
     "http.md": "tests/docs/test_http.py",
     "live.md": "tests/live",
+    "media.md": "tests/docs/test_snippets.py",
     "settings.md": "tests/unit/service/test_settings.py",
     "transport.md": "tests/docs/test_snippets.py",
 }

@@ -1,4 +1,4 @@
-"""Replicas for tests of claims: `python -m tests.support.claim_workers URL LOG SECONDS NUMBER`.
+"""Replicas for tests of claims: `python -m tests.support.claim_workers URL LOG SECONDS NUMBER TIMEOUT`.
 
 It forks so many processes, which all want one result once a line is read from stdin. Each writes
 its computation to a log, and its result and the seconds that it took to stdout. A fork costs
@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from mmhash_service.claims import redis as redis_claims
 from mmhash_service.claims.flight import Flights
 from mmhash_service.claims.stores import create_claims
 from mmhash_service.memo.breaker import Breaker
@@ -46,7 +47,8 @@ def say(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
-def main(url: str, log: str, seconds: str, number: str) -> None:
+def main(url: str, log: str, seconds: str, number: str, timeout_s: str) -> None:
+    redis_claims.TIMEOUT_S = float(timeout_s)
     gate, opener = os.pipe()
     for _ in range(int(number)):
         pid = os.fork()

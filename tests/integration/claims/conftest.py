@@ -26,12 +26,14 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 class Replicas:
     """Processes that want the same result at the same time."""
 
-    def __init__(self, redis: RedisServer, log: Path, number: int, seconds: float) -> None:
+    def __init__(
+        self, redis: RedisServer, log: Path, number: int, seconds: float, timeout_s: float
+    ) -> None:
         self.log, self._number, self._killed = log, number, 0
         log.touch()
         command = [sys.executable, "-m", "tests.support.claim_workers", redis.url]
         self.process = subprocess.Popen(
-            [*command, str(log), str(seconds), str(number)],
+            [*command, str(log), str(seconds), str(number), str(timeout_s)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
             start_new_session=True,
         )  # fmt: skip
@@ -81,8 +83,9 @@ def replicas(redis: RedisServer, tmp_path: Path) -> Iterator[Callable[..., Repli
     """Start replicas."""
     started: list[Replicas] = []
 
-    def start(number: int, seconds: float) -> Replicas:
-        started.append(Replicas(redis, tmp_path / "log", number, seconds))
+    def start(number: int, seconds: float, timeout_s: float = 20) -> Replicas:
+        # On a busy machine Redis may take longer than the service would wait for it.
+        started.append(Replicas(redis, tmp_path / "log", number, seconds, timeout_s))
         return started[-1]
 
     yield start

@@ -72,7 +72,7 @@ def test_a_partition_shorter_than_the_lease_does_not_compute_again(
 def test_a_partition_longer_than_the_lease_costs_no_answer(
     replicas: Start, redis: RedisServer
 ) -> None:
-    some = replicas(8, 1)
+    some = replicas(8, 1, timeout_s=1)
     some.start()
     some.wait_for_computations(1)
     redis.freeze()

@@ -159,7 +159,8 @@ def test_the_list_has_each_command_as_it_is(name: str) -> None:
     command = load_command(name)
     assert command.name == name
     assert COMMANDS[name].help == (command.help or "").partition("\n")[0]
-    assert "--json" in [option for parameter in command.params for option in parameter.opts]
+    options = [option for parameter in command.params for option in parameter.opts]
+    assert "--json" in options or name == "gateway"  # which runs until it is stopped
 
 
 def test_help_imports_no_command() -> None:
