@@ -37,8 +37,7 @@ def with_plain_handlers(settings: Settings) -> Any:
 
 def serve(workers: int) -> None:
     """Serve until SIGTERM."""
-    server.create_app = with_plain_handlers  # type: ignore[assignment, attr-defined]
-    server.serve(Settings(port=0, workers=workers, shm=True))
+    server.serve(Settings(port=0, workers=workers, shm=True), with_plain_handlers)
 
 
 if __name__ == "__main__":

@@ -174,10 +174,9 @@ def create(settings):
 
     return app
 
-server.create_app = create
 supervisor._MARGIN_S = 0.2
 if __name__ == "__main__":
-    server.serve(Settings(port=0, workers=2, grace_s=0.2))
+    server.serve(Settings(port=0, workers=2, grace_s=0.2), create)
 """
 
 

@@ -325,9 +325,8 @@ def create(settings):
     HOOK
     return app
 
-server.create_app = create
 if __name__ == "__main__":
-    server.serve(Settings(port=0, workers=2))
+    server.serve(Settings(port=0, workers=2), create)
 """
 HANG = """
     @app.get("/hang")
