@@ -14,6 +14,9 @@ from tests.live.engines import Engine
 from tests.support.gateway import gateway_before
 from tests.support.service import Service
 
+# `make live` has to end within minutes: these run by `pytest -m live`.
+pytestmark = pytest.mark.slow
+
 RELEASES = ("vllm@0.32.0", "sglang@0.5.23")
 WITHOUT_GUARD = True
 

@@ -27,6 +27,9 @@ from tests.support.origin import Origin
 # The guard takes hashes out that have no tags.
 WITHOUT_GUARD = True
 
+# `make live` has to end within minutes: these run by `pytest -m live`.
+pytestmark = pytest.mark.slow
+
 SERVED_BY = (("vllm", "0.32.0"), ("sglang", "0.5.23"))
 
 # Families that a release cannot serve here: the reason stands in the table.
