@@ -7,6 +7,7 @@ takes 40 µs to hash 256 KiB. The application calls the function that the scope 
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,9 +17,20 @@ Consume = Callable[[bytes | memoryview], object]
 Count = Callable[[int], None]
 """Receives the number of bytes as soon as they arrive."""
 
-# One buffer for all connections stays in the core's cache, because a read is consumed before the
-# next one begins. Larger reads leave the cache before they are hashed; smaller ones cost calls.
-_BUFFER = memoryview(bytearray(256 << 10))
+
+class _LoopBuffer(threading.local):
+    """One buffer for all connections of an event loop, which runs in one thread.
+
+    It stays in the core's cache, because a read is consumed before the next one begins. Larger
+    reads leave the cache before they are hashed; smaller ones cost calls. Two loops must not share
+    it: hashing releases the GIL.
+    """
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(256 << 10))
+
+
+_buffer = _LoopBuffer()
 
 
 class BodySink:
@@ -86,11 +98,11 @@ class BodyReceiver(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return memory for the next read."""
         del sizehint
-        return _BUFFER[: self._limit()]
+        return _buffer.view[: self._limit()]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process what was read."""
-        self._connection.body_bytes_received(_BUFFER[:nbytes])
+        self._connection.body_bytes_received(_buffer.view[:nbytes])
 
     def eof_received(self) -> None:
         """Pass on to the connection."""

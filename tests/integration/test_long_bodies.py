@@ -4,13 +4,22 @@ import json
 import os
 import random
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from typing import Self
 
+import httpx
 import pytest
+import uvicorn
 from blake3 import blake3
 
+from mmhash_service.app import create_app
+from mmhash_service.server.protocol import BoundedProtocol
+from mmhash_service.settings import Settings
 from tests.support.service import Service, serving
 
 KIB = 1 << 10
@@ -174,3 +183,39 @@ def test_a_stalled_body_is_refused_and_a_slow_one_is_not(service: Service) -> No
         client.send(head(len(body)) + body[: 190 * KIB])
         status, _ = client.response()
         assert status == 408
+
+
+def test_event_loops_in_two_threads_of_one_process() -> None:
+    bodies = [bytes([seed]) * (8 * MIB) for seed in range(4)]
+    with running_directly() as one, running_directly() as two, ThreadPoolExecutor(4) as pool:
+
+        def wrong(index: int) -> int:
+            body = bodies[index]
+            wanted = digest(body)
+            headers = {"content-type": "application/octet-stream"}
+            with httpx.Client(base_url=(one, two)[index % 2], timeout=60) as client:
+                answers = [client.post("/hash", content=body, headers=headers) for _ in range(25)]
+            return sum(answer.json()["items"][0]["digest"] != wanted for answer in answers)
+
+        assert list(pool.map(wrong, range(4))) == [0, 0, 0, 0]
+
+
+@contextmanager
+def running_directly() -> Iterator[str]:
+    """Run the application with the service's own protocol in a thread; yield its URL."""
+    config = uvicorn.Config(
+        create_app(Settings(decoders=1)),
+        loop="uvloop",
+        http=partial(BoundedProtocol, stall_timeout_s=30),  # type: ignore[arg-type]
+        log_config=None,
+    )
+    server = uvicorn.Server(config)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
