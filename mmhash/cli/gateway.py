@@ -1,13 +1,13 @@
 """`mmhash gateway`: start the reverse proxy of mmhash_service."""
 
-import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mmhash.cli.extras import extra
+from mmhash.cli.server_settings import Config, Host, Port, settings_errors, use_config, with_options
 from mmhash.errors import InputValueError
 
 
@@ -30,17 +30,9 @@ def run_gateway(
     policy: Annotated[
         str | None, typer.Option(help="longest-prefix, least-load, round-robin, consistent-hash.")
     ] = None,
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on.", show_default="MMHASH_HOST")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Port to listen on.", show_default="MMHASH_PORT"),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="TOML file with settings of the service.", show_default="MMHASH_CONFIG"),
-    ] = None,
+    host: Host = None,
+    port: Port = None,
+    config: Config = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,17 +44,12 @@ def run_gateway(
 ) -> None:
     """Forward requests to vLLM and SGLang workers, each to the one that has its prefix cached."""
     with extra("service"):
-        from pydantic import ValidationError  # noqa: PLC0415  (may not be installed)
-        from pydantic_settings import SettingsError  # noqa: PLC0415
-
-        from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415
+        from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415  (may be missing)
         from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415
         from mmhash_service.server import server  # noqa: PLC0415
         from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
 
-    if config is not None:
-        os.environ["MMHASH_CONFIG"] = str(config)
-    named = {"host": host, "port": port}
+    use_config(config)
     fleet = {
         "worker_list": tuple(worker) if worker else None,
         "worker_dns": worker_dns,
@@ -72,23 +59,11 @@ def run_gateway(
     prefix = "gateway."
     own = [text.removeprefix(prefix) for text in settings or () if text.startswith(prefix)]
     others = [text for text in settings or () if not text.startswith(prefix)]
-    try:
-        gateway = GatewaySettings(
-            **_merge(dict(parse_assignment(text, GatewaySettings) for text in own), fleet)
-        )
-        effective = Settings(**_merge(dict(map(parse_assignment, others)), named))
-    except ValidationError as error:
-        # Without the values: a setting may be a secret.
-        details = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise InputValueError(f"settings: {'; '.join(details)}") from error
-    except RecursionError as error:
-        raise InputValueError("settings: a value is nested too deep") from error
-    except (SettingsError, ValueError) as error:
-        raise InputValueError(f"settings: {error}") from error
+    with settings_errors():
+        assigned = dict(parse_assignment(text, GatewaySettings) for text in own)
+        gateway = GatewaySettings(**with_options(assigned, fleet))
+        assigned = dict(map(parse_assignment, others))
+        effective = Settings(**with_options(assigned, {"host": host, "port": port}))
     if not gateway.has_workers:
         raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")
     server.serve(effective, partial(create_gateway, gateway=gateway))
-
-
-def _merge(assigned: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
-    return assigned | {name: value for name, value in named.items() if value is not None}

@@ -38,7 +38,7 @@ class Claims(Protocol):
     """
 
     is_shared: bool
-    """Whether other processes use the same claims."""
+    """True if other processes use the same claims."""
 
     async def acquire(self, name: bytes, holder: bytes, ttl_ms: int) -> Answer:
         """Hold a free claim; the answer is `held`, `busy` or `done`.

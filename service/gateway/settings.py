@@ -3,17 +3,17 @@
 They come beside the service's settings, which the gateway uses too: address, limits, memo, tenants.
 """
 
-import os
 import re
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 import httpx
 from pydantic import Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from mmhash.engines.registry import find
 from mmhash_service.gateway.policy import Policy
+from mmhash_service.guard.settings import PrefixedSettings
 
 PREFIX = "MMHASH_GATEWAY_"
 
@@ -44,7 +44,7 @@ class WorkerSpec(NamedTuple):
     """The data-parallel ranks, which publish at as many ports."""
 
 
-class GatewaySettings(BaseSettings):
+class GatewaySettings(PrefixedSettings):
     """The settings of one gateway."""
 
     model_config = SettingsConfigDict(
@@ -160,22 +160,6 @@ class GatewaySettings(BaseSettings):
         if [bool(self.worker_list), bool(self.worker_dns), bool(self.worker_file)].count(True) > 1:
             raise ValueError("workers come from one of worker_list, worker_dns and worker_file")
         return self
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  (pydantic names it)
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources: an argument overrides the environment."""
-        known = {PREFIX + name.upper() for name in cls.model_fields}
-        for name in os.environ:
-            if name.startswith(PREFIX) and name not in known:
-                raise ValueError(f"{name} is not known: known are {', '.join(sorted(known))}")
-        return init_settings, env_settings
 
 
 def parse_worker(text: str) -> WorkerSpec:

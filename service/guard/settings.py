@@ -17,7 +17,28 @@ PREFIX = "MMHASH_GUARD_"
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 
-class GuardSettings(BaseSettings):
+class PrefixedSettings(BaseSettings):
+    """Settings with an `env_prefix` of their own, where an unknown variable is an error."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  (pydantic names it)
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources: an argument overrides the environment."""
+        prefix = cls.model_config["env_prefix"]
+        known = {prefix + name.upper() for name in cls.model_fields}
+        for name in os.environ:
+            if name.startswith(prefix) and name not in known:
+                raise ValueError(f"{name} is not known: known are {', '.join(sorted(known))}")
+        return init_settings, env_settings
+
+
+class GuardSettings(PrefixedSettings):
     """The settings of a guard."""
 
     model_config = SettingsConfigDict(
@@ -70,19 +91,3 @@ class GuardSettings(BaseSettings):
         if self.tenant is not None and self.tenant_header:
             raise ValueError("the tenant is fixed, or the header names it: not both")
         return self
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  (pydantic names it)
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources: an argument overrides the environment."""
-        known = {PREFIX + name.upper() for name in cls.model_fields}
-        for name in os.environ:
-            if name.startswith(PREFIX) and name not in known:
-                raise ValueError(f"{name} is not known: known are {', '.join(sorted(known))}")
-        return init_settings, env_settings

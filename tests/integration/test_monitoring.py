@@ -247,6 +247,27 @@ def broken_origin(stack: Stack) -> Callable[[], None]:
     return stack.serve_images
 
 
+def repeat(
+    work: Callable[[Event], None], pause_s: float = 0.1, threads: int = 1
+) -> Callable[[], None]:
+    """Do work again and again in threads; return a function that ends it."""
+    is_over = Event()
+
+    def again() -> None:
+        while not is_over.wait(pause_s):
+            work(is_over)
+
+    pool = ThreadPoolExecutor(threads)
+    for _ in range(threads):
+        pool.submit(again)
+
+    def end() -> None:
+        is_over.set()
+        pool.shutdown()
+
+    return end
+
+
 def hold_bodies(stack: Stack) -> Callable[[], None]:
     """Send all but the end of long images: each worker holds one, and refuses the others."""
     length = 9 * MAX_HELD // 10
@@ -254,28 +275,15 @@ def hold_bodies(stack: Stack) -> Callable[[], None]:
         "POST /hash?of=pixels HTTP/1.1\r\nHost: test\r\nContent-Type: image/png\r\n"
         f"Content-Length: {length + 500_000}\r\n\r\n"
     )
-    is_over = Event()
 
-    def hold() -> None:
+    def hold(is_over: Event) -> None:
         with suppress(OSError), stack.service.connect() as connection:
             connection.sendall(head.encode() + bytes(length))
             # The rest, too slowly to end and too fast to stall, unless the body is refused.
             while not is_over.is_set() and not select([connection], [], [], 0.25)[0]:
                 connection.sendall(bytes(200))
 
-    def hold_again() -> None:
-        while not is_over.wait(0.1):
-            hold()
-
-    threads = ThreadPoolExecutor(6)
-    for _ in range(6):
-        threads.submit(hold_again)
-
-    def end() -> None:
-        is_over.set()
-        threads.shutdown()
-
-    return end
+    return repeat(hold, threads=6)
 
 
 def stop_redis(stack: Stack) -> Callable[[], None]:
@@ -311,21 +319,11 @@ def kill_workers(stack: Stack) -> Callable[[], None]:
 
 
 def unknown_release(stack: Stack) -> Callable[[], None]:
-    is_over = Event()
-
-    def ask() -> None:
+    def ask(_: Event) -> None:
         with stack.service.new_client() as client:
-            while not is_over.wait(0.2):
-                client.post("/hash?engines=vllm@99.0.0", content=b"abc", headers=OCTETS)
+            client.post("/hash?engines=vllm@99.0.0", content=b"abc", headers=OCTETS)
 
-    threads = ThreadPoolExecutor(1)
-    threads.submit(ask)
-
-    def end() -> None:
-        is_over.set()
-        threads.shutdown()
-
-    return end
+    return repeat(ask, 0.2)
 
 
 def kill_engine(stack: Stack) -> Callable[[], None]:
@@ -335,25 +333,16 @@ def kill_engine(stack: Stack) -> Callable[[], None]:
 
 def broken_responses(stack: Stack) -> Callable[[], None]:
     """Have an engine exit in the middle of its response, again and again."""
-    is_over = Event()
 
-    def ask() -> None:
+    def ask(_: Event) -> None:
         body = {"stream": True, "mode": "die-in-stream", "messages": []}
-        while not is_over.wait(0.1):
-            with suppress(httpx.HTTPError), stack.gateway.new_client() as client:
-                client.post("/v1/chat/completions", json=body)
-            for engine in stack.engines:
-                if engine.process is not None and engine.process.poll() is not None:
-                    engine.start()
+        with suppress(httpx.HTTPError), stack.gateway.new_client() as client:
+            client.post("/v1/chat/completions", json=body)
+        for engine in stack.engines:
+            if engine.process is not None and engine.process.poll() is not None:
+                engine.start()
 
-    threads = ThreadPoolExecutor(1)
-    threads.submit(ask)
-
-    def end() -> None:
-        is_over.set()
-        threads.shutdown()
-
-    return end
+    return repeat(ask)
 
 
 def stop_service(stack: Stack) -> Callable[[], None]:

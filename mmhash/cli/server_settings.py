@@ -1,0 +1,60 @@
+"""The options and errors of settings, shared by `mmhash serve` and `mmhash gateway`."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mmhash.errors import InputValueError
+
+Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="MMHASH_HOST")]
+Port = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="Port to listen on.", show_default="MMHASH_PORT"),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(help="TOML file with settings of the service.", show_default="MMHASH_CONFIG"),
+]
+
+
+def use_config(path: Path | None) -> None:
+    """Have the settings read this file, in every process."""
+    if path is not None:
+        os.environ["MMHASH_CONFIG"] = str(path)
+
+
+def with_options(assigned: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of `--set`, overridden by the options that were given."""
+    return assigned | {name: value for name, value in options.items() if value is not None}
+
+
+@contextmanager
+def settings_errors() -> Iterator[None]:
+    """Replace the errors of settings by one line that names them."""
+    from pydantic import ValidationError  # noqa: PLC0415  (may not be installed)
+    from pydantic_settings import SettingsError  # noqa: PLC0415
+
+    from mmhash_service.settings import Settings, form_hint  # noqa: PLC0415
+
+    try:
+        yield
+    except ValidationError as error:
+        # Without the values: a setting may be a secret.
+        details = [
+            f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+            + (form_hint(str(one["loc"][0])) if len(one["loc"]) == 1 else "")
+            for one in error.errors()
+        ]
+        raise InputValueError(f"settings: {'; '.join(details)}") from error
+    except RecursionError as error:
+        raise InputValueError("settings: a value is nested too deep") from error
+    except SettingsError as error:  # of a variable that is not JSON
+        name = next((each for each in Settings.model_fields if f'"{each}"' in str(error)), "")
+        reason = f"{name}: not JSON{form_hint(name)}" if name else str(error)
+        raise InputValueError(f"settings: {reason}") from error
+    except ValueError as error:
+        raise InputValueError(f"settings: {error}") from error
