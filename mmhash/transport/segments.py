@@ -199,8 +199,10 @@ def remove_orphans() -> list[str]:
 
 def _own_segments() -> Iterator[str]:
     for entry in os.scandir(DIRECTORY):
-        if NAME.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
-            yield entry.name
+        if NAME.fullmatch(entry.name):
+            with suppress(FileNotFoundError):  # removed meanwhile, by its owner or another process
+                if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                    yield entry.name
 
 
 def _unlink(name: str) -> bool:

@@ -73,7 +73,7 @@ class Breaker:
         try:
             await self._probe()
         except Exception as error:  # noqa: BLE001  (any failure is only a miss)
-            metrics.MEMO_FAILURES.labels("get").inc()
+            metrics.MEMO_FAILURES.labels("probe").inc()
             self._open_circuit(error)
 
     async def get(self, name: bytes, open_sealed: Callable[[bytes], T | None]) -> T | None:
@@ -174,6 +174,7 @@ class Breaker:
             try:
                 await self._probe()
             except Exception as error:  # noqa: BLE001  (as above)
+                metrics.MEMO_FAILURES.labels("probe").inc()
                 logger.debug("the memo store still fails: %r", error)
             else:
                 break

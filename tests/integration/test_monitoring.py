@@ -212,24 +212,6 @@ def have_data(server: Prometheus) -> set[str]:
     return missing
 
 
-def stop_decoders(stack: Stack) -> Callable[[], None]:
-    """Suspend all decoders of the service."""
-    pids = [
-        int(child)
-        for worker in stack.service.workers
-        for child in Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
-    ]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-
-    def end() -> None:
-        for pid in pids:
-            with suppress(ProcessLookupError):  # replaced meanwhile
-                os.kill(pid, signal.SIGCONT)
-
-    return end
-
-
 def slow_origin(stack: Stack) -> Callable[[], None]:
     """Have the origin answer after four seconds."""
 
@@ -264,6 +246,29 @@ def repeat(
     def end() -> None:
         is_over.set()
         pool.shutdown()
+
+    return end
+
+
+def stop_decoders(stack: Stack) -> Callable[[], None]:
+    """Suspend all decoders of the service, and those that replace them."""
+    stopped: set[int] = set()
+
+    def stop(_: Event) -> None:
+        for worker in stack.service.workers:
+            with suppress(FileNotFoundError, ProcessLookupError):  # replaced meanwhile
+                children = Path(f"/proc/{worker}/task/{worker}/children").read_text()
+                for pid in map(int, children.split()):
+                    os.kill(pid, signal.SIGSTOP)
+                    stopped.add(pid)
+
+    stop_again = repeat(stop)
+
+    def end() -> None:
+        stop_again()
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     return end
 
@@ -436,7 +441,13 @@ def test_every_alert_fires_once_when_its_fault_is_injected(
             wait_until(fires, f"{name} fires; those that do: {server.firing()}")
         finally:
             end()
-        wait_until(lambda: not server.firing(), "all alerts end with the fault")
+
+        def nothing_fires(seen: set[str] = seen) -> bool:
+            firing = server.firing()
+            seen |= firing
+            return not firing
+
+        wait_until(nothing_fires, "all alerts end with the fault")
         others[name] = seen - {name}
         print(f"{name} fired; others: {sorted(others[name])}", flush=True)
     shared = set().union(*others.values())

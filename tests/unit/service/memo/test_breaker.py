@@ -9,6 +9,7 @@ import pytest
 
 from mmhash_service.memo import breaker
 from mmhash_service.memo.breaker import MAX_CONCURRENT, MAX_FAILURES, Breaker
+from mmhash_service.runtime.metrics import REGISTRY
 
 
 class Store:
@@ -154,6 +155,21 @@ def test_a_store_that_cannot_be_opened_is_left_alone() -> None:
         asked = store.asked
         assert await tried.get(b"a", bytes) is None
         assert store.asked == asked
+
+    run(test)
+
+
+def test_failures_are_counted_for_as_long_as_the_store_fails() -> None:
+    """An alert on their rate must last, although requests no longer reach the store."""
+
+    def failed_probes() -> float:
+        return REGISTRY.get_sample_value("mmhash_memo_failures_total", {"operation": "probe"}) or 0
+
+    async def test(store: Store, tried: Breaker) -> None:
+        store.fails_with = OSError("down")
+        await tried.open()
+        before = failed_probes()
+        await until(lambda: failed_probes() >= before + 3)
 
     run(test)
 
