@@ -310,7 +310,7 @@ def redis_port(tmp_path: Path) -> Iterator[int]:
 # Parent and child ask at once, each for its own names: on a shared socket they would read each
 # other's replies. The memo's hook runs in the child.
 FORKED = """
-import asyncio, os, sys
+import asyncio, os, sqlite3, sys
 from pydantic import SecretStr
 from mmhash_service.memo.memo import Memo
 from mmhash_service.settings import Settings
@@ -321,7 +321,13 @@ store = memo._store._store
 async def ask(who):
     for number in range(300):
         name = b"%s %d" % (who, number)
-        await store.put(name, name * 10)
+        while True:
+            try:
+                await store.put(name, name * 10)
+                break
+            except sqlite3.OperationalError as error:
+                # The other process has the lock of the file for longer than the store waits.
+                assert "locked" in str(error)
         assert await store.get(name) == name * 10, name
 
 loop = asyncio.new_event_loop()

@@ -60,9 +60,13 @@ class Publisher:
         self._context = zmq.Context()
         self._pub = self._context.socket(zmq.PUB)
         self._pub.set_hwm(100_000)
-        self.events = self._bind(self._pub, events)
         self._router = self._context.socket(zmq.ROUTER)
-        self.replay = self._bind(self._router, replay) if has_replay else None
+        try:
+            self.events = self._bind(self._pub, events)
+            self.replay = self._bind(self._router, replay) if has_replay else None
+        except zmq.ZMQError:  # a port that was asked for is in use
+            self._context.destroy()
+            raise
         self._is_closing = False
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
