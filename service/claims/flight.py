@@ -60,10 +60,11 @@ class Flights:
     async def _run(self, name: bytes, compute: Compute) -> tuple[bytes, Outcome]:
         holder = secrets.token_bytes(_HOLDER_SIZE)
         give_up = time.monotonic() + self._max_wait_s
-        lease_end, has_waited = 0.0, False
+        lease_end, has_waited, is_refused = 0.0, False, False
         while True:
             try:
                 answer = await self._claims.acquire(name, holder, LEASE_MS)
+                is_refused = False
                 if answer.state == "done":
                     return answer.result, "waited"
                 if answer.state == "held":
@@ -75,8 +76,10 @@ class Flights:
                 # The last lease that it saw may still be that of a live replica: it will put its
                 # result into the memo, but nobody can see it. Computing again is only slower.
                 await asyncio.sleep(max(0.0, min(lease_end, give_up) - time.monotonic()))
-                if not await self._is_reachable(name):
+                # A full store answers, and takes no claim.
+                if is_refused or not await self._is_reachable(name):
                     return await compute(), "unclaimed"
+                is_refused = True
             if time.monotonic() >= give_up:
                 return await compute(), "unclaimed"
             has_waited = True

@@ -6,7 +6,7 @@ more than the last fence if that is larger: it grows even after Redis has lost i
 
 from typing import Any, Literal
 
-from redis.exceptions import InvalidResponse
+from redis.exceptions import InvalidResponse, OutOfMemoryError, ReadOnlyError
 
 from mmhash_service.claims.claims import (
     GRACE_MS,
@@ -16,6 +16,7 @@ from mmhash_service.claims.claims import (
 )
 from mmhash_service.memo.breaker import Breaker, StoreUnavailableError
 from mmhash_service.memo.redis import RedisStore
+from mmhash_service.runtime import metrics
 
 # A round trip takes 0.15 ms. A busy replica may be slow itself: with 0.25 s, 16 processes on two
 # cores computed 45 times for 30 images. If Redis hangs, lookups of the memo, which give up after
@@ -104,8 +105,12 @@ class RedisClaims:
     ) -> Answer:
         arguments = (operation, holder, fence, ttl_ms, result, GRACE_MS)
 
-        async def run() -> Answer:
-            reply = await self._store.run_script(_SCRIPT, _PREFIX + name, *arguments)
+        async def run() -> Answer | None:
+            try:
+                reply = await self._store.run_script(_SCRIPT, _PREFIX + name, *arguments)
+            except (OutOfMemoryError, ReadOnlyError):
+                # A full or read-only store still answers lookups: the circuit stays closed.
+                return None
             answer = _parse(reply)
             if answer is None:
                 await self._store.drop()
@@ -113,9 +118,13 @@ class RedisClaims:
             return answer
 
         try:
-            return await self._breaker.call(run, "claim", TIMEOUT_S)
+            answer = await self._breaker.call(run, "claim", TIMEOUT_S)
         except StoreUnavailableError as error:
             raise ClaimsUnavailableError(str(error)) from error
+        if answer is None:
+            metrics.MEMO_FAILURES.labels("claim").inc()
+            raise ClaimsUnavailableError("the store is full or read-only")
+        return answer
 
 
 def _parse(reply: Any) -> Answer | None:

@@ -6,7 +6,7 @@ from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import InvalidResponse, ResponseError
+from redis.exceptions import InvalidResponse, OutOfMemoryError, ReadOnlyError, ResponseError
 
 from mmhash_service.memo.address import RedisAddress
 from mmhash_service.memo.breaker import MAX_CONCURRENT, PROBE_S
@@ -71,6 +71,8 @@ class RedisStore:
         """
         try:
             return await self._client().eval(script, 1, _PREFIX + name, *arguments)
+        except (OutOfMemoryError, ReadOnlyError):
+            raise
         except ResponseError:
             await self.drop()
             raise

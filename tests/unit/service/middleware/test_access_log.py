@@ -169,10 +169,11 @@ def test_metrics_are_in_base_units_and_without_labels_of_a_client_s_choice(
     assert not [name for name in families if name.endswith(units)]
     labels = {name for family in families.values() for at in family.samples for name in at.labels}
     of_engines = {"engine", "recipe"}  # both are of known releases only
+    of_settings = {"model"}
     of_requests = {"call", "kind", "le", "operation", "problem", "result", "source", "status"}
     of_requests |= {"action", "cached", "how", "outcome", "python", "reason", "spec", "state"}
     of_requests |= {"version"}
-    assert labels <= of_requests | of_engines
+    assert labels <= of_requests | of_engines | of_settings
     assert "a-path-of-my-own" not in answer.text
 
 
