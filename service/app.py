@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
-from starlette.routing import Route
+from fastapi.routing import APIRoute
 
 import mmhash
-from mmhash_service.api.docs_page import render as render_docs
 from mmhash_service.api.openapi import describe_bodies
 from mmhash_service.api.problem_handlers import MEDIA_TYPE, add_problem_handlers
 from mmhash_service.api.schemas import ProblemAnswer
@@ -25,7 +24,7 @@ from mmhash_service.middleware.duplicate_headers import DuplicateHeaderMiddlewar
 from mmhash_service.middleware.metrics_port import MetricsPortMiddleware
 from mmhash_service.middleware.tracing import TracingMiddleware
 from mmhash_service.plan.models import Models
-from mmhash_service.routes import annotate, blocks, claim, fleet, pad, page, plan, probes
+from mmhash_service.routes import annotate, blocks, claim, docs, fleet, pad, page, plan, probes
 from mmhash_service.routes import hash as hash_route
 from mmhash_service.runtime import tracing
 from mmhash_service.runtime.capacity import Limits
@@ -59,7 +58,7 @@ def build_app(
     routers: Iterable[APIRouter],
     known_paths: frozenset[str] = frozenset(),
     *,
-    openapi_url: str | None = "/openapi.json",
+    has_docs: bool = True,
     pages: Collection[str] = page.FILES.keys(),
 ) -> FastAPI:
     """Create an application with these routes; the access log names them and `known_paths`.
@@ -72,7 +71,7 @@ def build_app(
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
-        openapi_url=openapi_url,
+        openapi_url=None,
         responses={"default": _PROBLEM},
         lifespan=_lifespan,
         # Its spans would hold the query; ours cover refused requests too.
@@ -94,18 +93,20 @@ def build_app(
         app.include_router(router)
     add_problem_handlers(app)
     describe_bodies(app)
-    if openapi_url is not None:
-        page_of_docs = render_docs(app.openapi()).encode()
-        app.router.routes.append(
-            Route("/docs", page.serve_content(page_of_docs, "text/html; charset=utf-8"))
-        )
+    if has_docs:
+        app.router.routes.extend(docs.routes_of(app))
     # The last one added is the outermost: requests without a key are logged too.
     if settings.api_key_digests:
         app.add_middleware(ApiKeyMiddleware, pages=pages)
     if settings.metrics_port is not None:
         app.add_middleware(MetricsPortMiddleware, port=settings.metrics_port)
     app.add_middleware(DuplicateHeaderMiddleware)
-    paths = frozenset(app.openapi()["paths"]) | known_paths
+    paths = known_paths.union(
+        route.path
+        for router in routers
+        for route in router.routes
+        if isinstance(route, APIRoute) and route.include_in_schema
+    )
     app.add_middleware(AccessLogMiddleware, paths=paths)
     if tracing.enable():
         app.add_middleware(TracingMiddleware, paths=paths)

@@ -1,4 +1,4 @@
-"""The page at `/docs`: the OpenAPI document as HTML, made at the start and without scripts."""
+"""The page at `/docs`: the OpenAPI document as HTML, without scripts."""
 
 import json
 from collections.abc import Iterator

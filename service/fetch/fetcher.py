@@ -60,7 +60,7 @@ class Fetcher:
         self._timeout_s = settings.url_timeout_s
         # httpcore follows no redirects, uses no proxy, decodes nothing and stores no cookies.
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=trust or _public_trust(),
+            ssl_context=trust or (_public_trust() if settings.url_hosts else None),
             max_connections=_MAX_CONNECTIONS,
             keepalive_expiry=_IDLE_S,
             network_backend=CheckedBackend(settings.url_networks, resolve),

@@ -21,7 +21,7 @@ def create_gateway(settings: Settings, gateway: GatewaySettings) -> FastAPI:
         gateway,
         (_own(probes.router), fleet.router, page.gateway_router),
         KNOWN_PATHS,
-        openapi_url=None,
+        has_docs=False,
         pages=page.GATEWAY_FILES.keys(),
     )
     state = app.state
