@@ -159,6 +159,7 @@ def test_a_child_that_closes_leaves_the_parents_connections(url: str) -> None:
         assert client._session.proof()["shm"]["name"] == name
 
 
+@pytest.mark.slow
 def test_a_child_has_a_nonce_and_memory_of_its_own(url: str) -> None:
     with Client(url) as client:
         check(client, range(1))

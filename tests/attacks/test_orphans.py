@@ -114,6 +114,7 @@ def test_workers_that_start_exit_too(start: Callable[..., Supervisor]) -> None:
     wait_for(lambda: not any(map(runs, workers)))
 
 
+@pytest.mark.slow
 def test_a_request_is_finished_while_the_next_service_has_the_address(
     start: Callable[..., Supervisor],
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
         supervisor.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "number", "to_all"),
     [

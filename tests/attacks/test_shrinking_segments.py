@@ -117,6 +117,7 @@ def test_a_ledger_is_cut_short(server: Any, problem_of: Any, proof: Any) -> None
     ledger.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nbytes", [1, 4096, 32 * MIB, 1 << 30])
 def test_holes_are_neither_read_nor_given_memory(
     server: Any, problem_of: Any, proof: Any, sparse: Segment, nbytes: int

@@ -39,6 +39,7 @@ def printed_by(program: str, folder: Path) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_report_is_the_one_that_is_shown(tmp_path: Path) -> None:
     assert REPORT
     shown = [line.split() for line in REPORT[1].splitlines()]

@@ -90,6 +90,7 @@ def test_cuda() -> None:
     assert names["keys"] == mmhash.keys([features[:2].cpu(), features[2:].cpu()])
 
 
+@pytest.mark.slow
 def test_bulk(tmp_path: Path) -> None:
     """Each of the commands, with a folder of this machine for one of the reader's."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

@@ -185,6 +185,7 @@ def test_a_stalled_body_is_refused_and_a_slow_one_is_not(service: Service) -> No
         assert status == 408
 
 
+@pytest.mark.slow
 def test_event_loops_in_two_threads_of_one_process() -> None:
     bodies = [bytes([seed]) * (8 * MIB) for seed in range(4)]
     with running_directly() as one, running_directly() as two, ThreadPoolExecutor(4) as pool:

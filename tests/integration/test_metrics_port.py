@@ -14,6 +14,7 @@ from tests.support.service import serving
 KEY = "a key"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_port_has_the_metrics_without_a_key_and_nothing_else(workers: int) -> None:
     port = free_port()

@@ -66,6 +66,7 @@ def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, worker
         assert "draining" not in service.log.text
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_read_again_stays(folder: Path) -> None:
     with (
         serving(settings={"models": {"tiny": str(folder)}}) as service,
@@ -78,6 +79,7 @@ def test_a_model_that_cannot_be_read_again_stays(folder: Path) -> None:
         assert plan(client) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_bad_directory_fails_the_start(folder: Path, workers: str) -> None:
     (folder / "config.json").write_text('{"model_type": "unheard-of"}')
@@ -94,6 +96,7 @@ def test_a_bad_directory_fails_the_start(folder: Path, workers: str) -> None:
     assert "unheard-of" in line
 
 
+@pytest.mark.slow
 def test_models_of_the_environment_and_of_a_file(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(f'[models]\ntiny = "{folder}"\n')
@@ -106,6 +109,7 @@ def test_models_of_the_environment_and_of_a_file(folder: Path, tmp_path: Path) -
             assert plan(client)
 
 
+@pytest.mark.slow
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     service = Service(settings={"models": {"tiny": str(tmp_path / "none")}})
     assert service.process.wait(TIMEOUT_S) != 0

@@ -101,6 +101,7 @@ def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, worke
         assert "draining" not in service.log.text
 
 
+@pytest.mark.slow
 def test_a_worker_that_starts_later_has_the_reloaded_settings(file: Path) -> None:
     with (
         serving("--workers", "2", "--config", str(file), env=environment()) as service,
@@ -117,6 +118,7 @@ def test_a_worker_that_starts_later_has_the_reloaded_settings(file: Path) -> Non
             assert [status(other, key) for key in (OLD, NEW)] == [401, 200]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -137,6 +139,7 @@ def test_settings_that_cannot_be_read_again_stay(file: Path, text: str, reason: 
         assert "zz" not in service.log.text
 
 
+@pytest.mark.slow
 def test_other_settings_need_a_restart(file: Path) -> None:
     with (
         serving("--config", str(file), env=environment()) as service,

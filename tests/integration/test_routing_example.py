@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support import prompt_models
 from tests.support.gateway import engines, free_port
@@ -31,6 +32,7 @@ CHAT = {
 }
 
 
+@pytest.mark.slow
 def test_a_chat_follows_its_blocks(tmp_path: Path) -> None:
     folder = prompt_models.write_qwen2_vl(tmp_path)
     with ExitStack() as stack:

@@ -39,6 +39,7 @@ def test_what_has_begun_is_finished_after_sigterm(service: Service) -> None:
     service.wait()
 
 
+@pytest.mark.slow
 def test_the_log_says_why_a_call_was_refused(service: Service) -> None:
     url = "http://{}:{}/hash?of=pixels".format(*service.address)
     answer = httpx.post(url, content=b"no image", headers={"content-type": "image/png"})
@@ -46,6 +47,7 @@ def test_the_log_says_why_a_call_was_refused(service: Service) -> None:
     assert re.search("unsupported-image: .*UnidentifiedImageError", service.stop())
 
 
+@pytest.mark.slow
 def test_an_image_that_pillow_warns_of_is_no_failure(service: Service) -> None:
     body = BytesIO()
     Image.new("1", (9_460, 9_460)).save(body, "PNG")
@@ -56,6 +58,7 @@ def test_an_image_that_pillow_warns_of_is_no_failure(service: Service) -> None:
     assert "DecompressionBomb" not in service.stop()
 
 
+@pytest.mark.slow
 def test_after_sigterm_every_accepted_request_is_answered_and_no_other(service: Service) -> None:
     """Clients post on keep-alive connections; each has a first answer before the signal.
 
@@ -96,12 +99,14 @@ def test_after_sigterm_every_accepted_request_is_answered_and_no_other(service: 
     assert '"message": "stopped"' in log
 
 
+@pytest.mark.slow
 def test_a_call_that_outlasts_the_grace_is_cut_off() -> None:
     with serving("--set", "grace_s=0.3") as service, service.begin_request():
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_a_unix_socket_is_its_owner_s_alone(tmp_path: Path) -> None:
     path = tmp_path / "mmhash.sock"
     with serving("--uds", str(path)) as service:
@@ -212,6 +217,7 @@ def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Pat
         service.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_signal_during_the_start_is_not_lost(workers: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -220,6 +226,7 @@ def test_a_signal_during_the_start_is_not_lost(workers: str) -> None:
             assert '"message": "stopped"' in service.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_the_end_of_the_terminal_drains(workers: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
@@ -250,6 +257,7 @@ def test_after_nohup_the_terminal_may_go() -> None:
         service.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -269,6 +277,7 @@ def test_an_address_in_use_is_named_with_what_to_do(more: list[str]) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -296,6 +305,7 @@ def test_a_unix_socket_that_cannot_be_made_is_a_wrong_setting(path: str) -> None
     assert failure.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -> None:
     path = tmp_path / "mmhash.sock"
     with serving("--uds", str(path)) as service:

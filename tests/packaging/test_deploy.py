@@ -150,6 +150,7 @@ def test_a_sidecar_starts_first_and_shares_user_socket_and_memory(path: Path) ->
     assert all(each["emptyDir"]["medium"] == "Memory" for each in pod["volumes"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SIDECARS, ids=lambda path: path.name)
 def test_a_sidecars_probes_find_the_server_that_its_environment_starts(
     path: Path, tmp_path: Path

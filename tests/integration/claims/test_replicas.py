@@ -95,6 +95,7 @@ def test_a_stalled_holder_cannot_publish_after_it_was_replaced(
     assert len(some.computations()) == 2
 
 
+@pytest.mark.slow
 def test_two_services_decode_an_image_once(redis: RedisServer) -> None:
     settings = {"memo_url": redis.url, "memo_bytes": "0"}
     with (

@@ -171,6 +171,7 @@ def test_a_lost_batch_is_replayed(fleet: Fleet, model: Model) -> None:
     wait_until(lambda: fleet.matched(chat("lost on its way "))[0] == 16 * len(lost.blocks))
 
 
+@pytest.mark.slow
 def test_a_gap_that_is_not_replayed_costs_hits_and_no_request(folder: Path, model: Model) -> None:
     with fleet_of(folder) as fleet:
         publisher = fleet.publishers[0]
@@ -185,6 +186,7 @@ def test_a_gap_that_is_not_replayed_costs_hits_and_no_request(folder: Path, mode
         assert fleet.states()[0]["gaps"] >= 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_restarts_has_nothing_cached(folder: Path, model: Model) -> None:
     with fleet_of(folder) as fleet:
         request = chat("known before ")
@@ -208,6 +210,7 @@ def test_keys_are_signed_for_workers_that_run_the_guard(folder: Path, model: Mod
         assert key == plan.items[0].key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["round-robin", "least-load", "consistent-hash"])
 def test_the_controls_answer_as_well(folder: Path, policy: str) -> None:
     with fleet_of(folder, **{"gateway.policy": policy}) as fleet:
@@ -216,6 +219,7 @@ def test_the_controls_answer_as_well(folder: Path, policy: str) -> None:
         assert len(set(names)) == (1 if policy == "consistent-hash" else 2)
 
 
+@pytest.mark.slow
 def test_workers_of_two_engines_get_their_own_fields(folder: Path) -> None:
     with ExitStack() as stack:
         one, two = stack.enter_context(engines(2))
@@ -245,6 +249,7 @@ def test_blocks_are_expected_while_a_request_runs(fleet: Fleet) -> None:
     wait_until(lambda: not any(one["expected_blocks"] for one in fleet.states()))
 
 
+@pytest.mark.slow
 def test_gateways_agree_on_the_home_of_new_content(fleet: Fleet, folder: Path) -> None:
     specs = [f"{one.url},engine={ENGINE},block_size=16" for one in reversed(fleet.engines)]
     with (

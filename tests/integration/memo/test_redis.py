@@ -172,6 +172,7 @@ def test_a_full_redis_still_answers_what_it_has(
     assert count(client, "mmhash_memo_failures_total", operation="put") > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", ["", pytest.param("nobody:wrong@", marks=pytest.mark.slow)])
 def test_a_redis_that_refuses_us_costs_misses(
     serve: Serve, start_redis: Callable[..., Any], ask: Ask, images: list[bytes], user: str
@@ -196,6 +197,7 @@ def test_a_redis_that_is_not_there_yet_is_used_when_it_is(
     until_hit(ask, client, images[0])
 
 
+@pytest.mark.slow
 def test_an_entry_that_somebody_changed_is_a_miss(
     serve: Serve, redis: Any, ask: Ask, images: list[bytes]
 ) -> None:
@@ -215,6 +217,7 @@ def test_an_entry_that_somebody_changed_is_a_miss(
     assert ask(client, images[0])["key"] == wanted
 
 
+@pytest.mark.slow
 def test_a_cluster(
     serve: Serve, start_redis: Callable[..., Any], ask: Ask, images: list[bytes]
 ) -> None:
@@ -229,6 +232,7 @@ def test_a_cluster(
         assert admin.dbsize() > 0
 
 
+@pytest.mark.slow
 def test_a_master_that_a_sentinel_knows(
     serve: Serve,
     redis: Any,

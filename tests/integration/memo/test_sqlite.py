@@ -12,6 +12,7 @@ Ask = Callable[..., dict[str, Any]]
 Count = Callable[..., float]
 
 
+@pytest.mark.slow
 def test_two_replicas_and_their_workers_share_a_file(
     serve: Serve, ask: Ask, images: list[bytes], tmp_path: Path
 ) -> None:

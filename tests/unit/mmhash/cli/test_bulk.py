@@ -166,6 +166,7 @@ def test_of_a_source_that_changed_the_rest_is_gone_on_with(many: Path, out: Path
     assert done.stderr.startswith(f"mmhash: {out} is of another run, with another source: ")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_and_what_is_finished_stays(many: Path, out: Path) -> None:
     parts = _interrupted(many, out)
     assert list(parts.glob("*.arrow"))
