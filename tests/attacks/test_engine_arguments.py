@@ -402,18 +402,18 @@ PAIRS = [(call, name) for call, given in CALLS.items() for name in given]
 
 @contextmanager
 def bounded(seconds: int = 20) -> Iterator[None]:
-    """Stop what takes longer; a named error is as good as an answer."""
+    """Stop what computes for longer; a named error is as good as an answer."""
 
     def late(*_: object) -> None:
         pytest.fail("it takes too long")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def attempt(call: Callable[..., Any], arguments: dict[str, Any]) -> Any:

@@ -159,7 +159,8 @@ def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() 
 
 @pytest.mark.slow
 def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
-    with serving("--workers", "2") as service:
+    # The requests wait for longer than a body may stall, if the machine is busy.
+    with serving("--workers", "2", settings={"stall_timeout_s": 300}) as service:
         host, port = service.address
         url = f"http://{host}:{port}"
         for number in (signal.SIGINT, signal.SIGTERM):
