@@ -68,7 +68,8 @@ def rows() -> list[Row]:
             tracing.span, tracing.note = span, note
 
     def recorded() -> float:
-        trace.set_tracer_provider(TracerProvider())
+        if not isinstance(trace.get_tracer_provider(), TracerProvider):  # it can be set once
+            trace.set_tracer_provider(TracerProvider())
         app = create_app(Settings())
         try:
             return _microseconds(app)

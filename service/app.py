@@ -28,7 +28,7 @@ from mmhash_service.routes import annotate, blocks, claim, docs, fleet, pad, pag
 from mmhash_service.routes import hash as hash_route
 from mmhash_service.runtime import tracing
 from mmhash_service.runtime.capacity import Limits
-from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.runtime.worker_pool import PromptPool, WorkerPool
 from mmhash_service.settings import Settings
 
 _PROBLEM = {
@@ -81,6 +81,7 @@ def build_app(
     app.state.limits = Limits(settings)
     app.state.models = Models(settings.models)
     app.state.work = WorkerPool(settings.work_timeout_s)
+    app.state.prompts = PromptPool(settings.work_timeout_s)
     app.state.decoders = DecoderPool(settings)
     app.state.memo = Memo(settings)
     app.state.claims = ClaimDesk(app.state.memo.claims, is_alone=settings.workers == 1)

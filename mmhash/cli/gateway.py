@@ -1,5 +1,6 @@
 """`mmhash gateway`: start the reverse proxy of mmhash_service."""
 
+import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +8,18 @@ from typing import Annotated
 import typer
 
 from mmhash.cli.extras import extra
-from mmhash.cli.server_settings import Config, Host, Port, settings_errors, use_config, with_options
+from mmhash.cli.server_settings import (
+    AsJson,
+    Check,
+    Config,
+    Host,
+    Port,
+    refuse_json,
+    say_facts,
+    settings_errors,
+    use_config,
+    with_options,
+)
 from mmhash.errors import InputValueError
 
 
@@ -41,14 +53,19 @@ def run_gateway(
             help="Any setting of docs/settings.md, or with gateway.NAME of docs/gateway.md.",
         ),
     ] = None,
+    check: Check = False,
+    as_json: AsJson = False,
 ) -> None:
     """Forward requests to vLLM and SGLang workers, each to the one that has its prefix cached."""
     with extra("service"):
         from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415  (may be missing)
         from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415
+        from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
         from mmhash_service.server import server  # noqa: PLC0415
+        from mmhash_service.server.check import check_resources  # noqa: PLC0415
         from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
 
+    refuse_json(as_json=as_json, check=check)
     use_config(config)
     fleet = {
         "worker_list": tuple(worker) if worker else None,
@@ -66,4 +83,9 @@ def run_gateway(
         effective = Settings(**with_options(assigned, {"host": host, "port": port}))
     if not gateway.has_workers:
         raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")
-    server.serve(effective, partial(create_gateway, gateway=gateway))
+    if not check:
+        server.serve(effective, partial(create_gateway, gateway=gateway))
+        return
+    with settings_errors():
+        workers = asyncio.run(read_workers(gateway))
+    say_facts(check_resources(effective) | {"workers": str(len(workers))}, as_json=as_json)

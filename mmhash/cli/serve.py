@@ -6,8 +6,18 @@ from typing import Annotated
 import typer
 
 from mmhash.cli.extras import extra
-from mmhash.cli.report import say, say_json
-from mmhash.cli.server_settings import Config, Host, Port, settings_errors, use_config, with_options
+from mmhash.cli.server_settings import (
+    AsJson,
+    Check,
+    Config,
+    Host,
+    Port,
+    refuse_json,
+    say_facts,
+    settings_errors,
+    use_config,
+    with_options,
+)
 
 
 def serve(
@@ -27,13 +37,8 @@ def serve(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting of docs/settings.md."),
     ] = None,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Check settings, models and the memo's store, and exit."),
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="With --check: print the result as JSON.")
-    ] = False,
+    check: Check = False,
+    as_json: AsJson = False,
 ) -> None:
     """Serve HTTP until stopped; options override MMHASH_… variables, which override the file."""
     with extra("service"):
@@ -41,8 +46,7 @@ def serve(
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
         from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
 
-    if as_json and not check:
-        raise typer.BadParameter("the server's log has its own format", param_hint="--json")
+    refuse_json(as_json=as_json, check=check)
     use_config(config)
     options = {"host": host, "port": port, "uds": uds, "workers": workers}
     with settings_errors():
@@ -51,8 +55,4 @@ def serve(
     if not check:
         server.serve(effective)
         return
-    facts = check_resources(effective)
-    if as_json:
-        say_json(facts)
-    else:
-        say("; ".join(f"{name}: {value}" for name, value in facts.items()))
+    say_facts(check_resources(effective), as_json=as_json)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mmhash.cli.report import say, say_json
 from mmhash.errors import InputValueError
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="MMHASH_HOST")]
@@ -19,6 +20,27 @@ Config = Annotated[
     Path | None,
     typer.Option(help="TOML file with settings of the service.", show_default="MMHASH_CONFIG"),
 ]
+
+
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="Check settings, models and the memo's store, and exit."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="With --check: print the result as JSON.")]
+
+
+def refuse_json(*, as_json: bool, check: bool) -> None:
+    """Refuse --json without --check."""
+    if as_json and not check:
+        raise typer.BadParameter("the server's log has its own format", param_hint="--json")
+
+
+def say_facts(facts: dict[str, str], *, as_json: bool) -> None:
+    """Print what was checked."""
+    if as_json:
+        say_json(facts)
+    else:
+        say("; ".join(f"{name}: {value}" for name, value in facts.items()))
 
 
 def use_config(path: Path | None) -> None:

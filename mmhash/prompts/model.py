@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any
 
 from mmhash.engines import registry
+from mmhash.errors import LimitError
 from mmhash.prompts.families import registry as families
 from mmhash.prompts.families.family import Family, Modality, Placeholder
 from mmhash.prompts.files import ModelFiles, UnknownModelError
@@ -14,6 +15,7 @@ from mmhash.prompts.loading import ModelDirectory, read_directory
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan
 from mmhash.prompts.planning import open_plan
+from mmhash.prompts.sandbox import MAX_TEXT
 from mmhash.prompts.templates import ChatTemplate
 
 # Templates that are not the model's own come from the operator, who has few.
@@ -103,6 +105,8 @@ class Model:
         self, text: str, *, add_special_tokens: bool, tenant: bytes | None = None
     ) -> list[int]:
         """Return the token ids of a text of a tenant."""
+        if len(text) > MAX_TEXT:
+            raise LimitError(f"the text of a prompt has at most {MAX_TEXT} characters")
         return self._directory.encoder.encode(
             text, add_special_tokens=add_special_tokens, tenant=tenant
         )

@@ -157,6 +157,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, and wake the reader once."""
+        if self._is_complete:  # or else they would be a part of the next response
+            self._break("bytes after a response")
+            return
         self._heard_at = self._loop.time()
         self.has_response = True
         if not self._has_head:
@@ -179,6 +182,11 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     # The parser's calls.
+
+    def on_message_begin(self) -> None:
+        """Refuse a response that follows another one."""
+        if self._is_complete:
+            raise ValueError("bytes after a response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header; trailers are dropped."""

@@ -11,11 +11,13 @@ from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan, open_plan
 from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
+from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.gateway.settings import Recipe
 from mmhash_service.plan.media import Found, SizedItem, read_inline, read_rest, sized_only
 from mmhash_service.plan.models import Models
-from mmhash_service.plan.request import known_media
+from mmhash_service.plan.request import known_media, text_size
 from mmhash_service.runtime.context import RequestContext
+from mmhash_service.runtime.worker_pool import WorkerPool
 
 
 class Planned(NamedTuple):
@@ -51,28 +53,30 @@ async def plan_for_workers(
     Media at URLs has no size unless it is fetched.
     """
     context.admission.hold(2 * len(text))  # the request, parsed and written again
-    begun = await context.work.run(_begin, context, model, recipe, text, fetches)
+    begun = await context.prompts.short.run(_begin, context, model, recipe, text, fetches)
     if isinstance(begun, Planned):
         return begun
     found = await read_rest(context, begun.found)
-    return await context.work.run(_finish, context, begun.opened, recipe, found)
+    return await begun.threads.run(_finish, context, begun.opened, recipe, found)
 
 
 class _Begun(NamedTuple):
-    """A request with media that is still to be fetched."""
+    """A request with media that is still to be fetched, or with a long prompt."""
 
     opened: OpenedPlan
     found: Found
+    threads: WorkerPool
 
 
 def _begin(
     context: RequestContext, model: Model, recipe: Recipe, text: bytes, fetches: bool
 ) -> Planned | _Begun:
-    """Open a request, and plan it unless something has to be fetched: all in one job.
+    """Open a request, and plan it unless it is long or something has to be fetched: in one job.
 
     Three jobs take 0.4 ms more of the core (bench/gateway_decisions.py).
     """
     requested = context.engines[0]
+    refuse_many_values(text)
     try:
         opened = open_plan(model, requested.engine, requested.version, text)
     except (InputError, LimitError) as error:
@@ -81,8 +85,9 @@ def _begin(
         raise Problem("unplannable-item")
     found = read_inline(context, opened.sources)
     sized = sized_only(found)
-    if len(sized) < len(found):
-        return _Begun(opened, found)
+    threads = context.prompts.for_size(text_size(opened, text), len(found))
+    if len(sized) < len(found) or threads is not context.prompts.short:
+        return _Begun(opened, found, threads)
     return _finish(context, opened, recipe, sized)
 
 

@@ -13,6 +13,7 @@ from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan, open_plan
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Item, PlanQuery
+from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.engines import RequestedEngine
 from mmhash_service.plan.media import SizedItem, read_media
 from mmhash_service.runtime.context import RequestContext
@@ -27,10 +28,17 @@ async def plan_request(
     context.admission.hold(3 * len(text))
     opened = await context.work.run(_open, model, requested, text)
     found = await read_media(context, opened.sources)
-    return await context.work.run(_finish, requested, opened, query, found)
+    threads = context.prompts.for_size(text_size(opened, text), len(found))
+    return await threads.run(_finish, requested, opened, query, found)
+
+
+def text_size(opened: OpenedPlan, text: bytes) -> int:
+    """Return the bytes of a request without those of its media."""
+    return len(text) - sum(len(source.text) for source in opened.sources)
 
 
 def _open(model: Model, requested: RequestedEngine, text: bytes) -> OpenedPlan:
+    refuse_many_values(text)
     try:
         return open_plan(model, requested.engine, requested.version, text)
     except (InputError, LimitError) as error:

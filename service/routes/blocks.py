@@ -24,7 +24,8 @@ async def blocks(request: Request) -> Response:
     with state.limits.admit() as admission:
         text = await read_json(request, state.settings, admission)
         return Response(
-            await state.work.run(_blocks, text, state.settings), media_type="application/json"
+            await state.prompts.for_size(len(text)).run(_blocks, text, state.settings),
+            media_type="application/json",
         )
 
 

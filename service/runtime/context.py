@@ -16,7 +16,7 @@ from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.items.mapped_hasher import MappedHasher
 from mmhash_service.memo.memo import CacheStatus, Memo
 from mmhash_service.runtime.capacity import Admission
-from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.runtime.worker_pool import PromptPool, WorkerPool
 from mmhash_service.settings import Settings
 from mmhash_service.tenants import Signer, Tenant, build_signer, resolve_tenant
 
@@ -33,6 +33,7 @@ class RequestContext:
     settings: Settings
     admission: Admission
     work: WorkerPool
+    prompts: PromptPool
     decoders: DecoderPool
     memo: Memo
     fetcher: Fetcher
@@ -112,6 +113,7 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
         settings=settings,
         admission=admission,
         work=state.work,
+        prompts=state.prompts,
         decoders=state.decoders,
         memo=state.memo,
         fetcher=state.fetcher,

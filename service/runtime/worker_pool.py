@@ -11,13 +11,19 @@ from mmhash_service.api.problems import Problem
 P = ParamSpec("P")
 T = TypeVar("T")
 
+LONG_PROMPT = 64 << 10
+"""The bytes above which a prompt is long: up to them a plan takes 0.2 s of CPU time."""
+
+# The tokens of one item, at most, count like a text of this size.
+_ITEM_SIZE = 16 << 10
+
 
 class WorkerPool:
     """The threads, and the time limit of a job, including its time in the queue."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, threads: int | None = None) -> None:
         self._timeout_s = timeout_s
-        self._threads = ThreadPoolExecutor(cpu_count(), thread_name_prefix="mmhash-work")
+        self._threads = ThreadPoolExecutor(threads or cpu_count(), thread_name_prefix="mmhash-work")
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `function` in a thread, and return its result or raise the problem `too-slow`."""
@@ -35,3 +41,24 @@ class WorkerPool:
     def stop(self) -> None:
         """Start no more jobs, and cancel those in the queue."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class PromptPool:
+    """Threads for prompts: plans, and the keys of blocks.
+
+    A prompt of a million tokens takes seconds of CPU time and 400 MB. Probes and other requests
+    share no thread with prompts, and long prompts have one thread, so that one is held at a time.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.short = WorkerPool(timeout_s)
+        self.long = WorkerPool(timeout_s, threads=1)
+
+    def for_size(self, nbytes: int, media: int = 0) -> WorkerPool:
+        """Return the threads for a prompt of that many bytes of text and so many media."""
+        return self.long if nbytes + media * _ITEM_SIZE > LONG_PROMPT else self.short
+
+    def stop(self) -> None:
+        """Start no more jobs, and cancel those in the queues."""
+        self.short.stop()
+        self.long.stop()

@@ -277,6 +277,7 @@ def _run_server(
             server.handle_exit(numbers[0], None)
     server.run(listeners)
     app.state.work.stop()
+    app.state.prompts.stop()
 
 
 def _run_worker(

@@ -33,8 +33,8 @@ def listen(path: Path) -> None:
 NAMED: dict[str, Callable[[Path], object]] = {
     "a FIFO": os.mkfifo,
     "a link to a FIFO": lambda path: (
-        os.mkfifo(f"{path}.fifo"),
-        path.symlink_to(f"{path}.fifo"),
+        os.mkfifo(f"{path}.fifo"),  # type: ignore[func-returns-value]
+        path.symlink_to(f"{path}.fifo"),  # type: ignore[func-returns-value]
     ),
     "a socket": listen,
     "a directory": Path.mkdir,

@@ -439,7 +439,7 @@ def public(module: ModuleType) -> set[Any]:
 
 
 def test_each_public_function_is_attacked() -> None:
-    missing = set()
+    missing: set[Any] = set()
     for module in (sglang, vllm, trtllm, dynamo, registry, tags):
         functions = {found for found in public(module) if inspect.isfunction(found)}
         missing |= functions - CALLS.keys()

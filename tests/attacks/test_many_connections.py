@@ -26,7 +26,7 @@ def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_those_too_many_are_hung_up_on_and_the_others_served(serving: Any) -> None:
     with serving() as server:
         connections = [server.connect() for _ in range(150)]
-        ended = []
+        ended: list[Any] = []
         for connection in connections:
             connection.settimeout(2 if len(ended) < 80 else 60)
             try:

@@ -130,6 +130,9 @@ COMMANDS = {
     "a setting": ("serve", "--set", NAME + "=1"),
     "a setting's value": ("serve", "--set", "url_hosts=[" + NAME),
     "a host": ("serve", "--host", NAME),
+    "a worker": ("gateway", "--worker", NAME),
+    "a worker's engine": ("gateway", "--worker", "http://a:1,engine=" + NAME),
+    "a file of workers": ("gateway", "--worker-file", NAME, "--check"),
     "a folder of settings": ("serve", "--config", NAME),
 }
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from mmhash.prompts.expansion import MAX_TOKENS
 from mmhash.prompts.families.registry import FAMILIES
 from mmhash.prompts.sandbox import MAX_TEXT
 
@@ -17,5 +18,6 @@ def test_the_table_has_each_family() -> None:
     assert not missing, "\n".join(missing)
 
 
-def test_the_limit_of_texts_is_that_of_the_code() -> None:
-    assert f"{MAX_TEXT:,}".replace(",", " ") in PAGE
+def test_the_limits_of_prompts_are_those_of_the_code() -> None:
+    for limit, unit in ((MAX_TEXT, "characters"), (MAX_TOKENS, "tokens")):
+        assert f"{limit:,} {unit}".replace(",", " ") in PAGE

@@ -123,6 +123,7 @@ def _call() -> RequestContext:
             settings=_SETTINGS,
             admission=admission,
             work=state.work,
+            prompts=state.prompts,
             decoders=state.decoders,
             memo=state.memo,
             fetcher=state.fetcher,

@@ -307,7 +307,11 @@ def break_model(stack: Stack) -> Callable[[], None]:
     text = path.read_text()
     path.write_text("{")
     stack.service.process.send_signal(signal.SIGHUP)
-    return lambda: path.write_text(text) and None
+
+    def mend() -> None:
+        path.write_text(text)
+
+    return mend
 
 
 def kill_workers(stack: Stack) -> Callable[[], None]:

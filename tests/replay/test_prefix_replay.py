@@ -50,7 +50,8 @@ def whole_bundle(images: list[torch.Tensor]) -> list[Any]:
 
 
 def prompt(images: list[torch.Tensor], keys: Keys, version: str) -> list[int]:
-    spans, ids = [], []
+    spans: list[Any] = []
+    ids: list[int] = []
     for key in keys(images):
         spans.append((len(ids), len(ids) + TOKENS, key))
         ids += [PLACEHOLDER] * TOKENS

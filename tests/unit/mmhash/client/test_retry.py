@@ -23,7 +23,7 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 def good(content: bytes = CONTENT, **more: str) -> Answer:
-    item = {
+    item: dict[str, Any] = {
         "name": None,
         "kind": "bytes",
         "dtype": "",

@@ -4,6 +4,7 @@ import warnings
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -97,7 +98,8 @@ def test_a_pass_from_the_prompt_has_a_uuid(monkeypatch: pytest.MonkeyPatch) -> N
 
     def typed(value: int) -> str:
         lines = "class One(Pass):\n name = 'one'\n def __call__(self, graph_module): return {0}"
-        exec(lines.format(value), prompt.__dict__ | {"Pass": Pass}, own := {})
+        own: dict[str, Any] = {}
+        exec(lines.format(value), prompt.__dict__ | {"Pass": Pass}, own)
         return own["One"]().uuid()
 
     assert typed(0) == typed(0) != typed(1)

@@ -117,7 +117,9 @@ def test_readers_write_to_themselves_alone() -> None:
 def test_nothing_is_opened_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
     monkeypatch.setattr(
-        shm_tensor, "map_private", lambda *where: opened.append(where) or memoryview(NOISE)
+        shm_tensor,
+        "map_private",
+        lambda *where: opened.append(where) or memoryview(NOISE),  # type: ignore[func-returns-value]
     )
     whole = SharedTensor.open(SharedTensor.create(NOISE.reshape(100, 480)).handle())
     parts = mmhash.split(whole, counts=[10, 20, 70])

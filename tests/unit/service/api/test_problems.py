@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -63,7 +64,7 @@ def test_another_method_is_told_which_are_allowed(
 
 
 def test_an_unforeseen_failure_tells_the_log_and_not_the_client(
-    running: Callable[[FastAPI], AbstractContextManager], caplog: pytest.LogCaptureFixture
+    running: Callable[[FastAPI], AbstractContextManager[Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     app = create_app()
 
@@ -78,7 +79,7 @@ def test_an_unforeseen_failure_tells_the_log_and_not_the_client(
 
 
 def test_a_status_without_a_problem_of_its_own_is_an_internal_error(
-    running: Callable[[FastAPI], AbstractContextManager],
+    running: Callable[[FastAPI], AbstractContextManager[Any]],
 ) -> None:
     app = create_app()
 
@@ -93,7 +94,7 @@ def test_a_status_without_a_problem_of_its_own_is_an_internal_error(
 
 
 def test_the_cause_of_a_problem_goes_to_the_log_in_one_line(
-    running: Callable[[FastAPI], AbstractContextManager], caplog: pytest.LogCaptureFixture
+    running: Callable[[FastAPI], AbstractContextManager[Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mmhash_service")
     app = create_app()

@@ -586,7 +586,10 @@ def test_what_comes_after_the_body_is_passed_on() -> None:
         heard.append(message["type"])
 
     async def run() -> None:
-        waiting = [{"type": "http.request", "body": BODY}, {"type": "http.disconnect"}]
+        waiting: list[Message] = [
+            {"type": "http.request", "body": BODY},
+            {"type": "http.disconnect"},
+        ]
 
         async def receive() -> Message:
             return waiting.pop(0)

@@ -115,7 +115,7 @@ def test_truncated_header_is_a_named_error(kind: str) -> None:
             header = read_size(data[:end])
         except ImageHeaderError:
             continue
-        assert header.width, header.height == (3, 5)
+        assert (header.width, header.height) == (3, 5)
 
 
 @pytest.mark.parametrize("data", [b"", b"%PDF-1.7", b"<svg/>", bytes(64)])

@@ -1,0 +1,101 @@
+"""Prompts of megabytes or millions of tokens, so that all threads plan and nothing else is answered.
+
+Prompts have threads of their own, long ones a single one; what is longer still is refused.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import mmhash
+from mmhash.cpu import cpu_count
+from mmhash.prompts import Media, MediaSize, Model, Plan, expansion
+from mmhash.prompts.expansion import MAX_TOKENS
+from mmhash.prompts.sandbox import MAX_TEXT
+from tests.support import prompt_models
+
+JSON = {"content-type": "application/json"}
+PLAN = "/plan?model=tiny&engine=sglang@0.5.23"
+
+
+@pytest.fixture(scope="module")
+def planning(serving: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("model"))
+    with serving(
+        models={"tiny": str(folder)}, work_timeout_s=120, max_json_bytes=16 << 20
+    ) as server:
+        yield server
+
+
+def chat(text: str) -> bytes:
+    return json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
+
+
+def blocks(length: int) -> bytes:
+    body = {"engine": "sglang@0.5.23", "block_size": 1, "input_ids": [1] * length}
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [(PLAN, chat("a b " * 50_000)), ("/blocks", blocks(140_000))]
+)
+def test_others_are_answered_meanwhile(planning: Any, path: str, body: bytes) -> None:
+    count = 2 * cpu_count() + 2
+    url = planning.client.base_url
+
+    def send(_: int) -> httpx.Response:
+        return httpx.post(url.join(path), content=body, headers=JSON, timeout=300)
+
+    waits = []
+    start = time.monotonic()
+    with ThreadPoolExecutor(count) as threads:
+        prompts = [threads.submit(send, one) for one in range(count)]
+        while not all(prompt.done() for prompt in prompts):
+            sent = time.monotonic()
+            assert planning.client.get("/ready", timeout=300).status_code == 200
+            answer = planning.hash_json({"kind": "bytes", "data": "YWJj"})
+            waits.append(time.monotonic() - sent)
+            assert answer.json()["items"][0]["key"] == mmhash.key(b"abc").hex()
+        assert {prompt.result().status_code for prompt in prompts} == {200}
+    # In the queue of the prompts, one of them would have waited for nearly all.
+    assert max(waits) < (time.monotonic() - start) / 2
+
+
+REFUSED = {
+    "text": ("unplannable-prompt", {"text": "a" * (MAX_TEXT + 1)}),
+    "chat": ("unplannable-prompt", {"messages": [{"role": "user", "content": "a" * MAX_TEXT}]}),
+    "tokens": ("unplannable-prompt", {"text": "a b " * (MAX_TOKENS // 4 + 100)}),
+    "ids": ("json-too-large", {"input_ids": [1] * 200_000}),
+    "objects": ("json-too-large", {"text": "a", "other": [{}] * 200_000}),
+    "names": ("json-too-large", {"text": "a", "other": dict.fromkeys(map(str, range(100_000)))}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_longer_is_refused(planning: Any, problem_of: Any, name: str) -> None:
+    problem, body = REFUSED[name]
+    answer = planning.client.post(PLAN, json=body, timeout=300)
+    assert problem_of(answer) == problem
+
+
+def test_the_tokens_of_items_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header of 100 bytes stands for thousands of tokens."""
+    model = Model.load(prompt_models.write_qwen2_vl(tmp_path))
+    url = "https://example.com/a.png"
+    media = {url: Media(MediaSize(width=4000, height=4000), mmhash.key(b"a"))}
+
+    def plan(count: int) -> Plan:
+        pads = "<|vision_start|><|image_pad|><|vision_end|>" * count
+        body = {"text": pads, "image_data": [url] * count}
+        return model.plan(body, "sglang@0.5.23", media=media)
+
+    monkeypatch.setattr(expansion, "MAX_TOKENS", 3 * len(plan(1).token_ids))
+    assert plan(2).token_ids
+    with pytest.raises(mmhash.LimitError, match="tokens"):
+        plan(4)

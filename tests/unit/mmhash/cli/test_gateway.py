@@ -1,0 +1,52 @@
+"""`mmhash gateway --check`: the settings and the workers, without listening."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mmhash.cli.app import app
+
+
+def test_check_counts_the_workers(tmp_path: Path) -> None:
+    workers = tmp_path / "workers"
+    workers.write_text("http://a:1\n# the other\nhttp://b:1,engine=vllm@0.32.0\n")
+    arguments = ["gateway", "--check", "--json", "--worker-file", str(workers)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    facts = {"settings": "ok", "models": "none", "memo": "memory", "workers": "2"}
+    assert json.loads(done.stdout) == facts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "no workers"),
+        (["--worker", "a:1"], "a worker's URL|begins with its URL"),
+        (["--worker", "http://a:1,engine=x"], "no engine 'x'"),
+        (
+            ["--worker", "http://a:1", "--set", 'models={"a": "/nowhere"}'],
+            "the directory of a does not exist",
+        ),
+        (["--worker", "http://a:1", "--set", "memo_url=redis://127.0.0.1:1"], "redis store cannot"),
+    ],
+)
+def test_check_names_what_cannot_be_used(arguments: list[str], reason: str) -> None:
+    done = CliRunner().invoke(app, ["gateway", "--check", *arguments])
+    assert done.exit_code == 1
+    assert re.search(reason, str(done.exception))
+
+
+def test_a_file_of_workers_is_read(tmp_path: Path) -> None:
+    workers = tmp_path / "workers"
+    workers.write_text("nonsense\n")
+    done = CliRunner().invoke(app, ["gateway", "--check", "--worker-file", str(workers)])
+    assert done.exit_code == 1
+    assert "URL" in str(done.exception)
+
+
+def test_json_is_for_the_check() -> None:
+    done = CliRunner().invoke(app, ["gateway", "--json", "--worker", "http://a:1"])
+    assert done.exit_code == 2

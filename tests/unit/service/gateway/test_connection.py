@@ -1,0 +1,76 @@
+"""Bytes that a worker sends beside its responses reach no client."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from mmhash_service.gateway.connection import Connection
+from mmhash_service.gateway.pool import Pool
+
+FIRST = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfirst"
+OTHER = b"HTTP/1.1 200 OK\r\nx-other: 1\r\ncontent-length: 5\r\n\r\nother"
+HEAD = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+
+
+@asynccontextmanager
+async def pool_before(response: bytes, late: bytes = b"") -> AsyncIterator[Pool]:
+    """Run a worker that sends a response to each request, and more a moment later."""
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(response)
+                if late:
+                    await asyncio.sleep(0.05)
+                    writer.write(late)
+        writer.close()
+
+    server = await asyncio.start_server(respond, "127.0.0.1", 0)
+    pool = Pool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", 60)
+    try:
+        yield pool
+    finally:
+        pool.close()
+        server.close()
+        await asyncio.sleep(0.05)
+
+
+async def read_all(connection: Connection) -> bytes:
+    await connection.send(b"GET", HEAD, [], 60)
+    pieces = []
+    while piece := await connection.read():
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("more", [OTHER, OTHER[:-3], b"HTTP/1.1 100 Continue\r\n\r\n", b"x"])
+def test_what_follows_a_response_is_part_of_none(more: bytes, is_late: bool) -> None:
+    async def main() -> None:
+        response = FIRST if is_late else FIRST + more
+        async with pool_before(response, more if is_late else b"") as pool:
+            for _ in range(3):
+                connection = pool.take_idle() or await pool.open()
+                assert await read_all(connection) == b"first"
+                assert b"x-other" not in dict(connection.headers)
+                pool.give_back(connection)
+                await asyncio.sleep(0.2)
+                assert pool.take_idle() is None
+
+    asyncio.run(main())
+
+
+def test_a_connection_without_more_is_used_again() -> None:
+    async def main() -> None:
+        async with pool_before(b"HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n" + FIRST) as pool:
+            connection = await pool.open()
+            for _ in range(3):
+                assert await read_all(connection) == b"first"
+                pool.give_back(connection)
+                assert pool.take_idle() is connection
+            pool.give_back(connection)
+            connection.abort("the end")
+
+    asyncio.run(main())
