@@ -73,3 +73,13 @@ def test_a_request_that_can_be_read_in_two_ways_reaches_no_worker(
     answer = send(gateway, head + b"\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 "), answer
     assert worker.state()["seen"] == before
+
+
+@pytest.mark.parametrize("target", [b"/../a", b"/v1/../../a", b"/%2e%2e/a", b"/v1/.%2E", b"/.."])
+def test_no_target_leads_out_of_the_path_of_a_worker(
+    gateway: Service, worker: EngineProcess, target: bytes
+) -> None:
+    before = worker.state()["seen"]
+    answer = send(gateway, b"GET %b HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n" % target)
+    assert answer.startswith(b"HTTP/1.1 404 "), answer
+    assert worker.state()["seen"] == before
