@@ -95,7 +95,8 @@ class ExpectedItem(NamedTuple):
 class Item:
     """One item: kind, dtype, shape, the digest of its `nbytes` bytes, its key, engines' fields.
 
-    `memo` is the status of the service's cache, `tag` its signature; both may be None.
+    `memo` is the status of the service's cache, `tag` its signature; both may be None. The fields
+    of engines that apply EXIF orientation cover that of an image by its pixels; the key does not.
     """
 
     name: str | None
@@ -108,6 +109,7 @@ class Item:
     engines: Mapping[str, Mapping[str, Any]]
     memo: Literal["hit", "miss"] | None
     tag: str | None
+    exif_orientation: int = 1
 
     @classmethod
     def parse(cls, payload: Any, expected: ExpectedItem) -> Self:
@@ -127,6 +129,7 @@ class Item:
             _engines(payload, expected),
             _cache_status(fields),
             fields.take_optional("tag"),
+            _orientation(payload),
         )
 
     def _repr_html_(self) -> str:
@@ -230,6 +233,13 @@ def _cache_status(fields: _Fields) -> Literal["hit", "miss"] | None:
     if memo is not None and memo not in _CACHE_STATUS:
         malformed(f"an item has the memo {_shown(memo)}")
     return _CACHE_STATUS.get(memo)
+
+
+def _orientation(payload: Mapping[str, Any]) -> int:
+    orientation = payload.get("exif_orientation", 1)
+    if type(orientation) is not int or not 1 <= orientation <= 8:
+        malformed(f"an item has the EXIF orientation {_shown(orientation)}")
+    return orientation
 
 
 def _is_natural(value: Any) -> bool:

@@ -24,7 +24,7 @@ Running = Callable[[FastAPI], AbstractContextManager[Any]]
 Ask = Callable[..., dict[str, Any]]
 
 ENCODED = Digest("blake3", bytes(32))
-PIXELS = Pixels(1, 192, Digest("blake3", b"\1" * 32), b"extra")
+PIXELS = Pixels(1, 192, Digest("blake3", b"\1" * 32), b"extra", 6)
 URL = "https://images.example.org/cat.jpg"
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32, "initech": "33" * 32}
 
