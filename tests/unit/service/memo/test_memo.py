@@ -78,6 +78,43 @@ def test_calls_at_the_same_time_decode_it_once() -> None:
     run(test)
 
 
+def test_a_clip_is_read_once_by_calls_at_the_same_time() -> None:
+    async def test(memo: Memo, _: Decoder) -> None:
+        may, count = asyncio.Event(), 0
+
+        async def read() -> bytes:
+            nonlocal count
+            count += 1
+            await may.wait()
+            return b"index"
+
+        def ask(recipe: bytes = b"") -> Any:
+            return memo.media(b"", "video", ENCODED, recipe, bytes.decode, read)
+
+        calls = [asyncio.create_task(ask()) for _ in range(20)]
+        await asyncio.sleep(0)
+        may.set()
+        answers = await asyncio.gather(*calls)
+        assert answers == [("index", "miss"), *[("index", "hit")] * 19]
+        assert await ask() == ("index", "hit")
+        assert count == 1
+        assert await ask(b"recipe") == ("index", "miss")
+
+    run(test)
+
+
+def test_an_answer_that_cannot_be_read_is_refused_and_not_kept() -> None:
+    async def test(memo: Memo, _: Decoder) -> None:
+        async def read() -> bytes:
+            return b"malformed"
+
+        for _ in range(2):
+            with pytest.raises(Problem, match="decoder-failed"):
+                await memo.media(b"", "video", ENCODED, b"", lambda _value: None, read)
+
+    run(test)
+
+
 def test_who_goes_away_takes_nothing_from_the_others() -> None:
     async def test(memo: Memo, decode: Decoder) -> None:
         first, second = (
