@@ -103,8 +103,10 @@ def read_orientation(image: "Image.Image") -> int:
     pixel.info = image.info.copy()
     try:
         orientation: Any = pixel.getexif().get(ExifTags.Base.Orientation)
+        if orientation not in range(2, 9):
+            return 1
         ImageOps.exif_transpose(pixel)
-        return int(orientation) if orientation in range(2, 9) else 1
+        return int(orientation)
     except Exception:  # noqa: BLE001  (any, as in vLLM)
         return 1
 
