@@ -1,6 +1,6 @@
 """Latency that a lease adds to a miss, and computations when many processes miss at once.
 
-Run `python -m bench.claims`; it starts a Redis server and prints a table.
+Run `python -m bench.claims`; it starts a Redis server.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from bench.support.measure import Row, report
 from mmhash_service.claims.flight import Flights
 from mmhash_service.claims.stores import create_claims
 from mmhash_service.memo.breaker import Breaker
@@ -24,7 +25,7 @@ PROCESSES = 16
 IMAGES = 30
 
 
-async def main(url: str) -> None:
+async def misses(url: str) -> list[Row]:
     """Measure without and with leases in the same run, alternating."""
     store = create_store(url, 0)
     breaker = Breaker(store)
@@ -48,10 +49,16 @@ async def main(url: str) -> None:
         times["lookup and lease"].append(await seconds(leased))
     await flights.close()
     await breaker.close()
-    print("| miss | p50 | p99 |\n| --- | --- | --- |")
-    for name, values in times.items():
-        cuts = statistics.quantiles(values, n=100)
-        print(f"| {name} | {1000 * cuts[49]:.2f} ms | {1000 * cuts[98]:.2f} ms |")
+    plain_cuts, leased_cuts = (statistics.quantiles(each, n=100) for each in times.values())
+    return [
+        Row(f"a miss with a lease, {name}", *compared(leased_cuts[at], plain_cuts[at]))
+        for name, at in (("p50", 49), ("p99", 98))
+    ]
+
+
+def compared(leased_s: float, plain_s: float) -> tuple[float, str, str, float, float]:
+    """Return the columns of a time; the ratio is that of the lease over the lookup."""
+    return leased_s * 1e3, "ms", "lookup only", plain_s * 1e3, leased_s / plain_s
 
 
 async def seconds(call: Callable[[bytes], Awaitable[bytes]]) -> float:
@@ -87,7 +94,7 @@ async def replica(url: str, log: Path, start_at: float) -> None:
     await breaker.close()
 
 
-def crowd(url: str, folder: Path) -> None:
+def crowd(url: str, folder: Path) -> list[Row]:
     """Let many processes miss the same images."""
     log = folder / "log"
     log.touch()
@@ -101,18 +108,26 @@ def crowd(url: str, folder: Path) -> None:
     lines = log.read_text().splitlines()
     values = [float(line) for line in lines if line != "decode"]
     cuts = statistics.quantiles(values, n=100)
-    print(
-        f"{PROCESSES} processes, {IMAGES} new images of {1000 * DECODE_S:.0f} ms: "
-        f"{lines.count('decode')} decodes; p50 {1000 * cuts[49]:.1f} ms, "
-        f"p99 {1000 * cuts[98]:.1f} ms"
-    )
+    decodes = lines.count("decode")
+    each = f"{PROCESSES} processes, a new image of {1000 * DECODE_S:.0f} ms"
+    return [
+        Row(
+            f"decodes of {IMAGES} images by {PROCESSES} processes", decodes, "", target=f"{IMAGES}"
+        ),
+        Row(f"{each}, p50", cuts[49] * 1e3, "ms"),
+        Row(f"{each}, p99", cuts[98] * 1e3, "ms"),
+    ]
 
 
-if __name__ == "__main__":
+def rows() -> list[Row]:
+    """Measure every figure that the docs quote of claims."""
     with tempfile.TemporaryDirectory() as temporary:
         server = RedisServer(Path(temporary))
         try:
-            crowd(server.url, Path(temporary))
-            asyncio.run(main(server.url))
+            return [*crowd(server.url, Path(temporary)), *asyncio.run(misses(server.url))]
         finally:
             server.kill()
+
+
+if __name__ == "__main__":
+    report("claims", rows())

@@ -18,7 +18,7 @@ from PIL import Image
 from bench.support.measure import Row, report
 from bench.support.servers import serving
 from mmhash.cpu import hash_bytes
-from mmhash.image import FORMATS, read_image
+from mmhash.image import FORMATS, read_image, read_orientation
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.memo.entries import Pixels
 from mmhash_service.runtime.worker_pool import WorkerPool
@@ -115,8 +115,9 @@ def in_a_thread(body: bytes) -> Pixels:
     """Decode in the service's own process, as the service did before it had decoders."""
     with Image.open(BytesIO(body), formats=FORMATS) as image:
         frames, pixels, extra = read_image(image, max_pixels=1 << 27, max_frames=10_000)
+        orientation = read_orientation(image)
     data = memoryview(pixels)
-    return Pixels(frames, len(data), hash_bytes(data, "blake3"), extra)
+    return Pixels(frames, len(data), hash_bytes(data, "blake3"), extra, orientation)
 
 
 def photo() -> bytes:

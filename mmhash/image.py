@@ -4,7 +4,8 @@ This module reads images that mmhash itself opened, and may seek them freely. Fo
 the caller, which must not change, pil_image.py decides what to read and uses this module for it.
 
 EXIF orientation is not applied: images that differ only in it have the same key. Every frame of an
-animation counts, its timing does not.
+animation counts, its timing does not. Engines that apply it are given another name for the item, by
+its orientation (engines.options).
 """
 
 import struct
@@ -84,6 +85,30 @@ def _read_frames(image: "Image.Image", count: int, position: int) -> tuple[bytea
         descriptions.append(describe(image))
     image.seek(position)
     return pixels, b"".join(descriptions)
+
+
+def read_orientation(image: "Image.Image") -> int:
+    """Return the EXIF orientation that an engine applies to the first frame; 1 if there is none.
+
+    Engines call Pillow's `exif_transpose` on a newly opened file, and ignore it if it fails: here
+    it is called on one pixel with the same metadata. The image is at its first frame.
+    """
+    from PIL import ExifTags, Image, ImageOps  # noqa: PLC0415  (imported already: for the input)
+
+    if image.format == "TIFF":  # Pillow has turned it
+        return 1
+    if image.format == "PNG":
+        image.load()  # its orientation may follow the pixels
+    pixel = Image.new("1", (1, 1))
+    pixel.info = image.info.copy()
+    try:
+        orientation: Any = pixel.getexif().get(ExifTags.Base.Orientation)
+        if orientation not in range(2, 9):
+            return 1
+        ImageOps.exif_transpose(pixel)
+        return int(orientation)
+    except Exception:  # noqa: BLE001  (any, as in vLLM)
+        return 1
 
 
 def describe(frame: "Image.Image") -> bytes:

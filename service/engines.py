@@ -30,9 +30,14 @@ class RequestedEngine:
     # The recipe, such as vllm@0.33.0, if the release is not known.
     recipe: str | None
 
-    def request_fields(self, key: Digest) -> RequestFields:
-        """Return the fields of a key, and the `recipe` if it is of another release."""
-        fields = self.engine.request_fields(key, self.version)
+    def name_item(self, key: Digest, options: str = "", orientation: int = 1) -> Digest:
+        """Return the key by which the engine names an item under these options."""
+        return self.engine.name_item(key, self.version, options=options, orientation=orientation)
+
+    def request_fields(self, key: Digest, options: str = "", orientation: int = 1) -> RequestFields:
+        """Return the fields that name an item, and the `recipe` if it is of another release."""
+        named = self.name_item(key, options, orientation)
+        fields = self.engine.request_fields(named, self.version)
         return fields if self.recipe is None else {**fields, "recipe": self.recipe}
 
 

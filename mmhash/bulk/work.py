@@ -14,6 +14,7 @@ from mmhash.cpu import Hasher, hash_bytes
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
+from mmhash.image import read_orientation
 from mmhash.io.images import NotAnImageError, open_image
 from mmhash.view import view_of
 
@@ -64,6 +65,7 @@ class _Content(NamedTuple):
     nbytes: int
     digest: Digest
     key: Digest
+    exif_orientation: int = 1
 
 
 def hash_files(paths: Iterable[str], options: Options, threads: int = 1) -> list[Row]:
@@ -95,13 +97,14 @@ def _rows(
         try:
             if isinstance(item, Exception):
                 raise item
-            kind, nbytes, digest, key = content_of(item)
+            kind, nbytes, digest, key, orientation = content_of(item)
         except (OSError, ValueError, MMHashError) as error:
             is_skipped = options.skips_others and isinstance(error, NotAnImageError)
             rows.append(() if is_skipped else failed(error, options))
         else:
             fields = (
-                json.dumps(mmhash.engines.request_fields(key, engine)) for engine in options.engines
+                json.dumps(mmhash.engines.request_fields(key, engine, exif_orientation=orientation))
+                for engine in options.engines
             )
             rows.append((kind, nbytes, digest.hex(), key.hex(), *fields, None))
     return rows
@@ -138,8 +141,10 @@ def _hash_image(file: io.BufferedReader, options: Options, threads: int) -> _Con
     with open_image(file) as image:
         kind, dtype, shape, _, extra, _ = view = view_of(image)
         data = view.on_host()
+        orientation = read_orientation(image)
     digest = _hash_bytes(data, options.algorithm, threads)
-    return _Content(kind, len(data), digest, frame(kind, dtype, shape, digest, extra))
+    key = frame(kind, dtype, shape, digest, extra)
+    return _Content(kind, len(data), digest, key, orientation)
 
 
 def _hash_bytes(data: memoryview, algorithm: Algorithm, threads: int) -> Digest:

@@ -13,6 +13,7 @@ from mmhash.cli.report import say, say_json
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
+from mmhash.image import read_orientation
 from mmhash.io.files import open_file
 from mmhash.io.images import open_image
 from mmhash.io.names import STDIN, printable, reason
@@ -52,6 +53,7 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
         yield "decoded", f"{image.format}, mode {image.mode}, {image.width} x {image.height}"
         kind, dtype, shape, _, extra, _ = view = view_of(image)
         data = view.on_host()
+        orientation = read_orientation(image)
     content = hash_bytes(data, "blake3")
     yield "pixels", f"{len(data)} bytes, {shape[0]} {'frame' if shape[0] == 1 else 'frames'}"
     yield "digest of the pixels", content.hex()
@@ -59,4 +61,8 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
     yield "framed with kind, shape, modes and sizes", f"{kind} {packed} {extra[:33].hex()}"
     key = frame(kind, dtype, shape, content, extra)
     yield "key", key.hex()
-    yield from mmhash.engines.registry.explain(key, engine)
+    found, version = mmhash.engines.find(engine)
+    named = found.name_item(key, version, orientation=orientation)
+    if named != key:
+        yield f"key with EXIF orientation {orientation}, which it may apply", named.hex()
+    yield from found.explain(named, version)

@@ -18,6 +18,7 @@ from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.framing import TENANT_SIZE, frame
 from mmhash.hashing import digest, key
+from mmhash.image import read_orientation
 from mmhash.io.files import open_file
 from mmhash.io.images import open_image
 from mmhash.io.safetensors import read_tensors
@@ -41,6 +42,14 @@ class _Raw(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
+
+
+class _Keyed(NamedTuple):
+    """An item with its key; its orientation if it is an image by its pixels."""
+
+    name: str
+    key: Digest
+    exif_orientation: int = 1
 
 
 def key_files(
@@ -82,29 +91,32 @@ def key_files(
     tenant = _read_tenant(tenant_file) if tenant_file else None
     hashing = _Hashing(algorithm, threads, tenant)
 
-    def keys_of(name: str) -> Iterator[tuple[str, Digest]]:
+    def keys_of(name: str) -> Iterator[_Keyed]:
         suffix = Path(name).suffix.lower()
         if of == "pixels":
-            yield name, _image_key(name, hashing)
+            yield _image_key(name, hashing)
         elif suffix in PICKLES:
             raise InputTypeError(
                 f"{suffix} files are pickles, which run code when they are loaded: save the"
                 " tensors as .safetensors or .npy"
             )
         elif suffix not in {".npy", ".safetensors"}:
-            yield name, _file_key(name, raw, hashing)
+            yield _Keyed(name, _file_key(name, raw, hashing))
         elif raw:
             raise InputValueError(f"{suffix} files contain their dtype and shape: omit --dtype")
         elif suffix == ".npy":
-            yield name, _array_key(name, hashing)
+            yield _Keyed(name, _array_key(name, hashing))
         else:
             yield from _tensor_keys(name, hashing)
 
     def hashes_of(name: str) -> Iterator[Hashed]:
-        for item_name, item_key in keys_of(name):
+        for item_name, item_key, orientation in keys_of(name):
             fields = {
                 release: mmhash.engines.request_fields(
-                    item_key, release, engine_fallback=engine_fallback
+                    item_key,
+                    release,
+                    engine_fallback=engine_fallback,
+                    exif_orientation=orientation,
                 )
                 for release in engines
             }
@@ -164,16 +176,16 @@ def _array_key(name: str, hashing: _Hashing) -> Digest:
     return key(array, **hashing._asdict())
 
 
-def _tensor_keys(name: str, hashing: _Hashing) -> Iterator[tuple[str, Digest]]:
+def _tensor_keys(name: str, hashing: _Hashing) -> Iterator[_Keyed]:
     algorithm, threads, tenant = hashing
     for tensor in read_tensors(name):
         content = digest(tensor.data, algorithm=algorithm, threads=threads)
-        yield (
+        yield _Keyed(
             f"{name}:{tensor.name}",
             frame("tensor", tensor.dtype, tensor.shape, content, tenant=tenant),
         )
 
 
-def _image_key(name: str, hashing: _Hashing) -> Digest:
+def _image_key(name: str, hashing: _Hashing) -> _Keyed:
     with open_file(name) as file, open_image(file) as image:
-        return key(image, **hashing._asdict())
+        return _Keyed(name, key(image, **hashing._asdict()), read_orientation(image))

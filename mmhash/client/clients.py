@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
-from mmhash.client import claims, endpoints
+from mmhash.client import claims, endpoints, media
 from mmhash.client.address import Address, check_retries, check_timeout, header_value
 from mmhash.client.connections import AsyncConnections, Connections, Service
 from mmhash.client.effects import Effects, OutOfTimeError, Pause, Request, RunInThread
@@ -81,6 +81,8 @@ class Client:
     """
 
     hash = _blocking(hash_items)
+    video = _blocking(media.video)
+    audio = _blocking(media.audio)
     annotate = _blocking(endpoints.annotate)
     plan = _blocking(endpoints.plan)
     pad = _blocking(endpoints.pad)
@@ -166,6 +168,8 @@ class AsyncClient:
     """
 
     hash = _awaitable(hash_items)
+    video = _awaitable(media.video)
+    audio = _awaitable(media.audio)
     annotate = _awaitable(endpoints.annotate)
     plan = _awaitable(endpoints.plan)
     pad = _awaitable(endpoints.pad)

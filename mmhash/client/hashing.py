@@ -73,7 +73,9 @@ def hash_items(  # noqa: D417  (a method has no session)
     """
     query: _Query = {"algorithm": check_algorithm(algorithm)}
     if of not in {"bytes", "pixels"}:
-        raise InputValueError(f"of is bytes or pixels, not {of!r}")
+        raise InputValueError(
+            f"of is bytes or pixels, not {of!r}; video() and audio() hash clips under a recipe"
+        )
     if names := split_names(engines):
         query["engines"] = ",".join(names)
     if engine_fallback is not None:

@@ -6,11 +6,17 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from mmhash.errors import InputTypeError
+from mmhash.image import read_orientation
 from mmhash.io.files import map_file
 from mmhash.pil_image import count_frames
 from mmhash.view import is_image, view_of
 
 Of = Literal["bytes", "pixels"]
+
+_ORIENTATION = 0x0112
+
+# The modes that a PNG preserves, for images with an orientation: Pillow turns such a TIFF.
+_PNG_MODES = frozenset({"1", "L", "LA", "RGB", "RGBA", "I;16"})
 
 # The modes that a TIFF preserves. It may change a palette: such images are refused.
 _MODES = frozenset({"1", "L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "I", "F", "I;16"})
@@ -74,7 +80,18 @@ def _encode(image: Any) -> memoryview:
             "an animation cannot be sent: pass the bytes of its file with of='pixels'"
         )
     pixels = image.copy()
+    orientation = read_orientation(pixels)
     pixels.info.clear()  # so that no metadata of its file, such as a rotation, is applied
     file = BytesIO()
-    pixels.save(file, "TIFF", compression="raw")
+    if orientation == 1:
+        pixels.save(file, "TIFF", compression="raw")
+    elif image.mode in _PNG_MODES:
+        pixels.getexif()[_ORIENTATION] = orientation
+        pixels.save(file, "PNG", exif=pixels.getexif(), compress_level=0)
+    else:
+        raise InputTypeError(
+            f"an image of mode {image.mode} with EXIF orientation {orientation} cannot be sent:"
+            " turn it with PIL.ImageOps.exif_transpose, or pass the bytes of its file with"
+            " of='pixels'"
+        )
     return file.getbuffer()

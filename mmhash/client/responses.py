@@ -29,7 +29,10 @@ _MAX_RETRY_AFTER_S = 86_400.0
 _OK = 200
 _PROBLEM = "application/problem+json"
 _CACHE_STATUS: dict[str | None, Literal["hit", "miss"]] = {"hit": "hit", "miss": "miss"}
-_KINDS = frozenset(get_args(Kind))
+
+ItemKind = Kind | Literal["video", "audio"]
+"""The kind of an item; a clip by its source is a video or audio."""
+_KINDS = frozenset({*get_args(Kind), "video", "audio"})
 _HEX = re.compile("[0-9a-f]+")
 _MAX_DIMENSIONS = 64
 _MAX_NUMBER = 1 << 63
@@ -85,7 +88,7 @@ class ExpectedItem(NamedTuple):
 
     algorithm: Algorithm
     engines: frozenset[str]
-    kind: Kind | None = None
+    kind: ItemKind | None = None
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
     nbytes: int | None = None
@@ -95,11 +98,13 @@ class ExpectedItem(NamedTuple):
 class Item:
     """One item: kind, dtype, shape, the digest of its `nbytes` bytes, its key, engines' fields.
 
-    `memo` is the status of the service's cache, `tag` its signature; both may be None.
+    `memo` is the status of the service's cache, `tag` its signature; both may be None. The fields
+    of engines that apply EXIF orientation cover that of an image by its pixels; the key does not.
+    `frames` are the keys of the frames or windows of a clip that was decoded.
     """
 
     name: str | None
-    kind: Kind
+    kind: ItemKind
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
@@ -108,6 +113,8 @@ class Item:
     engines: Mapping[str, Mapping[str, Any]]
     memo: Literal["hit", "miss"] | None
     tag: str | None
+    exif_orientation: int = 1
+    frames: tuple[Digest, ...] = ()
 
     @classmethod
     def parse(cls, payload: Any, expected: ExpectedItem) -> Self:
@@ -127,6 +134,8 @@ class Item:
             _engines(payload, expected),
             _cache_status(fields),
             fields.take_optional("tag"),
+            _orientation(payload),
+            _frames(fields),
         )
 
     def _repr_html_(self) -> str:
@@ -190,6 +199,9 @@ class _Fields:
             malformed(f"its {name!r} is not a string")
         return value
 
+    def take_optional_list(self, name: str) -> list[Any]:
+        return self.take(name, list) if self._payload.get(name) is not None else []
+
     def check(self, name: str, expected: str | None, known: frozenset[str] | None = None) -> None:
         value = self.take(name, str)
         if expected not in {None, value} or (known is not None and value not in known):
@@ -230,6 +242,18 @@ def _cache_status(fields: _Fields) -> Literal["hit", "miss"] | None:
     if memo is not None and memo not in _CACHE_STATUS:
         malformed(f"an item has the memo {_shown(memo)}")
     return _CACHE_STATUS.get(memo)
+
+
+def _orientation(payload: Mapping[str, Any]) -> int:
+    orientation = payload.get("exif_orientation", 1)
+    if type(orientation) is not int or not 1 <= orientation <= 8:
+        malformed(f"an item has the EXIF orientation {_shown(orientation)}")
+    return orientation
+
+
+def _frames(fields: _Fields) -> tuple[Digest, ...]:
+    frames = fields.take_optional_list("frames")
+    return tuple(_digest("blake3", "frame", {"frame": frame}) for frame in frames)
 
 
 def _is_natural(value: Any) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from mmhash.digest import Digest
+from mmhash.engines.options import with_options, with_orientation
 from mmhash.engines.releases import Range, Releases, parse_range
 from mmhash.errors import InputValueError
 
@@ -250,6 +251,9 @@ class Engine:
     hashes_of_key: Callable[[Digest], tuple[str, ...]] = lambda _: ()
     """All texts that a tag for this key allows in a request, in any release."""
 
+    turns_images: Callable[[str], bool] = lambda _: True
+    """False for a release that applies EXIF orientation for no model."""
+
     blocks: Callable[[Prompt, str], PromptBlocks] | None = None
     prompt_fields: Callable[[str], frozenset[str]] = lambda _: frozenset()
     """Those of `PROMPT_FIELDS` that `blocks` reads, by release."""
@@ -268,6 +272,18 @@ class Engine:
     def request_fields(self, key: Digest, version: str) -> RequestFields:
         """Return the fields that carry a key in requests; an engine without is a NoFieldError."""
         return self.require_fields()(key, version)
+
+    def name_item(
+        self, key: Digest, version: str, *, options: str = "", orientation: int = 1
+    ) -> Digest:
+        """Return the key by which a release has to name an item.
+
+        `options` is the canonical text of those that the release does not hash. `orientation` is
+        that of an image whose key is of its pixels, which does not cover it.
+        """
+        if self.turns_images(version):
+            options = with_orientation(options, orientation)
+        return with_options(key, options)
 
     def prompt_blocks(self, prompt: Prompt, version: str) -> PromptBlocks:
         """Return the blocks of a prompt; a field that the release lacks is an error."""

@@ -2,7 +2,7 @@
 
 An engine reuses the output of its processor under the caller's hash. If it does not add the options
 to that hash in a way that keeps different ones apart, the hash has to differ by them (docs/spec.md,
-section 10).
+section 10). The EXIF orientation of an image whose key is that of its pixels is such an option.
 """
 
 import json
@@ -15,6 +15,9 @@ from mmhash.errors import InputValueError
 from mmhash.fields import field
 
 OPTIONS_CONTEXT = "mmhash 2026-11-22 options v1"
+
+ORIENTATION = "exif_orientation"
+"""The option of an image's orientation; no request has a member of this name."""
 
 MAX_DEPTH = 32
 
@@ -31,6 +34,14 @@ def with_options(key: Digest, options: str) -> Digest:
         return key
     made = blake3(key.bytes + field(options.encode()), derive_key_context=OPTIONS_CONTEXT)
     return Digest("blake3", made.digest())
+
+
+def with_orientation(options: str, orientation: int) -> str:
+    """Return the canonical text of options and of an image's EXIF orientation."""
+    if orientation == 1:
+        return options
+    members = parse_options(options) if options else {}
+    return options_text({**members, ORIENTATION: Number(orientation)})
 
 
 def parse_options(text: bytes | str) -> Any:

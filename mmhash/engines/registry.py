@@ -68,7 +68,11 @@ def parse_with_fields(text: str, *, engine_fallback: Fallback | None = None) -> 
 
 
 def request_fields(
-    key: Digest, engine: str, *, engine_fallback: Fallback | None = None
+    key: Digest,
+    engine: str,
+    *,
+    engine_fallback: Fallback | None = None,
+    exif_orientation: int = 1,
 ) -> RequestFields:
     """Return the fields by which a request to an engine carries the key.
 
@@ -76,12 +80,16 @@ def request_fields(
         key: The key of an item.
         engine: The engine and its release: `"sglang@0.5.23"`, or `"sglang"` for the newest known.
         engine_fallback: With `"nearest-older"`, an unknown release gets the fields of an older one.
+        exif_orientation: That of the image, 1 to 8, if the key is that of its pixels: engines that
+            apply it have to tell such images apart, and the key does not.
 
     >>> request_fields(mmhash.key(b"abc"), "sglang@0.5.23")["mm_hash"]
     '0f3e80300d68299e'
     """
     found, version = find(engine, engine_fallback=engine_fallback)
-    return found.request_fields(checks.key("request_fields", key), version)
+    orientation = checks.whole("exif_orientation", exif_orientation, 1, 8)
+    key = checks.key("request_fields", key)
+    return found.request_fields(found.name_item(key, version, orientation=orientation), version)
 
 
 def explain(key: Digest, engine: str) -> Iterator[Step]:

@@ -14,6 +14,7 @@ from io import BytesIO
 from typing import Any
 
 from mmhash.errors import InputError, InputValueError, LimitError
+from mmhash.media.matroska import count_frames
 from mmhash.media.recipe import MAX_DIMENSION, MAX_FRAMES, AudioIndex, VideoIndex
 
 __all__ = ["AudioIndex", "VideoIndex", "open_container", "read_audio_index", "read_video_index"]
@@ -118,7 +119,9 @@ def _packets(container: Any, stream: Any) -> Iterator[Any]:
 
 
 def _indexed_frames(source: Buffer, container: Any, stream: Any) -> int | None:
-    """Return the number of frames in an MP4's index, or None if it does not list all frames."""
+    """Return the number of frames by the container's own structure, or None if it does not say."""
+    if "matroska" in container.format.name:
+        return count_frames(memoryview(source))
     if "mp4" not in container.format.name:
         return None
     entries = stream.index_entries
@@ -126,10 +129,11 @@ def _indexed_frames(source: Buffer, container: Any, stream: Any) -> int | None:
         return None
     if len(entries) > MAX_FRAMES:
         raise LimitError(f"the video has more than {MAX_FRAMES} frames")
-    end = max(entry.pos + entry.size for entry in entries)
-    # An edit list discards frames; a truncated file lacks some.
-    is_complete = end <= len(source) and not any(entry.is_discard for entry in entries)
-    return len(entries) if is_complete else None
+    for entry in entries:
+        # An edit list discards frames; a truncated file lacks some.
+        if entry.is_discard or entry.pos + entry.size > len(source):
+            return None
+    return len(entries)
 
 
 def _has_fragments(source: Buffer) -> bool:

@@ -11,6 +11,7 @@ import pybase64
 from mmhash.digest import Digest
 from mmhash.errors import InputValueError
 from mmhash.hashing import key
+from mmhash.image import read_orientation
 from mmhash.io.images import open_image
 from mmhash.prompts.families.family import MediaSize, Modality
 from mmhash.prompts.headers import engine_size, read_size
@@ -28,6 +29,8 @@ class Media(NamedTuple):
 
     size: MediaSize
     key: Digest
+    exif_orientation: int = 1
+    """The orientation of an image whose key is that of its pixels."""
 
 
 KnownMedia = Mapping[str, Media] | Callable[[str], Media | None]
@@ -85,13 +88,11 @@ class MediaReader:
         width, height = engine_size(
             read_size(data), self._engine, self._release, model_type=self._model_type
         )
-        return Media(MediaSize(width=width, height=height), self._key(data))
-
-    def _key(self, data: bytes) -> Digest:
+        size = MediaSize(width=width, height=height)
         if self._of == "bytes":
-            return key(data, tenant=self._tenant)
+            return Media(size, key(data, tenant=self._tenant))
         with open_image(BufferedReader(BytesIO(data))) as image:
-            return key(image, tenant=self._tenant)
+            return Media(size, key(image, tenant=self._tenant), read_orientation(image))
 
 
 def decode_inline(text: str) -> bytes:

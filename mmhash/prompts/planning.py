@@ -10,7 +10,7 @@ import msgspec
 from mmhash.digest import Digest
 from mmhash.engines import vllm
 from mmhash.engines.engine import AnnotateFormats, Engine, Prompt, Span
-from mmhash.engines.options import options_text, parse_options, with_options
+from mmhash.engines.options import options_text, parse_options
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand
@@ -218,7 +218,12 @@ def _name_items(  # noqa: PLR0917
             engine,
             release,
             slot.source.modality,
-            with_options(one.key, texts[slot.source.modality]),
+            engine.name_item(
+                one.key,
+                release,
+                options=texts[slot.source.modality],
+                orientation=one.exif_orientation,
+            ),
             opened,
             options.model_id,
         )

@@ -4,12 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from mmhash.engines import options
-from mmhash.engines.options import parse_options, with_options
+from mmhash.engines.options import parse_options
 from mmhash.errors import InputValueError
 from mmhash_service.annotate.raw_json import Object
 from mmhash_service.api.problems import Problem
-
-__all__ = ["options_text", "read_options", "with_options"]
 
 
 def read_options(body: Object, names: Iterable[str]) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """A request from its text to the text with the hashes of its media."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from mmhash import Digest
 from mmhash.engines.engine import AnnotateFormats, Engine
 from mmhash_service.annotate.chat import find_in_chat
 from mmhash_service.annotate.content import hash_with_content
 from mmhash_service.annotate.native import find_in_native, is_native, remove_claims
-from mmhash_service.annotate.options import options_text, read_options, with_options
+from mmhash_service.annotate.options import options_text, read_options
 from mmhash_service.annotate.raw_json import Object, open_body, write
 from mmhash_service.annotate.slots import HashSlot, Media
 from mmhash_service.api.problems import InvalidPart, Problem
@@ -94,11 +94,9 @@ def _name_options(call: RequestContext, item: Item, options: str) -> Item:
     """Return the item as the engine has to identify it under these options."""
     if not options:
         return item
-    key = with_options(Digest("blake3", bytes.fromhex(item.key)), options)
-    update: dict[str, Any] = {"engines": call.request_fields(key)}
-    if call.signer is not None:
-        update["tag"] = call.signer.tag(key)
-    return item.model_copy(update=update)
+    named = item.model_copy()
+    call.set_names(named, Digest("blake3", bytes.fromhex(item.key)), options)
+    return named
 
 
 def _open(call: RequestContext, text: bytes, urls: UrlTreatment) -> _Opened:

@@ -299,6 +299,11 @@ class Item(BaseModel):
         default_factory=dict,
         description="The fields that each engine in the query takes for the key.",
     )
+    exif_orientation: int = Field(
+        default=1,
+        description="The orientation of an image by its pixels, which its key does not cover, and "
+        "the fields of engines that apply it do.",
+    )
     memo: Literal["hit", "miss"] | None = Field(
         default=None, description="The result of the memo lookup, if there was one."
     )

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 from io import BytesIO
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery, Item
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.bodies.stream import AlignedHasher
+from mmhash_service.claims.flight import Compute
 from mmhash_service.decoder.messages import (
     MAX_PARTS,
     AudioIndexed,
@@ -36,6 +37,8 @@ from mmhash_service.runtime.context import RequestContext
 
 Modality = Literal["video", "audio"]
 Recipe = VideoRecipe | AudioRecipe
+
+T = TypeVar("T")
 
 # The text of as many indices as are decoded.
 _MAX_INDICES_TEXT = 20 * MAX_PARTS
@@ -125,13 +128,12 @@ class _Clip:
 
     async def _index(self) -> tuple[VideoIndex | AudioIndex, CacheStatus]:
         context = self._context
-        packed = await context.memo.media(context.space, self._modality, self._encoded, b"")
-        answer = None if packed is None else _unpack(_INDEX, packed)
-        status: CacheStatus = "hit"
-        if answer is None:
-            answer = await context.decoders.read_media(self._body.getbuffer(), self._modality)
-            self._keep(b"", answer)
-            status = "miss"
+
+        async def read() -> bytes:
+            body = self._body.getbuffer()
+            return msgspec.msgpack.encode(await context.decoders.read_media(body, self._modality))
+
+        answer, status = await self._once(b"", _INDEX, read)
         match answer:
             case VideoIndexed(frames, over, under, width, height) if self._modality == "video":
                 return VideoIndex(frames, Fraction(over, under), width, height), status
@@ -145,29 +147,31 @@ class _Clip:
         context = self._context
         selection, pixels = _selection(recipe, index, context.settings.max_pixels)
         canonical = context.algorithm.encode() + recipe.canonical()
-        packed = await context.memo.media(context.space, self._modality, self._encoded, canonical)
-        known = None if packed is None else _unpack(_PARTS, packed)
-        if known is not None:
-            return known, "hit"
-        answer = await context.decoders.read_media(
-            self._body.getbuffer(), self._modality, context.algorithm, selection, pixels
-        )
-        if not isinstance(answer, PartsHashed):
-            raise Problem("decoder-failed")
-        self._keep(canonical, answer)
-        return answer, "miss"
 
-    def _keep(self, recipe: bytes, answer: Any) -> None:
-        packed = msgspec.msgpack.encode(answer)
+        async def decode() -> bytes:
+            body = self._body.getbuffer()
+            answer = await context.decoders.read_media(
+                body, self._modality, context.algorithm, selection, pixels
+            )
+            return msgspec.msgpack.encode(answer)
+
+        return await self._once(canonical, _PARTS, decode)
+
+    async def _once(
+        self, recipe: bytes, decoder: "msgspec.msgpack.Decoder[T]", decode: Compute
+    ) -> tuple[T, CacheStatus]:
+        """Return the memo's answer, or that of a decoder process, for this request and others."""
+
+        def unpack(packed: bytes) -> T | None:
+            try:
+                return decoder.decode(packed)
+            except msgspec.DecodeError:
+                return None
+
         context = self._context
-        context.memo.keep_media(context.space, self._modality, self._encoded, recipe, packed)
-
-
-def _unpack(decoder: Any, packed: bytes) -> Any:
-    try:
-        return decoder.decode(packed)
-    except msgspec.DecodeError:
-        return None
+        return await context.memo.media(
+            context.space, self._modality, self._encoded, recipe, unpack, decode
+        )
 
 
 def select(query: HashQuery, modality: Modality, index: VideoIndex | AudioIndex) -> Recipe:

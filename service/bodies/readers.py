@@ -97,7 +97,9 @@ async def recall_pixels(context: RequestContext, name: str | None, encoded: Dige
 def _pixels_item(
     context: RequestContext, name: str | None, pixels: Pixels, status: CacheStatus
 ) -> Item:
-    frames, nbytes, digest, extra = pixels
-    item = context.item(name, "image", "", (frames,), nbytes, digest, extra=extra)
+    frames, nbytes, digest, extra, orientation = pixels
+    item = context.item(
+        name, "image", "", (frames,), nbytes, digest, extra=extra, orientation=orientation
+    )
     item.memo = status
     return item

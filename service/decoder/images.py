@@ -9,7 +9,7 @@ from PIL import GifImagePlugin, Image, ImageFile, PngImagePlugin, UnidentifiedIm
 from mmhash.cpu import Hasher
 from mmhash.digest import Algorithm
 from mmhash.errors import InputTypeError, LimitError
-from mmhash.image import DAMAGE, FORMATS, describe
+from mmhash.image import DAMAGE, FORMATS, describe, read_orientation
 from mmhash_service.decoder.messages import MAX_EXTRA, MAX_FRAMES, Decoded, Refused
 
 # Above this Pillow refuses every image.
@@ -52,7 +52,7 @@ def decode_image(
             warnings.simplefilter("ignore")
             with Image.open(BytesIO(body), formats=FORMATS) as image:
                 frames = _check_frames(image, len(body), max_pixels, grow)
-                return _hash(image, frames, algorithm)
+                return _hash(image, frames, body, algorithm)
     except (LimitError, Image.DecompressionBombError) as error:
         return _refused("image-too-large", error)
     except (CostlyError, MemoryError) as error:
@@ -106,7 +106,7 @@ def _tag(frame: Image.Image, tag: int) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _hash(image: Image.Image, frames: int, algorithm: Algorithm) -> Decoded:
+def _hash(image: Image.Image, frames: int, body: bytes, algorithm: Algorithm) -> Decoded:
     hasher = Hasher(algorithm)
     nbytes = length = 0
     descriptions = []
@@ -119,7 +119,16 @@ def _hash(image: Image.Image, frames: int, algorithm: Algorithm) -> Decoded:
         length += len(descriptions[-1])
         if length > MAX_EXTRA:
             raise CostlyError("the palettes and transparency tables of all frames are too long")
-    return Decoded(frames, nbytes, hasher.digest(), b"".join(descriptions))
+    orientation = _orientation(image, frames, body)
+    return Decoded(frames, nbytes, hasher.digest(), b"".join(descriptions), orientation)
+
+
+def _orientation(image: Image.Image, frames: int, body: bytes) -> int:
+    if frames == 1:
+        return read_orientation(image)
+    # Visiting the frames has changed the metadata.
+    with Image.open(BytesIO(body), formats=FORMATS) as again:
+        return read_orientation(again)
 
 
 def _bands(frame: Image.Image) -> Iterator[bytes]:

@@ -80,12 +80,13 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Decoded(msgspec.Struct, frozen=True, tag="decoded"):
-    """A decoded image: everything that its key is computed from."""
+    """A decoded image: everything that its key is computed from, and its EXIF orientation."""
 
     frames: Annotated[int, msgspec.Meta(ge=1, le=MAX_FRAMES)]
     nbytes: Natural
     digest: Annotated[bytes, msgspec.Meta(max_length=32)]
     extra: Annotated[bytes, msgspec.Meta(max_length=MAX_EXTRA)]
+    orientation: Annotated[int, msgspec.Meta(ge=1, le=8)] = 1
 
 
 class VideoIndexed(msgspec.Struct, frozen=True, tag="video"):

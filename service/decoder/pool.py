@@ -319,8 +319,11 @@ class DecoderPool:
 def pixels_of(answer: Answer, algorithm: Algorithm) -> Pixels:
     """Return the pixels of an answer; all other answers are problems."""
     match answer:
-        case Decoded(frames, nbytes, digest, extra) if len(digest) == DIGEST_SIZE[algorithm]:
-            return Pixels(frames, nbytes, Digest(algorithm, digest), extra)
+        case Decoded(digest=digest) as decoded if len(digest) == DIGEST_SIZE[algorithm]:
+            content = Digest(algorithm, digest)
+            return Pixels(
+                decoded.frames, decoded.nbytes, content, decoded.extra, decoded.orientation
+            )
         case Refused(problem, reason):
             raise Problem(problem) from ImageRefusedError(reason)
         case _:

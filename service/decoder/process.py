@@ -131,11 +131,12 @@ def _warm_up() -> None:
             image.save(body, name)
             decode_image(body.getvalue(), "blake3", 4)
             decode_image(body.getvalue()[:-8], "xxh3", 4)
-    body = BytesIO()
     exif = Image.Exif()
     exif[274] = 6
-    Image.new("L", (2, 1)).save(body, "TIFF", exif=exif, compression="tiff_lzw")
-    decode_image(body.getvalue(), "blake3", 4)
+    for name, options in (("TIFF", {"compression": "tiff_lzw"}), ("PNG", {})):
+        body = BytesIO()
+        Image.new("L", (2, 1)).save(body, name, exif=exif, **options)
+        decode_image(body.getvalue(), "blake3", 4)
 
 
 def _read(descriptor: int, nbytes: int) -> bytes:

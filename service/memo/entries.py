@@ -21,7 +21,7 @@ from mmhash.prompts.headers.header import Format
 from mmhash_service.fetch.identity import HashName, StrongDigest
 
 # A new layout of values needs a new context, so that entries of older releases are not found.
-CONTEXT = "mmhash 2026-11-21 memo v1"
+CONTEXT = "mmhash 2026-11-22 memo v2"
 
 # Only an animation with over a thousand palettes exceeds this; it is decoded every time.
 MAX_VALUE = 1 << 20
@@ -31,7 +31,7 @@ _TAG_SIZE = 16
 # The longest value in a store; longer ones need not be read.
 MAX_SEALED = _TAG_SIZE + MAX_VALUE
 
-_PIXELS = struct.Struct("<QQ")
+_PIXELS = struct.Struct("<QQB")
 _FETCHED = struct.Struct("<QHH")
 _HEADER = struct.Struct("<LLB")
 _HASH_NAMES: tuple[HashName, ...] = get_args(HashName)
@@ -41,27 +41,31 @@ _DECODERS = ("jpg", "libjpeg_turbo", "zlib", "zlib_ng", "webp", "libtiff")
 
 
 class Pixels(NamedTuple):
-    """A decoded image: everything that its key is computed from."""
+    """A decoded image: everything that its key is computed from, and its EXIF orientation."""
 
     frames: int
     nbytes: int
     digest: Digest
     extra: bytes
+    orientation: int
 
     def pack(self) -> bytes:
         """Return the value of the entry."""
-        return _PIXELS.pack(self.frames, self.nbytes) + self.digest.bytes + self.extra
+        head = _PIXELS.pack(self.frames, self.nbytes, self.orientation)
+        return head + self.digest.bytes + self.extra
 
     @classmethod
     def unpack(cls, value: bytes, algorithm: Algorithm) -> Self | None:
         """Return the object that was packed, or None if the value is malformed."""
         end = _PIXELS.size + DIGEST_SIZE[algorithm]
         try:
-            frames, nbytes = _PIXELS.unpack_from(value)
+            frames, nbytes, orientation = _PIXELS.unpack_from(value)
             digest = Digest(algorithm, value[_PIXELS.size : end])
         except (struct.error, ValueError):
             return None
-        return cls(frames, nbytes, digest, value[end:])
+        if not 1 <= orientation <= 8:
+            return None
+        return cls(frames, nbytes, digest, value[end:], orientation)
 
 
 class Fetched(NamedTuple):

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Literal
+from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
 from prometheus_client import Counter
@@ -12,7 +12,8 @@ from prometheus_client import Counter
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.prompts.headers import ImageHeader
-from mmhash_service.claims.flight import Flights
+from mmhash_service.api.problems import Problem
+from mmhash_service.claims.flight import Compute, Flights
 from mmhash_service.claims.stores import create_claims
 from mmhash_service.fetch.identity import StrongDigest
 from mmhash_service.memo.breaker import Breaker, Store
@@ -42,6 +43,11 @@ CacheStatus = Literal["hit", "miss"]
 # The source of an answer; `shared` is the decode of a concurrent request, `replica` that of a
 # concurrent request to another replica.
 Source = Literal["memory", "store", "shared", "replica", "miss"]
+
+T = TypeVar("T")
+
+Unpack = Callable[[bytes], T | None]
+"""Returns the object in an entry's value, or None if the value is malformed."""
 
 _memos: "WeakSet[Memo]" = WeakSet()
 
@@ -78,7 +84,7 @@ class Memo:
         self._flights = (
             Flights(self.claims, settings.work_timeout_s) if self.claims.is_shared else None
         )
-        self._running: dict[bytes, asyncio.Task[tuple[Pixels, Source]]] = {}
+        self._running: dict[bytes, asyncio.Task[tuple[Any, Source]]] = {}
         _memos.add(self)
 
     async def open(self) -> None:
@@ -114,31 +120,34 @@ class Memo:
         Concurrent requests for one image share one decode; the others count as hits. The decode is
         a task of its own, so that a client that disconnects does not cancel it for the others.
         """
-        with tracing.span("memo"):
-            return await self._pixels(space, algorithm, encoded, decode)
-
-    async def _pixels(
-        self,
-        space: bytes,
-        algorithm: Algorithm,
-        encoded: Digest,
-        decode: Callable[[], Awaitable[Pixels]],
-    ) -> tuple[Pixels, CacheStatus]:
         entry = pixels_entry(space, algorithm, self._max_pixels, encoded)
-        value = self._get_from_memory(entry)
-        if value is not None and (cached := Pixels.unpack(value, algorithm)) is not None:
-            _count_lookup("pixels", "memory")
-            return cached, "hit"
-        running = self._running.get(entry.name)
-        is_first = running is None
-        if running is None:
-            running = asyncio.create_task(self._load_or_decode(entry, algorithm, decode))
-            self._running[entry.name] = running
-            running.add_done_callback(lambda task: self._discard_task(entry.name, task))
-        pixels, source = await asyncio.shield(running)
-        source = source if is_first else "shared"
-        _count_lookup("pixels", source)
-        return pixels, "miss" if source == "miss" else "hit"
+
+        async def compute() -> bytes:
+            return (await decode()).pack()
+
+        return await self._once(
+            "pixels", entry, lambda value: Pixels.unpack(value, algorithm), compute
+        )
+
+    async def _once(
+        self, kind: str, entry: SealedEntry, unpack: Unpack[T], compute: Compute
+    ) -> tuple[T, CacheStatus]:
+        """Return an entry's value, computing it once for all concurrent requests."""
+        with tracing.span("memo"):
+            value = self._get_from_memory(entry)
+            if value is not None and (known := unpack(value)) is not None:
+                _count_lookup(kind, "memory")
+                return known, "hit"
+            running = self._running.get(entry.name)
+            is_first = running is None
+            if running is None:
+                running = asyncio.create_task(self._load_or_compute(entry, unpack, compute))
+                self._running[entry.name] = running
+                running.add_done_callback(lambda task: self._discard_task(entry.name, task))
+            result, source = await asyncio.shield(running)
+            source = source if is_first else "shared"
+            _count_lookup(kind, source)
+            return result, "miss" if source == "miss" else "hit"
 
     async def known_pixels(
         self, space: bytes, algorithm: Algorithm, encoded: Digest
@@ -192,48 +201,55 @@ class Memo:
         """Store the header of an image."""
         self._put(header_entry(space, encoded), pack_header(header))
 
-    async def media(
-        self, space: bytes, modality: str, encoded: Digest, recipe: bytes
-    ) -> bytes | None:
-        """Return the packed answer of a decoder for a clip under a recipe, or None."""
-        return await self._look_up("media", media_entry(space, modality, encoded, recipe))
+    async def media(  # noqa: PLR0917  (private to bodies.media)
+        self,
+        space: bytes,
+        modality: str,
+        encoded: Digest,
+        recipe: bytes,
+        unpack: Unpack[T],
+        decode: Compute,
+    ) -> tuple[T, CacheStatus]:
+        """Return a decoder's answer for a clip under a recipe, decoding it on a miss as images."""
+        entry = media_entry(space, modality, encoded, recipe)
+        return await self._once("media", entry, unpack, decode)
 
-    def keep_media(
-        self, space: bytes, modality: str, encoded: Digest, recipe: bytes, packed: bytes
-    ) -> None:
-        """Store the packed answer of a decoder."""
-        self._put(media_entry(space, modality, encoded, recipe), packed)
-
-    async def _load_or_decode(
-        self, entry: SealedEntry, algorithm: Algorithm, decode: Callable[[], Awaitable[Pixels]]
-    ) -> tuple[Pixels, Source]:
+    async def _load_or_compute(
+        self, entry: SealedEntry, unpack: Unpack[T], compute: Compute
+    ) -> tuple[T, Source]:
         value = await self._get_from_store(entry)
-        if value is not None and (cached := Pixels.unpack(value, algorithm)) is not None:
+        if value is not None and (cached := unpack(value)) is not None:
             return cached, "store"
         if self._flights is None:
-            return await self._decode(entry, decode), "miss"
-        decoded: list[Pixels] = []
+            return await self._compute(entry, unpack, compute), "miss"
+        computed: list[T] = []
 
-        async def compute() -> bytes:
-            decoded.append(await self._decode(entry, decode))
-            return entry.seal(decoded[0].pack())
+        async def compute_sealed() -> bytes:
+            packed = await compute()
+            computed.append(self._keep(entry, unpack, packed))
+            return entry.seal(packed)
 
-        sealed = await self._flights.run(entry.name, compute)
-        if decoded:
-            return decoded[0], "miss"
+        sealed = await self._flights.run(entry.name, compute_sealed)
+        if computed:
+            return computed[0], "miss"
         value = entry.open(sealed)
-        if value is not None and (pixels := Pixels.unpack(value, algorithm)) is not None:
+        if value is not None and (result := unpack(value)) is not None:
             self._put_in_memory(entry.name, sealed)
-            return pixels, "replica"
+            return result, "replica"
         # The result was too long for a claim, or somebody else wrote it.
-        return await self._decode(entry, decode), "miss"
+        return await self._compute(entry, unpack, compute), "miss"
 
-    async def _decode(self, entry: SealedEntry, decode: Callable[[], Awaitable[Pixels]]) -> Pixels:
-        pixels = await decode()
-        self._put(entry, pixels.pack())
-        return pixels
+    async def _compute(self, entry: SealedEntry, unpack: Unpack[T], compute: Compute) -> T:
+        return self._keep(entry, unpack, await compute())
 
-    def _discard_task(self, name: bytes, task: asyncio.Task[tuple[Pixels, Source]]) -> None:
+    def _keep(self, entry: SealedEntry, unpack: Unpack[T], packed: bytes) -> T:
+        result = unpack(packed)
+        if result is None:
+            raise Problem("decoder-failed")
+        self._put(entry, packed)
+        return result
+
+    def _discard_task(self, name: bytes, task: asyncio.Task[tuple[Any, Source]]) -> None:
         self._running.pop(name, None)
         if not task.cancelled():
             task.exception()  # mark it as retrieved: perhaps no request waits any more

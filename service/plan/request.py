@@ -80,7 +80,8 @@ def _media(requested: RequestedEngine, model_type: str, sized: SizedItem) -> Med
     except InputError as error:
         raise Problem("unplannable-item") from error
     key = Digest("blake3", bytes.fromhex(sized.item.key))
-    return Media(MediaSize(width=width, height=height), key)
+    size = MediaSize(width=width, height=height)
+    return Media(size, key, sized.item.exif_orientation)
 
 
 def _item(planned: PlannedItem, sized: SizedItem, requested: RequestedEngine) -> dict[str, Any]:
@@ -88,9 +89,7 @@ def _item(planned: PlannedItem, sized: SizedItem, requested: RequestedEngine) ->
     fields = dict(planned.fields)
     if requested.recipe is not None:
         fields["recipe"] = requested.recipe
-    item: Item = sized.item.model_copy(
-        update={"key": planned.key.hex(), "engines": {requested.name: fields}}
-    )
+    item: Item = sized.item.model_copy(update={"engines": {requested.name: fields}})
     return item.model_dump(exclude_unset=True) | {
         "modality": planned.modality,
         "width": planned.size.width,

@@ -6,7 +6,6 @@ from fastapi import Request
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
-from mmhash.engines import RequestFields
 from mmhash.framing import frame
 from mmhash.view import Kind
 from mmhash_service.api.schemas import HashQuery, Item, ItemKind
@@ -53,11 +52,14 @@ class RequestContext:
         digest: Digest,
         *,
         extra: bytes = b"",
+        orientation: int = 1,
     ) -> Item:
         """Return the item with the digest: its key, engine fields and tag."""
         secret = self.tenant.secret if self.tenant else None
         key = frame(kind, dtype, shape, digest, extra, tenant=secret)
-        return self.named_item(name, kind, dtype, shape, nbytes, digest, key)
+        return self.named_item(
+            name, kind, dtype, shape, nbytes, digest, key, orientation=orientation
+        )
 
     def named_item(  # noqa: PLR0917  (in the order of an item's fields)
         self,
@@ -69,6 +71,8 @@ class RequestContext:
         digest: Digest,
         key: Digest,
         memo: CacheStatus | None = None,
+        *,
+        orientation: int = 1,
     ) -> Item:
         """Return the item with that key: its engine fields and tag."""
         item = Item(
@@ -83,15 +87,22 @@ class RequestContext:
         )
         if memo is not None:
             item.memo = memo
-        if self.engines:
-            item.engines = self.request_fields(key)
-        if self.signer is not None:
-            item.tag = self.signer.tag(key)
+        if orientation != 1:
+            item.exif_orientation = orientation
+        self.set_names(item, key)
         return item
 
-    def request_fields(self, key: Digest) -> dict[str, RequestFields]:
-        """Return the fields of a key for each engine in the query, by its name there."""
-        return {engine.name: engine.request_fields(key) for engine in self.engines}
+    def set_names(self, item: Item, key: Digest, options: str = "") -> None:
+        """Set the fields by which engines name an item under these options, and the tag."""
+        orientation = item.exif_orientation
+        if self.engines:
+            item.engines = {
+                engine.name: engine.request_fields(key, options, orientation)
+                for engine in self.engines
+            }
+        if self.signer is not None:
+            (engine,) = self.engines
+            item.tag = self.signer.tag(engine.name_item(key, options, orientation))
 
 
 def build_context(request: Request, query: HashQuery, admission: Admission) -> RequestContext:

@@ -363,7 +363,12 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     registry.find: {"text": "vllm", "engine_fallback": "nearest-older"},
     registry.parse: {"text": "vllm", "engine_fallback": "nearest-older"},
     registry.parse_with_fields: {"text": "vllm", "engine_fallback": None},
-    registry.request_fields: {"key": KEY, "engine": "vllm", "engine_fallback": None},
+    registry.request_fields: {
+        "key": KEY,
+        "engine": "vllm",
+        "engine_fallback": None,
+        "exif_orientation": 6,
+    },
     tags.open_tag: {
         "tag": "a" * 80,
         "engine": "vllm",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import mmhash
+from mmhash.engines import vllm
 from mmhash_service.guard import Guard
 
 URL = "data:image/png;base64,YWJj"
@@ -50,6 +51,40 @@ def test_two_options_never_share_a_uuid(server: Any, release: str) -> None:
     uuids = [part["uuid"] for part in found]
     assert uuids[0] == mmhash.key(b"abc").hex()
     assert len(set(uuids)) == len(OPTIONS)
+
+
+SAMPLINGS: list[dict[str, Any]] = [
+    {"media_io_kwargs": {"video": {"num_frames": 8}}},
+    {"media_io_kwargs": {"video": {"num_frames": 16}}},
+    {"media_io_kwargs": {"video": {"fps": 2, "num_frames": 8}}},
+    {"mm_processor_kwargs": {"fps": 2}},
+    {"mm_processor_kwargs": {"num_frames": 8}},
+]
+
+
+@pytest.mark.parametrize("release", ["0.18.0", "0.29.0", "0.30.0", "0.31.0", "0.33.0"])
+def test_two_samplings_of_a_video_never_share_a_cache_entry(server: Any, release: str) -> None:
+    part = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,YWJj"}}
+    uuids, identifiers = set(), set()
+    for options in SAMPLINGS:
+        found = annotate(server, f"vllm@{release}", chat(part, **options))
+        uuid = found["messages"][0]["content"][0]["uuid"]
+        uuids.add(uuid)
+        identifiers |= set(
+            vllm.identifiers(
+                "video",
+                [b""],
+                model_id="m",
+                uuids=[uuid],
+                processor_kwargs=options.get("mm_processor_kwargs", {}),
+                media_io_kwargs=options.get("media_io_kwargs", {}),
+                version=release,
+            )
+        )
+    assert len(identifiers) == len(SAMPLINGS)
+    # From 0.31 on the engine itself keeps the options of the item's own kind apart.
+    expected = 1 if release >= "0.31" else len(SAMPLINGS)
+    assert len(uuids) == expected
 
 
 @pytest.fixture(scope="module")

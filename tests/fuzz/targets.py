@@ -515,7 +515,7 @@ def memo_entry(data: bytes) -> None:
     value = place.open(data)
     assert value is None or place.seal(value) == data
     assert len(data) > MAX_VALUE or place.open(place.seal(data)) == data
-    pixels = Pixels(len(data), len(data), Digest("xxh3", bytes(16)), data)
+    pixels = Pixels(len(data), len(data), Digest("xxh3", bytes(16)), data, 1 + len(data) % 8)
     assert Pixels.unpack(pixels.pack(), "xxh3") == pixels
     etag, _, modified = data.decode("latin-1").partition("\n")
     fetched = Fetched(etag or None, modified or None, len(data), Digest("blake3", bytes(32)))

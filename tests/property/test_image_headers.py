@@ -6,10 +6,12 @@ import warnings
 from typing import Any
 
 import pytest
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
 from mmhash import MMHashError
+from mmhash.image import FORMATS as DECODED
+from mmhash.image import read_orientation
 from mmhash.prompts.headers import ImageHeader, read_size
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
@@ -114,3 +116,33 @@ def test_size_and_orientation_of_damaged_images(kind: str) -> None:
             both += 1
             assert ours == theirs, data
     assert both > 5
+
+
+def by_vllm(data: bytes) -> int | None:
+    """Return the orientation that vLLM applies, which ignores every error; None if it reads none."""
+    try:
+        image = Image.open(io.BytesIO(data))
+        image.load()
+    except Exception:  # noqa: BLE001  (as above)
+        return None
+    orientation = 1 if image.format == "TIFF" else orientation_of(image)
+    try:
+        ImageOps.exif_transpose(image)
+    except Exception:  # noqa: BLE001  (as above)
+        return 1
+    return orientation
+
+
+@pytest.mark.parametrize("kind", DECODED)
+@pytest.mark.filterwarnings("ignore")
+def test_orientation_that_an_engine_applies(kind: str) -> None:
+    rng = random.Random(kind)
+    turned = 0
+    for number in range(1000):
+        data = write(rng, kind)
+        data = damage(rng, data) if number % 3 else data
+        expected = by_vllm(data)
+        if expected is not None:
+            assert read_orientation(Image.open(io.BytesIO(data))) == expected, data
+            turned += expected != 1
+    assert (turned > 20) == (kind in {"JPEG", "PNG", "WEBP"})

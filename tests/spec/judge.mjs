@@ -4,7 +4,7 @@
  */
 import { readFileSync } from "node:fs";
 import { basename } from "node:path";
-import { check, digests, key, preimage, recipeBytes, recipeKey, sign } from "./mmhash.mjs";
+import { check, digests, key, optionsKey, preimage, recipeBytes, recipeKey, sign } from "./mmhash.mjs";
 
 const hex = (bytes) => Buffer.from(bytes).toString("hex");
 const unhex = (text) => Buffer.from(text, "hex");
@@ -57,7 +57,7 @@ function frameOf({ mode, size: [width, height], nbytes, palette_rgba = "", trans
   return { mode, width, height, pixels: counting(nbytes), palette: unhex(palette_rgba), transparency };
 }
 
-/** Sections 7, 9 and 11: their inputs stand in prose, what comes of them in the rows of their tables. */
+/** Sections 7, 9, 10 and 11: their inputs stand in prose, what comes of them in the rows of their tables. */
 function* judgeExamples(text) {
   const rows = Object.fromEntries([...text.matchAll(/^\| ([^|]+) \| `(\S+)` \|$/gm)].map((row) => row.slice(1)));
   const tensor = { kind: "tensor", dtype: "uint8", shape: [3, 4], content: counting(12) };
@@ -85,6 +85,12 @@ function* judgeExamples(text) {
     const changed = tag.slice(0, at) + (tag[at] === "A" ? "B" : "A") + tag.slice(at + 1);
     yield [`section 9, character ${at} changed`, opened(changed, [secret], call), ""];
   }
+
+  const [options] = text.match(/\{"media_io_kwargs".*?\}\}\}?(?=`)/);
+  const oriented = options.replace("{", '{"exif_orientation":6,');
+  yield ["section 10, options", hex(optionsKey(keyBytes, options)), rows["with options"]];
+  const named = hex(optionsKey(keyBytes, oriented));
+  yield ["section 10, orientation", named, rows["with options and orientation"]];
 
   const recipe = recipeBytes({ indices: [0n, 2n, 4n, 6n, 7n, 8n, 20n] });
   const source = key({ kind: "bytes", content: counting(12) });

@@ -7,6 +7,7 @@ const VERSION = "1";
 const KEY_CONTEXT = Buffer.from("mmhash 2026-11-21 key v1");
 const TENANT_CONTEXT = Buffer.from("mmhash 2026-11-21 tenant v1");
 const TAG_CONTEXT = Buffer.from("mmhash 2026-11-21 tag v1");
+const OPTIONS_CONTEXT = Buffer.from("mmhash 2026-11-22 options v1");
 const RECIPE_CONTEXT = Buffer.from("mmhash 2026-11-22 recipe v1");
 const LEAF_BYTES = 262144;
 const PALETTE_BYTES = 1024;
@@ -162,6 +163,13 @@ function tagSecret(secret) {
 function mac(head, macKey, engine, tenant) {
   const signed = Buffer.concat([head, engine, tenant].map(field));
   return Buffer.from(blake3(signed, { key: macKey })).subarray(0, 16);
+}
+
+// Section 10
+
+/** The key under the canonical text of options. */
+export function optionsKey(key, options) {
+  return blake3(Buffer.concat([key, field(options)]), { context: OPTIONS_CONTEXT });
 }
 
 // Section 11

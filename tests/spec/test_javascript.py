@@ -78,9 +78,18 @@ def test_it_agrees_with_every_vector_and_with_the_examples_of_the_spec(program: 
         (VECTORS / "recipe.json", '"key_tenant": "'),
         (SPEC, "| preimage | `"),
         (SPEC, "| MAC | `"),
+        (SPEC, "| with options and orientation | `"),
         (SPEC, "| recipe key | `"),
     ],
-    ids=["digest.json", "key.json", "recipe.json", "section 7", "section 9", "section 11"],
+    ids=[
+        "digest.json",
+        "key.json",
+        "recipe.json",
+        "section 7",
+        "section 9",
+        "section 10",
+        "section 11",
+    ],
 )
 def test_a_flipped_byte_fails(program: Path, tmp_path: Path, file: Path, before: str) -> None:
     text = file.read_text()

@@ -13,6 +13,7 @@ from PIL import Image
 import mmhash
 from mmhash import Hasher
 from mmhash.digest import Digest
+from mmhash.engines import vllm
 from mmhash.framing import frame
 from mmhash.media import AudioRecipe, VideoRecipe, recipe_key
 
@@ -109,6 +110,13 @@ def test_the_example_of_the_spec() -> None:
     digest = mmhash.digest(array)
     assert f"| digest (`blake3`) | `{digest.hex()}` |" in text
     assert f"| key | `{mmhash.key(array).hex()}` |" in text
+    options = '{"media_io_kwargs":{"video":{"fps":2.0,"num_frames":16}}}'
+    assert f"`{options}`" in text
+    for orientation, row in ((1, "with options"), (6, "with options and orientation")):
+        named = vllm.ENGINE.name_item(
+            mmhash.key(array), "0.29.0", options=options, orientation=orientation
+        )
+        assert f"| {row} | `{named.hex()}` |" in text
     recipe = VideoRecipe([0, 2, 4, 6, 7, 8, 20])
     assert f"| recipe | `{recipe.canonical().hex()}` |" in text
     source = mmhash.key(array.tobytes())

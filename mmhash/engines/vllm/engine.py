@@ -29,7 +29,7 @@ from mmhash.engines.vllm.blocks import (
     group_keys,
 )
 from mmhash.engines.vllm.media import SCOPES, uuid
-from mmhash.engines.vllm.releases import RELEASES
+from mmhash.engines.vllm.releases import RELEASES, turns_images
 from mmhash.errors import InputValueError
 
 
@@ -224,6 +224,7 @@ ENGINE = Engine(
     explain=_explain,
     fields_of_key=lambda key, _: {"uuid": uuid(key)},
     hashes_of_key=lambda key: (uuid(key),),
+    turns_images=turns_images,
     blocks=_blocks,
     prompt_fields=_prompt_fields,
     annotate=AnnotateFormats(

@@ -57,6 +57,11 @@ RELEASES = Releases(
 LATEST = RELEASES.latest
 
 
+def turns_images(version: str) -> bool:
+    """Return True for a release that applies EXIF orientation: 0.24.0 and later."""
+    return tuple(map(int, version.split(".")[:2])) >= (0, 24)
+
+
 def require(has: bool, what: str, since: str, version: str) -> None:
     """Raise an error for a feature that a release does not have; it names the first that has it."""
     if not has:

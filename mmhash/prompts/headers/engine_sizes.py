@@ -6,10 +6,10 @@
 - Pillow itself turns a TIFF when it loads it, so that every engine has it turned.
 """
 
+from mmhash.engines.vllm.releases import turns_images
 from mmhash.errors import InputValueError
 from mmhash.prompts.headers.header import ImageHeader
 
-_VLLM_TURNS = (0, 24)
 _SGLANG_TURNS = frozenset({"glm4v", "glm4v_moe", "glm_ocr"})
 
 
@@ -21,8 +21,7 @@ def engine_size(
     if stored == header.oriented or header.format == "TIFF":
         return header.oriented
     if engine == "vllm":
-        release = tuple(map(int, version.split(".")[:2]))
-        return header.oriented if release >= _VLLM_TURNS else stored
+        return header.oriented if turns_images(version) else stored
     if engine == "sglang" and model_type not in _SGLANG_TURNS:
         return stored
     if engine == "sglang" and header.format != "JPEG":

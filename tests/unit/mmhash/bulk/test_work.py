@@ -91,3 +91,17 @@ def test_engines_have_a_column_each(tmp_path: Path) -> None:
     for engine in options.engines:
         assert json.loads(said[engine]) == request_fields(key, engine)
     assert (said["key"], said["error"]) == (key.hex(), None)
+
+
+def test_the_columns_of_engines_have_the_orientation(tmp_path: Path) -> None:
+    image = Image.frombytes("RGB", (2, 3), bytes(range(18)))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image.save(tmp_path / "image.png", exif=exif)
+    options = Options(of="pixels", engines=("vllm@0.23.0", "vllm@0.33.0"))
+    (row,) = hash_files([str(tmp_path / "image.png")], options)
+    said = dict(zip(options.columns, row, strict=True))
+    assert said["key"] == mmhash.key(image).hex()
+    for engine in options.engines:
+        fields = request_fields(mmhash.key(image), engine, exif_orientation=6)
+        assert json.loads(said[engine]) == fields

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import mmhash
 from mmhash.cli.app import app
-from mmhash.engines import known, sglang
+from mmhash.engines import known, request_fields, sglang
 from mmhash.engines.engine import Engine
 from mmhash.engines.registry import ENGINES
 
@@ -85,3 +85,17 @@ def test_a_text_file_is_no_image(tmp_path: Path) -> None:
     path = tmp_path / "text.png"
     path.write_text("no image")
     assert "not an image" in str(RUN.invoke(app, ["explain", "vllm", str(path)]).exception)
+
+
+def test_the_steps_have_the_orientation(tmp_path: Path) -> None:
+    path = tmp_path / "turned.png"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (3, 2)).save(path, exif=exif)
+    steps = RUN.invoke(app, ["explain", "vllm@0.32.0", str(path)], catch_exceptions=False).stdout
+    with Image.open(path) as image:
+        fields = request_fields(mmhash.key(image), "vllm@0.32.0", exif_orientation=6)
+    assert "EXIF orientation 6" in steps
+    assert fields["uuid"] in steps.splitlines()[-2]
+    older = RUN.invoke(app, ["explain", "vllm@0.23.0", str(path)], catch_exceptions=False).stdout
+    assert "orientation" not in older

@@ -8,6 +8,7 @@ from PIL import Image
 
 import mmhash
 from mmhash.client.payload import payload_of
+from mmhash.image import read_orientation
 
 MODES = ["1", "L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "I", "F", "I;16"]
 
@@ -57,3 +58,18 @@ def test_an_array_s_bytes_are_not_copied() -> None:
     payload = payload_of(array, "bytes")
     array[0] = 99
     assert payload.content[0] == 99
+
+
+def test_an_orientation_comes_along() -> None:
+    for mode in ("1", "L", "LA", "RGB", "RGBA", "I;16"):
+        image = noise(mode)
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        image.info["exif"] = exif.tobytes()
+        sent = reopened(image)
+        assert read_orientation(sent) == 6
+        assert mmhash.key(sent) == mmhash.key(image)
+    image = noise("CMYK")
+    image.info["exif"] = exif.tobytes()
+    with pytest.raises(mmhash.InputTypeError, match="EXIF orientation 6 cannot be sent"):
+        payload_of(image, "pixels")

@@ -2,7 +2,9 @@ import pytest
 
 import mmhash
 from mmhash.client import Span as ClientSpan
-from mmhash.engines import Span, dynamo, lmcache, sglang, split_names, vllm
+from mmhash.engines import Span, dynamo, lmcache, request_fields, sglang, split_names, vllm
+from mmhash.engines.options import with_options
+from mmhash.engines.registry import ENGINES
 from mmhash.prompts.plan import Span as PlanSpan  # type: ignore[attr-defined]
 
 KEY = mmhash.key(b"abc")
@@ -39,3 +41,33 @@ def test_names_of_engines() -> None:
         split_names([b"vllm"])  # type: ignore[list-item]
     with pytest.raises(mmhash.InputTypeError, match="engines is a list"):
         split_names(5)
+
+
+def test_an_orientation_is_in_the_name_unless_no_model_applies_it() -> None:
+    for engine in ENGINES:
+        for known in engine.releases:
+            plain = engine.name_item(KEY, known.last)
+            assert plain == engine.name_item(KEY, known.last, orientation=1) == KEY
+            turned = engine.name_item(KEY, known.last, orientation=6)
+            assert (turned == KEY) == (not engine.turns_images(known.last))
+    for release in ("0.18.0", "0.23.0"):
+        assert vllm.ENGINE.name_item(KEY, release, orientation=6) == KEY
+    for release in ("0.24.0rc1", "0.24.0", "0.33.0"):
+        assert vllm.ENGINE.name_item(KEY, release, orientation=6) != KEY
+
+
+def test_a_name_covers_the_options_and_the_orientation() -> None:
+    name_item = sglang.ENGINE.name_item
+    both = name_item(KEY, "0.5.23", options='{"modalities":["image"]}', orientation=6)
+    text = '{"exif_orientation":6,"modalities":["image"]}'
+    assert both == with_options(KEY, text)
+    assert name_item(KEY, "0.5.23", orientation=6) == with_options(KEY, '{"exif_orientation":6}')
+
+
+def test_request_fields_take_an_orientation() -> None:
+    turned = vllm.ENGINE.name_item(KEY, "0.32.0", orientation=6)
+    fields = request_fields(KEY, "vllm@0.32.0", exif_orientation=6)
+    assert fields == {"uuid": turned.hex()} != request_fields(KEY, "vllm@0.32.0")
+    for wrong in (0, 9, True, 6.0):
+        with pytest.raises(mmhash.InputError, match="exif_orientation"):
+            request_fields(KEY, "vllm@0.32.0", exif_orientation=wrong)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ DIGESTS = st.sampled_from(ALGORITHMS).flatmap(
 VALIDATOR = st.none() | st.text(min_size=1, max_size=100)
 
 
-@given(st.builds(Pixels, NATURAL, NATURAL, DIGESTS, st.binary(max_size=2000)))
+@given(st.builds(Pixels, NATURAL, NATURAL, DIGESTS, st.binary(max_size=2000), st.integers(1, 8)))
 def test_pixels_come_back_as_they_were(pixels: Pixels) -> None:
     place = pixels_entry(b"", pixels.digest.algorithm, 1, ENCODED)
     value = place.open(place.seal(pixels.pack()))
@@ -107,7 +107,7 @@ def test_what_is_kept_tells_nothing_of_what_it_is() -> None:
     kept = b"".join(
         (
             pixels.name,
-            pixels.seal(Pixels(1, 2, digest, b"RGB of some size").pack()),
+            pixels.seal(Pixels(1, 2, digest, b"RGB of some size", 1).pack()),
             url.name,
             url.seal(Fetched('"an etag"', "Sat, 21 Nov 2026", 3, digest).pack()),
         )
@@ -145,3 +145,11 @@ def test_what_is_too_long_is_not_even_looked_at() -> None:
 def test_what_another_wrote_is_no_entry(entry: Any, value: bytes) -> None:
     found = entry.unpack(value, "blake3")
     assert found is None or found.pack() == value
+
+
+def test_an_orientation_that_is_none_is_malformed() -> None:
+    pixels = Pixels(1, 2, ENCODED, b"extra", 8)
+    assert Pixels.unpack(pixels.pack(), "blake3") == pixels
+    for orientation in (0, 9, 255):
+        packed = pixels._replace(orientation=orientation).pack()
+        assert Pixels.unpack(packed, "blake3") is None

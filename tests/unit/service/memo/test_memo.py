@@ -24,7 +24,7 @@ Running = Callable[[FastAPI], AbstractContextManager[Any]]
 Ask = Callable[..., dict[str, Any]]
 
 ENCODED = Digest("blake3", bytes(32))
-PIXELS = Pixels(1, 192, Digest("blake3", b"\1" * 32), b"extra")
+PIXELS = Pixels(1, 192, Digest("blake3", b"\1" * 32), b"extra", 6)
 URL = "https://images.example.org/cat.jpg"
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32, "initech": "33" * 32}
 
@@ -74,6 +74,43 @@ def test_calls_at_the_same_time_decode_it_once() -> None:
         decode.may.set()
         assert await asyncio.gather(*calls) == [(PIXELS, "miss")] + [(PIXELS, "hit")] * 49
         assert decode.count == 1
+
+    run(test)
+
+
+def test_a_clip_is_read_once_by_calls_at_the_same_time() -> None:
+    async def test(memo: Memo, _: Decoder) -> None:
+        may, count = asyncio.Event(), 0
+
+        async def read() -> bytes:
+            nonlocal count
+            count += 1
+            await may.wait()
+            return b"index"
+
+        def ask(recipe: bytes = b"") -> Any:
+            return memo.media(b"", "video", ENCODED, recipe, bytes.decode, read)
+
+        calls = [asyncio.create_task(ask()) for _ in range(20)]
+        await asyncio.sleep(0)
+        may.set()
+        answers = await asyncio.gather(*calls)
+        assert answers == [("index", "miss"), *[("index", "hit")] * 19]
+        assert await ask() == ("index", "hit")
+        assert count == 1
+        assert await ask(b"recipe") == ("index", "miss")
+
+    run(test)
+
+
+def test_an_answer_that_cannot_be_read_is_refused_and_not_kept() -> None:
+    async def test(memo: Memo, _: Decoder) -> None:
+        async def read() -> bytes:
+            return b"malformed"
+
+        for _ in range(2):
+            with pytest.raises(Problem, match="decoder-failed"):
+                await memo.media(b"", "video", ENCODED, b"", lambda _value: None, read)
 
     run(test)
 

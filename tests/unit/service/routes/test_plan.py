@@ -205,3 +205,46 @@ def test_annotate_returns_the_plan_too(planner: httpx.Client) -> None:
         name: expected[name] for name in ("token_ids", "spans", "blocks", "event_ids")
     }
     assert answer["request"] == expected["request"]
+
+
+def turned(orientation: int) -> bytes:
+    file = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.open(io.BytesIO(png(96, 32))).save(file, "PNG", exif=exif)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("engine", ["vllm@0.32.0", "vllm@0.23.0", "sglang@0.5.23"])
+@pytest.mark.parametrize("options", [{}, {"media_io_kwargs": {"video": {"num_frames": 2}}}])
+def test_an_orientation_is_in_the_names_of_all_endpoints(
+    planner: httpx.Client, folder: Path, engine: str, options: dict[str, Any]
+) -> None:
+    uuids, keys = set(), set()
+    for orientation in (1, 6):
+        request = chat(data_url(turned(orientation))) | options
+        query: dict[str, Any] = {"of": "pixels"}
+        if engine != "sglang@0.5.23":
+            query |= {"seed": "0", "model_id": "m"}
+        answer = plan(planner, request, engine, **query)
+        (item,) = answer["items"]
+        library = Model.load(folder).plan(request, engine, **query)
+        assert answer["blocks"] == library.blocks
+        hashed = planner.post(
+            "/hash", params={"of": "pixels", "engines": engine}, content=turned(orientation),
+            headers={"Content-Type": "image/png"},
+        ).json()["items"][0]  # fmt: skip
+        assert item["key"] == hashed["key"]
+        if not options:
+            assert item["engines"] == hashed["engines"]
+        if engine != "sglang@0.5.23":
+            annotated = planner.post(
+                "/annotate", json=request, params={"engine": engine, "of": "pixels"}
+            ).json()
+            assert annotated["request"] == answer["request"] == library.request
+            assert annotated["items"][0]["engines"] == item["engines"]
+            assert annotated["items"][0]["key"] == item["key"]
+        uuids.add(str(item["engines"]))
+        keys.add(item["key"])
+    assert len(keys) == 1
+    assert len(uuids) == (1 if engine == "vllm@0.23.0" else 2)

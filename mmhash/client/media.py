@@ -1,0 +1,136 @@
+"""`POST /hash?of=frames`: the key of a video or an audio clip under a recipe."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from mmhash.client.effects import RESPONSE_BASE, Effects, Request, RunInThread
+from mmhash.client.payload import payload_of
+from mmhash.client.responses import ExpectedItem, Item, ItemKind, document, parse_items
+from mmhash.client.retry import send_with_retry
+from mmhash.client.session import Session
+from mmhash.digest import Algorithm, check_algorithm
+from mmhash.engines.registry import split_names
+from mmhash.engines.releases import Fallback
+from mmhash.errors import InputTypeError, InputValueError
+
+By = Literal["source", "frames"]
+
+# Decoded frames or windows of an item, each with a key in hex.
+_MAX_PARTS_BYTES = 1024 * 70
+_ENGINE_BYTES = 4 << 10
+
+
+def video(  # noqa: D417  (a method has no session)
+    session: Session,
+    source: Any,
+    *,
+    fps: float | None = None,
+    count: int | None = None,
+    indices: Sequence[int] | None = None,
+    max_frames: int | None = None,
+    size: tuple[int, int] | None = None,
+    by: By = "source",
+    algorithm: Algorithm = "blake3",
+    engines: str | Iterable[str] = (),
+    sign: bool = False,
+    engine_fallback: Fallback | None = None,
+) -> Effects[Item]:
+    """Return the key of a video under a recipe, as `mmhash.video` computes it.
+
+    Args:
+        source: The bytes of the file, or its path as a `pathlib.Path`.
+        fps: Frames per second.
+        count: The number of frames, evenly spaced from the first to the last.
+        indices: The numbers of frames, from 0, ascending.
+        max_frames: Select this number by `count` if the recipe selects more.
+        size: The width and height of the frames.
+        by: `"frames"` decodes, and returns the key of each frame too.
+        algorithm: The algorithm of the digests.
+        engines: The engines whose request fields are wanted, as for `hash`.
+        sign: Return a tag for the guard of the one engine in `engines`.
+        engine_fallback: As for `hash`.
+    """
+    recipe = {
+        "fps": fps,
+        "count": count,
+        "indices": None if indices is None else ",".join(map(str, indices)),
+        "max_frames": max_frames,
+        "size": None if size is None else "x".join(map(str, size)),
+    }
+    query = _query(recipe, by, algorithm, engines, sign=sign, engine_fallback=engine_fallback)
+    return (yield from _hash(session, "video", source, query))
+
+
+def audio(  # noqa: D417  (a method has no session)
+    session: Session,
+    source: Any,
+    *,
+    rate: int | None = None,
+    channels: int | None = None,
+    start: float | None = None,
+    stop: float | None = None,
+    window: float | None = None,
+    by: By = "source",
+    algorithm: Algorithm = "blake3",
+    engines: str | Iterable[str] = (),
+    sign: bool = False,
+    engine_fallback: Fallback | None = None,
+) -> Effects[Item]:
+    """Return the key of an audio clip under a recipe, as `mmhash.audio` computes it.
+
+    Args:
+        source: The bytes of the file, or its path as a `pathlib.Path`.
+        rate: Samples per second.
+        channels: The number of channels.
+        start: The first second.
+        stop: The second after the last.
+        window: The length of a window in seconds.
+        by: `"frames"` decodes, and returns the key of each window too.
+        algorithm: The algorithm of the digests.
+        engines: The engines whose request fields are wanted, as for `hash`.
+        sign: Return a tag for the guard of the one engine in `engines`.
+        engine_fallback: As for `hash`.
+    """
+    recipe = {"rate": rate, "channels": channels, "start": start, "stop": stop, "window": window}
+    query = _query(recipe, by, algorithm, engines, sign=sign, engine_fallback=engine_fallback)
+    return (yield from _hash(session, "audio", source, query))
+
+
+def _query(
+    recipe: dict[str, Any],
+    by: By,
+    algorithm: Algorithm,
+    engines: str | Iterable[str],
+    *,
+    sign: bool,
+    engine_fallback: Fallback | None,
+) -> dict[str, str]:
+    if by not in {"source", "frames"}:
+        raise InputValueError(f"by is source or frames, not {by!r}")
+    query = {
+        **recipe,
+        "of": "frames",
+        "by": by,
+        "algorithm": check_algorithm(algorithm),
+        "engines": ",".join(split_names(engines)) or None,
+        "sign": 1 if sign else None,
+        "engine_fallback": engine_fallback,
+    }
+    return {name: str(value) for name, value in query.items() if value is not None}
+
+
+def _hash(
+    session: Session, kind: Literal["video", "audio"], source: Any, query: dict[str, str]
+) -> Effects[Item]:
+    payload = yield RunInThread(lambda: payload_of(source, "bytes"))
+    if payload.kind != "bytes":
+        raise InputTypeError(
+            f"a {kind} is the bytes of its file, or a pathlib.Path, not {type(source).__name__}"
+        )
+    engines = frozenset(query["engines"].split(",")) if "engines" in query else frozenset[str]()
+    result: ItemKind = kind if query["by"] == "source" else "list"
+    expected = [ExpectedItem(check_algorithm(query["algorithm"]), engines, result)]
+    limit = RESPONSE_BASE + _MAX_PARTS_BYTES + _ENGINE_BYTES * len(engines)
+    request = Request("POST", "/hash", query, f"{kind}/x-any", payload.content, limit)
+    (item,) = parse_items(document((yield from send_with_retry(session, request))), expected)
+    return item
