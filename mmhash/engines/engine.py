@@ -251,7 +251,7 @@ class Engine:
     hashes_of_key: Callable[[Digest], tuple[str, ...]] = lambda _: ()
     """All texts that a tag for this key allows in a request, in any release."""
 
-    turns_images: Callable[[str], bool] = lambda _: True
+    applies_orientation: Callable[[str], bool] = lambda _: True
     """False for a release that applies EXIF orientation for no model."""
 
     blocks: Callable[[Prompt, str], PromptBlocks] | None = None
@@ -281,7 +281,7 @@ class Engine:
         `options` is the canonical text of those that the release does not hash. `orientation` is
         that of an image whose key is of its pixels, which does not cover it.
         """
-        if self.turns_images(version):
+        if self.applies_orientation(version):
             options = with_orientation(options, orientation)
         return with_options(key, options)
 

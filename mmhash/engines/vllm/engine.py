@@ -29,7 +29,7 @@ from mmhash.engines.vllm.blocks import (
     group_keys,
 )
 from mmhash.engines.vllm.media import SCOPES, uuid
-from mmhash.engines.vllm.releases import RELEASES, turns_images
+from mmhash.engines.vllm.releases import RELEASES, applies_orientation
 from mmhash.errors import InputValueError
 
 
@@ -224,7 +224,7 @@ ENGINE = Engine(
     explain=_explain,
     fields_of_key=lambda key, _: {"uuid": uuid(key)},
     hashes_of_key=lambda key: (uuid(key),),
-    turns_images=turns_images,
+    applies_orientation=applies_orientation,
     blocks=_blocks,
     prompt_fields=_prompt_fields,
     annotate=AnnotateFormats(

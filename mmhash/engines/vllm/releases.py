@@ -57,7 +57,7 @@ RELEASES = Releases(
 LATEST = RELEASES.latest
 
 
-def turns_images(version: str) -> bool:
+def applies_orientation(version: str) -> bool:
     """Return True for a release that applies EXIF orientation: 0.24.0 and later."""
     return tuple(map(int, version.split(".")[:2])) >= (0, 24)
 

@@ -6,7 +6,7 @@
 - Pillow itself turns a TIFF when it loads it, so that every engine has it turned.
 """
 
-from mmhash.engines.vllm.releases import turns_images
+from mmhash.engines.vllm.releases import applies_orientation
 from mmhash.errors import InputValueError
 from mmhash.prompts.headers.header import ImageHeader
 
@@ -21,7 +21,7 @@ def engine_size(
     if stored == header.oriented or header.format == "TIFF":
         return header.oriented
     if engine == "vllm":
-        return header.oriented if turns_images(version) else stored
+        return header.oriented if applies_orientation(version) else stored
     if engine == "sglang" and model_type not in _SGLANG_TURNS:
         return stored
     if engine == "sglang" and header.format != "JPEG":

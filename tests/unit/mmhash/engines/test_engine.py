@@ -49,7 +49,7 @@ def test_an_orientation_is_in_the_name_unless_no_model_applies_it() -> None:
             plain = engine.name_item(KEY, known.last)
             assert plain == engine.name_item(KEY, known.last, orientation=1) == KEY
             turned = engine.name_item(KEY, known.last, orientation=6)
-            assert (turned == KEY) == (not engine.turns_images(known.last))
+            assert (turned == KEY) == (not engine.applies_orientation(known.last))
     for release in ("0.18.0", "0.23.0"):
         assert vllm.ENGINE.name_item(KEY, release, orientation=6) == KEY
     for release in ("0.24.0rc1", "0.24.0", "0.33.0"):

@@ -17,7 +17,7 @@ def test_size_that_an_engine_uses(engine: str, version: str, size: tuple[int, in
     assert engine_size(ImageHeader("JPEG", 3, 5, 3), engine, version) == (3, 5)
 
 
-def test_sglang_turns_images_of_glm_unless_the_gpu_decodes_them() -> None:
+def test_sglang_applies_orientation_of_glm_unless_the_gpu_decodes_them() -> None:
     header = ImageHeader("PNG", 3, 5, 6)
     assert engine_size(header, "sglang", "0.5.23", model_type="glm4v") == (5, 3)
     with pytest.raises(InputValueError, match="depends on its device"):
