@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
+from operator import sub
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from mmhash import cuda
 from mmhash.algorithms import Algorithm, check_algorithm
 from mmhash.cpu import hash_bytes, hash_raw
-from mmhash.digest import Digest, unchecked_digest
+from mmhash.digest import Digest, blank_digests, fill_digests, unchecked_digest
 from mmhash.errors import DeviceError, InputError, InputTypeError, InputValueError
 from mmhash.framing import frame, frame_raw, preimage_template, tenant_key
 from mmhash.split import LISTS, Bundle
@@ -112,7 +113,8 @@ def key(
         if device == HOST:
             return _short_key(located, chosen, tenant, threads)
         with suppress(DeviceError):  # _begin() copies it to the host then
-            (key_bytes,) = _launch(device, [segment], [(dtype, shape)], chosen, tenant).wait()
+            template = preimage_template("tensor", dtype, shape, chosen)
+            (key_bytes,) = _launch(device, [segment], [template], chosen, tenant).wait()
             return unchecked_digest("blake3", key_bytes)
     elif _is_leaf(item.__class__):
         view = view_of(item, copy=copy)
@@ -208,6 +210,9 @@ def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingK
     leaves = _Leaves(options)
     plans: list[_Plan] = []
     for index, item in enumerate(items):
+        if located := locate(item):
+            plans.append(leaves.add_located(located, item))
+            continue
         try:
             plans.append(_plan(item, leaves, options))
         except InputError as error:
@@ -217,7 +222,12 @@ def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingK
     def collect() -> list[Digest]:
         known = keys_of_leaves()
         return [
-            plan if isinstance(plan, Digest) else _assemble(plan, known, options) for plan in plans
+            known[plan]
+            if isinstance(plan, int)
+            else plan
+            if isinstance(plan, Digest)
+            else _assemble(plan, known, options)
+            for plan in plans
         ]
 
     return PendingKeys(collect)
@@ -225,15 +235,16 @@ def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingK
 
 def _plan(item: Any, leaves: "_Leaves", options: _Options, depth: int = 0) -> _Plan:
     """Add the views of `item` and its parts to `leaves`; return how they make up the item."""
-    if located := locate(item):
-        if located[0] == HOST:
-            return _short_key(located, options.algorithm, options.tenant, options.threads)
-        return leaves.add_on_gpu(located, item)
     if not _is_leaf(item.__class__):
         if isinstance(item, LISTS):
             if depth == MAX_DEPTH:
                 raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
-            return [_plan(part, leaves, options, depth + 1) for part in item]
+            return [
+                leaves.add_located(located, part)
+                if (located := locate(part))
+                else _plan(part, leaves, options, depth + 1)
+                for part in item
+            ]
         if content := precomputed_digest(item, options.algorithm):
             return frame(item.kind, item.dtype, item.shape, content, tenant=options.tenant)
     return leaves.add(view_of(item, copy=options.copy))
@@ -257,7 +268,7 @@ def precomputed_digest(handle: Any, algorithm: Algorithm) -> Digest | None:
     return attached
 
 
-def _assemble(plan: _Plan, leaf_keys: list[Digest], options: _Options) -> Digest:
+def _assemble(plan: _Plan, leaf_keys: dict[int, Digest], options: _Options) -> Digest:
     if isinstance(plan, Digest):
         return plan
     if isinstance(plan, int):
@@ -275,9 +286,9 @@ _GROUP = 32
 # With their views kept until then, 20 000 items of 4 KiB took 12.5 µs each instead of 6.7.
 _SHORT = 64 << 10
 
-# A leaf on a GPU: its number, address and bytes, dtype, shape, the tensor that owns the memory, and
-# the check of its lease, if it has one. A class would take 0.3 µs more.
-_OnGpu = tuple[int, tuple[int, int], str, tuple[int, ...], Any, Callable[[], None] | None]
+# A leaf on a GPU: its number, location, the tensor that owns the memory, and the check of its
+# lease, if it has one. A class would take 0.3 µs more.
+_OnGpu = tuple[int, Located, Any, Callable[[], None] | None]
 
 
 class _Leaves:
@@ -296,7 +307,7 @@ class _Leaves:
         data = view.data
         if not isinstance(data, memoryview):
             located = data.device, (data.address, data.nbytes), view.dtype, view.shape
-            return self.add_on_gpu(located, data.owner, view.check_lease)
+            return self.add_located(located, data.owner, view.check_lease)
         if len(data) <= _SHORT:
             return _host_key(view, data, *self._host_options)
         number = self._count
@@ -304,39 +315,42 @@ class _Leaves:
         self._on_host.append((number, view, data))
         return number
 
-    def add_on_gpu(
+    def add_located(
         self, located: Located, owner: Any, check_lease: Callable[[], None] | None = None
-    ) -> int:
-        """Add a leaf on a GPU and return its number; launch the GPU's group when it is full."""
+    ) -> int | Digest:
+        """Do the same for a located tensor; launch the group of its GPU when it is full."""
+        device = located[0]
+        if device == HOST:
+            return _short_key(located, *self._host_options)
         number = self._count
         self._count += 1
-        device, segment, dtype, shape = located
         group = self._groups.get(device)
         if group is None:
             group = self._groups[device] = []
-        group.append((number, segment, dtype, shape, owner, check_lease))
+        group.append((number, located, owner, check_lease))
         if len(group) == _GROUP:
             self._launch(device)
         return number
 
     def _launch(self, device: int) -> None:
         group = self._groups.pop(device)
-        _, segments, dtypes, shapes, _, _ = zip(*group, strict=True)
+        algorithm, tenant, _, copy = self._options
+        segments, templates = [], []
+        for _, (_, segment, dtype, shape), _, _ in group:
+            segments.append(segment)
+            templates.append(preimage_template("tensor", dtype, shape, algorithm))
         try:
-            shapes_by_item = list(zip(dtypes, shapes, strict=True))
-            pending = _launch(
-                device, segments, shapes_by_item, self._options.algorithm, self._options.tenant
-            )
+            pending = _launch(device, segments, templates, algorithm, tenant)
         except DeviceError as error:
-            _check_copy_to_host(device, error, self._options.copy)
-            for number, segment, dtype, shape, owner, check_lease in group:
+            _check_copy_to_host(device, error, copy)
+            for number, (_, segment, dtype, shape), owner, check_lease in group:
                 data = DeviceBytes(device, *segment, owner).to_host()
                 view = View("tensor", dtype, shape, data, b"", check_lease)
                 self._on_host.append((number, view, data))
         else:
             self._launches.append((group, pending))
 
-    def start(self) -> Callable[[], list[Digest]]:
+    def start(self) -> Callable[[], dict[int, Digest]]:
         """Launch the other groups, hash data on the host; return a function that collects keys."""
         for device in list(self._groups):
             self._launch(device)
@@ -345,13 +359,15 @@ class _Leaves:
             for number, view, data in self._on_host
         }
 
-        def collect() -> list[Digest]:
+        def collect() -> dict[int, Digest]:
             for group, pending in self._launches:
-                for (number, *_, check_lease), key_bytes in zip(group, pending.wait(), strict=True):
+                digests = blank_digests("blake3", len(group))
+                fill_digests(digests, pending.wait())
+                for (number, _, _, check_lease), digest in zip(group, digests, strict=True):
                     if check_lease is not None:
                         check_lease()
-                    keys_of_leaves[number] = unchecked_digest("blake3", key_bytes)
-            return [keys_of_leaves[index] for index in range(self._count)]
+                    keys_of_leaves[number] = digest
+            return keys_of_leaves
 
         return collect
 
@@ -369,27 +385,35 @@ def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
     view = view_of(feature, copy=copy)
     data = view.data
     row = (len(data) if isinstance(data, memoryview) else data.nbytes) // bounds[-1]
-    spans = list(pairwise(bounds))
+    counts = list(map(sub, bounds[1:], bounds))
     before, after = view.shape[:dim], view.shape[dim + 1 :]
-    lengths = [end - start for start, end in spans]
-    known = {length: (view.dtype, (*before, length, *after)) for length in set(lengths)}
-    shapes = [known[length] for length in lengths]
+    shapes = {count: (*before, count, *after) for count in set(counts)}
     if isinstance(data, memoryview):
-        parts = [data[start * row : end * row] for start, end in spans]
+        parts = [data[start * row : end * row] for start, end in pairwise(bounds)]
         host_keys = [
-            _host_key(View(view.kind, dtype, shape, part), part, algorithm, tenant, threads)
-            for (dtype, shape), part in zip(shapes, parts, strict=True)
+            _host_key(
+                View(view.kind, view.dtype, shapes[count], part), part, algorithm, tenant, threads
+            )
+            for count, part in zip(counts, parts, strict=True)
         ]
         return PendingKeys(lambda: host_keys)
-    address = data.address
-    segments = [(address + start * row, (end - start) * row) for start, end in spans]
+    templates = {
+        count: preimage_template("tensor", view.dtype, shape, algorithm)
+        for count, shape in shapes.items()
+    }
+    starts = [data.address + start * row for start in bounds[:-1]]
+    segments = list(zip(starts, [count * row for count in counts], strict=True))
     try:
-        pending = _launch(data.device, segments, shapes, algorithm, tenant)
+        pending = _launch(
+            data.device, segments, [templates[count] for count in counts], algorithm, tenant
+        )
     except DeviceError:
         return None  # the slices are copied to the host, one by one
 
     def collect(_: DeviceBytes = data) -> list[Digest]:  # keeps the memory until it has been read
-        return [unchecked_digest("blake3", key_bytes) for key_bytes in pending.wait()]
+        digests = blank_digests("blake3", len(segments))
+        fill_digests(digests, pending.wait())
+        return digests
 
     return PendingKeys(collect)
 
@@ -397,17 +421,13 @@ def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
 def _launch(
     device: int,
     segments: Sequence[tuple[int, int]],
-    shapes: list[tuple[str, tuple[int, ...]]],
+    templates: list[tuple[bytes, int]],
     algorithm: Algorithm,
     tenant: bytes | None,
 ) -> cuda.Pending:
-    """Hash tensors of a dtype and shape each on their device, and frame their digests there too."""
-    templates = {
-        (dtype, shape): preimage_template("tensor", dtype, shape, algorithm)
-        for dtype, shape in set(shapes)
-    }
+    """Hash tensors on their device, and frame their digests there too."""
     secret = None if tenant is None else tenant_key(tenant)
-    framing = cuda.Frames(*cuda.framing_key(secret), [templates[shape] for shape in shapes])
+    framing = cuda.Frames(*cuda.framing_key(secret), templates)
     return cuda.hash_segments(device, segments, algorithm, frames=framing)
 
 
