@@ -295,6 +295,8 @@ class _Leaves:
     """The items and parts of a list that have bytes, hashed where these are."""
 
     def __init__(self, options: _Options) -> None:
+        if options.tenant is not None:
+            tenant_key(options.tenant)  # an error names no item
         self._options = options
         self._host_options = options.algorithm, options.tenant, options.threads
         self._count = 0
