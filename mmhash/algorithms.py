@@ -8,7 +8,15 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.states import XXH3_LEAF, State, Xxh3Tree, blake3_digest, blake3_state, xxh3_digest
+from mmhash.states import (
+    XXH3_LEAF,
+    FlatBuffer,
+    State,
+    Xxh3Tree,
+    blake3_digest,
+    blake3_state,
+    xxh3_digest,
+)
 
 Algorithm = Literal["blake3", "xxh3"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
@@ -35,7 +43,7 @@ class AlgorithmSpec(NamedTuple):
     digest_size: int
     new_state: Callable[[int], State]
     """Return a new CPU state that uses this number of threads."""
-    hash_short: Callable[[memoryview], bytes]
+    hash_short: Callable[[FlatBuffer], bytes]
     """Return the digest of a buffer that one thread hashes: faster than a state if it is short."""
     keeps_threads: bool
     """A state holds threads of its own, which a forked child does not have."""

@@ -5,10 +5,10 @@ from typing import Self
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
 from mmhash.digest import Digest, unchecked_digest
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.states import cpu_count, fork_count
+from mmhash.states import FlatBuffer, cpu_count, fork_count
 from mmhash.view import bytes_of
 
-__all__ = ["Hasher", "cpu_count", "hash_bytes"]
+__all__ = ["Hasher", "cpu_count", "hash_bytes", "hash_raw"]
 
 # Below this size a second thread costs more than it gains.
 PARALLEL_FROM = 1 << 20
@@ -22,12 +22,17 @@ BLOCK_SIZE = 64
 
 def hash_bytes(data: memoryview, algorithm: Algorithm, threads: int | None = None) -> Digest:
     """Return the digest of a flat buffer, read in place."""
+    return unchecked_digest(algorithm, hash_raw(data, algorithm, threads))
+
+
+def hash_raw(data: FlatBuffer, algorithm: Algorithm, threads: int | None = None) -> bytes:
+    """Return the bytes of a flat buffer's digest."""
     spec = ALGORITHM_SPECS[algorithm]
     if threads is None and len(data) < PARALLEL_FROM:
-        return unchecked_digest(algorithm, spec.hash_short(data))
+        return spec.hash_short(data)
     state = spec.new_state(_check_threads(threads, len(data)))
     state.update(data)
-    return unchecked_digest(algorithm, state.digest())
+    return state.digest()
 
 
 def _check_threads(threads: int | None, nbytes: int) -> int:

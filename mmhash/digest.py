@@ -122,6 +122,20 @@ _set_algorithm = vars(Digest)["algorithm"].__set__
 _set_bytes = vars(Digest)["bytes"].__set__
 
 
+def blank_digests(algorithm: Algorithm, count: int) -> list[Digest]:
+    """Return digests whose bytes `fill_digests` sets, made while a GPU computes these."""
+    digests = [object.__new__(Digest) for _ in range(count)]
+    for digest in digests:
+        _set_algorithm(digest, algorithm)
+    return digests
+
+
+def fill_digests(digests: list[Digest], contents: list[builtins.bytes]) -> None:
+    """Set the bytes of blank digests: 0.06 µs for each, where unchecked_digest() takes 0.2."""
+    for digest, content in zip(digests, contents, strict=True):
+        _set_bytes(digest, content)
+
+
 def unchecked_digest(algorithm: Algorithm, content: builtins.bytes) -> Digest:
     """Return a digest that a hash function has just made: 0.2 µs, where the checks take 0.5."""
     digest = object.__new__(Digest)

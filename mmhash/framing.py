@@ -17,6 +17,7 @@ __all__ = [
     "TENANT_SIZE",
     "field",
     "frame",
+    "frame_raw",
     "preimage",
     "preimage_template",
     "tenant_key",
@@ -38,6 +39,9 @@ def preimage(
 
 
 _NO_EXTRA = field(b"")
+
+# Copied, not updated: deriving the context's key again for each frame takes 0.2 of 0.8 µs.
+_KEY_STATE = blake3(derive_key_context=KEY_CONTEXT)
 
 
 @lru_cache(maxsize=1024)  # 0.1 µs, where building it takes 2 µs: items of a list are often alike
@@ -72,10 +76,27 @@ def frame(
     tenant: bytes | None = None,
 ) -> Digest:
     """Return the key of an item: the digest of its content, bound to its metadata and tenant."""
-    framed = preimage(kind, dtype, shape, digest, extra)
+    return frame_raw(kind, dtype, shape, digest.algorithm, digest.bytes, extra, tenant)
+
+
+def frame_raw(  # noqa: PLR0917  (as frame(); keywords would take longer)
+    kind: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    algorithm: Algorithm,
+    content: bytes,
+    extra: bytes,
+    tenant: bytes | None,
+) -> Digest:
+    """Return the key for a digest's algorithm and bytes: a Digest of them would take 0.2 µs."""
+    framed = _before_digest(kind, dtype, shape, algorithm) + content
+    framed += field(extra) if extra else _NO_EXTRA
     if tenant is None:
-        return unchecked_digest("blake3", blake3(framed, derive_key_context=KEY_CONTEXT).digest())
-    return unchecked_digest("blake3", blake3(framed, key=tenant_key(tenant)).digest())
+        state = _KEY_STATE.copy()
+        state.update(framed)
+    else:
+        state = blake3(framed, key=tenant_key(tenant))
+    return unchecked_digest("blake3", state.digest())
 
 
 def tenant_key(tenant: bytes) -> bytes:

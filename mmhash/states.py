@@ -28,10 +28,13 @@ XXH3_SHARE = 32 << 20
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
+FlatBuffer = bytes | memoryview
+
+
 class State(Protocol):
     """An algorithm between its first byte and its digest."""
 
-    def update(self, data: memoryview, /) -> object:
+    def update(self, data: FlatBuffer, /) -> object:
         """Add the bytes of `data`."""
 
     def digest(self) -> bytes:
@@ -100,7 +103,7 @@ def blake3_state(threads: int) -> State:
     return blake3(max_threads=blake3.AUTO if threads >= cpu_count() else threads)
 
 
-def blake3_digest(data: memoryview) -> bytes:
+def blake3_digest(data: FlatBuffer) -> bytes:
     """Return the BLAKE3 digest of a buffer, computed by one thread."""
     return blake3(data).digest()
 
@@ -115,7 +118,7 @@ class Xxh3Tree:
         self._in_leaf = 0
         self._length = 0
 
-    def update(self, data: memoryview, /) -> None:
+    def update(self, data: FlatBuffer, /) -> None:
         """Add the bytes of `data`."""
         self._length += len(data)
         if self._in_leaf:
@@ -126,7 +129,7 @@ class Xxh3Tree:
             self._root.update(digests)
         self._fill_leaf(data[whole:])
 
-    def _whole_leaves(self, data: memoryview) -> Iterable[bytes]:
+    def _whole_leaves(self, data: FlatBuffer) -> Iterable[bytes]:
         threads = min(self._threads, len(data) // XXH3_SHARE)
         if threads <= 1:
             return (_leaf_digests(data),)
@@ -134,7 +137,7 @@ class Xxh3Tree:
         shares = [data[start : start + share] for start in range(0, len(data), share)]
         return _thread_pool().map(_leaf_digests, shares)
 
-    def _fill_leaf(self, data: memoryview) -> None:
+    def _fill_leaf(self, data: FlatBuffer) -> None:
         self._leaf.update(data)
         self._in_leaf += len(data)
         if self._in_leaf == XXH3_LEAF:
@@ -160,13 +163,13 @@ class Xxh3Tree:
         return twin
 
 
-def xxh3_digest(data: memoryview) -> bytes:
+def xxh3_digest(data: FlatBuffer) -> bytes:
     """Return the digest of the xxh3 tree over a buffer, computed by one thread."""
     root = _leaf_digests(data) + len(data).to_bytes(8, "little")
     return xxh3_128_digest(root, seed=XXH3_ROOT_SEED)
 
 
-def _leaf_digests(data: memoryview) -> bytes:
+def _leaf_digests(data: FlatBuffer) -> bytes:
     """Return the digests of the leaves that `data` consists of, one after another."""
     leaves = [data[start : start + XXH3_LEAF] for start in range(0, len(data), XXH3_LEAF)]
     return b"".join(map(xxh3_128_digest, leaves))

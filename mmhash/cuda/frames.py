@@ -17,7 +17,8 @@ class Frames(NamedTuple):
     """One key and mode for all, and for each item its preimage and the offset of the digest in it.
 
     An item of None stays a digest. The content of a preimage's digest field does not matter: it is
-    overwritten.
+    overwritten. Items should be equal only if they are one object, as framing.preimage_template()
+    returns it: each object is stored once.
     """
 
     key: bytes

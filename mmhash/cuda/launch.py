@@ -36,10 +36,12 @@ ALL: Final = 0xFFFFFFFF
 
 # Pinned memory of a slot: the flag, the results, then frames and their preimages.
 _RESULT = 32
+_RESULT_BYTES = struct.Struct(f"{_RESULT}s")
 _RESULTS_OFFSET = 64
 _FRAMES_OFFSET = _RESULTS_OFFSET + MAX_SEGMENTS * _RESULT
 _PREIMAGES_OFFSET = MAX_SEGMENTS * _FRAME.size  # from the frames
-_PREIMAGES_SIZE = 64 << 10
+_MOST_PREIMAGES = 64  # different ones in a launch
+_PREIMAGES_SIZE = _MOST_PREIMAGES * MAX_PREIMAGE
 _PINNED = _FRAMES_OFFSET + _PREIMAGES_OFFSET + _PREIMAGES_SIZE
 
 _COUNTERS = (MAX_SEGMENTS + 1) * 4 // 256 * 256 + 256
@@ -75,20 +77,8 @@ def hash_segments(
     device = device_of(device_index)
     if stream is None:
         stream = current_stream(device_index)
-    pending = Pending([])  # if a later launch fails, it returns the slots of the earlier ones
+    pending = Pending()  # if a later launch fails, it returns the slots of the earlier ones
     with device.context():
-        if _fit_one_launch(len(segments), frames):
-            pending.add(
-                _launch(
-                    device,
-                    segments,
-                    algorithm,
-                    stream=stream,
-                    frames=frames,
-                    device_out=device_out,
-                )
-            )
-            return pending
         for start, end in _batches(len(segments), frames):
             pending.add(
                 _launch(
@@ -96,7 +86,7 @@ def hash_segments(
                     segments[start:end],
                     algorithm,
                     stream=stream,
-                    frames=frames and frames._replace(items=frames.items[start:end]),
+                    frames=frames and Frames(frames.key, frames.mode, frames.items[start:end]),
                     device_out=device_out and device_out + start * _RESULT,
                 )
             )
@@ -106,8 +96,8 @@ def hash_segments(
 class Pending:
     """Digests that a device is still computing."""
 
-    def __init__(self, launches: list["_Launch"]) -> None:
-        self._launches = launches
+    def __init__(self) -> None:
+        self._launches: list[_Launch] = []
         self._lock = threading.Lock()
         self._results: list[bytes] = []
 
@@ -153,32 +143,16 @@ def current_stream(device_index: int) -> int:
     return stream
 
 
-def _fit_one_launch(count: int, frames: Frames | None) -> bool:
-    """Return True if a list surely fits one launch."""
-    if frames is None:
-        return 0 < count <= MAX_SEGMENTS
-    if len(frames.items) != count:
+def _batches(count: int, frames: Frames | None) -> list[tuple[int, int]]:
+    """Cut a list into launches with at most as many segments and preimages as one holds."""
+    if frames is not None and len(frames.items) != count:
         raise InputValueError(f"{len(frames.items)} frames for {count} segments")
-    return 0 < count <= min(MAX_SEGMENTS, _PREIMAGES_SIZE // MAX_PREIMAGE)
-
-
-def _batches(count: int, frames: Frames | None) -> Iterator[tuple[int, int]]:
-    """Cut a list into launches with at most so many segments and preimages as one holds."""
-    if frames is None:
-        for start in range(0, count, MAX_SEGMENTS):
-            yield start, min(start + MAX_SEGMENTS, count)
-        return
-    start, free, seen = 0, _PREIMAGES_SIZE, set[bytes]()
-    for index, item in enumerate(frames.items):
-        if index - start == MAX_SEGMENTS or free < MAX_PREIMAGE:
-            yield start, index
-            start, free = index, _PREIMAGES_SIZE
-            seen.clear()
-        if item is not None and item[0] not in seen:
-            seen.add(item[0])
-            free -= (len(item[0]) + 15) // 16 * 16
-    if start < count:
-        yield start, count
+    if 0 < count <= _MOST_PREIMAGES:
+        return [(0, count)]
+    size = MAX_SEGMENTS
+    if frames and len(set(map(id, frames.items))) > _MOST_PREIMAGES:
+        size = _MOST_PREIMAGES
+    return [(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 class Tiling(NamedTuple):
@@ -218,8 +192,8 @@ def choose_tiling(lengths: Sequence[int], processors: int) -> Tiling:
 class _Grid(NamedTuple):
     """Segments cut into tiles, each of which is one block's work."""
 
-    addresses: list[int]
-    lengths: list[int]
+    addresses: tuple[int, ...]
+    lengths: tuple[int, ...]
     first_tiles: list[int]
     """The first tile of each segment."""
     tiles: int
@@ -228,14 +202,13 @@ class _Grid(NamedTuple):
 
 def _cut(segments: Sequence[Segment], algorithm: Algorithm, processors: int) -> _Grid:
     """Cut segments into tiles; an empty segment is one tile."""
-    addresses = [address for address, _ in segments]
-    lengths = [nbytes for _, nbytes in segments]
+    addresses, lengths = zip(*segments, strict=True)
     if min(lengths) < 0:
         raise InputValueError("a segment has a negative length")
     shift = ALGORITHM_SPECS[algorithm].kernels.tile_shift
     tiling = choose_tiling(lengths, processors) if shift is None else Tiling(shift, ALL)
     shift, head = tiling
-    first_tiles = list(accumulate([((n - 1) >> shift) + 1 or 1 for n in lengths], initial=0))
+    first_tiles = list(accumulate([-(-n >> shift) or 1 for n in lengths], initial=0))
     tiles = first_tiles.pop()
     if 0 < head < tiles:  # a single segment
         tiles = head + ((lengths[0] - (head << shift) - 1) >> _SMALL_SHIFT) + 1
@@ -270,12 +243,7 @@ def _launch(
         else:
             device.free_slots.append(slot)
         raise
-    if frames is None:
-        sizes = [spec.digest_size] * len(segments)
-    else:
-        sizes = [spec.digest_size if item is None else _RESULT for item in frames.items]
-    nbytes = sum(grid.lengths)
-    return _Launch(device, stream, slot, sizes, algorithm=algorithm, nbytes=nbytes)
+    return _Launch(device, stream, slot, frames, algorithm=algorithm, lengths=grid.lengths)
 
 
 class _Slot:
@@ -327,22 +295,23 @@ class _Slot:
         return variant
 
     def _put_frames(self, frames: Frames) -> int:
-        """Write the frames to pinned memory, equal preimages once; return their device address."""
-        packed: dict[tuple[bytes, int] | None, bytes] = {}
+        """Write the frames to pinned memory, each object once; return their device address."""
+        packed: dict[int, bytes] = {}
         preimages: list[bytes] = []
         offset = _PREIMAGES_OFFSET
-        for item in dict.fromkeys(frames.items):
+        numbers = list(map(id, frames.items))
+        for number, item in dict(zip(numbers, frames.items, strict=True)).items():
             if item is None:
-                packed[item] = bytes(_FRAME.size)
+                packed[number] = bytes(_FRAME.size)
                 continue
             preimage, hole = item
             if len(preimage) > MAX_PREIMAGE:
                 raise InputValueError(f"a frame on the device has at most {MAX_PREIMAGE} bytes")
-            packed[item] = _FRAME.pack(offset, len(preimage), hole)
+            packed[number] = _FRAME.pack(offset, len(preimage), hole)
             padded = preimage + bytes(-len(preimage) % 16)
             preimages.append(padded)
             offset += len(padded)
-        table = b"".join([packed[item] for item in frames.items])
+        table = b"".join(map(packed.__getitem__, numbers))
         start = self.pinned + _FRAMES_OFFSET
         ctypes.memmove(start, table, len(table))
         ctypes.memmove(start + _PREIMAGES_OFFSET, b"".join(preimages), offset - _PREIMAGES_OFFSET)
@@ -354,10 +323,11 @@ class _Launch:
 
     __slots__ = (
         "_algorithm",
+        "_count",
         "_device",
+        "_frames",
         "_nbytes",
         "_results_read",
-        "_sizes",
         "_slot",
         "_start",
         "_stream",
@@ -369,19 +339,20 @@ class _Launch:
         device: "Device",
         stream: int,
         slot: _Slot,
-        sizes: list[int],
+        frames: Frames | None,
         *,
         algorithm: Algorithm,
-        nbytes: int,
+        lengths: tuple[int, ...],
     ) -> None:
         self._start = perf_counter()
         self._device = device
         self._algorithm = algorithm
-        self._nbytes = nbytes
+        self._count = len(lengths)
+        self._nbytes = sum(lengths)
         self._stream = stream
         self._slot = slot
         self._ticket = slot.ticket
-        self._sizes = sizes
+        self._frames = frames
         self._results_read = False
 
     def is_done(self) -> bool:
@@ -391,12 +362,17 @@ class _Launch:
         slot, ticket, flag = self._slot, self._ticket, self._slot.flag
         if flag.value != ticket:
             self._wait()
-        results = ctypes.string_at(slot.pinned + _RESULTS_OFFSET, len(self._sizes) * _RESULT)
+        content = ctypes.string_at(slot.pinned + _RESULTS_OFFSET, self._count * _RESULT)
         self._results_read = True
         self._device.free_slots.append(slot)
+        results = [result for (result,) in _RESULT_BYTES.iter_unpack(content)]
+        size = ALGORITHM_SPECS[self._algorithm].digest_size
+        if size == _RESULT:
+            return results
+        frames = self._frames.items if self._frames else [None] * self._count
         return [
-            results[index * _RESULT : index * _RESULT + size]
-            for index, size in enumerate(self._sizes)
+            result if frame else result[:size]
+            for result, frame in zip(results, frames, strict=True)
         ]
 
     def _wait(self) -> None:

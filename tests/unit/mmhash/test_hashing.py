@@ -71,3 +71,8 @@ def test_two_tenants_never_meet() -> None:
     assert (
         len({mmhash.key(A), mmhash.key(A, tenant=bytes(32)), mmhash.key(A, tenant=b"1" * 32)}) == 3
     )
+
+
+def test_an_invalid_tenant_is_not_the_fault_of_an_item() -> None:
+    with pytest.raises(InputValueError, match=r"^tenant is 32 secret bytes"):
+        mmhash.keys([b"item", np.zeros(3)], tenant=b"short")

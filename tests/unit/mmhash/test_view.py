@@ -12,7 +12,7 @@ import torch
 
 import mmhash
 from mmhash import DeviceError, InputTypeError, InputValueError
-from mmhash.view import ITEM_SIZE, view_of
+from mmhash.view import HOST, ITEM_SIZE, copy_located, locate, view_of
 
 BYTES = bytes(range(48))
 ARRAY = np.frombuffer(BYTES, np.uint8)
@@ -217,6 +217,29 @@ def test_without_a_copy(item: Any) -> None:
             call(item, copy=False)
     with pytest.raises(InputValueError, match=r"item 0.*copy=False"):
         mmhash.keys([item], copy=False)
+
+
+@pytest.mark.parametrize("nbytes", [0, 1024, 8 << 10, (8 << 10) + 2])
+@pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
+def test_short_tensors_are_located(dtype: str, nbytes: int) -> None:
+    values = torch.arange(nbytes, dtype=torch.int32).to(torch.uint8).view(getattr(torch, dtype))
+    located = locate(values)
+    assert (located is not None) == (nbytes <= 8 << 10)
+    if located is not None:
+        assert located[0] == HOST
+        assert located[2:] == (dtype, values.shape)
+        assert copy_located(located[1]) == bytes(view_of(values).on_host())
+
+
+def test_tensors_that_are_not_located() -> None:
+    values = torch.arange(12.0)
+    freed = values.clone()
+    freed.untyped_storage().resize_(0)
+    complexes = torch.complex(values, values)
+    others = [values[::2], complexes.conj(), complexes.conj().imag, values.to_sparse(), freed]
+    others += [values.to("meta"), torch.nn.Parameter(values)]
+    for item in [*others, values.numpy(), b"bytes", None]:
+        assert locate(item) is None
 
 
 @pytest.mark.parametrize("item", [BYTES, ARRAY, torch.arange(6).bfloat16(), ARRAY.reshape(6, 8)])

@@ -1,0 +1,137 @@
+"""Launches against a stand-in for the CUDA driver, which hashes host memory: no GPU is needed."""
+
+import ctypes
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mmhash.cuda
+from mmhash.algorithms import Algorithm
+from mmhash.cpu import hash_bytes
+from mmhash.cuda import Frames, hash_segments, launch
+from mmhash.cuda.driver import Driver
+from mmhash.cuda.frames import framing_key
+from mmhash.errors import InputValueError
+from mmhash.framing import TENANT_SIZE, frame, preimage_template, tenant_key
+
+HEADERS = Path(mmhash.cuda.__file__).parent
+BOTH = pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+NOISE = np.random.default_rng(11).integers(0, 256, 4 << 20, dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no g++ to compile the stand-in for the driver")
+    path = tmp_path_factory.mktemp("driver") / "driver.so"
+    source = Path(__file__).with_name("driver.cpp")
+    command = [compiler, "-std=c++17", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-pthread"]
+    subprocess.run([*command, f"-I{HEADERS}", "-o", path, source], check=True)
+    return ctypes.CDLL(str(path))
+
+
+@pytest.fixture(autouse=True)
+def device(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Iterator[launch.Device]:
+    with monkeypatch.context() as patch:
+        patch.setattr(ctypes, "CDLL", lambda _: library)
+        driver = Driver()
+    monkeypatch.setattr(launch, "driver", lambda: driver)
+    monkeypatch.setattr(launch, "nvrtc_version", lambda: (13, 0))
+    monkeypatch.setattr(launch, "load_kernels", lambda *_: b"")
+    device = launch.Device(0)
+    monkeypatch.setattr(launch, "device_of", lambda _: device)
+    yield device
+    library.set_delay(ctypes.c_uint64(0))
+
+
+def check(segments: list[tuple[int, int]], algorithm: Algorithm) -> None:
+    """Hash segments of NOISE, given by their offset and size, and compare with the CPU."""
+    placed = [(NOISE.ctypes.data + offset, nbytes) for offset, nbytes in segments]
+    digests = hash_segments(0, placed, algorithm, stream=0).wait()
+    expected = [hash_bytes(NOISE.data[at : at + size], algorithm).bytes for at, size in segments]
+    assert digests == expected
+
+
+@BOTH
+def test_digests_of_lists(algorithm: Algorithm) -> None:
+    assert hash_segments(0, [], algorithm, stream=0).wait() == []
+    for count in (1, 2, 64, 65, 180, 181, 1600, 1601, 4000):
+        check([(i % 999, i % 3000) for i in range(count)], algorithm)
+
+
+@BOTH
+def test_digests_of_every_tiling(algorithm: Algorithm) -> None:
+    chosen = random.Random(3)
+    for nbytes in (0, 1, 1 << 15, (1 << 15) + 1, 132 << 15, (132 << 15) - 1, len(NOISE)):
+        check([(0, min(nbytes, len(NOISE)))], algorithm)
+    for _ in range(20):
+        check([(chosen.randrange(1 << 20), chosen.randrange(1 << 18)) for _ in range(9)], algorithm)
+
+
+@BOTH
+@pytest.mark.parametrize("tenant", [None, bytes(range(TENANT_SIZE))])
+def test_keys_are_framed_as_on_the_host(algorithm: Algorithm, tenant: bytes | None) -> None:
+    """Some items stay digests; at 64 and 65 shapes the list fits one launch, or does not."""
+    key, mode = framing_key(None if tenant is None else tenant_key(tenant))
+    for shapes in (1, 64, 65):
+        items: list[tuple[bytes, int] | None] = []
+        expected = []
+        for i in range(700):
+            shape = (i % shapes, 3)
+            digest = hash_bytes(NOISE.data[i : i * 3], algorithm)
+            framed = frame("tensor", "uint8", shape, digest, tenant=tenant)
+            items.append(preimage_template("tensor", "uint8", shape, algorithm) if i % 5 else None)
+            expected.append(framed.bytes if i % 5 else digest.bytes)
+        segments = [(NOISE.ctypes.data + i, i * 2) for i in range(700)]
+        frames = Frames(key, mode, items)
+        assert hash_segments(0, segments, algorithm, stream=0, frames=frames).wait() == expected
+
+
+@BOTH
+def test_results_on_the_device(algorithm: Algorithm) -> None:
+    out = np.zeros((2000, 32), np.uint8)
+    segments = [(NOISE.ctypes.data + i, i) for i in range(2000)]
+    address = out.ctypes.data
+    digests = hash_segments(0, segments, algorithm, stream=0, device_out=address).wait()
+    assert [row.tobytes()[: len(digests[0])] for row in out] == digests
+
+
+@pytest.mark.parametrize("microseconds", [50, 500, 20_000])
+def test_waiting(library: ctypes.CDLL, device: launch.Device, microseconds: int) -> None:
+    library.set_delay(ctypes.c_uint64(microseconds))
+    device.rates["blake3"] = 1e9
+    for _ in range(3):
+        pending = hash_segments(0, [(NOISE.ctypes.data, 1 << 20)] * 2, "blake3", stream=0)
+        expected = hash_bytes(NOISE.data[: 1 << 20], "blake3").bytes
+        assert pending.wait() == [expected, expected]
+        assert pending.done()
+        assert pending.wait() == [expected, expected]
+    assert len(device.free_slots) == 1
+
+
+def test_slots_of_launches_that_are_not_waited_for(
+    library: ctypes.CDLL, device: launch.Device
+) -> None:
+    library.set_delay(ctypes.c_uint64(20_000))
+    first = hash_segments(0, [(NOISE.ctypes.data, 100)], "blake3", stream=0)
+    second = hash_segments(0, [(NOISE.ctypes.data, 200)], "blake3", stream=0)
+    del second
+    assert (len(device.free_slots), len(device.abandoned_slots)) == (0, 1)
+    assert first.wait() == [hash_bytes(NOISE.data[:100], "blake3").bytes]
+    assert (len(device.free_slots), len(device.abandoned_slots)) == (1, 1)
+
+
+def test_invalid_segments_and_frames() -> None:
+    for bad in [(0, -1), (-1, 5), (1 << 64, 5)]:
+        with pytest.raises(InputValueError):
+            hash_segments(0, [bad], "blake3", stream=0)
+    for items in ([], [(bytes(1025), 0)]):
+        with pytest.raises(InputValueError):
+            hash_segments(0, [(0, 0)], "blake3", stream=0, frames=Frames(bytes(32), 16, items))
+    check([(0, 100)], "blake3")
