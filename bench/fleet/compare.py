@@ -43,6 +43,8 @@ class Run(NamedTuple):
     """The cached tokens of one worker with an endless cache: no placement has more."""
 
 
+_WARM_UP = 20
+
 Gateway = Callable[[Sequence[Engine], str], AbstractContextManager[str]]
 
 
@@ -54,6 +56,9 @@ def compare(
     rounds: int = 1,
 ) -> Iterator[Run]:
     """Yield the figures of each trace with each policy; in each round the policies take turns."""
+    # The first requests of an engine compile: SGLang's first replay had 2 s to the first token.
+    for worker in fleet:
+        replay(worker.url, renamed(traces[0].requests()[:_WARM_UP], "warm-up-"))
     for trace in traces:
         requests = trace.requests()
         prompts = plan(requests)

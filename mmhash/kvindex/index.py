@@ -376,7 +376,7 @@ class _Rank:
                 # vLLM's blocks that are not full are smaller, its placeholders are 0.
                 self.block_size = max(self.block_size, event.block_size)
                 if is_live and not group and tier == DEFAULT_TIER:
-                    self.stored_tokens += len(ids) * event.block_size
+                    self.stored_tokens += len(ids) * max(0, event.block_size)
                 self.evicted += self.table.store(self.holder, tier, group, ids, window=event.window)
             else:
                 self.table.remove(self.holder, tier, group, ids)

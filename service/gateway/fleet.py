@@ -73,17 +73,17 @@ class Fleet:
 
     def count_recent(self) -> None:
         """Add what the workers have computed since the last call to their recent tokens."""
-        total = 0
-        for worker in self.workers.values():
-            has_events = worker.spec.events is not None
-            computed = self.index.stored_tokens(worker.url) if has_events else worker.given_tokens
-            new, worker.counted_tokens = computed - worker.counted_tokens, computed
-            worker.recent_tokens += new
-            total += new
-        if total:
-            kept = max(0.0, 1 - total / _RECENT_TOKENS)
-            for worker in self.workers.values():
-                worker.recent_tokens *= kept
+        new = {worker: self._take_computed(worker) for worker in self.workers.values()}
+        kept = max(0.0, 1 - sum(new.values()) / _RECENT_TOKENS)
+        for worker, tokens in new.items():
+            worker.recent_tokens = kept * worker.recent_tokens + tokens
+
+    def _take_computed(self, worker: Worker) -> int:
+        """Return what a worker has computed since the last call, by its events or by estimate."""
+        has_events = worker.spec.events is not None
+        computed = self.index.stored_tokens(worker.url) if has_events else worker.given_tokens
+        new, worker.counted_tokens = computed - worker.counted_tokens, computed
+        return new
 
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
         """Note that a request to a worker failed."""

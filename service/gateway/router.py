@@ -46,8 +46,9 @@ class Prepared(NamedTuple):
     matched: Mapping[str, int] = MappingProxyType({})
     event_ids: Sequence[int] = ()
     block_size: int = 1
-    unnamed_end: int = 0
-    """The tokens up to the end of the first image, if their blocks have no names."""
+    assumed_tokens: int = 0
+    """The tokens that the worker which was last sent the first image is assumed to hold, because
+    their blocks have no names."""
 
     def candidate(self, worker: Worker, placed: str | None) -> Candidate:
         """Return a worker as the policy sees it; `placed` was last sent the first image."""
@@ -55,7 +56,7 @@ class Prepared(NamedTuple):
         expected = worker.expected.run(self.event_ids, matched // self.block_size)
         expected *= self.block_size
         if worker.url == placed:
-            expected = max(expected, self.unnamed_end - matched)
+            expected = max(expected, self.assumed_tokens - matched)
         return Candidate(
             worker.url,
             matched,
@@ -127,7 +128,7 @@ class Router:
         worker = self.fleet.workers[ranked.url]
         self.fleet.choose(worker, decision.uncached_tokens(ranked))
         prepared = decision.prepared[worker.spec.recipe]
-        if prepared.unnamed_end:
+        if prepared.assumed_tokens:
             self._placements.note(prepared.first_key, worker.url)
 
     def _recipes(self) -> set[Recipe | None]:
@@ -175,7 +176,7 @@ class Router:
             {url: match.tokens for url, match in matches.items()},
             plan.event_ids,
             block_size,
-            _unnamed_end(plan, block_size),
+            _assumed_tokens(plan, block_size),
         )
 
     async def _annotate(self, context: RequestContext, body: bytes, how: str) -> Prepared:
@@ -185,7 +186,7 @@ class Router:
         if not items:
             return Prepared(body, how)
         key = bytes.fromhex(items[0].key)
-        return Prepared(body, how, key, unnamed_end=UNPLANNED_TOKENS)
+        return Prepared(body, how, key, assumed_tokens=UNPLANNED_TOKENS)
 
     def rank_workers(self, prepared: dict[Recipe | None, Prepared]) -> Decision:
         """Return the decision for a request that is prepared for the workers of each recipe."""
@@ -205,7 +206,7 @@ class Router:
             prompt_tokens=size.tokens if size else UNPLANNED_TOKENS,
             first_key=first_key,
             new_key=first_key or self._new_block(candidates, prepared),
-            is_named=not any(one.unnamed_end for one in prepared.values()),
+            is_named=not any(one.assumed_tokens for one in prepared.values()),
         )
         plan = None
         if ranked:
@@ -223,8 +224,9 @@ class Router:
         return prepared[recipe].block_after(equal[0].reused_tokens)
 
 
-def _unnamed_end(plan: Plan, block_size: int) -> int:
-    """Return the tokens up to the end of the first image, 0 if blocks name them."""
+def _assumed_tokens(plan: Plan, block_size: int) -> int:
+    """Return the tokens of a prompt if the blocks of its first image have no names, else 0."""
     end = plan.spans[0].end if plan.spans else 0
     # The last part of a prompt that is no full block has no name either.
-    return end if end - block_size * len(plan.event_ids) >= block_size else 0
+    is_named = end - block_size * len(plan.event_ids) < block_size
+    return 0 if is_named else len(plan.token_ids)
