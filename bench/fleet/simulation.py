@@ -86,7 +86,7 @@ class Clock:
 
 
 class SimulatedWorker:
-    """A worker with a cache and a queue, which tells the index of its blocks."""
+    """A worker with a cache and a queue, and its events in the index."""
 
     def __init__(self, worker: Worker, index: Index, clock: Clock, blocks: int) -> None:
         self._worker, self._clock = worker, clock
@@ -98,7 +98,7 @@ class SimulatedWorker:
     def take(
         self, prompt: Prompt, tokens: int, unheld: Sequence[int], done: Callable[[], None]
     ) -> None:
-        """Queue a prompt, of which the gateway expects that many tokens to be computed."""
+        """Queue a prompt; the gateway expects that so many of its tokens are computed."""
         computing = ExitStack()
         expected = computing.enter_context(self._worker.computing(tokens, unheld))
 

@@ -1,4 +1,4 @@
-"""What workers have computed lately."""
+"""The tokens that workers have computed lately."""
 
 from collections.abc import Iterator
 
