@@ -56,7 +56,7 @@ def compare(
     rounds: int = 1,
 ) -> Iterator[Run]:
     """Yield the figures of each trace with each policy; in each round the policies take turns."""
-    # The first requests of an engine compile: SGLang's first replay had 2 s to the first token.
+    # The first requests of an engine are slow: SGLang's first replay had 2 s to the first token.
     for worker in fleet:
         replay(worker.url, renamed(traces[0].requests()[:_WARM_UP], "warm-up-"))
     for trace in traces:
