@@ -5,8 +5,9 @@ import tempfile
 from pathlib import Path
 
 from bench.fleet import report
-from bench.fleet.compare import TRACES, Run, compare
+from bench.fleet.compare import Run, compare
 from bench.fleet.gateway import POLICIES, gateway
+from bench.fleet.traces import TRACES
 from bench.fleet.workers import started
 
 

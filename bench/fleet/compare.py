@@ -5,61 +5,16 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import NamedTuple
 
 import httpx
 
 from bench.fleet import workers
 from bench.fleet.replay import Answer, FailedError, replay
+from bench.fleet.traces import LiveTrace, most_cached, plan, working_set
 from bench.trace.records import Request
-from bench.trace.workload import (
-    AGENTS,
-    REFERENCES,
-    SERVEGEN,
-    VISIONARENA,
-    Workload,
-    generate,
-    renamed,
-    scaled,
-)
+from bench.trace.workload import renamed
 from tests.live.engines import Engine
-
-# Tiny models on two cores: the tokens are scaled, and the arrivals fit what the cores can do.
-SCALE = 0.2
-REPLY_SCALE = 0.04
-SCREENSHOT_SCALE = 0.05  # 33 of them must fit into 4096 tokens
-CONTEXT = 3800
-
-
-class LiveTrace(NamedTuple):
-    """A workload of the size that engines on a CPU can replay."""
-
-    workload: Workload
-    scale: float
-
-    @property
-    def name(self) -> str:
-        """The name of the workload."""
-        return self.workload.name
-
-    def requests(self) -> list[Request]:
-        """Return the trace."""
-        context = round(CONTEXT / self.scale)
-        return scaled(generate(replace(self.workload, context=context)), self.scale, REPLY_SCALE)
-
-
-_SERVEGEN = replace(SERVEGEN, sessions=60, tenants=4, rate=3.0)
-TRACES = {
-    one.name: one
-    for one in (
-        LiveTrace(replace(REFERENCES, rate=8.0), SCALE),
-        LiveTrace(replace(VISIONARENA, sessions=42, rate=2.5, pause_s=2.5), SCALE),
-        LiveTrace(_SERVEGEN, SCALE),
-        LiveTrace(replace(AGENTS, sessions=6, clients=6, rate=0.7, pause_s=1.2), SCREENSHOT_SCALE),
-        LiveTrace(_SERVEGEN.without_reuse(), SCALE),
-    )
-}
 
 
 class Run(NamedTuple):
@@ -80,7 +35,15 @@ class Run(NamedTuple):
     request_mean_ms: float
     seconds: float
     engine_cpu_s: float
+    cache_tokens: int
+    """The cache of each worker."""
+    working_set: int
+    """The tokens of the trace's different blocks."""
+    most_percent: float
+    """The cached tokens of one worker with an endless cache: no placement has more."""
 
+
+_WARM_UP = 20
 
 Gateway = Callable[[Sequence[Engine], str], AbstractContextManager[str]]
 
@@ -93,8 +56,13 @@ def compare(
     rounds: int = 1,
 ) -> Iterator[Run]:
     """Yield the figures of each trace with each policy; in each round the policies take turns."""
+    # The first requests of an engine are slow: SGLang's first replay had 2 s to the first token.
+    for worker in fleet:
+        replay(worker.url, renamed(traces[0].requests()[:_WARM_UP], "warm-up-"))
     for trace in traces:
         requests = trace.requests()
+        prompts = plan(requests)
+        most = 100 * most_cached(prompts) / sum(one.tokens for one in prompts)
         for number in range(rounds):
             for policy in policies:
                 # Other content for each run: no cache of an engine holds any of it.
@@ -102,11 +70,17 @@ def compare(
                 workers.flush(fleet)
                 with gateway(fleet, policy) as url:
                     run = _measure(fleet, url, own)
-                yield run._replace(trace=trace.name, policy=policy, round=number)
+                yield run._replace(
+                    trace=trace.name,
+                    policy=policy,
+                    round=number,
+                    working_set=working_set(prompts),
+                    most_percent=round(most, 1),
+                )
 
 
 def _measure(fleet: Sequence[Engine], url: str, requests: list[Request]) -> Run:
-    """Replay a trace; the caller fills in its name, the policy and the round."""
+    """Replay a trace; the caller fills in what the trace and the policy are."""
     before, cpu = [workers.counters(one) for one in fleet], workers.cpu_seconds(fleet)
     start = time.perf_counter()
     answers = replay(url, requests)
@@ -138,6 +112,9 @@ def _measure(fleet: Sequence[Engine], url: str, requests: list[Request]) -> Run:
         request_mean_ms=round(1e3 * statistics.fmean(one.seconds for one in answers), 1),
         seconds=round(seconds, 2),
         engine_cpu_s=round(cpu, 2),
+        cache_tokens=workers.cache_tokens(len(fleet)),
+        working_set=0,
+        most_percent=0.0,
     )
 
 

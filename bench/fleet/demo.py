@@ -17,16 +17,17 @@ from pathlib import Path
 from threading import Event, Thread
 
 from bench.fleet import report, workers
-from bench.fleet.compare import SCALE, LiveTrace, compare
+from bench.fleet.compare import compare
 from bench.fleet.gateway import gateway
 from bench.fleet.replay import replay
+from bench.fleet.traces import SCALE, SYSTEM, LiveTrace
 from bench.trace.workload import VISIONARENA, renamed
 from tests.live.engines import Engine
 from tests.live.environments import Environment
 
 ENGINE, RELEASE, WORKERS = "vllm", "0.32.0", 2
 POLICIES = ("round-robin", "longest-prefix")
-TRACE = LiveTrace(replace(VISIONARENA, sessions=24, rate=2.0, pause_s=2.0), SCALE)
+TRACE = LiveTrace(replace(VISIONARENA, sessions=24, rate=2.0, pause_s=2.0, system=SYSTEM), SCALE)
 
 
 def main() -> None:

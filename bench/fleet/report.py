@@ -14,7 +14,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
 _BEGIN, _END = "<!-- fleet -->\n", "<!-- end of fleet -->"
 
 _HEAD = (
-    "engines", "trace", "policy", "cached tokens", "computed by the busiest worker",
+    "engines", "trace (working set / cache)", "policy", "cached tokens",
+    "computed by the busiest worker",
     "time to first token, p50", "p99",
 )  # fmt: skip
 
@@ -55,20 +56,25 @@ def table(runs: Iterable[Run]) -> str:
         group = groups.setdefault((one.engine, one.workers, one.trace), {})
         group.setdefault(one.policy, []).append(one)
     lines = [f"| {' | '.join(_HEAD)} |", "| --- | --- | --- |" + " ---: |" * 4]
-    for (engine, count, trace), policies in groups.items():
+    for policies in groups.values():
         most = max(_median(rounds, "cached_percent") for rounds in policies.values())
-        for policy, rounds in policies.items():
+        for rounds in policies.values():
             cached = _median(rounds, "cached_percent")
             percent = f"{cached:.1f} %"
             cells = (
-                f"{count} {engine}", trace, policy,
+                *_names(rounds[0]),
                 f"**{percent}**" if cached == most > 0 else percent,
                 f"{_median(rounds, 'busiest_computed_tokens'):.0f}",
                 f"{_median(rounds, 'first_token_p50_ms'):.0f} ms",
                 f"{_median(rounds, 'first_token_p99_ms'):.0f} ms",
-            )  # fmt: skip
+            )
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _names(run: Run) -> tuple[str, str, str]:
+    ratio = run.working_set / (run.workers * run.cache_tokens)
+    return f"{run.workers} {run.engine}", f"{run.trace} ({ratio:.1f})", run.policy
 
 
 def _median(rounds: list[Run], figure: str) -> float:

@@ -14,16 +14,25 @@ from tests.live.engines import Engine, running
 from tests.live.environments import Environment
 
 MODEL = "qwen2_vl"
-# The tokens that a worker's cache holds: small, so that where a prefix is cached matters.
-CACHE_TOKENS = 16_384
-_VLLM = (
-    "--max-model-len", "4096", "--num-gpu-blocks-override", str(CACHE_TOKENS // 32),
-    "--limit-mm-per-prompt", '{"image": 40}',
-)  # fmt: skip
-_SGLANG = (
-    "--context-length", "4096", "--max-total-tokens", str(CACHE_TOKENS), "--enable-metrics",
-)  # fmt: skip
-_OPTIONS = {"vllm": _VLLM, "sglang": _SGLANG}
+# The fleet's cache: two thirds of the traces' working sets, so that what is evicted matters. A
+# worker needs more than the longest prompt.
+FLEET_TOKENS = 16_384
+_LEAST_TOKENS = 5_120
+
+
+def cache_tokens(count: int) -> int:
+    """Return the tokens that the cache of each of so many workers holds."""
+    return max(FLEET_TOKENS // count, _LEAST_TOKENS)
+
+
+def _options(engine: str, tokens: int) -> tuple[str, ...]:
+    if engine == "vllm":
+        return (
+            "--max-model-len", "4096", "--num-gpu-blocks-override", str(tokens // 32),
+            "--limit-mm-per-prompt", '{"image": 40}',
+        )  # fmt: skip
+    return "--context-length", "4096", "--max-total-tokens", str(tokens), "--enable-metrics"
+
 
 _PROMPT_TOKENS = re.compile(
     r"^(?:vllm|sglang):prompt_tokens_total(?:\{[^}]*\})? (\S+)$", re.MULTILINE
@@ -51,12 +60,13 @@ def started(engine: str, release: str, count: int, logs: Path) -> Iterator[list[
     """Start workers of one release, all at once: a start takes 40 s to 2 minutes."""
     environment = Environment(engine, release)
     environment.build()
+    options = _options(engine, cache_tokens(count))
     with ExitStack() as stack, ThreadPoolExecutor(count) as pool:
 
         def start(number: int) -> Engine:
             log = logs / f"{environment.spelling}-{number}.log"
             worker = stack.enter_context(
-                running(environment, MODEL, *_OPTIONS[engine], log=log, variables=_VARIABLES)
+                running(environment, MODEL, *options, log=log, variables=_VARIABLES)
             )
             worker.events.close()  # the gateway reads them
             return worker

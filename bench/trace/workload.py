@@ -19,6 +19,8 @@ IMAGES: dict[str, Callable[[Random, int], int]] = {
     "first turn": lambda _draw, turn: int(turn == 0),
     # 33 screenshots in turn 16, of which 31 were in turn 15.
     "screenshots": lambda _draw, turn: 1 if turn == 0 else 2,
+    # 207 of 100 requests.
+    "references": lambda draw, _turn: 3 if draw.random() < 0.07 else 2,
 }
 
 
@@ -36,6 +38,7 @@ class Workload:
     top_clients: int = 8
     top_share: float = 0.74
     tenants: int = 1
+    system: int = 0  # tokens of the system prompt that all requests of a client begin with
     rate: float = 1.0  # sessions per second
     burst: float = 2.0  # variance of the Gamma-distributed gaps over that of Poisson arrivals
     pause_s: float = 15.0  # mean gap between the turns of a session
@@ -44,7 +47,7 @@ class Workload:
 
     def without_reuse(self) -> "Workload":
         """Return the control: single turns, and every image new."""
-        return replace(self, name=f"{self.name}, no reuse", turns=(1, 1), reuse=0.0)
+        return replace(self, name=f"{self.name}, no reuse", turns=(1, 1), reuse=0.0, system=0)
 
 
 # The traces whose figures are published; `python -m bench.trace` compares them.
@@ -53,7 +56,7 @@ VISIONARENA = Workload(
     "visionarena", sessions=940, turns=(1, 4), images="first turn", reuse=1 - 1 / 4.7
 )
 REFERENCES = Workload(
-    "references", sessions=207, images="first turn", reuse=1 - 42 / 207, clients=8, top_clients=2
+    "references", sessions=100, images="references", reuse=1 - 42 / 207, clients=8, top_clients=2
 )
 AGENTS = Workload("agents", sessions=12, turns=(17, 17), images="screenshots", clients=12)
 WORKLOADS = {one.name: one for one in (SERVEGEN, VISIONARENA, REFERENCES, AGENTS)}
@@ -168,7 +171,7 @@ class _Generator:
         question = Text(f"{name}.question", distributions.text_tokens(draw))
         answer = Text(f"{name}.answer", distributions.output_tokens(draw))
         asked = Message("user", (*images, question))
-        messages = self._in_window((*session.history, asked))
+        messages = self._in_window((*self._system(session), *session.history, asked))
         request = Request(
             at=round(at, 3),
             client=f"c{session.client}",
@@ -183,6 +186,12 @@ class _Generator:
             return None
         session.history += [asked, Message("assistant", (answer,))]
         return request
+
+    def _system(self, session: _Session) -> tuple[Message, ...]:
+        tokens = self._workload.system
+        if not tokens:
+            return ()
+        return (Message("system", (Text(f"c{session.client}.system", tokens),)),)
 
     def _image(self, tenant: str) -> Image:
         """Return an image that is new, or known: the asked part of all is known, to within one."""

@@ -12,12 +12,16 @@ from mmhash.prompts.planning import OpenedPlan, open_plan
 from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import refuse_many_values
+from mmhash_service.gateway.media import names_media
 from mmhash_service.gateway.settings import Recipe
 from mmhash_service.plan.media import Found, SizedItem, read_inline, read_rest, sized_only
 from mmhash_service.plan.models import Models
 from mmhash_service.plan.request import known_media, text_size
 from mmhash_service.runtime.context import RequestContext
 from mmhash_service.runtime.worker_pool import WorkerPool
+
+# A text of 4 kB is planned in 0.4 ms. A job in a thread takes 0.3 ms of the core more.
+_INLINE_MAX = 4 << 10
 
 
 class Planned(NamedTuple):
@@ -53,7 +57,10 @@ async def plan_for_workers(
     Media at URLs has no size unless it is fetched.
     """
     context.admission.hold(2 * len(text))  # the request, parsed and written again
-    begun = await context.prompts.short.run(_begin, context, model, recipe, text, fetches)
+    if len(text) <= _INLINE_MAX and not names_media(text):
+        begun = _begin(context, model, recipe, text, fetches)
+    else:
+        begun = await context.prompts.short.run(_begin, context, model, recipe, text, fetches)
     if isinstance(begun, Planned):
         return begun
     found = await read_rest(context, begun.found)

@@ -2,18 +2,22 @@
 
 Longest prefix, in tokens:
 
-    relative load = load / (the mean load of the healthy workers + QUIET_LOAD)
-    score = matched_tokens + expected_tokens - load_weight * prompt_tokens * relative load
+    score = matched_tokens + expected_tokens - load_weight * (prompt_tokens * queue + excess)
+    queue = load / (least load + QUIET_LOAD)
+    excess = recent_tokens - 1.25 * least recent - QUIET_LOAD
 
 `matched_tokens` are those that the worker holds, `expected_tokens` those after them that it
 computes for requests that run (expected.py). `load` is the number of tokens that the worker still
-has to compute for others (worker.py). Loads count relative to their mean: when all workers have
-queues, a request that leaves its cache saves no time, because the fleet computes more; when some
-are idle, a prefix that all prompts have must not keep them so.
+has to compute for others (worker.py). It counts relative to the least load: when all workers have
+queues, a request that leaves its cache saves no time, because the fleet computes more; when one is
+idle, a prefix that all prompts have must not keep it so.
 
-If several workers have equally much of a prompt, or none of it, what is new in it belongs to one of
-them by rendezvous hashing: other gateways send the same content there too. That worker is the best
-one as long as its relative load exceeds that of the others by at most 1.
+`recent_tokens` are those that the worker computed lately: one that computes more than its share
+evicts more, too. An excess is at least 0, and costs at most 85 % of the prompt: it moves new chats
+that have only their beginning in common, not those that are under way.
+
+If several workers have equally much of a prompt, or none of it, and equal loads, what is new in it
+belongs to one of them by rendezvous hashing: other gateways send the same content there too.
 
 The controls of a comparison: round robin, least load, and consistent hashing (rendezvous: a worker
 that joins or leaves moves only its own share) on the key of the first image.
@@ -30,6 +34,12 @@ Policy = Literal["longest-prefix", "least-load", "round-robin", "consistent-hash
 # A load at which a worker still counts as idle: two median prompts with an image.
 QUIET_LOAD = 1200
 
+# The work of a worker that is no excess, as a multiple of the least.
+_FAIR_SHARE = 1.25
+# The part of a prompt that an excess costs at most: a worker that has just joined, and has computed
+# nothing, gets new chats and not those of the others.
+_MOST_EXCESS = 0.85
+
 
 class Candidate(NamedTuple):
     """A worker, as a policy sees it."""
@@ -41,6 +51,8 @@ class Candidate(NamedTuple):
     """The number of the decision that chose it last: workers that are equal take turns."""
     is_healthy: bool = True
     expected_tokens: int = 0
+    recent_tokens: float = 0.0
+    """Those that it computed lately."""
 
     @property
     def reused_tokens(self) -> int:
@@ -66,6 +78,7 @@ def rank(
     prompt_tokens: int = 0,
     first_key: bytes = b"",
     new_key: bytes = b"",
+    is_named: bool = True,
 ) -> list[Ranked]:
     """Return the workers, the best one first; unhealthy ones are a last resort.
 
@@ -75,16 +88,18 @@ def rank(
     score = _SCORES[policy]
     if policy == "consistent-hash" and not first_key:
         score = _least_load
-    whole = load_weight * prompt_tokens  # the price of a relative load of 1
-    price = whole / (_mean_load(candidates) + QUIET_LOAD)
-    scored = [(score(one, price, first_key), one) for one in candidates]
+    costs = _costs(candidates, load_weight, prompt_tokens)
+    scored = [
+        (score(one, cost, first_key), one) for one, cost in zip(candidates, costs, strict=True)
+    ]
     home = home_of(candidates, new_key) if policy == "longest-prefix" else None
 
-    def order(pair: tuple[float, Candidate]) -> tuple[bool, float, bool, float, int]:
+    def order(pair: tuple[float, Candidate]) -> tuple[bool, float, bool, float, float, int]:
         value, one = pair
         is_home = one.url == home
-        value += whole * is_home
-        return not one.is_healthy, -value, not is_home, one.load, one.turn
+        if is_home and not is_named:
+            value += load_weight * prompt_tokens  # as much as a queue of 1 costs
+        return not one.is_healthy, -value, not is_home, one.recent_tokens, one.load, one.turn
 
     return [
         Ranked(one.url, one.matched_tokens, one.load, value, one.expected_tokens)
@@ -92,9 +107,17 @@ def rank(
     ]
 
 
-def _mean_load(candidates: Sequence[Candidate]) -> float:
-    healthy = [one.load for one in candidates if one.is_healthy]
-    return sum(healthy) / max(1, len(healthy))
+def _costs(candidates: Sequence[Candidate], load_weight: float, prompt_tokens: int) -> list[float]:
+    """Return the price of each worker's queue and excess, in tokens."""
+    healthy = [one for one in candidates if one.is_healthy] or candidates
+    load = min((one.load for one in healthy), default=0.0) + QUIET_LOAD
+    fair = _FAIR_SHARE * min((one.recent_tokens for one in healthy), default=0.0) + QUIET_LOAD
+    costs = []
+    for one in candidates:
+        excess = load_weight * max(0.0, one.recent_tokens - fair)
+        queue = load_weight * prompt_tokens * one.load / load
+        costs.append(queue + min(excess, _MOST_EXCESS * prompt_tokens))
+    return costs
 
 
 def most_reused(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -112,19 +135,19 @@ def home_of(candidates: Sequence[Candidate], new_key: bytes) -> str | None:
     return max(equal, key=lambda one: _consistent_hash(one, 0, new_key)).url
 
 
-def _longest_prefix(one: Candidate, price: float, _first_key: bytes) -> float:
-    return one.reused_tokens - price * one.load
+def _longest_prefix(one: Candidate, cost: float, _first_key: bytes) -> float:
+    return one.reused_tokens - cost
 
 
-def _least_load(one: Candidate, _price: float, _first_key: bytes) -> float:
+def _least_load(one: Candidate, _cost: float, _first_key: bytes) -> float:
     return -one.load
 
 
-def _round_robin(one: Candidate, _price: float, _first_key: bytes) -> float:
+def _round_robin(one: Candidate, _cost: float, _first_key: bytes) -> float:
     return -float(one.turn)
 
 
-def _consistent_hash(one: Candidate, _price: float, first_key: bytes) -> float:
+def _consistent_hash(one: Candidate, _cost: float, first_key: bytes) -> float:
     digest = blake3(b"%d %b%b" % (len(first_key), first_key, one.url.encode())).digest(6)
     return int.from_bytes(digest, "big") / (1 << 48)
 

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from fastapi import Request
 
+from mmhash.prompts import Plan
 from mmhash.prompts.planning import BLOCK_SIZES
 from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.media import build_own_context, may_have_media, with_own_hashes
+from mmhash_service.gateway.placements import Placements
 from mmhash_service.gateway.planner import find_model, plan_for_workers
 from mmhash_service.gateway.policy import Candidate, Ranked, most_reused, rank
 from mmhash_service.gateway.settings import GatewaySettings, Recipe
@@ -33,7 +35,7 @@ class PlanSize(NamedTuple):
     blocks: int
 
 
-class _Prepared(NamedTuple):
+class Prepared(NamedTuple):
     """A request as the workers of one recipe get it."""
 
     body: bytes
@@ -44,18 +46,25 @@ class _Prepared(NamedTuple):
     matched: Mapping[str, int] = MappingProxyType({})
     event_ids: Sequence[int] = ()
     block_size: int = 1
+    assumed_tokens: int = 0
+    """The tokens that the worker which was last sent the first image is assumed to hold, because
+    their blocks have no names."""
 
-    def candidate(self, worker: Worker) -> Candidate:
-        """Return a worker as the policy sees it."""
+    def candidate(self, worker: Worker, placed: str | None) -> Candidate:
+        """Return a worker as the policy sees it; `placed` was last sent the first image."""
         matched = self.matched.get(worker.url, 0)
         expected = worker.expected.run(self.event_ids, matched // self.block_size)
+        expected *= self.block_size
+        if worker.url == placed:
+            expected = max(expected, self.assumed_tokens - matched)
         return Candidate(
             worker.url,
             matched,
             worker.load,
             worker.turn,
             worker.is_healthy,
-            expected * self.block_size,
+            expected,
+            worker.recent_tokens,
         )
 
     def unheld_blocks(self, ranked: Ranked) -> Sequence[int]:
@@ -72,7 +81,7 @@ class Decision(NamedTuple):
     """The workers to try, the best one first, and the request that each of them gets."""
 
     workers: list[Ranked]
-    prepared: dict[Recipe | None, _Prepared]
+    prepared: dict[Recipe | None, Prepared]
     plan: PlanSize | None
 
     def uncached_tokens(self, ranked: Ranked) -> int:
@@ -94,11 +103,12 @@ class Router:
     def __init__(self, fleet: Fleet, settings: GatewaySettings) -> None:
         self.fleet = fleet
         self._settings = settings
+        self._placements = Placements()
         self.policy = settings.policy
 
     def unplanned(self, body: bytes) -> Decision:
         """Return a decision by load, for a request that is forwarded as it is."""
-        return self._decide({recipe: _Prepared(body, "passes") for recipe in self._recipes()})
+        return self.rank_workers({recipe: Prepared(body, "passes") for recipe in self._recipes()})
 
     async def decide(self, request: Request, body: bytes, admission: Admission) -> Decision:
         """Return the decision for a request whose prompt counts."""
@@ -109,32 +119,40 @@ class Router:
         }
         for one in prepared.values():
             metrics.GATEWAY_DECISIONS.labels(one.how).inc()
-        decision = self._decide(prepared)
+        decision = self.rank_workers(prepared)
         metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
         return decision
+
+    def choose(self, decision: Decision, ranked: Ranked) -> None:
+        """Note that a request goes to a worker."""
+        worker = self.fleet.workers[ranked.url]
+        self.fleet.choose(worker, decision.uncached_tokens(ranked))
+        prepared = decision.prepared[worker.spec.recipe]
+        if prepared.assumed_tokens:
+            self._placements.note(prepared.first_key, worker.url)
 
     def _recipes(self) -> set[Recipe | None]:
         return {worker.spec.recipe for worker in self.fleet.workers.values()}
 
     async def _prepare(
         self, request: Request, body: bytes, recipe: Recipe | None, admission: Admission
-    ) -> _Prepared:
+    ) -> Prepared:
         """Prepare a request for workers of a recipe; one that cannot be is forwarded as it is."""
         if recipe is None:
-            return _Prepared(body, "no-engine")
+            return Prepared(body, "no-engine")
         try:
             context = build_own_context(request, recipe.engine, admission, self._settings)
             return await self._plan(request, context, recipe, body)
         except Problem as problem:
-            return _Prepared(body, problem.name)
+            return Prepared(body, problem.name)
         except Exception:
             # The worker may well answer a request that fails here.
             logger.exception("a request cannot be prepared")
-            return _Prepared(body, "internal-error")
+            return Prepared(body, "internal-error")
 
     async def _plan(
         self, request: Request, context: RequestContext, recipe: Recipe, body: bytes
-    ) -> _Prepared:
+    ) -> Prepared:
         """Plan a request and match it; without a plan it still gets the hashes of its media."""
         models = request.app.state.models
         try:
@@ -149,29 +167,37 @@ class Router:
         elif planned.text is not None:
             body = planned.text
         matches = self.fleet.index.match(plan.event_ids, recipe.block_size)
-        return _Prepared(
+        block_size = recipe.block_size or BLOCK_SIZES[context.engines[0].engine.name]
+        return Prepared(
             body,
             "planned",
             plan.items[0].key.bytes if plan.items else b"",
             PlanSize(len(plan.token_ids), len(plan.blocks)),
             {url: match.tokens for url, match in matches.items()},
             plan.event_ids,
-            recipe.block_size or BLOCK_SIZES[context.engines[0].engine.name],
+            block_size,
+            _assumed_tokens(plan, block_size),
         )
 
-    async def _annotate(self, context: RequestContext, body: bytes, how: str) -> _Prepared:
+    async def _annotate(self, context: RequestContext, body: bytes, how: str) -> Prepared:
         if not await may_have_media(body, context.work):
-            return _Prepared(body, how)
+            return Prepared(body, how)
         body, items = await with_own_hashes(context, body, self._settings)
-        return _Prepared(body, how, bytes.fromhex(items[0].key) if items else b"")
+        if not items:
+            return Prepared(body, how)
+        key = bytes.fromhex(items[0].key)
+        return Prepared(body, how, key, assumed_tokens=UNPLANNED_TOKENS)
 
-    def _decide(self, prepared: dict[Recipe | None, _Prepared]) -> Decision:
+    def rank_workers(self, prepared: dict[Recipe | None, Prepared]) -> Decision:
+        """Return the decision for a request that is prepared for the workers of each recipe."""
+        first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
+        placed = self._placements.find(first_key)
+        self.fleet.count_recent()
         candidates = [
-            prepared[worker.spec.recipe].candidate(worker)
+            prepared[worker.spec.recipe].candidate(worker, placed)
             for worker in self.fleet.workers.values()
             if worker.spec.recipe in prepared
         ]
-        first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
         size = next((one.plan for one in prepared.values() if one.plan), None)
         ranked = rank(
             self._settings.policy,
@@ -180,6 +206,7 @@ class Router:
             prompt_tokens=size.tokens if size else UNPLANNED_TOKENS,
             first_key=first_key,
             new_key=first_key or self._new_block(candidates, prepared),
+            is_named=not any(one.assumed_tokens for one in prepared.values()),
         )
         plan = None
         if ranked:
@@ -187,7 +214,7 @@ class Router:
         return Decision(ranked, prepared, plan)
 
     def _new_block(
-        self, candidates: list[Candidate], prepared: dict[Recipe | None, _Prepared]
+        self, candidates: list[Candidate], prepared: dict[Recipe | None, Prepared]
     ) -> bytes:
         """Return the name of the first block that the workers which have most lack."""
         equal = most_reused(candidates)
@@ -195,3 +222,11 @@ class Router:
             return b""
         recipe = self.fleet.workers[equal[0].url].spec.recipe
         return prepared[recipe].block_after(equal[0].reused_tokens)
+
+
+def _assumed_tokens(plan: Plan, block_size: int) -> int:
+    """Return the tokens of a prompt if the blocks of its first image have no names, else 0."""
+    end = plan.spans[0].end if plan.spans else 0
+    # The last part of a prompt that is no full block has no name either.
+    is_named = end - block_size * len(plan.event_ids) < block_size
+    return 0 if is_named else len(plan.token_ids)

@@ -78,11 +78,11 @@ class GatewaySettings(PrefixedSettings):
         "`consistent-hash`.",
     )
     load_weight: float = Field(
-        default=0.25,
+        default=0.1,
         ge=0,
         le=1e6,
         description="The part of a prompt that `longest-prefix` has computed again rather than "
-        "send it to a worker whose load is higher by the mean of all.",
+        "send it to a worker whose load is twice the least.",
     )
     engine_metrics: bool = Field(
         default=False,

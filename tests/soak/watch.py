@@ -9,10 +9,12 @@ from tests.soak.environment import Service
 
 
 class Usage(NamedTuple):
-    """The total of a service's processes; each has its part of shared pages.
+    """The total of a service's processes; each has its part of pages that they share.
 
-    What clients lay into shared memory is theirs: of it the service sees more and more as they use
-    more of their pools, and never more than these have.
+    Pages of files are not counted: other programs share the libraries, and when one of them exits
+    the parts of all others grow (by 10 MiB in a minute, when other gateways stopped). What clients
+    lay into shared memory is theirs: of it the service sees more and more as they use more of their
+    pools, and never more than these have.
     """
 
     memory_mib: float
@@ -26,7 +28,7 @@ def usage(service: Service) -> Usage:
     for pid in service.processes:
         with suppress(FileNotFoundError, ProcessLookupError):
             shares = _shares_kib(pid)
-            memory_kib += shares["Pss_Anon:"] + shares["Pss_File:"]
+            memory_kib += shares["Pss_Anon:"]
             clients_kib += shares["Pss_Shmem:"]
             descriptors += len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208  (names alone)
     return Usage(round(memory_kib / 1024, 1), round(clients_kib / 1024, 1), descriptors)

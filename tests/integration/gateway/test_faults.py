@@ -1,5 +1,6 @@
 """Workers that end, hang, start late or lie: no request is lost that another one can answer."""
 
+import itertools
 import json
 import signal
 import socket
@@ -13,8 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
+import mmhash
+from mmhash.engines import vllm
 from tests.support.engine_worker import STREAM
 from tests.support.gateway import EngineProcess, engines, free_port, gateway_before
+from tests.support.origin import Origin
+from tests.support.redis import BINARY, NEEDED, RedisServer
 from tests.support.scripted import ScriptedServer
 from tests.support.service import Service, count
 
@@ -310,3 +315,51 @@ def test_a_gateway_without_its_memo_forwards() -> None:
         for _ in range(3):
             sent = json.loads(client.post(PATH, json=chat).json()["body"])
             assert sent["messages"][0]["content"][0]["uuid"]
+
+
+@pytest.mark.skipif(BINARY is None, reason=NEEDED)
+def test_redis_is_lost_while_requests_arrive(tmp_path: Path) -> None:
+    """Each request is answered, with the right hash, before, while and after Redis is gone."""
+    origin, redis = Origin(), RedisServer(tmp_path)
+    settings = {
+        "memo_url": redis.url,
+        "url_hosts": [f"127.0.0.1:{origin.port}"],
+        "url_networks": ["127.0.0.0/8"],
+        "gateway.media_urls": "fetch",
+    }
+    numbers = itertools.count()
+    try:
+        with (
+            engines(1) as (one,),
+            gateway_before([f"{one.url},engine=vllm@0.32.0"], settings=settings) as gateway,
+            gateway.new_client() as client,
+        ):
+
+            def ask(times: int) -> None:
+                for number in itertools.islice(numbers, times):
+                    content = b"image %d" % (number // 2)  # the second one is in the memo
+                    origin.answers[f"/{number // 2}"] = origin.ok(content, "ETag: x")
+                    url = f"http://127.0.0.1:{origin.port}/{number // 2}"
+                    image = {"type": "image_url", "image_url": {"url": url}}
+                    chat = {"messages": [{"role": "user", "content": [image]}]}
+                    answer = client.post(PATH, json=chat)
+                    assert answer.status_code == 200, answer.text
+                    sent = json.loads(answer.json()["body"])["messages"][0]["content"][0]
+                    assert sent["uuid"] == vllm.uuid(mmhash.key(content))
+
+            def failures() -> float:
+                return count(client, "mmhash_memo_failures_total")
+
+            ask(4)
+            assert failures() == 0
+            redis.kill()
+            ask(4)
+            assert failures() > 0
+            redis.start()
+            redis.freeze()
+            ask(4)
+            redis.thaw()
+            ask(4)
+    finally:
+        redis.kill()
+        origin.close()

@@ -264,3 +264,17 @@ def test_gateways_agree_on_the_home_of_new_content(fleet: Fleet, folder: Path) -
             assert first == second
             homes.append(first)
         assert len(set(homes)) == 2
+
+
+def test_an_image_whose_blocks_have_no_names_stays_with_its_worker(folder: Path) -> None:
+    """SGLang names no block behind an image of a chat, so its events cannot show it."""
+    with fleet_of(folder, engine="sglang@0.5.23") as fleet:
+        urls = {one.name: one.url for one in fleet.engines}
+        for color in ("red", "blue", "green", "white"):
+            request = chat("describe it ", picture(color))
+            first = fleet.client.post(PATH, json=request).json()["worker"]
+            other = chat("and another question ", picture(color))
+            routed = fleet.client.post("/route", json=other).json()["workers"]
+            assert routed[0]["url"] == urls[first]
+            assert routed[0]["expected_tokens"] > 0 == routed[0]["matched_tokens"]
+            assert "expected_tokens" not in routed[1]

@@ -11,7 +11,7 @@ from bench.fleet.compare import Run
 def run(policy: str, cached_percent: float, number: int = 0, trace: str = "t") -> Run:
     return Run(
         "vllm@0.32.0", 2, trace, policy, number, 10, 1000, 10 * int(cached_percent),
-        cached_percent, 700, 12.5, 99.0, 50.0, 3.0, 2.0,
+        cached_percent, 700, 12.5, 99.0, 50.0, 3.0, 2.0, 100, 300, 45.0,
     )  # fmt: skip
 
 
@@ -19,7 +19,7 @@ def test_the_most_cached_is_bold_and_rounds_are_medians() -> None:
     runs = [run("a", 10.0), run("a", 30.0, 1), run("a", 40.0, 2), run("b", 20.0)]
     lines = report.table(runs).splitlines()
     assert len(lines) == 4
-    assert lines[2] == "| 2 vllm@0.32.0 | t | a | **30.0 %** | 700 | 12 ms | 99 ms |"
+    assert lines[2] == "| 2 vllm@0.32.0 | t (1.5) | a | **30.0 %** | 700 | 12 ms | 99 ms |"
     assert "| b | 20.0 % |" in lines[3]
 
 

@@ -20,12 +20,18 @@ def test_a_longer_prefix_is_better() -> None:
     assert urls("longest-prefix", Candidate("a", 16, 0, 1), Candidate("b", 32, 0, 2)) == "ba"
 
 
-@pytest.mark.parametrize(("load", "order"), [(399, "ab"), (401, "ba")])
-def test_a_prefix_is_worth_its_part_of_the_prompt_in_relative_load(load: float, order: str) -> None:
-    # The mean is half of the load: 400 / (200 + 1200) of 350 tokens are 100.
+@pytest.mark.parametrize(
+    ("load", "order"), [(QUIET_LOAD / 2 - 1, "ab"), (QUIET_LOAD / 2 + 1, "ba")]
+)
+def test_a_prefix_is_worth_its_part_of_the_prompt_in_load(load: float, order: str) -> None:
     candidates = Candidate("a", 100, load, 1), Candidate("b", 0, 0, 2)
-    ranked = rank("longest-prefix", candidates, load_weight=1, prompt_tokens=350)
+    ranked = rank("longest-prefix", candidates, load_weight=1, prompt_tokens=200)
     assert "".join(one.url for one in ranked) == order
+
+
+def test_a_prefix_that_all_prompts_have_keeps_no_worker_idle() -> None:
+    candidates = Candidate("a", 900, 20_000, 1), Candidate("b", 0, 0, 2)
+    assert urls("longest-prefix", *candidates, weight=0.1) == "ba"
 
 
 @pytest.mark.parametrize(("weight", "order"), [(0, "ab"), (0.5, "ab"), (2, "ba")])
@@ -34,7 +40,7 @@ def test_the_weight_of_load_is_a_setting(weight: float, order: str) -> None:
     assert urls("longest-prefix", *candidates, weight=weight) == order
 
 
-def test_loads_count_relative_to_their_mean() -> None:
+def test_loads_count_relative_to_the_least() -> None:
     candidates = Candidate("a", 100, 50_150, 1), Candidate("b", 0, 50_000, 2)
     assert urls("longest-prefix", *candidates, weight=2) == "ab"
 
@@ -47,8 +53,8 @@ def test_the_score_is_the_formula_of_the_page() -> None:
         prompt_tokens=200,
     )
     assert ranked == [
-        ("a", 96, 400, 112 - 0.5 * 200 * 400 / (800 + 1200), 16),
-        ("b", 0, 1200, -60, 0),
+        ("a", 96, 400, 112 - 0.5 * 200 * 400 / (400 + 1200), 16),
+        ("b", 0, 1200, -0.5 * 200 * 1200 / (400 + 1200), 0),
     ]
 
 
@@ -57,23 +63,49 @@ def test_expected_tokens_count_like_matched_ones() -> None:
     assert urls("longest-prefix", *candidates) == "ba"
 
 
-def workers_with(key: bytes, **loads: float) -> str:
-    """Return the order of workers that have nothing of a prompt whose new content has this key."""
-    workers = [Candidate(name, 0, load, 0) for name, load in loads.items()]
+def home(key: bytes, **recent: float) -> str:
+    """Return the best of workers that have nothing of a prompt whose new content has this key."""
+    workers = [Candidate(name, 0, 0, 0, recent_tokens=tokens) for name, tokens in recent.items()]
     ranked = rank("longest-prefix", workers, load_weight=0.5, prompt_tokens=PROMPT, new_key=key)
-    return "".join(one.url for one in ranked)
+    return ranked[0].url
 
 
-def test_new_content_has_one_home_unless_it_is_too_busy() -> None:
-    keys = [b"%d" % number for number in range(200)]
-    homes = {key: workers_with(key, a=0, b=0)[0] for key in keys}
-    assert set(homes.values()) == {"a", "b"}
-    for key in keys:
-        # The mean of both is half of it.
-        busy = {name: 2.0 * QUIET_LOAD * (name == homes[key]) for name in "ab"}
-        assert workers_with(key, **busy)[0] == homes[key]
-        busy[homes[key]] += 2
-        assert workers_with(key, **busy)[0] != homes[key]
+KEYS = [b"%d" % number for number in range(200)]
+
+
+def test_new_content_has_one_home_unless_that_computes_too_much() -> None:
+    assert {home(key, a=0, b=0) for key in KEYS} == {"a", "b"}
+    for key in KEYS:
+        fair = 1.25 * 5000 + QUIET_LOAD
+        assert home(key, a=5000, b=5000) == home(key, a=0, b=0)
+        assert home(key, a=5000, b=fair) == home(key, a=0, b=0)
+        assert home(key, a=5000, b=fair + 1) == "a"
+
+
+@pytest.mark.parametrize(("matched", "order"), [(840, "ba"), (860, "ab")])
+def test_a_worker_that_has_just_joined_gets_new_chats_only(matched: int, order: str) -> None:
+    joined, old = Candidate("b", 0, 0, 2), Candidate("a", matched, 0, 1, recent_tokens=1e6)
+    assert urls("longest-prefix", old, joined) == order
+    assert home(KEYS[0], a=1e6, b=0) == "b"
+
+
+def test_an_excess_costs_its_part_in_tokens() -> None:
+    busy = Candidate("a", 100, 0, 1, recent_tokens=1.25 * 4000 + QUIET_LOAD + 1000)
+    quiet = Candidate("b", 0, 0, 2, recent_tokens=4000)
+    assert urls("longest-prefix", busy, quiet, weight=0.09) == "ab"
+    assert urls("longest-prefix", busy, quiet, weight=0.11) == "ba"
+
+
+def test_the_home_of_content_without_names_may_be_busier() -> None:
+    for key in KEYS:
+        its = home(key, a=0, b=0)
+        for load, chosen in ((QUIET_LOAD - 1.0, its), (QUIET_LOAD + 1.0, "ab".replace(its, ""))):
+            workers = [Candidate(name, 0, load * (name == its), 0) for name in "ab"]
+            ranked = rank(
+                "longest-prefix", workers, load_weight=1, prompt_tokens=PROMPT,
+                new_key=key, is_named=False,
+            )  # fmt: skip
+            assert ranked[0].url == chosen
 
 
 def test_the_home_of_new_content_is_one_of_those_that_have_most() -> None:

@@ -1,0 +1,229 @@
+"""The traces on simulated workers: what placement can reach, on many traces in a short time.
+
+    python -m bench.fleet.simulation [--workers 2] [--seeds 8]
+
+The gateway's decisions, its index and its expected blocks are the real ones. The workers are
+simulated: a cache of blocks with the eviction of vLLM (least recently used first, of a prompt the
+last block first), and one prompt computed after another. The figures are not those of an engine:
+they compare policies.
+"""
+
+import argparse
+import heapq
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import count, islice
+
+from bench.fleet.gateway import POLICIES
+from bench.fleet.traces import BLOCK_SIZE, ENGINE, RELEASE, TRACES, Prompt, most_cached, plan
+from bench.fleet.workers import cache_tokens
+from mmhash.kvindex import Index
+from mmhash.kvindex import Worker as EventSource
+from mmhash.kvindex.events import Removed, Stored
+from mmhash_service.gateway.fleet import Fleet
+from mmhash_service.gateway.router import PlanSize, Prepared, Router
+from mmhash_service.gateway.settings import GatewaySettings, Recipe, WorkerSpec
+from mmhash_service.gateway.worker import Worker
+
+TOKENS_PER_S = 2500
+REPLY_TOKEN_S = 0.02
+EVENTS_S = 0.05  # from the end of a prompt's computation until the index has its events
+GRACE_S = 1.0  # as the proxy's
+
+RECIPE = Recipe(f"{ENGINE}@{RELEASE}", BLOCK_SIZE)
+
+
+class LruCache:
+    """The blocks of one worker; those of requests that run are not evicted."""
+
+    def __init__(self, blocks: int) -> None:
+        self._size = blocks
+        self._free: dict[int, None] = {}  # the least recently used first
+        self._users: dict[int, int] = {}
+
+    def start(self, prompt: Sequence[int], reply_blocks: int) -> tuple[int, list[int], list[int]]:
+        """Begin a request; return its hits, the blocks that are stored, and those evicted."""
+        hits = 0
+        while hits < len(prompt) and (prompt[hits] in self._free or prompt[hits] in self._users):
+            hits += 1
+        for one in prompt:
+            self._free.pop(one, None)
+            self._users[one] = self._users.get(one, 0) + 1
+        excess = len(self._free) + len(self._users) + reply_blocks - self._size
+        evicted = list(islice(self._free, max(0, excess)))
+        for one in evicted:
+            del self._free[one]
+        return hits, list(prompt[hits:]), evicted
+
+    def end(self, prompt: Sequence[int]) -> None:
+        """End a request: its blocks may be evicted, the last one first."""
+        for one in reversed(prompt):
+            self._users[one] -= 1
+            if not self._users[one]:
+                del self._users[one]
+                self._free[one] = None
+
+
+class Clock:
+    """Simulated time: calls in the order of their times."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def at(self, time: float, call: Callable[[], None]) -> None:
+        """Do something at that time, or now if that is later."""
+        heapq.heappush(self._calls, (max(time, self.now), next(self._numbers), call))
+
+    def run(self) -> None:
+        """Run until nothing is left to do."""
+        while self._calls:
+            self.now, _, call = heapq.heappop(self._calls)
+            call()
+
+
+class SimulatedWorker:
+    """A worker with a cache and a queue, and its events in the index."""
+
+    def __init__(self, worker: Worker, index: Index, clock: Clock, blocks: int) -> None:
+        self._worker, self._clock = worker, clock
+        self._rank = index._workers[worker.url].rank(0)
+        self._cache = LruCache(blocks)
+        self._free_at = 0.0
+        self.computed = 0
+
+    def take(
+        self, prompt: Prompt, tokens: int, unheld: Sequence[int], done: Callable[[], None]
+    ) -> None:
+        """Queue a prompt; the gateway expects that so many of its tokens are computed."""
+        computing = ExitStack()
+        expected = computing.enter_context(self._worker.computing(tokens, unheld))
+
+        def begin() -> None:
+            clock = self._clock
+            if self._free_at > clock.now:
+                clock.at(self._free_at, begin)
+                return
+            reply = 1 + prompt.request.output_tokens // BLOCK_SIZE
+            hits, stored, evicted = self._cache.start(prompt.blocks, reply)
+            # The last token of a prompt is computed always.
+            hits = min(hits, (prompt.tokens - 1) // BLOCK_SIZE)
+            computed = prompt.tokens - hits * BLOCK_SIZE
+            self.computed += computed
+            self._free_at = first = clock.now + computed / TOKENS_PER_S
+            events: list[Stored | Removed] = [Removed([*evicted]), Stored([*stored], BLOCK_SIZE)]
+            clock.at(first, computing.close)
+            clock.at(first + EVENTS_S, lambda: self._rank.apply(events))
+            clock.at(first + prompt.request.output_tokens * REPLY_TOKEN_S, end)
+
+        def end() -> None:
+            self._worker.end()
+            self._cache.end(prompt.blocks)
+            self._clock.at(
+                self._clock.now + GRACE_S, lambda: self._worker.expected.remove(expected)
+            )
+            done()
+
+        begin()
+
+
+class SimulatedFleet:
+    """A gateway's router in front of simulated workers."""
+
+    def __init__(self, policy: str, workers: int, blocks: int) -> None:
+        settings = GatewaySettings.model_validate({"policy": policy})
+        fleet = Fleet(settings)
+        urls = [f"http://worker-{number}" for number in range(workers)]
+        fleet.index = Index([EventSource(url, "tcp://127.0.0.1:1") for url in urls])
+        self.clock = Clock()
+        self.workers = {}
+        for url in urls:
+            worker = fleet.workers[url] = Worker(WorkerSpec(url, RECIPE), settings)
+            worker.readmit()
+            self.workers[url] = SimulatedWorker(worker, fleet.index, self.clock, blocks)
+        self._fleet, self._router = fleet, Router(fleet, settings)
+
+    def send(self, prompt: Prompt, done: Callable[[], None]) -> None:
+        """Send a prompt to its best worker."""
+        matches = self._fleet.index.match(prompt.blocks, BLOCK_SIZE)
+        matched = {url: match.tokens for url, match in matches.items()}
+        size = PlanSize(prompt.tokens, len(prompt.blocks))
+        prepared = Prepared(
+            b"", "planned", prompt.first_key, size, matched, prompt.blocks, BLOCK_SIZE
+        )
+        decision = self._router.rank_workers({RECIPE: prepared})
+        best = decision.workers[0]
+        self._router.choose(decision, best)
+        tokens = decision.uncached_tokens(best)
+        self.workers[best.url].take(prompt, tokens, prepared.unheld_blocks(best), done)
+
+    @contextmanager
+    def closing(self) -> Iterator["SimulatedFleet"]:
+        """Close the index in the end."""
+        try:
+            yield self
+        finally:
+            self._fleet.index.stop()
+
+
+def cached_percent(prompts: Sequence[Prompt], policy: str, workers: int) -> float:
+    """Replay a trace; return the part of its tokens that was cached."""
+    following = {(one.request.session, one.request.turn): one for one in prompts}
+    blocks = cache_tokens(workers) // BLOCK_SIZE
+    with SimulatedFleet(policy, workers, blocks).closing() as fleet:
+
+        def send(one: Prompt) -> None:
+            request = one.request
+            turn = following.get((request.session, request.turn + 1))
+
+            def done() -> None:
+                if turn is not None:
+                    fleet.clock.at(turn.request.at, lambda: send(turn))
+
+            fleet.send(one, done)
+
+        def send_at_arrival(one: Prompt) -> None:
+            fleet.clock.at(one.request.at, lambda: send(one))
+
+        for one in prompts:
+            if one.request.turn == 0:
+                send_at_arrival(one)
+        fleet.clock.run()
+        total = sum(one.tokens for one in prompts)
+        computed = sum(worker.computed for worker in fleet.workers.values())
+        return 100 * (1 - computed / total)
+
+
+def main() -> None:
+    """Print a Markdown table: cached tokens, the mean of some seeds."""
+    parser = argparse.ArgumentParser(prog="python -m bench.fleet.simulation", description=__doc__)
+    parser.add_argument("--workers", type=int, action="append", help="default: 2 and 4")
+    parser.add_argument("--seeds", type=int, default=8)
+    asked = parser.parse_args()
+    counts = asked.workers or [2, 4]
+    print(f"| simulated workers | trace | the most | {' | '.join(POLICIES)} | seeds ahead |")
+    print("| ---: | --- | ---: |" + " ---: |" * (len(POLICIES) + 1))
+    for trace in TRACES.values():
+        seeds = [replace(trace.workload, seed=seed) for seed in range(asked.seeds)]
+        plans = [plan(trace._replace(workload=one).requests()) for one in seeds]
+        most = [100 * most_cached(one) / sum(each.tokens for each in one) for one in plans]
+        for workers in counts if max(most) else []:
+            found = {
+                policy: [cached_percent(one, policy, workers) for one in plans]
+                for policy in POLICIES
+            }
+            best, hashed = found["longest-prefix"], found["consistent-hash"]
+            ahead = sum(own > other for own, other in zip(best, hashed, strict=True))
+            means = " | ".join(f"{statistics.fmean(one):.1f} %" for one in found.values())
+            print(
+                f"| {workers} | {trace.name} | {statistics.fmean(most):.1f} % | {means} "
+                f"| {ahead} of {asked.seeds} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The traces of the comparison, of a size that engines on a CPU can replay, and their prompts."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from bench.fleet.workers import MODEL
+from bench.trace.content import openai_request
+from bench.trace.records import Request
+from bench.trace.workload import (
+    AGENTS,
+    REFERENCES,
+    SERVEGEN,
+    VISIONARENA,
+    Workload,
+    generate,
+    scaled,
+)
+from mmhash.prompts import Model
+from tests.live.environments import Environment
+
+# Tiny models on two cores: the tokens are scaled, and the arrivals fit what the cores can do.
+SCALE = 0.2
+REPLY_SCALE = 0.04
+SCREENSHOT_SCALE = 0.05  # 33 of them must fit into 4096 tokens
+CONTEXT = 3800
+# A tenth of that of llm-d's benchmark of shared prefixes.
+SYSTEM = 600
+
+ENGINE, RELEASE, BLOCK_SIZE = "vllm", "0.32.0", 32
+
+
+class LiveTrace(NamedTuple):
+    """A workload of the size that engines on a CPU can replay."""
+
+    workload: Workload
+    scale: float
+
+    @property
+    def name(self) -> str:
+        """The name of the workload."""
+        return self.workload.name
+
+    def requests(self) -> list[Request]:
+        """Return the trace."""
+        context = round(CONTEXT / self.scale)
+        return scaled(generate(replace(self.workload, context=context)), self.scale, REPLY_SCALE)
+
+
+# The sessions of those with reuse give working sets of about 24 600 tokens.
+_SERVEGEN = replace(SERVEGEN, sessions=75, tenants=4, rate=3.0, system=SYSTEM)
+# Four applications, which describe their tools in the system prompt. Those that
+# run at a time about fit into the caches.
+_AGENTS = replace(
+    AGENTS,
+    sessions=12,
+    clients=4,
+    top_clients=1,
+    top_share=0.4,
+    rate=0.55,
+    pause_s=1.0,
+    system=5 * SYSTEM,
+)
+TRACES = {
+    one.name: one
+    for one in (
+        LiveTrace(replace(REFERENCES, rate=4.0, system=SYSTEM), SCALE),
+        LiveTrace(replace(VISIONARENA, sessions=56, rate=2.0, pause_s=2.5, system=SYSTEM), SCALE),
+        LiveTrace(_SERVEGEN, SCALE),
+        LiveTrace(_AGENTS, SCREENSHOT_SCALE),
+        LiveTrace(replace(_SERVEGEN, sessions=30).without_reuse(), SCALE),
+    )
+}
+
+
+class Prompt(NamedTuple):
+    """A request of a trace with the blocks that vLLM names."""
+
+    request: Request
+    blocks: tuple[int, ...]
+    tokens: int
+    first_key: bytes
+
+
+def plan(requests: Sequence[Request]) -> list[Prompt]:
+    """Return the prompts of requests."""
+    model = Model.load(Environment(ENGINE, RELEASE).model(MODEL))
+    prompts = []
+    for request in requests:
+        body = openai_request(request, "tiny", letters_per_token=1)
+        one = model.plan(body, f"{ENGINE}@{RELEASE}", block_size=BLOCK_SIZE)
+        key = one.items[0].key.bytes if one.items else b""
+        prompts.append(Prompt(request, tuple(one.event_ids), len(one.token_ids), key))
+    return prompts
+
+
+def working_set(prompts: Sequence[Prompt]) -> int:
+    """Return the tokens of the different blocks."""
+    return BLOCK_SIZE * len({block for one in prompts for block in one.blocks})
+
+
+def most_cached(prompts: Sequence[Prompt]) -> int:
+    """Return the tokens that one worker with an endless cache would have cached."""
+    seen: set[int] = set()
+    tokens = 0
+    for one in prompts:
+        # The last token of a prompt is computed always.
+        for block in one.blocks[: (one.tokens - 1) // BLOCK_SIZE]:
+            if block not in seen:
+                break
+            tokens += BLOCK_SIZE
+        seen.update(one.blocks)
+    return tokens
