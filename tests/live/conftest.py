@@ -56,6 +56,7 @@ SETUPS = (
         (*_WIDE_OPEN, "--prefix-caching-hash-algo", "sha256_cbor"),
         algorithm="sha256_cbor",
         guard="always",
+        has_lora=True,
     ),
     Setup("vllm", "0.30.0", has_lora=True),
     Setup("sglang", "0.5.20", guard="switched"),
