@@ -84,9 +84,16 @@ _SGLANG_NEEDS = [
 # The guard's, which runs in the engine's process.
 _GUARD_NEEDS = ["blake3", "msgspec", "numpy", "pydantic-settings", "starlette", "xxhash"]
 
-# Decoders of sound for vLLM, and of videos for SGLang; without their requirements, which are there.
-_DECODERS = {
-    "vllm": ("av==18.1.0", "scipy==1.17.1", "soundfile==0.13.1"),
+# Decoders of sound and what SmolVLM's processor needs for vLLM, and a decoder of videos for SGLang;
+# without their requirements, which are there.
+_EXTRAS = {
+    "vllm": (
+        "av==18.1.0",
+        "scipy==1.17.1",
+        "soundfile==0.13.1",
+        "num2words==0.5.14",
+        "docopt==0.6.2",
+    ),
     "sglang": ("decord2==3.4.0",),
 }
 
@@ -124,8 +131,8 @@ class Environment:
         """Build the environment, unless it is there already."""
         steps: dict[str, Callable[[], None]] = {
             "built": self._install,
-            # A step of its own, so that older environments get the decoders too.
-            "decoders": lambda: self._pip("--no-deps", *_DECODERS[self.engine]),
+            # A step of its own, so that older environments get them too.
+            "extras": lambda: self._pip("--no-deps", *_EXTRAS[self.engine]),
         }
         with _locked(CACHE / f"{self.path.name}.lock"):
             try:
