@@ -45,7 +45,7 @@ class Prompt:
     salt: str | None = None
 
     def with_new_text(self) -> "Prompt":
-        """Return the same media with another text, of which the engine has no block."""
+        """Return the same media with another text: the engine has no block of it."""
         return replace(self, text=_text())
 
 
