@@ -59,12 +59,20 @@ SETUPS = (
         has_lora=True,
     ),
     Setup("vllm", "0.30.0", has_lora=True),
-    Setup("sglang", "0.5.20", guard="switched"),
+    Setup("sglang", "0.5.20", guard="switched", has_lora=True),
 )
 
 _GUARDS = {
     "always": "mmhash_service.guard.Guard",
     "switched": "tests.live.stand_ins.switched_guard.SwitchedGuard",
+}
+
+_LORA_OPTIONS = {
+    "vllm": ("--enable-lora", "--max-lora-rank", "8", "--lora-modules"),
+    "sglang": (
+        *("--lora-backend", "torch_native", "--max-lora-rank", "8"),
+        *("--lora-target-modules", "q_proj", "--lora-paths"),
+    ),
 }
 
 _PARAMETERS = [
@@ -136,8 +144,7 @@ def engine(
     if setup.has_lora:
         loras[LORA] = str(environment.model("qwen2_vl") / LORA)
         models.write_lora(Path(loras[LORA]))
-        options += ["--enable-lora", "--max-lora-rank", "8", "--lora-modules"]
-        options += [f"{LORA}={loras[LORA]}"]
+        options += [*_LORA_OPTIONS[setup.engine], f"{LORA}={loras[LORA]}"]
     log = tmp_path_factory.mktemp("engine") / f"{setup.engine}-{setup.release}.log"
     try:
         with running(
