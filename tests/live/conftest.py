@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.live import models, results
-from tests.live.engines import Engine, running
+from tests.live.engines import QUICK_START, Engine, running
 from tests.live.environments import CACHE, Environment, UnavailableError
 from tests.live.prompts import guard_settings
 
@@ -67,11 +67,14 @@ _GUARDS = {
     "switched": "tests.live.stand_ins.switched_guard.SwitchedGuard",
 }
 
+# Of q, k and v, SGLang needs all three in an adapter.
+_PROJECTIONS = {"vllm": "q_proj", "sglang": "o_proj"}
+
 _LORA_OPTIONS = {
     "vllm": ("--enable-lora", "--max-lora-rank", "8", "--lora-modules"),
     "sglang": (
         *("--lora-backend", "torch_native", "--max-lora-rank", "8"),
-        *("--lora-target-modules", "q_proj", "--lora-paths"),
+        *("--lora-target-modules", "o_proj", "--lora-paths"),
     ),
 }
 
@@ -135,7 +138,7 @@ def engine(
     except UnavailableError as error:
         pytest.skip(str(error))
     options = list(setup.options)
-    variables = {} if setup.seed is None else {"PYTHONHASHSEED": setup.seed}
+    variables = QUICK_START | ({} if setup.seed is None else {"PYTHONHASHSEED": setup.seed})
     loras: dict[str, str] = {}
     if setup.guard is not None:
         variables |= guard_settings(environment.spelling)
@@ -143,7 +146,7 @@ def engine(
         options += ["--middleware", _GUARDS[setup.guard]]
     if setup.has_lora:
         loras[LORA] = str(environment.model("qwen2_vl") / LORA)
-        models.write_lora(Path(loras[LORA]))
+        models.write_lora(Path(loras[LORA]), _PROJECTIONS[setup.engine])
         options += [*_LORA_OPTIONS[setup.engine], f"{LORA}={loras[LORA]}"]
     log = tmp_path_factory.mktemp("engine") / f"{setup.engine}-{setup.release}.log"
     try:
