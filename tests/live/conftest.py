@@ -59,23 +59,12 @@ SETUPS = (
         has_lora=True,
     ),
     Setup("vllm", "0.30.0", has_lora=True),
-    Setup("sglang", "0.5.20", guard="switched", has_lora=True),
+    Setup("sglang", "0.5.20", guard="switched"),
 )
 
 _GUARDS = {
     "always": "mmhash_service.guard.Guard",
     "switched": "tests.live.stand_ins.switched_guard.SwitchedGuard",
-}
-
-# Of q, k and v, SGLang needs all three in an adapter.
-_PROJECTIONS = {"vllm": "q_proj", "sglang": "o_proj"}
-
-_LORA_OPTIONS = {
-    "vllm": ("--enable-lora", "--max-lora-rank", "8", "--lora-modules"),
-    "sglang": (
-        *("--lora-backend", "torch_native", "--max-lora-rank", "8"),
-        *("--lora-target-modules", "o_proj", "--lora-paths"),
-    ),
 }
 
 _PARAMETERS = [
@@ -146,8 +135,9 @@ def engine(
         options += ["--middleware", _GUARDS[setup.guard]]
     if setup.has_lora:
         loras[LORA] = str(environment.model("qwen2_vl") / LORA)
-        models.write_lora(Path(loras[LORA]), _PROJECTIONS[setup.engine])
-        options += [*_LORA_OPTIONS[setup.engine], f"{LORA}={loras[LORA]}"]
+        models.write_lora(Path(loras[LORA]))
+        options += ["--enable-lora", "--max-lora-rank", "8", "--lora-modules"]
+        options += [f"{LORA}={loras[LORA]}"]
     log = tmp_path_factory.mktemp("engine") / f"{setup.engine}-{setup.release}.log"
     try:
         with running(

@@ -141,17 +141,17 @@ def _write_qwen2_vl(folder: Path) -> None:
     _write(folder, "config.json", text | {"vision_config": vision})
 
 
-def write_lora(folder: Path, projection: str) -> None:
-    """Write an adapter of one projection of the tiny model's first layer."""
+def write_lora(folder: Path) -> None:
+    """Write an adapter of the tiny model's first projection."""
     folder.mkdir(exist_ok=True)
-    name = f"base_model.model.model.language_model.layers.0.self_attn.{projection}"
+    name = "base_model.model.model.language_model.layers.0.self_attn.q_proj"
     generator = np.random.default_rng(0)
     weights = {
         f"{name}.lora_A.weight": generator.standard_normal((4, 128), np.float32),
         f"{name}.lora_B.weight": generator.standard_normal((128, 4), np.float32),
     }
     save_file(weights, folder / "adapter_model.safetensors")
-    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 4, "target_modules": [projection]}
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 4, "target_modules": ["q_proj"]}
     _write(folder, "adapter_config.json", config)
 
 

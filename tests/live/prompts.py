@@ -140,8 +140,6 @@ def body(engine: Engine, prompt: Prompt) -> dict[str, Any]:
             content["return_prompt_token_ids"] = True  # their tokens are the decoder's to count
         if prompt.media:
             content["mm_hashes"] = [sglang.mm_hash(one.key) for one in prompt.media]
-        if prompt.lora is not None:
-            content["lora_path"] = prompt.lora
     if prompt.salt is not None:
         content["cache_salt"] = prompt.salt
     return content
@@ -203,7 +201,6 @@ def names(engine: Engine, prompt: Prompt, ids: list[int]) -> list[int]:
     ]
     padded = sglang.pad_input_ids(ids, spans_, version=release)
     whole = len(padded) // engine.block_size * engine.block_size
-    # The names in events are the same with and without an adapter.
     keys_ = sglang.event_keys(
         padded[:whole], engine.block_size, cache_salt=prompt.salt, version=release
     )

@@ -91,7 +91,7 @@ def test_audio(engine: Engine) -> None:
 
 def test_lora(engine: Engine) -> None:
     if not engine.loras:
-        _not_run(engine, "LoRA", "no adapter in this setup")
+        _not_run(engine, "LoRA", "its adapters need pinned memory, so a GPU")
     prompt = Prompt((image(),))
     _check(engine, "LoRA", prompt, Prompt(prompt.media, prompt.text, lora=LORA))
 
