@@ -3,7 +3,7 @@
 import base64
 import io
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -43,6 +43,10 @@ class Prompt:
     images: tuple[Sample, ...] = ()
     image_format: str = "PNG"
     salt: str | None = None
+
+    def with_new_text(self) -> "Prompt":
+        """Return the same media with another text: the engine has no block of it."""
+        return replace(self, text=_text())
 
 
 def prompts() -> list[Prompt]:

@@ -143,14 +143,17 @@ def _verify_sglang(client: httpx.Client, subscriber: Subscriber, version: str) -
     image_texts = list(sglang.IMAGE_TEXTS)
     for prompt in prompts():
         for image_text in list(image_texts) if prompt.images else image_texts[:1]:
-            sglang.send(client, prompt, image_text)
+            # With the same text, an attempt after the first would store nothing to wait for.
+            attempt = prompt.with_new_text()
+            sglang.send(client, attempt, image_text)
             events = subscriber.stored(first_s=_FIRST_S)
-            right += [result for event in events for result in names.check(event, prompt)]
+            right += [result for event in events for result in names.check(event, attempt)]
             if sglang.holds_images(events, prompt.images, version):
                 image_texts = [image_text] if prompt.images else image_texts
                 break
         else:
             missing.append(prompt.name)
+            image_texts = image_texts[:1]  # none fits: the other prompts need not try all again
     return Report(f"sglang {version}", len(right), sum(right), tuple(missing))
 
 

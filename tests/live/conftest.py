@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.live import models, results
-from tests.live.engines import Engine, running
+from tests.live.engines import QUICK_START, Engine, running
 from tests.live.environments import CACHE, Environment, UnavailableError
 from tests.live.prompts import guard_settings
 
@@ -26,6 +26,7 @@ class Setup(NamedTuple):
     seed: str | None = None
     guard: str | None = None  # "always", or "switched" by a header
     has_lora: bool = False
+    is_quick: bool = False  # runs in `make live`, which has to end within minutes
 
     @property
     def name(self) -> str:
@@ -39,23 +40,36 @@ class Setup(NamedTuple):
         return ", ".join(parts)
 
 
-# What operators may switch on: /inference/v1/generate, and processing options in requests.
-_WIDE_OPEN = ("--enable-scale-out", "--trust-request-mm-kwargs")
+# What operators may switch on: /inference/v1/generate, processing options in requests, embeddings.
+_WIDE_OPEN = (
+    *("--enable-scale-out", "--trust-request-mm-kwargs"),
+    *("--enable-mm-embeds", "--enable-prompt-embeds"),
+)
 
 SETUPS = (
-    Setup("vllm", "0.32.0", _WIDE_OPEN, has_lora=True),
+    Setup("vllm", "0.32.0", _WIDE_OPEN, guard="switched", has_lora=True, is_quick=True),
+    Setup("vllm", "0.28.0", seed="0", has_lora=True, is_quick=True),
+    Setup("sglang", "0.5.23", guard="switched", is_quick=True),
     Setup(
         "vllm",
         "0.32.0",
         (*_WIDE_OPEN, "--prefix-caching-hash-algo", "sha256_cbor"),
         algorithm="sha256_cbor",
         guard="always",
+        has_lora=True,
     ),
     Setup("vllm", "0.30.0", has_lora=True),
-    Setup("vllm", "0.28.0", seed="0", has_lora=True),
-    Setup("sglang", "0.5.23", guard="switched"),
     Setup("sglang", "0.5.20", guard="switched"),
 )
+
+_GUARDS = {
+    "always": "mmhash_service.guard.Guard",
+    "switched": "tests.live.stand_ins.switched_guard.SwitchedGuard",
+}
+
+_PARAMETERS = [
+    pytest.param(one, id=one.name, marks=() if one.is_quick else pytest.mark.slow) for one in SETUPS
+]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -101,7 +115,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         results.publish()
 
 
-@pytest.fixture(scope="session", params=SETUPS, ids=lambda setup: setup.name)
+@pytest.fixture(scope="session", params=_PARAMETERS)
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
@@ -113,12 +127,12 @@ def engine(
     except UnavailableError as error:
         pytest.skip(str(error))
     options = list(setup.options)
-    variables = {} if setup.seed is None else {"PYTHONHASHSEED": setup.seed}
+    variables = QUICK_START | ({} if setup.seed is None else {"PYTHONHASHSEED": setup.seed})
     loras: dict[str, str] = {}
     if setup.guard is not None:
         variables |= guard_settings(environment.spelling)
-    if setup.guard == "always":
-        options += ["--middleware", "mmhash_service.guard.Guard"]
+    if setup.guard is not None and setup.engine == "vllm":
+        options += ["--middleware", _GUARDS[setup.guard]]
     if setup.has_lora:
         loras[LORA] = str(environment.model("qwen2_vl") / LORA)
         models.write_lora(Path(loras[LORA]))
@@ -132,7 +146,7 @@ def engine(
             *options,
             log=log,
             variables=variables,
-            is_switched=setup.guard == "switched",
+            has_guard=setup.guard is not None,
         ) as started:
             started.name_of_setup = setup.name
             started.algorithm, started.seed, started.loras = setup.algorithm, setup.seed, loras

@@ -34,6 +34,9 @@ _VARIABLES = {
     "TRITON_INTERPRET": "1",
 }
 
+# vLLM's worker in the scheduler's process: it starts with 22 s of CPU instead of 34 s.
+QUICK_START = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+
 # The guard runs in the engine's process.
 _ROOT = Path(__file__).parents[2]
 _PROJECT = {"PYTHONPATH": f"{_ROOT}{os.pathsep}{_ROOT / 'typings'}"}
@@ -155,14 +158,14 @@ def running(
     *options: str,
     log: Path,
     variables: dict[str, str] | None = None,
-    is_switched: bool = False,
+    has_guard: bool = False,
 ) -> Iterator[Engine]:
     """Run an engine until the block ends."""
     port, events_port, replay_port = _free_ports(3)
     folder = environment.model(model)
     start = {"vllm": _vllm_command, "sglang": _sglang_command}[environment.engine]
     command = [*start(environment, folder, port, (events_port, replay_port)), *options]
-    if is_switched:
+    if has_guard and environment.engine == "sglang":
         command[1:3] = [str(Path(__file__).parent / "stand_ins" / "guarded_sglang.py")]
     chosen = {k: v for k, v in os.environ.items() if not k.startswith(("MMHASH_", "PYTHON"))}
     with log.open("w") as output:

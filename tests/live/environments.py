@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
@@ -84,6 +84,19 @@ _SGLANG_NEEDS = [
 # The guard's, which runs in the engine's process.
 _GUARD_NEEDS = ["blake3", "msgspec", "numpy", "pydantic-settings", "starlette", "xxhash"]
 
+# Decoders of sound and what SmolVLM's processor needs for vLLM, and a decoder of videos for SGLang;
+# without their requirements, which are there.
+_EXTRAS = {
+    "vllm": (
+        "av==18.1.0",
+        "scipy==1.17.1",
+        "soundfile==0.13.1",
+        "num2words==0.5.14",
+        "docopt==0.6.2",
+    ),
+    "sglang": ("decord2==3.4.0",),
+}
+
 # The newest transformers that a release of SGLang starts with.
 _TRANSFORMERS = {"0.5.13": "5.8.1"}
 _NEWEST_TRANSFORMERS = "5.19.0"
@@ -116,21 +129,28 @@ class Environment:
 
     def build(self) -> None:
         """Build the environment, unless it is there already."""
-        done = self.path / "built"
+        steps: dict[str, Callable[[], None]] = {
+            "built": self._install,
+            # A step of its own, so that older environments get them too.
+            "extras": lambda: self._pip("--no-deps", *_EXTRAS[self.engine]),
+        }
         with _locked(CACHE / f"{self.path.name}.lock"):
-            if done.exists():
-                return
-            rmtree(self.path, ignore_errors=True)
             try:
-                subprocess.run([sys.executable, "-m", "venv", str(self.path)], check=True)
-                {"vllm": self._install_vllm, "sglang": self._install_sglang}[self.engine]()
-                self._pip(*_GUARD_NEEDS)
+                for name, step in steps.items():
+                    if not (done := self.path / name).exists():
+                        step()
+                        done.touch()
             except subprocess.CalledProcessError as error:
                 output = (error.stderr or "").strip().splitlines()
                 raise UnavailableError(
                     f"{self.spelling} cannot be installed here: {output[-1] if output else error}"
                 ) from error
-            done.touch()
+
+    def _install(self) -> None:
+        rmtree(self.path, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(self.path)], check=True)
+        {"vllm": self._install_vllm, "sglang": self._install_sglang}[self.engine]()
+        self._pip(*_GUARD_NEEDS)
 
     def model(self, name: str) -> Path:
         """Return the directory of a tiny model; SGLang gets weights of its own for Qwen2-VL.

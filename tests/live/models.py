@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.live.tiny import COMMON, TINY, Tiny
 
-RECIPE = 1
+RECIPE = 2
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -31,6 +31,8 @@ PARTS_TEMPLATE = (
     "{% if message['content'] is string %}{{ message['content'] }}"
     "{% else %}{% for part in message['content'] %}"
     "{% if part['type'] == 'image' %}IMAGE"
+    "{% elif part['type'] == 'video' %}VIDEO"
+    "{% elif part['type'] == 'audio' %}AUDIO"
     "{% elif 'text' in part %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -77,7 +79,9 @@ def _write_tiny(tiny: Tiny, folder: Path) -> None:
         settings["extra_special_tokens"] = tiny.names
     _write(folder, "tokenizer_config.json", settings)
     template = TEXTS_TEMPLATE if tiny.template_of_texts else PARTS_TEMPLATE
-    (folder / "chat_template.jinja").write_text(template.replace("IMAGE", tiny.image))
+    for kind in ("image", "video", "audio"):
+        template = template.replace(kind.upper(), getattr(tiny, kind))
+    (folder / "chat_template.jinja").write_text(template)
     for name, content in tiny.files.items():
         _write(folder, name, content)
     _write(folder, "config.json", tiny.config)

@@ -21,6 +21,7 @@ from mmhash.engines import sglang, vllm
 from mmhash.kvindex import BlocksStored
 from mmhash.tags import sign_tag
 from tests.live.engines import Engine
+from tests.support.clips import make_video
 
 SECRET = bytes(range(32))
 SIDE = 224
@@ -28,6 +29,7 @@ PIXELS_OF_TOKEN = 28  # a token is 28 by 28 pixels
 FRAMES = 4
 
 IMAGE_TEXT = "<|vision_start|><|image_pad|><|vision_end|>"
+TEXTS = {"image": IMAGE_TEXT, "video": IMAGE_TEXT.replace("image", "video")}
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Media:
     key: Digest
     frames: tuple[Image.Image, ...]
     format: str = "PNG"
+    file: bytes = b""
 
     @property
     def tokens(self) -> int:
@@ -46,7 +49,9 @@ class Media:
 
     @property
     def url(self) -> str:
-        """Return it as a data: URL; a video is a sequence of JPEG files, which needs no decoder."""
+        """Return it as a data: URL; frames are a sequence of JPEG files, which need no decoder."""
+        if self.file:
+            return f"data:{self.kind}/{self.format};base64,{base64.b64encode(self.file).decode()}"
         if self.kind == "video":
             frames = ",".join(_encoded(frame, "JPEG") for frame in self.frames)
             return f"data:video/jpeg;base64,{frames}"
@@ -81,6 +86,12 @@ def video() -> Media:
     return Media("video", key, frames)
 
 
+def film() -> Media:
+    """Return a video file that no engine has seen."""
+    file = make_video("h264.mp4", size=(128, 96), seed=secrets.randbits(32))
+    return Media("video", mmhash.key(file), (), "mp4", file)
+
+
 def send(engine: Engine, prompt: Prompt, **options: Any) -> tuple[list[int], int]:
     """Send a prompt with its media's hashes; return its token ids, and how many were cached."""
     answer = post(engine, body(engine, prompt), **options)
@@ -88,7 +99,7 @@ def send(engine: Engine, prompt: Prompt, **options: Any) -> tuple[list[int], int
     content = answer.json()
     if engine.name == "vllm":
         return content["prompt_token_ids"], cached(content)
-    ids = sglang_ids(engine, prompt)
+    ids = content.get("prompt_token_ids") or sglang_ids(engine, prompt)
     assert len(ids) == content["meta_info"]["prompt_tokens"]
     return ids, cached(content)
 
@@ -120,11 +131,14 @@ def body(engine: Engine, prompt: Prompt) -> dict[str, Any]:
         }
     else:
         content = {
-            "text": IMAGE_TEXT * len(prompt.media) + prompt.text,
+            "text": "".join(TEXTS[one.kind] for one in prompt.media) + prompt.text,
             "sampling_params": {"max_new_tokens": 1},
         }
+        for kind in {one.kind for one in prompt.media}:
+            content[f"{kind}_data"] = [one.url for one in prompt.media if one.kind == kind]
+        if any(one.file for one in prompt.media):
+            content["return_prompt_token_ids"] = True  # their tokens are the decoder's to count
         if prompt.media:
-            content["image_data"] = [one.url for one in prompt.media]
             content["mm_hashes"] = [sglang.mm_hash(one.key) for one in prompt.media]
     if prompt.salt is not None:
         content["cache_salt"] = prompt.salt

@@ -1,20 +1,22 @@
 """Attacks on a running engine's prefix cache, with and without the guard."""
 
 import hashlib
+import io
 import secrets
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import httpx
+import numpy as np
 import pytest
+import torch
 
 from mmhash.engines import sglang, vllm
 from tests.live import prompts, results
 from tests.live.engines import Engine, only
-from tests.live.prompts import IMAGE_TEXT, Media, Prompt, image
+from tests.live.prompts import IMAGE_TEXT, Media, Prompt, image, video
 
-# The two ways of starting vLLM 0.32.0 are the same engine without and with the guard.
 RELEASES = ("vllm@0.32.0", "sglang@0.5.23", "sglang@0.5.20")
 
 # The side of the image whose features are sent as numbers: the guard takes 150000 of them.
@@ -128,6 +130,33 @@ def test_tag_of_this_tenant(engine: Engine) -> None:
         assert number > 0
 
 
+def test_swapped_hashes(engine: Engine) -> None:
+    """The attacker sends the victim's images in the other order, with the hashes as they were."""
+
+    def make(side: Side) -> Attack:
+        first, second = image(), image()
+        victim = Prompt((first, second))
+        side.store(victim)
+        swapped = (
+            Media("image", first.key, second.frames),
+            Media("image", second.key, first.frames),
+        )
+        return Attack(_route(engine), prompts.body(engine, Prompt(swapped, victim.text)))
+
+    _try(engine, "swapped hashes of two images", make)
+
+
+def test_salt_of_the_victim(engine: Engine) -> None:
+    """The attacker sends the victim's prompt, but has to guess its salt."""
+
+    def make(side: Side) -> Attack:
+        victim = Prompt(salt=secrets.token_hex(8))
+        side.store(victim)
+        return Attack(_route(engine), prompts.body(engine, Prompt(text=victim.text, salt="guess")))
+
+    _try(engine, "a guessed cache_salt", make)
+
+
 @only("vllm")
 def test_hash_without_media(engine: Engine) -> None:
     """The attacker has no image at all."""
@@ -206,6 +235,112 @@ def test_features_by_hash(engine: Engine) -> None:
         return Attack("/inference/v1/generate", body)
 
     _try(engine, "mm_hashes of features", make)
+
+
+@only("vllm")
+@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.parametrize("kind", ["image", "video"])
+def test_embedding(engine: Engine, kind: str, is_named: bool) -> None:
+    """The attacker sends an embedding of its own in the place of the victim's media."""
+
+    def make(side: Side) -> Attack:
+        victim = Prompt((image() if kind == "image" else video(),))
+        ids = side.store(victim)
+        ((start, end),) = prompts.runs(engine, ids)
+        (media,) = victim.media
+        body = prompts.body(engine, victim)
+        name = f"{kind}_embeds"
+        side_of_grid = media.frames[0].width // 14
+        frames = (end - start) * 4 // side_of_grid**2
+        part = {"type": name, name: _embedding(kind, end - start, (frames, *[side_of_grid] * 2))}
+        body["messages"][0]["content"][0] = part
+        if is_named:
+            part["uuid"] = vllm.uuid(media.key)
+        return Attack(_route(engine), body)
+
+    _try(engine, f"{kind}_embeds with{'' if is_named else 'out'} a forged uuid", make)
+
+
+def _embedding(kind: str, tokens: int, grid: tuple[int, ...]) -> dict[str, str]:
+    """Return the embedding of an item as a content part has it."""
+    rows = np.random.default_rng().standard_normal((tokens, 128), np.float32)
+    arrays = {f"{kind}_embeds": torch.from_numpy(rows), f"{kind}_grid_thw": torch.tensor(grid)}
+    return {name: _saved(array) for name, array in arrays.items()}
+
+
+def _saved(tensor: torch.Tensor) -> str:
+    buffer = io.BytesIO()
+    torch.save(tensor, buffer)
+    return b64encode(buffer.getvalue()).decode()
+
+
+@only("vllm")
+def test_embeddings_as_prompt(engine: Engine) -> None:
+    """The attacker sends as many embeddings as the victim's prompt has tokens."""
+
+    def make(side: Side) -> Attack:
+        ids = side.store(Prompt())
+        rows = torch.randn(len(ids), 128)
+        body = {"model": "tiny", "max_tokens": 1, "prompt_embeds": _saved(rows)}
+        return Attack("/v1/completions", body)
+
+    _try(engine, "prompt_embeds", make)
+
+
+@only("vllm")
+@pytest.mark.parametrize("name", ["kwargs_data", "mm_metadata"])
+def test_features_without_hashes(engine: Engine, name: str) -> None:
+    """The attacker sends features in the victim's place, and no hashes."""
+
+    def make(side: Side) -> Attack:
+        ids = side.store(Prompt((image(),)))
+        ((start, end),) = prompts.runs(engine, ids)
+        features = {
+            "mm_placeholders": {"image": [{"offset": start, "length": end - start}]},
+            name: {"image": [None]},
+        }
+        body = {"model": "tiny", "token_ids": ids, "features": features}
+        return Attack("/inference/v1/generate", body | {"sampling_params": {"max_tokens": 1}})
+
+    _try(engine, f"{name} of features without mm_hashes", make)
+
+
+@only("vllm")
+def test_earlier_response(engine: Engine) -> None:
+    """The attacker continues a response of the victim's; the store is off, as by default."""
+
+    def make(side: Side) -> Attack:
+        body = {"model": "tiny", "input": secrets.token_hex(120), "max_output_tokens": 16}
+        answer = side.post("/v1/responses", body, "victim")
+        assert answer.status_code == 200, answer.text[:2000]
+        return Attack("/v1/responses", body | {"previous_response_id": answer.json()["id"]})
+
+    _try(engine, "previous_response_id", make)
+
+
+# Fields by which a caller names a request, a replica or, in the Python API, an item.
+NAMES: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "multi_modal_uuids": lambda uuid, _: {"multi_modal_uuids": {"image": [uuid]}},
+    "request_id": lambda _, request: {"request_id": request},
+    "data_parallel_rank": lambda *_: {"data_parallel_rank": 0},
+}
+
+
+@only("vllm")
+@pytest.mark.parametrize("name", NAMES)
+def test_name(engine: Engine, name: str) -> None:
+    """The attacker sends its own image, and names the victim's request or item beside it."""
+
+    def make(side: Side) -> Attack:
+        victim, request = Prompt((image(),)), secrets.token_hex(8)
+        body = prompts.body(engine, victim) | {"request_id": request}
+        body["mmhash_tags"] = prompts.tags(engine, victim, "victim")
+        assert side.post(_route(engine), body, "victim").status_code == 200
+        body["messages"][0]["content"][0] = prompts.part(image(), None)
+        body |= NAMES[name](vllm.uuid(victim.media[0].key), request)
+        return Attack(_route(engine), body)
+
+    _try(engine, name, make)
 
 
 @only("sglang")

@@ -31,6 +31,14 @@ class Tiny:
     """The tokens that tokenizer_config.json names."""
     template_of_texts: bool = False
     """The chat template takes messages as texts, in which the engine places images."""
+    video: str = ""
+    audio: str = ""
+    """The texts by which a template places a video and a clip, if plans know them."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of media that plans of the family know."""
+        return tuple(kind for kind in ("image", "video", "audio") if getattr(self, kind))
 
 
 def token_id(special: tuple[str, ...], token: str) -> int:
@@ -86,6 +94,8 @@ def _config(architecture: str, kind: str, **others: Any) -> dict[str, Any]:
 
 
 _QWEN = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
+VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
+"""The text of a video in prompts of Qwen's models."""
 _MROPE = {"rope_type": "default", "type": "mrope", "mrope_section": [8, 12, 12]}
 
 
@@ -127,6 +137,7 @@ def _qwen2_5_vl() -> Tiny:
             patches | pixels | {"video_processor_type": "Qwen2VLVideoProcessor"},
             "Qwen2_5_VL",
         ),
+        video=VIDEO,
     )
 
 
@@ -150,6 +161,7 @@ def _qwen3_vl() -> Tiny:
             patches | pixels | {"video_processor_type": "Qwen3VLVideoProcessor"},
             "Qwen3VL",
         ),
+        video=VIDEO,
     )
 
 
@@ -194,6 +206,7 @@ def _glm4v() -> Tiny:
                 **kind, "video_processor_type": "Glm4vVideoProcessor", **patches, **pixels, **_STEPS
             },
         },
+        video="<|begin_of_video|><|video|><|end_of_video|>",
     )  # fmt: skip
 
 
@@ -382,9 +395,10 @@ _MISTRAL = ("[IMG]", "[IMG_BREAK]", "[IMG_END]")
 
 def _pixtral(name: str, kind: str, patch: int, merge: int) -> Tiny:
     side = 252 if patch == 14 else 256
+    text = _text("mistral", sliding_window=None)  # as the models have it; the default is 4096
     vision = _tower("pixtral", head_dim=32) | {"image_size": side, "patch_size": patch}
     config = _config(
-        name, kind, text_config=_text("mistral"), vision_config=vision, vision_feature_layer=-1,
+        name, kind, text_config=text, vision_config=vision, vision_feature_layer=-1,
         image_token_index=token_id(_MISTRAL, "[IMG]"),
         vision_feature_select_strategy="full",
     )  # fmt: skip
@@ -488,6 +502,43 @@ def _llama4() -> Tiny:
     )
 
 
+_AUDIO = ("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")
+
+
+def _qwen2_audio() -> Tiny:
+    encoder = {
+        "model_type": "qwen2_audio_encoder", "d_model": 64, "encoder_layers": 1,
+        "encoder_attention_heads": 2, "encoder_ffn_dim": 128, "num_mel_bins": 128,
+        "max_source_positions": 1500,
+    }  # fmt: skip
+    config = _config(
+        "Qwen2Audio", "qwen2_audio", text_config=_text("qwen2"), audio_config=encoder,
+        audio_token_index=token_id(_AUDIO, "<|AUDIO|>"),
+    )  # fmt: skip
+    features = {
+        "feature_extractor_type": "WhisperFeatureExtractor",
+        "processor_class": "Qwen2AudioProcessor",
+        "feature_size": 128,
+        "hop_length": 160,
+        "chunk_length": 30,
+        "n_fft": 400,
+        "sampling_rate": 16_000,
+        "return_attention_mask": True,
+    }
+    names = {"audio_token": _AUDIO[0], "audio_bos_token": _AUDIO[1], "audio_eos_token": _AUDIO[2]}
+    return Tiny(
+        _AUDIO,
+        config,
+        "",
+        {
+            "preprocessor_config.json": features,
+            "processor_config.json": {"processor_class": "Qwen2AudioProcessor"},
+        },
+        names,
+        audio="Audio: <|audio_bos|><|AUDIO|><|audio_eos|>",
+    )
+
+
 TINY: dict[str, Tiny] = {
     "qwen2_5_vl": _qwen2_5_vl(),
     "qwen3_vl": _qwen3_vl(),
@@ -502,4 +553,5 @@ TINY: dict[str, Tiny] = {
     "idefics3": _idefics("Idefics3", "idefics3"),
     "smolvlm": _idefics("SmolVLM", "smolvlm"),
     "llama4": _llama4(),
+    "qwen2_audio": _qwen2_audio(),
 }

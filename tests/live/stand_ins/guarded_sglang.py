@@ -1,27 +1,11 @@
-"""SGLang's server with the guard in front of it, for requests that have the header `x-live-guard`.
-
-One server is then attacked with and without the guard. Its secrets come from the environment.
-"""
+"""SGLang's server with the switched guard in front of it."""
 
 import sys
 
 from sglang.srt.entrypoints.http_server import app, launch_server
 from sglang.srt.server_args import prepare_server_args
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mmhash_service.guard import Guard
-
-
-class SwitchedGuard:
-    """Sends a request through the guard if its header asks for it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app, self._guard = app, Guard(app)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_guarded = (b"x-live-guard", b"on") in scope.get("headers", [])
-        await (self._guard if is_guarded else self._app)(scope, receive, send)
-
+from tests.live.stand_ins.switched_guard import SwitchedGuard
 
 if __name__ == "__main__":
     app.add_middleware(SwitchedGuard)
