@@ -212,14 +212,6 @@ class Index:
         runs = self.table.match(block_ids(blocks))
         return {url: state.match(runs, block_size) for url, state in list(self._workers.items())}
 
-    def stored_tokens(self, url: str) -> int:
-        """Return the tokens of the blocks that a worker has stored while the index listened.
-
-        A block that it evicts and computes again counts again; tiers but the first do not count.
-        """
-        state = self._workers.get(url)
-        return sum(rank.stored_tokens for rank in state.ranks.values()) if state else 0
-
     def stats(self) -> Stats:
         """Return counts of the index and of each worker."""
         workers = {url: state.stats() for url, state in list(self._workers.items())}
@@ -361,9 +353,8 @@ class _Rank:
         self.holder = table.open()
         self.block_size = 0
         self.evicted = 0
-        self.stored_tokens = 0
 
-    def apply(self, events: Sequence[Stored | Removed | Cleared], *, is_live: bool = True) -> None:
+    def apply(self, events: Sequence[Stored | Removed | Cleared]) -> None:
         for event in events:
             if isinstance(event, Cleared):
                 self.table.clear(self.holder)
@@ -375,8 +366,6 @@ class _Rank:
             if isinstance(event, Stored):
                 # vLLM's blocks that are not full are smaller, its placeholders are 0.
                 self.block_size = max(self.block_size, event.block_size)
-                if is_live and not group and tier == DEFAULT_TIER:
-                    self.stored_tokens += len(ids) * max(0, event.block_size)
                 self.evicted += self.table.store(self.holder, tier, group, ids, window=event.window)
             else:
                 self.table.remove(self.holder, tier, group, ids)
@@ -446,7 +435,7 @@ class _Source:
 
     def apply(self, changes: Changes, *, is_live: bool) -> None:
         number = self.number if changes.rank is None else changes.rank
-        self.state.rank(number).apply(changes.events, is_live=is_live)
+        self.state.rank(number).apply(changes.events)
         self._ranks.add(number)
         if is_live:
             self._lag_s = max(0.0, time.time() - changes.time)

@@ -18,10 +18,6 @@ from mmhash_service.runtime import metrics
 
 logger = logging.getLogger(__name__)
 
-# The tokens that the fleet computes while what a worker has computed loses two thirds of its
-# weight: about the size of a cache.
-_RECENT_TOKENS = 1 << 18
-
 
 class Fleet:
     """The workers by URL, kept up to date by a task for their list and a task for each."""
@@ -62,28 +58,10 @@ class Fleet:
         worker = self.workers.get(url)
         return worker is not None and worker.is_healthy
 
-    def choose(self, worker: Worker, tokens: int) -> None:
-        """Note that a request goes to this worker, with the tokens that it has to compute for it.
-
-        It is the last one to have a turn again.
-        """
+    def choose(self, worker: Worker) -> None:
+        """Note that a request goes to this worker: it is the last one to have a turn again."""
         self._turn += 1
         worker.turn = self._turn
-        worker.given_tokens += tokens
-
-    def count_recent(self) -> None:
-        """Add what the workers have computed since the last call to their recent tokens."""
-        new = {worker: self._take_computed(worker) for worker in self.workers.values()}
-        kept = max(0.0, 1 - sum(new.values()) / _RECENT_TOKENS)
-        for worker, tokens in new.items():
-            worker.recent_tokens = kept * worker.recent_tokens + tokens
-
-    def _take_computed(self, worker: Worker) -> int:
-        """Return what a worker has computed since the last call, by its events or by estimate."""
-        has_events = worker.spec.events is not None
-        computed = self.index.stored_tokens(worker.url) if has_events else worker.given_tokens
-        new, worker.counted_tokens = computed - worker.counted_tokens, computed
-        return new
 
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
         """Note that a request to a worker failed."""

@@ -2,19 +2,14 @@
 
 Longest prefix, in tokens:
 
-    score = matched_tokens + expected_tokens - load_weight * (prompt_tokens * queue + excess)
+    score = matched_tokens + expected_tokens - load_weight * prompt_tokens * queue
     queue = load / (least load + QUIET_LOAD)
-    excess = recent_tokens - 1.25 * least recent - QUIET_LOAD
 
 `matched_tokens` are those that the worker holds, `expected_tokens` those after them that it
 computes for requests that run (expected.py). `load` is the number of tokens that the worker still
 has to compute for others (worker.py). It counts relative to the least load: when all workers have
 queues, a request that leaves its cache saves no time, because the fleet computes more; when one is
 idle, a prefix that all prompts have must not keep it so.
-
-`recent_tokens` are those that the worker computed lately: one that computes more than its share
-evicts more, too. An excess is at least 0, and costs at most 85 % of the prompt: it moves new chats
-that have only their beginning in common, not those that are under way.
 
 If several workers have equally much of a prompt, or none of it, and equal loads, what is new in it
 belongs to one of them by rendezvous hashing: other gateways send the same content there too.
@@ -34,12 +29,6 @@ Policy = Literal["longest-prefix", "least-load", "round-robin", "consistent-hash
 # A load at which a worker still counts as idle: two median prompts with an image.
 QUIET_LOAD = 1200
 
-# The work of a worker that is no excess, as a multiple of the least.
-_FAIR_SHARE = 1.25
-# The part of a prompt that an excess costs at most: a worker that has just joined, and has computed
-# nothing, gets new chats and not those of the others.
-_MOST_EXCESS = 0.85
-
 
 class Candidate(NamedTuple):
     """A worker, as a policy sees it."""
@@ -51,8 +40,6 @@ class Candidate(NamedTuple):
     """The number of the decision that chose it last: workers that are equal take turns."""
     is_healthy: bool = True
     expected_tokens: int = 0
-    recent_tokens: float = 0.0
-    """Those that it computed lately."""
 
     @property
     def reused_tokens(self) -> int:
@@ -94,12 +81,12 @@ def rank(
     ]
     home = home_of(candidates, new_key) if policy == "longest-prefix" else None
 
-    def order(pair: tuple[float, Candidate]) -> tuple[bool, float, bool, float, float, int]:
+    def order(pair: tuple[float, Candidate]) -> tuple[bool, float, bool, float, int]:
         value, one = pair
         is_home = one.url == home
         if is_home and not is_named:
             value += load_weight * prompt_tokens  # as much as a queue of 1 costs
-        return not one.is_healthy, -value, not is_home, one.recent_tokens, one.load, one.turn
+        return not one.is_healthy, -value, not is_home, one.load, one.turn
 
     return [
         Ranked(one.url, one.matched_tokens, one.load, value, one.expected_tokens)
@@ -108,16 +95,10 @@ def rank(
 
 
 def _costs(candidates: Sequence[Candidate], load_weight: float, prompt_tokens: int) -> list[float]:
-    """Return the price of each worker's queue and excess, in tokens."""
+    """Return the price of each worker's queue, in tokens."""
     healthy = [one for one in candidates if one.is_healthy] or candidates
-    load = min((one.load for one in healthy), default=0.0) + QUIET_LOAD
-    fair = _FAIR_SHARE * min((one.recent_tokens for one in healthy), default=0.0) + QUIET_LOAD
-    costs = []
-    for one in candidates:
-        excess = load_weight * max(0.0, one.recent_tokens - fair)
-        queue = load_weight * prompt_tokens * one.load / load
-        costs.append(queue + min(excess, _MOST_EXCESS * prompt_tokens))
-    return costs
+    least = min((one.load for one in healthy), default=0.0) + QUIET_LOAD
+    return [load_weight * prompt_tokens * one.load / least for one in candidates]
 
 
 def most_reused(candidates: Sequence[Candidate]) -> list[Candidate]:

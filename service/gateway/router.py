@@ -64,7 +64,6 @@ class Prepared(NamedTuple):
             worker.turn,
             worker.is_healthy,
             expected,
-            worker.recent_tokens,
         )
 
     def unheld_blocks(self, ranked: Ranked) -> Sequence[int]:
@@ -126,7 +125,7 @@ class Router:
     def choose(self, decision: Decision, ranked: Ranked) -> None:
         """Note that a request goes to a worker."""
         worker = self.fleet.workers[ranked.url]
-        self.fleet.choose(worker, decision.uncached_tokens(ranked))
+        self.fleet.choose(worker)
         prepared = decision.prepared[worker.spec.recipe]
         if prepared.assumed_tokens:
             self._placements.note(prepared.first_key, worker.url)
@@ -192,7 +191,6 @@ class Router:
         """Return the decision for a request that is prepared for the workers of each recipe."""
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
         placed = self._placements.find(first_key)
-        self.fleet.count_recent()
         candidates = [
             prepared[worker.spec.recipe].candidate(worker, placed)
             for worker in self.fleet.workers.values()

@@ -26,11 +26,6 @@ class Worker:
         self.pool = Pool(spec.url, settings.connect_timeout_s)
         self.is_healthy = False
         self.turn = 0
-        self.given_tokens = 0
-        """The tokens that this process gave it to compute, by estimate."""
-        self.counted_tokens = 0
-        self.recent_tokens = 0.0
-        """The tokens that it computed lately, by its events or else by estimate (fleet.py)."""
         self.requests = 0
         """The requests that this process has sent to it and that still run."""
         self.expected = ExpectedBlocks()

@@ -59,24 +59,6 @@ def test_owners_of_a_tier_are_apart() -> None:
     blocks.stop()
 
 
-def test_stored_tokens_are_those_of_live_events_in_the_first_tier() -> None:
-    blocks = Index([Worker("http://a", EVENTS)])
-    (source,) = blocks._workers["http://a"].sources
-    source.apply(Changes(0.0, [Stored([1, 2], 16)]), is_live=False)
-    assert blocks.stored_tokens("http://a") == 0
-    again: list[Stored | Removed | Cleared] = [
-        Stored([3], 16),
-        Removed([3]),
-        Stored([3, 4], 16),
-        Stored([5], -16),
-    ]
-    other = [Stored([3], 16, "CPU"), Stored([3], 16, group_idx=1)]
-    source.apply(Changes(0.0, [*again, *other], 3), is_live=True)
-    assert blocks.stored_tokens("http://a") == 48
-    assert blocks.stored_tokens("http://b") == 0
-    blocks.stop()
-
-
 def test_ranks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "MAX_RANKS", 2)
     blocks = Index([Worker("http://a", EVENTS)])
