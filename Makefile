@@ -50,7 +50,7 @@ serve: $(SERVICE)
 	$(BIN)/mmhash serve --host $(HOST) --port $(PORT)
 
 # One process per core; the tests of a file share its servers. ARGS="-k name" selects tests.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test: $(DEV)
 	HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not slow and not live" $(ARGS)

@@ -145,8 +145,15 @@ def test_what_has_no_bytes_is_refused_by_name() -> None:
     for item in refused:
         with pytest.raises(InputTypeError):
             mmhash.key(item)
-    with FakeTensorMode(), pytest.raises(InputTypeError, match="torch cannot read"):
-        mmhash.key(values)
+
+
+def test_a_real_tensor_in_fake_mode_has_its_key_or_none() -> None:
+    short, long = torch.randn(3, 4), torch.randn(300, 400)
+    expected = mmhash.key(short)
+    with FakeTensorMode():
+        assert mmhash.key(short) == expected  # read from its memory, without torch
+        with pytest.raises(InputTypeError, match="torch cannot read"):
+            mmhash.key(long)
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
