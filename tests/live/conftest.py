@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pytest
 
@@ -26,7 +26,8 @@ class Setup(NamedTuple):
     seed: str | None = None
     guard: str | None = None  # "always", or "switched" by a header
     has_lora: bool = False
-    is_quick: bool = False  # runs in `make live`, which has to end within minutes
+    # The tests of it that `make live` runs, which has to end within minutes; the others are slow.
+    quick: Literal["all", "names", "none"] = "none"
 
     @property
     def name(self) -> str:
@@ -47,9 +48,9 @@ _WIDE_OPEN = (
 )
 
 SETUPS = (
-    Setup("vllm", "0.32.0", _WIDE_OPEN, guard="switched", has_lora=True, is_quick=True),
-    Setup("vllm", "0.28.0", seed="0", has_lora=True, is_quick=True),
-    Setup("sglang", "0.5.23", guard="switched", is_quick=True),
+    Setup("vllm", "0.32.0", _WIDE_OPEN, guard="switched", has_lora=True, quick="all"),
+    Setup("vllm", "0.28.0", seed="0", has_lora=True, quick="all"),
+    Setup("sglang", "0.5.23", guard="switched", quick="all"),
     Setup(
         "vllm",
         "0.32.0",
@@ -58,8 +59,8 @@ SETUPS = (
         guard="always",
         has_lora=True,
     ),
-    Setup("vllm", "0.30.0", has_lora=True),
-    Setup("sglang", "0.5.20", guard="switched"),
+    Setup("vllm", "0.30.0", has_lora=True, quick="names"),
+    Setup("sglang", "0.5.20", guard="switched", quick="names"),
 )
 
 _GUARDS = {
@@ -67,9 +68,7 @@ _GUARDS = {
     "switched": "tests.live.stand_ins.switched_guard.SwitchedGuard",
 }
 
-_PARAMETERS = [
-    pytest.param(one, id=one.name, marks=() if one.is_quick else pytest.mark.slow) for one in SETUPS
-]
+_PARAMETERS = [pytest.param(one, id=one.name) for one in SETUPS]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -79,9 +78,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not item.path.is_relative_to(Path(__file__).parent):
             continue
         item.add_marker(pytest.mark.live)
+        if not _is_quick(item):
+            item.add_marker(pytest.mark.slow)
         item.add_marker(pytest.mark.timeout(1200))
         if not _is_live(config):
             item.add_marker(skip)
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    """Say whether `make live` runs a test; those without an engine say it by a marker."""
+    setup = _setup_of(item)
+    if setup is None:
+        return True
+    return setup.quick == "all" or (setup.quick == "names" and item.path.stem == "test_names")
+
+
+def _setup_of(item: pytest.Item) -> Setup | None:
+    callspec = getattr(item, "callspec", None)
+    setup = callspec.params.get("engine") if callspec else None
+    return setup if isinstance(setup, Setup) else None
 
 
 def _is_live(config: pytest.Config) -> bool:
@@ -95,9 +110,8 @@ def _is_wanted(item: pytest.Item) -> bool:
 
     It says so by constants of its module and by the decorator `only`.
     """
-    callspec = getattr(item, "callspec", None)
-    setup = callspec.params.get("engine") if callspec else None
-    if not isinstance(setup, Setup):
+    setup = _setup_of(item)
+    if setup is None:
         return True
     parent = item.getparent(pytest.Module)
     module = None if parent is None else parent.obj
