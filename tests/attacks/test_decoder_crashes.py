@@ -23,7 +23,14 @@ def decoders_of(pid: int) -> list[int]:
     found: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         found += map(int, path.read_text().split())
-    return [child for child in found if "Z" not in Path(f"/proc/{child}/stat").read_text()]
+    return [child for child in found if runs(child)]
+
+
+def runs(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def cpu_ticks(pid: int) -> int:
@@ -89,8 +96,11 @@ def test_a_crash_ends_one_request(
 
 def test_decoders_that_were_all_killed_are_replaced(server: Any, items_of: Any) -> None:
     for color in range(10, 13):
-        for pid in decoders_of(server.process.pid):
+        killed = decoders_of(server.process.pid)
+        for pid in killed:
             os.kill(pid, signal.SIGKILL)
+        while set(killed) & set(decoders_of(server.process.pid)):
+            time.sleep(0.001)
         items_of(server.hash(photo(color), "image/png", of="pixels"))
         assert server.client.get("/ready").status_code == 200
 

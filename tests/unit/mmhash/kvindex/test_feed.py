@@ -138,7 +138,7 @@ def test_a_feed_never_has_a_block_that_was_removed(
 @given(STEPS)
 def test_a_feed_has_all_blocks_if_replays_have_all_batches(steps: Any) -> None:
     steps = [("lost", *step[1:]) if step[0] == "garbage" else step for step in steps]
-    steps = [("answer", step[1], False) if step[0] == "answer" else step for step in steps]
+    steps = [("answer", None, False) if step[0] == "answer" else step for step in steps]
     engine = Engine()
     run(engine, steps)
     assert engine.blocks.ids == engine.ids
