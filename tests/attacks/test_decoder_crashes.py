@@ -51,7 +51,10 @@ def photo(number: int) -> bytes:
     return body.getvalue()
 
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc"),
+]
 
 
 @pytest.mark.parametrize(

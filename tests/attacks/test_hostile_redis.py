@@ -189,9 +189,7 @@ def test_a_reply_costs_little_memory_and_time_and_its_connection(reply: Reply) -
         assert server.connections == 5  # each reply cost its connection
 
 
-@pytest.mark.parametrize(
-    "scheme", ["redis+cluster", pytest.param("redis+sentinel", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("scheme", ["redis+cluster", "redis+sentinel"])
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 def test_a_cluster_and_a_sentinel_are_bounded_alike(scheme: str, reply: Reply) -> None:
     async def ask(store: RedisStore) -> None:
@@ -248,9 +246,9 @@ def test_a_cluster_that_only_redirects_is_bounded() -> None:
     "name",
     [
         "2 GB announced and sent",
-        pytest.param("two replies", marks=pytest.mark.slow),
-        pytest.param("OK", marks=pytest.mark.slow),
-        pytest.param("an entry that nobody sealed", marks=pytest.mark.slow),
+        "two replies",
+        "OK",
+        "an entry that nobody sealed",
     ],
 )
 def test_the_service_answers_and_leaves_such_a_server_alone(serving: Any, name: str) -> None:
@@ -314,6 +312,8 @@ import asyncio, os, sqlite3, sys
 from pydantic import SecretStr
 from mmhash_service.memo.memo import Memo
 from mmhash_service.settings import Settings
+
+pytestmark = pytest.mark.slow
 
 memo = Memo(Settings(memo_url=SecretStr(sys.argv[1])))
 store = memo._store._store

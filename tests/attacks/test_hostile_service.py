@@ -21,6 +21,8 @@ from PIL import Image
 import mmhash
 from mmhash.client import AsyncClient, Client, Span
 
+pytestmark = pytest.mark.slow
+
 Act = Callable[[socket.socket], None]
 
 CONTENT = b"an item"

@@ -26,6 +26,8 @@ from mmhash_service.memo.sqlite import SqliteStore
 TABLE = "CREATE TABLE mmhash_memo (age INTEGER PRIMARY KEY, name BLOB UNIQUE, value BLOB)"
 MAKE = """
 import sqlite3, sys
+
+pytestmark = pytest.mark.slow
 file = sqlite3.connect(sys.argv[1], isolation_level=None)
 for statement in sys.argv[2:]:
     file.execute(statement)
@@ -132,9 +134,9 @@ def test_a_locked_file_costs_a_moment(tmp_path: Path) -> None:
     "name",
     [
         "a view without an end",
-        pytest.param("a FIFO", marks=pytest.mark.slow),
-        pytest.param("a directory", marks=pytest.mark.slow),
-        pytest.param("a blob of 100 MB", marks=pytest.mark.slow),
+        "a FIFO",
+        "a directory",
+        "a blob of 100 MB",
     ],
 )
 def test_the_service_answers_with_such_a_file(serving: Any, tmp_path: Path, name: str) -> None:

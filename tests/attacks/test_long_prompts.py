@@ -20,6 +20,8 @@ from mmhash.prompts.expansion import MAX_TOKENS
 from mmhash.prompts.sandbox import MAX_TEXT
 from tests.support import prompt_models
 
+pytestmark = pytest.mark.slow
+
 JSON = {"content-type": "application/json"}
 PLAN = "/plan?model=tiny&engine=sglang@0.5.23"
 

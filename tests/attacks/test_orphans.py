@@ -91,9 +91,7 @@ def session_of(pid: int) -> int | None:
         return None
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, pytest.param(signal.SIGABRT, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
 def test_workers_exit_when_their_supervisor_does(
     start: Callable[..., Supervisor], number: signal.Signals
 ) -> None:
@@ -105,7 +103,6 @@ def test_workers_exit_when_their_supervisor_does(
     assert start("--workers", "2", port=supervisor.port).wait_for_workers()
 
 
-@pytest.mark.slow
 def test_workers_that_start_exit_too(start: Callable[..., Supervisor]) -> None:
     supervisor = start("--workers", "2")
     wait_for(lambda: len(supervisor.workers) == 2)
@@ -114,7 +111,6 @@ def test_workers_that_start_exit_too(start: Callable[..., Supervisor]) -> None:
     wait_for(lambda: not any(map(runs, workers)))
 
 
-@pytest.mark.slow
 def test_a_request_is_finished_while_the_next_service_has_the_address(
     start: Callable[..., Supervisor],
 ) -> None:
@@ -136,7 +132,6 @@ def test_a_request_is_finished_while_the_next_service_has_the_address(
     wait_for(lambda: not any(map(runs, workers)))
 
 
-@pytest.mark.slow
 def test_a_request_that_never_ends_does_not_keep_an_orphan(
     start: Callable[..., Supervisor],
 ) -> None:
@@ -166,6 +161,8 @@ import mmhash_service.server.supervisor as supervisor
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 def create(settings):
     app = create_app(settings)
 
@@ -181,7 +178,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(HANGING)
@@ -197,14 +193,13 @@ def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
         supervisor.kill()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "number", "to_all"),
     [
         (1, signal.SIGTERM, False),
-        pytest.param(2, signal.SIGINT, False, marks=pytest.mark.slow),
+        (2, signal.SIGINT, False),
         (2, signal.SIGTERM, True),
-        pytest.param(2, signal.SIGINT, True, marks=pytest.mark.slow),
+        (2, signal.SIGINT, True),
     ],
 )
 def test_a_signal_to_any_process_drains_them(

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HEAD = b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: %b\r\n%b\r\n\r\n"
 KINDS = [b"application/octet-stream", b"application/json", b"multipart/form-data; boundary=b"]
 

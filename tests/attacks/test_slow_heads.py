@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def end_of(connection: socket.socket) -> None:
     """Wait until the server has hung up."""

@@ -20,6 +20,8 @@ from tests.support.kv_publisher import Publisher
 from tests.support.prompt_models import write_qwen2_vl
 from tests.support.service import Service, serving
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^ *```(python|console)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)

@@ -22,6 +22,8 @@ from tests.support.kv_publisher import (
     stored,
 )
 
+pytestmark = pytest.mark.slow
+
 URL = "http://worker"
 
 

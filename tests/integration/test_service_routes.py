@@ -13,6 +13,8 @@ from tests.support.gateway import EngineProcess, engines
 from tests.support.kv_publisher import Publisher, stored
 from tests.support.service import environment, serving
 
+pytestmark = pytest.mark.slow
+
 ENGINE = "vllm@0.32.0"
 CHAT = {
     "model": "tiny",

@@ -13,6 +13,8 @@ from tests.support.memo import hash_pixels, small_images
 from tests.support.redis import RedisServer
 from tests.support.service import count, serving
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., Any]
 
 
@@ -23,7 +25,6 @@ def test_sixteen_processes_compute_once(replicas: Start) -> None:
     assert len(one.computations()) == 1
 
 
-@pytest.mark.slow
 def test_a_killed_holder_is_replaced_by_one(replicas: Start) -> None:
     # The lease of a holder lasts 3 s; a computation of 5 s is renewed, by each holder.
     some = replicas(16, 5)
@@ -68,7 +69,6 @@ def test_a_partition_shorter_than_the_lease_does_not_compute_again(
     assert len(some.computations()) == 1
 
 
-@pytest.mark.slow
 def test_a_partition_longer_than_the_lease_costs_no_answer(
     replicas: Start, redis: RedisServer
 ) -> None:
@@ -95,7 +95,6 @@ def test_a_stalled_holder_cannot_publish_after_it_was_replaced(
     assert len(some.computations()) == 2
 
 
-@pytest.mark.slow
 def test_two_services_decode_an_image_once(redis: RedisServer) -> None:
     settings = {"memo_url": redis.url, "memo_bytes": "0"}
     with (

@@ -23,6 +23,8 @@ from tests.support.redis import BINARY, NEEDED, RedisServer
 from tests.support.scripted import ScriptedServer
 from tests.support.service import Service, count
 
+pytestmark = pytest.mark.slow
+
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 PATH = "/v1/chat/completions"
 
@@ -65,7 +67,6 @@ def test_a_worker_is_killed_and_restarted() -> None:
         assert count(client, "mmhash_gateway_ejections_total") == 1
 
 
-@pytest.mark.slow
 def test_a_worker_that_ends_before_its_response_is_replaced_once() -> None:
     with fleet_of(3) as (started, _, client):
         answer = client.post(PATH, json=CHAT | {"mode": "die"})
@@ -77,7 +78,6 @@ def test_a_worker_that_ends_before_its_response_is_replaced_once() -> None:
         assert client.post(PATH, json=CHAT).json()["worker"] == alive()[0].name
 
 
-@pytest.mark.slow
 def test_a_response_that_breaks_is_not_completed() -> None:
     with fleet_of(2) as (_, gateway, client):
         body = CHAT | {"stream": True, "mode": "die-in-stream"}
@@ -109,7 +109,6 @@ def test_all_workers_are_down() -> None:
         wait_until(lambda: client.get("/ready").status_code == 200)
 
 
-@pytest.mark.slow
 def test_a_worker_that_hangs_gives_its_requests_to_another() -> None:
     settings = {"gateway.health_timeout_s": "0.2", "gateway.eject_after": "2"}
     with fleet_of(2, **settings) as (started, _, client):
@@ -129,7 +128,6 @@ def test_a_worker_that_hangs_gives_its_requests_to_another() -> None:
         wait_until(lambda: healthy(client) == [True, True])
 
 
-@pytest.mark.slow
 def test_a_worker_that_stays_silent_is_a_timeout() -> None:
     with fleet_of(1, **{"gateway.worker_timeout_s": "0.3"}) as (_, _, client):
         answer = client.post(PATH, json=CHAT | {"mode": "hang"})
@@ -143,7 +141,6 @@ def test_a_worker_that_stays_silent_is_a_timeout() -> None:
             answer.read()
 
 
-@pytest.mark.slow
 def test_a_worker_that_starts_late_gets_requests_when_it_is_ready() -> None:
     late = EngineProcess("late")
     with (
@@ -161,7 +158,6 @@ def test_a_worker_that_starts_late_gets_requests_when_it_is_ready() -> None:
             late.kill()
 
 
-@pytest.mark.slow
 def test_a_worker_whose_health_is_bad_gets_no_requests() -> None:
     loading = ScriptedServer((503, {}, b"loading"))
     with (
@@ -175,7 +171,6 @@ def test_a_worker_whose_health_is_bad_gets_no_requests() -> None:
     assert set(loading.paths) == {"/health"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -214,7 +209,6 @@ def test_a_worker_that_does_not_speak_http_is_replaced(garbage: bytes) -> None:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.slow
 def test_a_response_without_a_length_ends_with_its_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
 
@@ -240,7 +234,6 @@ def test_a_response_without_a_length_ends_with_its_connection() -> None:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.slow
 def test_the_file_of_workers_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "workers"
     with engines(2) as (one, two):
@@ -268,7 +261,6 @@ def replace(file: Path, text: str) -> None:
     new.replace(file)
 
 
-@pytest.mark.slow
 def test_a_dns_name_stands_for_its_addresses() -> None:
     with engines(1) as (one,):
         spec = f"http://localhost:{one.port}"
@@ -278,7 +270,6 @@ def test_a_dns_name_stands_for_its_addresses() -> None:
             assert client.post(PATH, json=CHAT).json()["worker"] == "w0"
 
 
-@pytest.mark.slow
 def test_a_draining_gateway_finishes_its_streams() -> None:
     with fleet_of(1) as (_, gateway, client):
         with client.stream("POST", PATH, json=CHAT | {"stream": True}) as answer:
@@ -290,7 +281,6 @@ def test_a_draining_gateway_finishes_its_streams() -> None:
         assert gateway.wait()
 
 
-@pytest.mark.slow
 def test_two_processes_forward_too() -> None:
     with (
         engines(1) as (one,),
@@ -301,7 +291,6 @@ def test_two_processes_forward_too() -> None:
         assert client.get("/workers").json()["workers"][0]["healthy"]
 
 
-@pytest.mark.slow
 def test_a_gateway_without_its_memo_forwards() -> None:
     """Redis that is gone costs a lookup, not a request."""
     settings = {"memo_url": f"redis://127.0.0.1:{free_port()}/0"}

@@ -10,6 +10,8 @@ import pytest
 
 import mmhash
 
+pytestmark = pytest.mark.slow
+
 BUSY = {
     "type": "urn:mmhash:problem:busy",
     "title": "Busy",
