@@ -26,6 +26,8 @@ from mmhash_service.memo.address import parse_redis_url
 from mmhash_service.memo.redis import RedisStore
 from tests.support.redis import running_redis
 
+pytestmark = pytest.mark.slow
+
 Reply = bytes | Callable[[socket.socket], None]
 
 
@@ -312,8 +314,6 @@ import asyncio, os, sqlite3, sys
 from pydantic import SecretStr
 from mmhash_service.memo.memo import Memo
 from mmhash_service.settings import Settings
-
-pytestmark = pytest.mark.slow
 
 memo = Memo(Settings(memo_url=SecretStr(sys.argv[1])))
 store = memo._store._store

@@ -23,11 +23,11 @@ from PIL import Image
 import mmhash
 from mmhash_service.memo.sqlite import SqliteStore
 
+pytestmark = pytest.mark.slow
+
 TABLE = "CREATE TABLE mmhash_memo (age INTEGER PRIMARY KEY, name BLOB UNIQUE, value BLOB)"
 MAKE = """
 import sqlite3, sys
-
-pytestmark = pytest.mark.slow
 file = sqlite3.connect(sys.argv[1], isolation_level=None)
 for statement in sys.argv[2:]:
     file.execute(statement)

@@ -17,6 +17,8 @@ import pytest
 import mmhash
 from tests.support import service
 
+pytestmark = pytest.mark.slow
+
 
 def runs(pid: int) -> bool:
     try:
@@ -160,8 +162,6 @@ import mmhash_service.server.server as server
 import mmhash_service.server.supervisor as supervisor
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
-
-pytestmark = pytest.mark.slow
 
 def create(settings):
     app = create_app(settings)
