@@ -156,7 +156,7 @@ class SimulatedFleet:
         )
         decision = self._router.rank_workers({RECIPE: prepared})
         best = decision.workers[0]
-        self._router.choose(decision, best)
+        self._router.choose(self._fleet.workers[best.url], prepared)
         tokens = decision.uncached_tokens(best)
         self.workers[best.url].take(prompt, tokens, prepared.unheld_blocks(best), done)
 

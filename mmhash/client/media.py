@@ -57,8 +57,12 @@ def video(  # noqa: D417  (a method has no session)
         "max_frames": max_frames,
         "size": None if size is None else "x".join(map(str, size)),
     }
-    query = _query(recipe, by, algorithm, engines, sign=sign, engine_fallback=engine_fallback)
-    return (yield from _hash(session, "video", source, query))
+    return (
+        yield from _hash(
+            session, "video", source, recipe, by, algorithm, engines,
+            sign=sign, engine_fallback=engine_fallback,
+        )
+    )  # fmt: skip
 
 
 def audio(  # noqa: D417  (a method has no session)
@@ -92,11 +96,18 @@ def audio(  # noqa: D417  (a method has no session)
         engine_fallback: As for `hash`.
     """
     recipe = {"rate": rate, "channels": channels, "start": start, "stop": stop, "window": window}
-    query = _query(recipe, by, algorithm, engines, sign=sign, engine_fallback=engine_fallback)
-    return (yield from _hash(session, "audio", source, query))
+    return (
+        yield from _hash(
+            session, "audio", source, recipe, by, algorithm, engines,
+            sign=sign, engine_fallback=engine_fallback,
+        )
+    )  # fmt: skip
 
 
-def _query(
+def _hash(  # noqa: PLR0917  (in the order of the methods' arguments)
+    session: Session,
+    kind: Literal["video", "audio"],
+    source: Any,
     recipe: dict[str, Any],
     by: By,
     algorithm: Algorithm,
@@ -104,33 +115,29 @@ def _query(
     *,
     sign: bool,
     engine_fallback: Fallback | None,
-) -> dict[str, str]:
+) -> Effects[Item]:
     if by not in {"source", "frames"}:
         raise InputValueError(f"by is source or frames, not {by!r}")
+    algorithm, names = check_algorithm(algorithm), split_names(engines)
     query = {
         **recipe,
         "of": "frames",
         "by": by,
-        "algorithm": check_algorithm(algorithm),
-        "engines": ",".join(split_names(engines)) or None,
+        "algorithm": algorithm,
+        "engines": ",".join(names) or None,
         "sign": 1 if sign else None,
         "engine_fallback": engine_fallback,
     }
-    return {name: str(value) for name, value in query.items() if value is not None}
-
-
-def _hash(
-    session: Session, kind: Literal["video", "audio"], source: Any, query: dict[str, str]
-) -> Effects[Item]:
+    given = {name: str(value) for name, value in query.items() if value is not None}
     payload = yield RunInThread(lambda: payload_of(source, "bytes"))
     if payload.kind != "bytes":
         raise InputTypeError(
             f"a {kind} is the bytes of its file, or a pathlib.Path, not {type(source).__name__}"
         )
-    engines = frozenset(query["engines"].split(",")) if "engines" in query else frozenset[str]()
-    result: ItemKind = kind if query["by"] == "source" else "list"
-    expected = [ExpectedItem(check_algorithm(query["algorithm"]), engines, result)]
-    limit = RESPONSE_BASE + _MAX_PARTS_BYTES + _ENGINE_BYTES * len(engines)
-    request = Request("POST", "/hash", query, f"{kind}/x-any", payload.content, limit)
-    (item,) = parse_items(document((yield from send_with_retry(session, request))), expected)
+    result: ItemKind = kind if by == "source" else "list"
+    limit = RESPONSE_BASE + _MAX_PARTS_BYTES + _ENGINE_BYTES * len(names)
+    request = Request("POST", "/hash", given, f"{kind}/x-any", payload.content, limit)
+    response = yield from send_with_retry(session, request)
+    expected = [ExpectedItem(algorithm, frozenset(names), result)]
+    (item,) = parse_items(document(response), expected)
     return item

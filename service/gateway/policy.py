@@ -70,7 +70,8 @@ def rank(
     """Return the workers, the best one first; unhealthy ones are a last resort.
 
     `first_key` is the key of the first image, `new_key` that of the first content that is new to
-    the workers which have most of the prompt.
+    the workers which have most of the prompt. If that content has no names (`is_named`), events do
+    not show who has it: its home is preferred even if its queue is longer by 1.
     """
     score = _SCORES[policy]
     if policy == "consistent-hash" and not first_key:

@@ -167,7 +167,7 @@ class Proxy:
             length = None if not body and scope["method"] in _WITHOUT_BODY else len(body)
             path = worker.pool.path_prefix + target
             head = request_head(method, path, worker.pool.host_header, headers, length)
-            self._router.choose(decision, ranked)
+            self._router.choose(worker, prepared)
             unheld = prepared.unheld_blocks(ranked)
             try:
                 with worker.computing(decision.uncached_tokens(ranked), unheld) as blocks:

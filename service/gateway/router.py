@@ -122,11 +122,9 @@ class Router:
         metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
         return decision
 
-    def choose(self, decision: Decision, ranked: Ranked) -> None:
+    def choose(self, worker: Worker, prepared: Prepared) -> None:
         """Note that a request goes to a worker."""
-        worker = self.fleet.workers[ranked.url]
         self.fleet.choose(worker)
-        prepared = decision.prepared[worker.spec.recipe]
         if prepared.assumed_tokens:
             self._placements.note(prepared.first_key, worker.url)
 

@@ -4,9 +4,8 @@ They are made when they are first asked for: that takes 0.17 s, which was a sixt
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -31,7 +30,7 @@ def routes_of(app: FastAPI) -> list[Route]:
     ]
 
 
-def _serve(make: Callable[[], bytes], media_type: str) -> Callable[[Request], Any]:
+def _serve(make: Callable[[], bytes], media_type: str) -> Callable[[Request], Awaitable[Response]]:
     handler = cache(lambda: serve_content(make(), media_type))
 
     async def serve(request: Request) -> Response:

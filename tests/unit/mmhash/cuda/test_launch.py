@@ -2,15 +2,11 @@
 
 import ctypes
 import random
-import shutil
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-import mmhash.cuda
 from mmhash.algorithms import Algorithm
 from mmhash.cpu import hash_bytes
 from mmhash.cuda import Frames, hash_segments, launch
@@ -19,21 +15,13 @@ from mmhash.cuda.frames import framing_key
 from mmhash.errors import InputValueError
 from mmhash.framing import TENANT_SIZE, frame, preimage_template, tenant_key
 
-HEADERS = Path(mmhash.cuda.__file__).parent
 BOTH = pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
 NOISE = np.random.default_rng(11).integers(0, 256, 4 << 20, dtype=np.uint8)
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no g++ to compile the stand-in for the driver")
-    path = tmp_path_factory.mktemp("driver") / "driver.so"
-    source = Path(__file__).with_name("driver.cpp")
-    command = [compiler, "-std=c++17", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-pthread"]
-    subprocess.run([*command, f"-I{HEADERS}", "-o", path, source], check=True)
-    return ctypes.CDLL(str(path))
+def library(compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+    return compile_for_host("driver.cpp", "-pthread")
 
 
 @pytest.fixture(autouse=True)

@@ -2,44 +2,24 @@
 
 import ctypes
 import random
-import shutil
-import subprocess
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
 
-import mmhash.cuda
 from mmhash.cuda import compiler
 from mmhash.cuda.normalize import Steps, divisor, pack_work, pays
 from mmhash.digest import Algorithm
 from mmhash.errors import DeviceError
 
-HEADERS = Path(mmhash.cuda.__file__).parent
 MEAN = [0.48145466, 0.4578275, 0.40821073, 0.1, -3.0, 7e-3, 1.5, 0.0]
 STD = [0.26862954, 0.26130258, 0.27577711, 0.3, 11.0, 1e-2, 0.7, 1.0]
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    gcc = shutil.which("g++")
-    if gcc is None:
-        pytest.skip("no g++ to compile the kernels' headers for the host")
-    library = tmp_path_factory.mktemp("host") / "normalize.so"
-    source = Path(__file__).with_name("normalize.cpp")
-    command = [
-        gcc,
-        "-std=c++17",
-        "-O2",
-        "-Wall",
-        "-Werror",
-        "-ffp-contract=off",
-        "-shared",
-        "-fPIC",
-    ]
-    subprocess.run([*command, f"-I{HEADERS}", "-o", library, source], check=True)
-    return ctypes.CDLL(str(library))
+def host(compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+    return compile_for_host("normalize.cpp", "-ffp-contract=off")
 
 
 def _check(

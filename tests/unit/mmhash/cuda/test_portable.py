@@ -2,23 +2,19 @@
 
 import ctypes
 import random
-import shutil
 import struct
-import subprocess
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from blake3 import blake3
 from xxhash import xxh3_128_digest
 
-import mmhash.cuda
 from mmhash.cpu import hash_bytes
 from mmhash.cuda.frames import CONTEXT_KEY, DERIVE_KEY, KEYED, framing_key
 from mmhash.framing import KEY_CONTEXT
 from mmhash.states import XXH3_LEAF, XXH3_ROOT_SEED
 
-HEADERS = Path(mmhash.cuda.__file__).parent
 LEAF_SHIFT = XXH3_LEAF.bit_length() - 1
 # Chunk and block edges, and sizes whose trees have every kind of odd node.
 LENGTHS = sorted(
@@ -29,15 +25,8 @@ LENGTHS = sorted(
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no g++ to compile the kernels' headers for the host")
-    library = tmp_path_factory.mktemp("host") / "host.so"
-    source = Path(__file__).with_name("host.cpp")
-    command = [compiler, "-std=c++17", "-O2", "-Wall", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([*command, f"-I{HEADERS}", "-o", library, source], check=True)
-    return ctypes.CDLL(str(library))
+def host(compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+    return compile_for_host("host.cpp")
 
 
 class Data:
