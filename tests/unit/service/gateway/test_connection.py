@@ -56,7 +56,9 @@ def test_what_follows_a_response_is_part_of_none(more: bytes, is_late: bool) -> 
                 assert await read_all(connection) == b"first"
                 assert b"x-other" not in dict(connection.headers)
                 pool.give_back(connection)
-                await asyncio.sleep(0.2)
+                async with asyncio.timeout(30):
+                    while not connection.is_closed:
+                        await asyncio.sleep(0.01)
                 assert pool.take_idle() is None
 
     asyncio.run(main())
