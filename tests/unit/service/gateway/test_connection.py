@@ -57,7 +57,7 @@ def test_what_follows_a_response_is_part_of_none(more: bytes, is_late: bool) -> 
                 assert b"x-other" not in dict(connection.headers)
                 pool.give_back(connection)
                 async with asyncio.timeout(30):
-                    while not connection.is_closed:
+                    while not connection.is_closed:  # noqa: ASYNC110  (it has no event)
                         await asyncio.sleep(0.01)
                 assert pool.take_idle() is None
 
