@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,8 +44,11 @@ def traced(exporter: InMemorySpanExporter, origin: Origin) -> Iterator[Server]:
         yield server
 
 
-def by_name(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
-    return {span.name: span for span in exporter.get_finished_spans()}
+def by_name(exporter: InMemorySpanExporter, request: str) -> dict[str, ReadableSpan]:
+    """Return the spans when that of the request has ended: a moment after its response."""
+    while request not in (spans := {span.name: span for span in exporter.get_finished_spans()}):
+        time.sleep(0.005)
+    return spans
 
 
 def test_the_parts_of_a_request_are_children_of_the_callers_span(
@@ -55,7 +59,7 @@ def test_the_parts_of_a_request_are_children_of_the_callers_span(
     body = {"items": [{"kind": "image", "url": url}]}
     answer = traced.client.post("/hash?of=pixels", json=body, headers={"traceparent": TRACEPARENT})
     assert answer.status_code == 200, answer.text
-    spans = by_name(exporter)
+    spans = by_name(exporter, "POST /hash")
     assert spans.keys() == {"POST /hash", "receive", "hash", "fetch", "memo", "decode"}
     assert {f"{span.context.trace_id:032x}" for span in spans.values()} == {TRACE}
     assert f"{spans['POST /hash'].parent.span_id:016x}" == PARENT
@@ -84,7 +88,7 @@ def test_a_missing_or_malformed_parent_begins_a_trace(
     traced: Server, exporter: InMemorySpanExporter, headers: list[tuple[str, str]]
 ) -> None:
     assert traced.client.get("/version", headers=headers).status_code == 200
-    span = by_name(exporter)["GET /version"]
+    span = by_name(exporter, "GET /version")["GET /version"]
     assert span.parent is None
 
 
@@ -92,9 +96,13 @@ def test_a_refused_request_has_a_span_with_the_problem(
     traced: Server, exporter: InMemorySpanExporter
 ) -> None:
     assert traced.client.post("/hash", content=b"a").status_code == 415
-    assert by_name(exporter)["POST /hash"].attributes["http.response.status_code"] == 415
+    assert (
+        by_name(exporter, "POST /hash")["POST /hash"].attributes["http.response.status_code"] == 415
+    )
     assert traced.client.get("/no/such/path").status_code == 404
-    assert by_name(exporter)["GET other"].attributes["http.response.status_code"] == 404
+    assert (
+        by_name(exporter, "GET other")["GET other"].attributes["http.response.status_code"] == 404
+    )
 
 
 def test_probes_have_no_span(traced: Server, exporter: InMemorySpanExporter) -> None:
@@ -107,7 +115,7 @@ def test_an_error_names_its_problem_and_not_its_message(exporter: InMemorySpanEx
     assert tracing.enable()
     with pytest.raises(ValueError, match="a client's bytes"), tracing.span("receive"):
         raise ValueError("a client's bytes")
-    span = by_name(exporter)["receive"]
+    span = by_name(exporter, "receive")["receive"]
     assert span.attributes == {"error.type": "ValueError"}
     assert not span.events
 
@@ -117,7 +125,7 @@ def test_forwarded_headers_have_the_current_span_as_parent(exporter: InMemorySpa
     with tracing.request_span("POST", "/generate", [(b"traceparent", TRACEPARENT.encode())]):
         headers = dict(tracing.propagate([(b"traceparent", b"theirs"), (b"a", b"b")]))
     assert headers[b"a"] == b"b"
-    own = by_name(exporter)["POST /generate"].context
+    own = by_name(exporter, "POST /generate")["POST /generate"].context
     assert headers[b"traceparent"] == f"00-{TRACE}-{own.span_id:016x}-01".encode()
 
 
