@@ -454,7 +454,7 @@ class _Source:
             self._heard = time.monotonic()
             self.feed.connected()
         elif event == zmq.EVENT_DISCONNECTED:
-            self.disconnects += 1
+            self.disconnects += self.is_connected  # else another program had the port
             # Another socket: this one still holds batches of the publisher that is gone.
             self.close()
             self.open()

@@ -130,6 +130,15 @@ def test_a_killed_worker_is_dropped_and_its_successor_starts_empty() -> None:
         assert stats(index).disconnects == 1
 
 
+def test_a_program_that_speaks_another_protocol_is_no_lost_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        worker = Worker(URL, f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        with Index([worker], silence_s=60) as index:
+            for _ in range(3):  # each time the index connects again
+                server.accept()[0].close()
+            assert stats(index).disconnects == 0
+
+
 def test_a_stopped_worker_is_dropped_until_it_goes_on() -> None:
     with ExitStack() as stack:
         process = stack.enter_context(PublisherProcess())
