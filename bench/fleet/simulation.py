@@ -144,6 +144,7 @@ class SimulatedFleet:
             worker = fleet.workers[url] = Worker(WorkerSpec(url, RECIPE), settings)
             worker.readmit()
             self.workers[url] = SimulatedWorker(worker, fleet.index, self.clock, blocks)
+        fleet.cached_tokens = workers * blocks * BLOCK_SIZE
         self._fleet, self._router = fleet, Router(fleet, settings)
 
     def send(self, prompt: Prompt, done: Callable[[], None]) -> None:
@@ -156,8 +157,8 @@ class SimulatedFleet:
         )
         decision = self._router.rank_workers({RECIPE: prepared})
         best = decision.workers[0]
-        self._router.choose(self._fleet.workers[best.url], prepared)
         tokens = decision.uncached_tokens(best)
+        self._router.choose(self._fleet.workers[best.url], prepared, tokens)
         self.workers[best.url].take(prompt, tokens, prepared.unheld_blocks(best), done)
 
     @contextmanager

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from fastapi import Request
 
 from mmhash.prompts import Plan
-from mmhash.prompts.planning import BLOCK_SIZES
 from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.media import build_own_context, may_have_media, with_own_hashes
@@ -64,6 +63,7 @@ class Prepared(NamedTuple):
             worker.turn,
             worker.is_healthy,
             expected,
+            worker.recent_tokens,
         )
 
     def unheld_blocks(self, ranked: Ranked) -> Sequence[int]:
@@ -122,9 +122,9 @@ class Router:
         metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
         return decision
 
-    def choose(self, worker: Worker, prepared: Prepared) -> None:
-        """Note that a request goes to a worker."""
-        self.fleet.choose(worker)
+    def choose(self, worker: Worker, prepared: Prepared, new_tokens: int) -> None:
+        """Note that a request goes to a worker, which has to compute so many of its tokens."""
+        self.fleet.choose(worker, new_tokens)
         if prepared.assumed_tokens:
             self._placements.note(prepared.first_key, worker.url)
 
@@ -164,7 +164,7 @@ class Router:
         elif planned.text is not None:
             body = planned.text
         matches = self.fleet.index.match(plan.event_ids, recipe.block_size)
-        block_size = recipe.block_size or BLOCK_SIZES[context.engines[0].engine.name]
+        block_size = recipe.tokens_per_block
         return Prepared(
             body,
             "planned",
