@@ -13,7 +13,6 @@ import heapq
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from itertools import count, islice
 
 from bench.fleet.gateway import POLICIES
@@ -208,8 +207,7 @@ def main() -> None:
     print(f"| simulated workers | trace | the most | {' | '.join(POLICIES)} | seeds ahead |")
     print("| ---: | --- | ---: |" + " ---: |" * (len(POLICIES) + 1))
     for trace in TRACES.values():
-        seeds = [replace(trace.workload, seed=seed) for seed in range(asked.seeds)]
-        plans = [plan(trace._replace(workload=one).requests()) for one in seeds]
+        plans = [plan(trace.with_seed(seed).requests()) for seed in range(asked.seeds)]
         most = [100 * most_cached(one) / sum(each.tokens for each in one) for one in plans]
         for workers in counts if max(most) else []:
             found = {

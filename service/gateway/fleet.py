@@ -76,6 +76,16 @@ class Fleet:
             one.recent_tokens *= kept
         worker.recent_tokens += new_tokens
 
+    def turnovers(self) -> dict[str, float]:
+        """Return the part of its cache that each worker was sent lately above the mean.
+
+        In eighths: while all got about as much, gateways agree on the home of new content.
+        """
+        recent = {url: worker.recent_tokens for url, worker in self.workers.items()}
+        mean = sum(recent.values()) / max(1, len(recent))
+        eighth = self.cached_tokens / max(1, len(recent)) / 8
+        return {url: max(0, int((tokens - mean) / eighth)) / 8 for url, tokens in recent.items()}
+
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
         """Note that a request to a worker failed."""
         logger.warning("worker %s: %s", worker.url, error)

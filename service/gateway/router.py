@@ -49,7 +49,7 @@ class Prepared(NamedTuple):
     """The tokens that the worker which was last sent the first image is assumed to hold, because
     their blocks have no names."""
 
-    def candidate(self, worker: Worker, placed: str | None) -> Candidate:
+    def candidate(self, worker: Worker, placed: str | None, turnover: float) -> Candidate:
         """Return a worker as the policy sees it; `placed` was last sent the first image."""
         matched = self.matched.get(worker.url, 0)
         expected = worker.expected.run(self.event_ids, matched // self.block_size)
@@ -63,7 +63,7 @@ class Prepared(NamedTuple):
             worker.turn,
             worker.is_healthy,
             expected,
-            worker.recent_tokens,
+            turnover,
         )
 
     def unheld_blocks(self, ranked: Ranked) -> Sequence[int]:
@@ -189,8 +189,9 @@ class Router:
         """Return the decision for a request that is prepared for the workers of each recipe."""
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
         placed = self._placements.find(first_key)
+        turnovers = self.fleet.turnovers()
         candidates = [
-            prepared[worker.spec.recipe].candidate(worker, placed)
+            prepared[worker.spec.recipe].candidate(worker, placed, turnovers[worker.url])
             for worker in self.fleet.workers.values()
             if worker.spec.recipe in prepared
         ]

@@ -1,4 +1,4 @@
-"""The table of a comparison: medians of rounds, and newer runs in place of older ones."""
+"""The table of a comparison: its rounds together, and newer runs in place of older ones."""
 
 from pathlib import Path
 
@@ -15,11 +15,12 @@ def run(policy: str, cached_percent: float, number: int = 0, trace: str = "t") -
     )  # fmt: skip
 
 
-def test_the_most_cached_is_bold_and_rounds_are_medians() -> None:
-    runs = [run("a", 10.0), run("a", 30.0, 1), run("a", 40.0, 2), run("b", 20.0)]
+def test_the_most_cached_is_bold_and_rounds_have_a_mean_and_a_range() -> None:
+    runs = [run("a", 10.0), run("a", 30.0, 1), run("a", 41.0, 2), run("b", 20.0)]
     lines = report.table(runs).splitlines()
     assert len(lines) == 4
-    assert lines[2] == "| 2 vllm@0.32.0 | t (1.5) | a | **30.0 %** | 700 | 12 ms | 99 ms |"
+    cached = "**27.0 %** (10.0 to 41.0)"
+    assert lines[2] == f"| 2 vllm@0.32.0 | t (1.5) | a | {cached} | 700 | 12 ms | 99 ms |"
     assert "| b | 20.0 % |" in lines[3]
 
 

@@ -35,3 +35,18 @@ def test_recent_tokens_fade_as_the_caches_get_others(fleet: Fleet) -> None:
         fleet.choose(other, 100)
     assert one.recent_tokens < 1
     assert 9_900 < other.recent_tokens < 10_100  # never more than the caches hold
+
+
+def test_turnover_is_above_the_mean_and_in_eighths(fleet: Fleet) -> None:
+    one, other = fleet.workers
+    assert fleet.turnovers() == {one: 0, other: 0}
+    fleet.cached_tokens = 2000  # 1000 each
+    fleet.workers[one].recent_tokens = 740
+    fleet.workers[other].recent_tokens = 500
+    assert fleet.turnovers() == {one: 0, other: 0}
+    fleet.workers[one].recent_tokens = 1500
+    assert fleet.turnovers() == {one: 0.5, other: 0}
+
+
+def test_a_fleet_without_workers_has_no_turnover() -> None:
+    assert Fleet(GatewaySettings()).turnovers() == {}
