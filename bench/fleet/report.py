@@ -50,7 +50,7 @@ def read(path: Path) -> list[Run]:
 
 
 def table(runs: Iterable[Run]) -> str:
-    """Return a Markdown table of the rounds: the mean and range of cached tokens, other medians.
+    """Return a Markdown table: the mean of cached tokens, their range over seeds, other medians.
 
     Each trace's best mean is bold.
     """
@@ -80,8 +80,8 @@ def _cached_mean(rounds: list[Run]) -> float:
 
 
 def _cached_range(rounds: list[Run]) -> str:
-    """Return the least and the most of several rounds."""
-    if len(rounds) < 2:
+    """Return the least and the most of several seeds."""
+    if len({one.seed for one in rounds}) < 2:
         return ""
     values = [one.cached_percent for one in rounds]
     return f" ({min(values):.1f} to {max(values):.1f})"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmhash_service.gateway.policy import QUIET_LOAD, TURNOVER_WEIGHT, Candidate, Policy, rank
+from mmhash_service.gateway.policy import QUIET_LOAD, Candidate, Policy, rank
 
 PROMPT = 1000
 POLICIES: list[Policy] = ["longest-prefix", "least-load", "round-robin", "consistent-hash"]
@@ -59,7 +59,7 @@ def test_the_score_is_the_formula_of_the_page() -> None:
 
 
 def conversation(turnover: float, *, prompt: int) -> str:
-    """Return the better of two workers, of which the first has a system prompt of 100 tokens."""
+    """Return the better of two workers; the first one has a system prompt of 100 tokens."""
     workers = [Candidate("a", 100, 0, 0, turnover=turnover), Candidate("b", 0, 0, 0)]
     return rank("longest-prefix", workers, load_weight=0.1, prompt_tokens=prompt)[0].url
 
@@ -76,7 +76,7 @@ def test_one_that_is_mostly_cached_stays() -> None:
 def test_turnover_is_part_of_the_score() -> None:
     workers = [Candidate("a", 100, 0, 0, turnover=0.5), Candidate("b", 100, 0, 0)]
     ranked = rank("longest-prefix", workers, load_weight=0.1, prompt_tokens=180)
-    assert [one.score for one in ranked] == [100, 100 - TURNOVER_WEIGHT * 80 * 0.5]
+    assert [one.score for one in ranked] == [100, 100 - 80 * 0.5]
 
 
 def test_expected_tokens_count_like_matched_ones() -> None:
