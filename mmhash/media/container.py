@@ -17,7 +17,14 @@ from mmhash.errors import InputError, InputValueError, LimitError
 from mmhash.media.matroska import Buffer, count_frames
 from mmhash.media.recipe import MAX_DIMENSION, MAX_FRAMES, AudioIndex, VideoIndex
 
-__all__ = ["AudioIndex", "VideoIndex", "open_container", "read_audio_index", "read_video_index"]
+__all__ = [
+    "AudioIndex",
+    "Buffer",
+    "VideoIndex",
+    "open_container",
+    "read_audio_index",
+    "read_video_index",
+]
 
 FORMATS = "mov,matroska,webm,wav,flac,mp3,ogg"
 MAX_STREAMS = "16"

@@ -3,7 +3,12 @@ from fractions import Fraction
 import pytest
 
 from mmhash.errors import InputValueError
-from mmhash.media.container import read_audio_index, read_video_index
+from mmhash.media.container import (
+    first_stream,
+    open_container,
+    read_audio_index,
+    read_video_index,
+)
 from mmhash.media.recipe import AudioIndex, VideoIndex
 from tests.support.clips import AUDIOS, VIDEOS, make_audio, make_video
 
@@ -24,3 +29,21 @@ def test_a_file_without_the_stream_is_refused() -> None:
         read_audio_index(make_video("h264.mp4"))
     with pytest.raises(InputValueError, match="no video"):
         read_video_index(make_audio("pcm.wav"))
+
+
+@pytest.mark.parametrize("name", VIDEOS)
+@pytest.mark.parametrize("rate", [7, 25])
+def test_the_index_needs_no_packets_of_a_header_with_a_rate(name: str, rate: int) -> None:
+    film = make_video(name, 30, rate=rate)
+    with open_container(film) as container:
+        stream = first_stream(container, "video")
+        assert read_video_index(film).rate == stream.average_rate == rate
+
+
+def test_a_rate_that_no_header_declares_is_that_of_the_packets() -> None:
+    film = make_video("vp9.webm", 24, rate=12)
+    start = film.index(b"\x23\xe3\x83\x84")  # DefaultDuration, 4 bytes
+    film = film[:start] + b"\xec\x86" + bytes(6) + film[start + 8 :]  # Void
+    index = read_video_index(film)
+    assert index.frames == 24
+    assert abs(index.rate - 12) < 0.5
