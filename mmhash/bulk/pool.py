@@ -27,8 +27,8 @@ _Task = tuple[Callable[[Options, int], list[Row]], Options, int]
 # Shards that a worker has, so that it stays busy while the parent writes its last result to disk.
 _AHEAD = 2
 
-# Files of this size, on average, are hashed by threads: below, a file's share of Python, which
-# holds the GIL, is over 5 %. A larger shard has a process, which can be killed in the middle of it.
+# Files of this size, on average, are hashed by threads: Python, which holds the GIL, then takes
+# about 7 % of the time. A larger shard has a process, which can be killed in the middle of it.
 _THREADED_FILE = 1 << 20
 _THREADED_SHARD = 1 << 30
 

@@ -38,12 +38,3 @@ def test_the_index_needs_no_packets_of_a_header_with_a_rate(name: str, rate: int
     with open_container(film) as container:
         stream = first_stream(container, "video")
         assert read_video_index(film).rate == stream.average_rate == rate
-
-
-def test_a_rate_that_no_header_declares_is_that_of_the_packets() -> None:
-    film = make_video("vp9.webm", 24, rate=12)
-    start = film.index(b"\x23\xe3\x83\x84")  # DefaultDuration, 4 bytes
-    film = film[:start] + b"\xec\x86" + bytes(6) + film[start + 8 :]  # Void
-    index = read_video_index(film)
-    assert index.frames == 24
-    assert abs(index.rate - 12) < 0.5
