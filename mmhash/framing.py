@@ -1,6 +1,7 @@
 """Frames of spec v1: the metadata that a key covers besides the content (docs/spec.md)."""
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 
 from blake3 import blake3
@@ -18,6 +19,7 @@ __all__ = [
     "field",
     "frame",
     "frame_raw",
+    "new_framer",
     "preimage",
     "preimage_template",
     "tenant_key",
@@ -91,12 +93,30 @@ def frame_raw(  # noqa: PLR0917  (as frame(); keywords would take longer)
     """Return the key for a digest's algorithm and bytes: a Digest of them would take 0.2 µs."""
     framed = _before_digest(kind, dtype, shape, algorithm) + content
     framed += field(extra) if extra else _NO_EXTRA
-    if tenant is None:
-        state = _KEY_STATE.copy()
-        state.update(framed)
-    else:
-        state = blake3(framed, key=tenant_key(tenant))
+    state = _key_state(tenant).copy()
+    state.update(framed)
     return unchecked_digest("blake3", state.digest())
+
+
+Framer = Callable[[str, str, tuple[int, ...], bytes], bytes]
+"""Returns the bytes of a key for a kind, a dtype, a shape and the bytes of a digest."""
+
+
+def new_framer(algorithm: Algorithm, tenant: bytes | None) -> Framer:
+    """Return a function for the items of a list: 0.7 µs each, where frame_raw() takes 1.2."""
+    new_state = _key_state(tenant).copy
+
+    def frame_next(kind: str, dtype: str, shape: tuple[int, ...], content: bytes) -> bytes:
+        state = new_state()
+        state.update(_before_digest(kind, dtype, shape, algorithm) + content + _NO_EXTRA)
+        return state.digest()
+
+    return frame_next
+
+
+def _key_state(tenant: bytes | None) -> blake3:
+    """Return the state of which copies hash preimages to keys."""
+    return _KEY_STATE if tenant is None else blake3(key=tenant_key(tenant))
 
 
 def tenant_key(tenant: bytes) -> bytes:

@@ -18,6 +18,7 @@ import numpy as np
 
 from mmhash.errors import DeviceError, InputTypeError, InputValueError, MMHashError
 from mmhash.pil_image import read_pil_image
+from mmhash.states import FlatBuffer
 
 if TYPE_CHECKING:
     import torch
@@ -334,14 +335,15 @@ Located = tuple[int, tuple[int, int], str, tuple[int, ...]]
 
 HOST: Final = -1
 
-# Host tensors up to this size are copied: a copy of 1 KiB takes 0.4 µs, numpy's view of it 1.3.
+# Host tensors up to this size are copied: a copy of 4 KiB takes 0.2 µs, numpy's view of it 1.0.
 _COPY_MAX = 8 << 10
+_memory_at: Callable[[int], Any] = (ctypes.c_char * _COPY_MAX).from_address
 
 
 def locate(item: Any) -> Located | None:
     """Return the location of a dense tensor that is on a GPU, or short; else None: use `view_of`.
 
-    A list of tensors takes most of its time here: 1.5 µs for each, and 2.5 by a view.
+    A list of tensors takes most of its time here: 1.2 µs for each, and 3.6 by a view.
     """
     if type(item) is not getattr(sys.modules.get("torch"), "Tensor", None):
         return None
@@ -349,7 +351,7 @@ def locate(item: Any) -> Located | None:
         nbytes = item.nbytes
         if not item.is_cuda and not (item.is_cpu and nbytes <= _COPY_MAX):
             return None
-        if item.is_nested or item.is_neg() or not item.is_contiguous():
+        if item.is_neg() or not item.is_contiguous():
             return None
         dtype = _tensor_dtype(item.dtype, item.layout)
         if "complex" in dtype and item.is_conj():
@@ -358,6 +360,7 @@ def locate(item: Any) -> Located | None:
         end = item.storage_offset() * item.itemsize + nbytes
         if nbytes and (not address or item.untyped_storage().nbytes() < end):
             return None
+        # A nested tensor has no shape: an error, too.
         return item.get_device(), (address, nbytes), dtype, item.shape
     except Exception:  # noqa: BLE001  (view_of raises an error with the reason)
         return None
@@ -366,7 +369,29 @@ def locate(item: Any) -> Located | None:
 def copy_located(segment: tuple[int, int]) -> bytes:
     """Return a copy of the bytes of a tensor that `locate` has found on the host."""
     address, nbytes = segment
-    return ctypes.string_at(address, nbytes)
+    # Reads no other byte, and takes 0.2 µs, where ctypes.string_at() takes 0.55.
+    content: bytes = _memory_at(address)[:nbytes]
+    return content
+
+
+ShortView = tuple[Kind, str, tuple[int, ...], FlatBuffer]
+"""The members of a View that plain bytes and arrays have."""
+
+
+def short_view(item: Any) -> ShortView | None:
+    """Return the view of bytes or a numpy array if no check can fail; else None: use `view_of`.
+
+    It takes 0.1 µs for bytes and 0.6 for an array; `view_of` takes 0.4 and 0.9.
+    """
+    kind = type(item)
+    if kind is bytes:
+        return "bytes", "", (), item
+    if kind is not np.ndarray or item.dtype.byteorder == ">":
+        return None
+    try:
+        return "tensor", _dtype_name(item.dtype), item.shape, item.data.cast("B")
+    except (InputTypeError, TypeError, ValueError):  # cast() takes only C order
+        return None
 
 
 def _without_subclass(tensor: "torch.Tensor") -> "torch.Tensor":

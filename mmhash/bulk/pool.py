@@ -1,13 +1,16 @@
-"""Processes that hash shards, one for each core; each has one shard in work and one queued.
+"""Workers that hash shards, one for each core; each has one shard in work and one queued.
 
-Each worker has its own pipe for tasks and results, so that the parent notices a worker that exits
-in the middle of a result; a ProcessPoolExecutor would wait forever for the rest of it.
+Shards of large files are hashed by threads, because BLAKE3 does not hold the GIL and two processes
+take 0.4 s of CPU to start; those of small files, images and rows by processes. Each worker has its
+own pipe for tasks and results, so that the parent notices a process that exits in the middle of a
+result; a ProcessPoolExecutor would wait forever for the rest of it.
 """
 
 import multiprocessing
 import os
 import signal
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
@@ -24,12 +27,19 @@ _Task = tuple[Callable[[Options, int], list[Row]], Options, int]
 # Shards that a worker has, so that it stays busy while the parent writes its last result to disk.
 _AHEAD = 2
 
+# Files of this size, on average, are hashed by threads: Python, which holds the GIL, then takes
+# about 7 % of the time. A larger shard has a process, which can be killed in the middle of it.
+_THREADED_FILE = 1 << 20
+_THREADED_SHARD = 1 << 30
+
 
 class Pool:
-    """Worker processes; they take 0.1 s to start, so create the pool before listing the source."""
+    """Worker threads and processes, as many of each; the first shard of a kind starts these."""
 
-    def __init__(self, processes: int) -> None:
-        self._workers = [_Worker() for _ in range(processes)]
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._threads: list[_Worker] = []
+        self._processes: list[_Worker] = []
 
     def __enter__(self) -> Self:
         return self
@@ -42,6 +52,10 @@ class Pool:
     ) -> None:
         for worker in self._workers:
             worker.end()
+
+    @property
+    def _workers(self) -> "list[_Worker]":
+        return [*self._threads, *self._processes]
 
     def hash(
         self, shards: Iterator[tuple[int, Shard]], options: Options
@@ -60,7 +74,7 @@ class Pool:
                 heappush(queue, (-max(shard.nbytes, SLICE), number, shard))
             else:
                 is_listed = True
-            if is_listed or len(queue) > len(self._workers):
+            if is_listed or len(queue) > self._count:
                 self._submit(queue, options)
             yield from results  # the workers are busy while the caller writes these
             results = self._results(None if is_listed else 0)
@@ -72,13 +86,21 @@ class Pool:
 
     def _submit(self, queue: list[tuple[int, int, Shard]], options: Options) -> None:
         """Submit shards to the workers with fewer than _AHEAD."""
-        for depth in range(_AHEAD):
-            for worker in self._workers:
-                if queue and len(worker.submitted) <= depth:
-                    # Several threads if there are fewer shards than workers.
-                    threads = max(1, len(self._workers) // (len(queue) + self._submitted))
-                    _, number, shard = heappop(queue)
-                    worker.submit(number, shard, options, threads)
+        while queue:
+            # Several threads if there are fewer shards than workers.
+            threads = max(1, self._count // (len(queue) + self._submitted))
+            _, number, shard = queue[0]
+            if threads == 1 and _suits_thread(shard, options):
+                self._threads = self._threads or [_Thread() for _ in range(self._count)]
+                workers = self._threads
+            else:
+                self._processes = self._processes or [_Process() for _ in range(self._count)]
+                workers = self._processes
+            worker = min(workers, key=lambda each: len(each.submitted))
+            if len(worker.submitted) == _AHEAD:
+                return
+            heappop(queue)
+            worker.submit(number, shard, options, threads)
 
     def _results(self, timeout: float | None) -> list[tuple[int, Shard, list[Row]]]:
         """Return the finished shards; without a time-out, wait until there is one."""
@@ -90,14 +112,20 @@ class Pool:
         ]
 
 
-class _Worker:
+def _suits_thread(shard: Shard, options: Options) -> bool:
+    """Return True for a shard of large files, which one thread hashes without Python's help."""
+    return (
+        options.of == "bytes"
+        and len(shard.names) * _THREADED_FILE <= shard.nbytes <= _THREADED_SHARD
+    )
+
+
+class _Worker(ABC):
+    """The parent's end of a worker's pipe, and the shards that it has."""
+
     def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, child_pipe = context.Pipe()
+        self.pipe, self._worker_pipe = multiprocessing.Pipe()
         self.submitted: deque[tuple[int, Shard]] = deque()
-        self._process = context.Process(target=_serve, args=(child_pipe,), daemon=True)
-        self._process.start()
-        child_pipe.close()  # the worker has the only copy of its end: the pipe ends when it exits
 
     def submit(self, number: int, shard: Shard, options: Options, threads: int) -> None:
         try:
@@ -112,6 +140,51 @@ class _Worker:
         except (EOFError, OSError) as error:
             raise self._exit_error() from error
         return *self.submitted.popleft(), rows
+
+    @abstractmethod
+    def end(self) -> None:
+        """End the worker."""
+
+    @abstractmethod
+    def _exit_error(self) -> MMHashError:
+        """Return the reason for which the worker has ended."""
+
+
+class _Thread(_Worker):
+    def __init__(self) -> None:
+        super().__init__()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        """Hash shards until the parent closes its end of the pipe."""
+        try:
+            while True:
+                hash_shard, options, threads = self._worker_pipe.recv()
+                self._worker_pipe.send(hash_shard(options, threads))
+        except Exception as error:  # noqa: BLE001  (EOFError at the end; others are reported)
+            self._error = error
+        finally:
+            self._worker_pipe.close()
+
+    def end(self) -> None:
+        self.pipe.close()
+        self._thread.join()
+
+    def _exit_error(self) -> MMHashError:
+        self._thread.join()
+        return MMHashError(f"a worker thread failed: {self._error!r}")
+
+
+class _Process(_Worker):
+    def __init__(self) -> None:
+        super().__init__()
+        context = multiprocessing.get_context("spawn")
+        self._process = context.Process(target=_serve, args=(self._worker_pipe,), daemon=True)
+        self._process.start()
+        # The worker has the only copy of its end: the pipe ends when it exits.
+        self._worker_pipe.close()
 
     def end(self) -> None:
         self._process.kill()

@@ -42,7 +42,7 @@ def main() -> None:
 
 def _run(app: "Typer") -> int:
     """Run the app; escape its error messages, which contain arguments and thus any character."""
-    from typer import Abort, rich_utils  # noqa: PLC0415  (installed: the app is imported)
+    from typer import Abort  # noqa: PLC0415  (installed: the app is imported)
 
     try:
         status = app(prog_name="mmhash", standalone_mode=False)
@@ -52,6 +52,8 @@ def _run(app: "Typer") -> int:
         # Typer does not export the base class of its errors.
         if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
             raise
+        from typer import rich_utils  # noqa: PLC0415  (0.1 s: it imports Markdown)
+
         text = visible(error.format_message(), sys.stderr)
         error.format_message = lambda: text
         rich_utils.rich_format_error(error)  # type: ignore[arg-type]

@@ -1,12 +1,11 @@
 """`mmhash bulk`: the keys of very many files, or of a Parquet file's rows, as one file."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.progress import Progress, TextColumn
 
 import mmhash
 from mmhash.cli.extras import extra
@@ -19,6 +18,8 @@ from mmhash.errors import InputValueError
 from mmhash.io.names import STDIN, printable
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from mmhash.bulk.work import Shard
 
 
@@ -89,23 +90,27 @@ def key_bulk(
 
 
 class _Bar:
-    """A progress bar of the items and bytes that are listed and finished."""
+    """The items and bytes that are listed and finished, and perhaps a progress bar of them."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: "Progress | None") -> None:
         self._progress = progress
-        self._task = progress.add_task("", total=0, items=0, done=0)
+        self._task = progress.add_task("", total=0, items=0, done=0) if progress else None
         self.items = self._nbytes = self._done = 0
 
     def found(self, shard: "Shard") -> None:
         """Add a shard to the total."""
         self.items += len(shard.names)
         self._nbytes += shard.nbytes
-        self._progress.update(self._task, total=self._nbytes, items=self.items)
+        self._update(total=self._nbytes, items=self.items)
 
     def done(self, shard: "Shard") -> None:
         """Add a shard to the finished ones."""
         self._done += len(shard.names)
-        self._progress.update(self._task, advance=shard.nbytes, done=self._done)
+        self._update(advance=shard.nbytes, done=self._done)
+
+    def _update(self, **fields: int) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, **fields)  # type: ignore[arg-type]
 
     def warn(self, line: str) -> None:
         """Report a damaged part, which is hashed again."""
@@ -114,6 +119,8 @@ class _Bar:
 
 @contextmanager
 def _bar(*, quiet: bool) -> Iterator[_Bar]:
-    progress = bytes_progress(TextColumn("{task.fields[done]}/{task.fields[items]} items"))
-    with progress if is_watched(quiet=quiet) else nullcontext():
+    if not is_watched(quiet=quiet):
+        yield _Bar(None)
+        return
+    with bytes_progress("{task.fields[done]}/{task.fields[items]} items") as progress:
         yield _Bar(progress)

@@ -8,10 +8,10 @@ from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import PlacedItem
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.slots import OpenedRequest, check_ids
-from mmhash.prompts.templates import ChatTemplate
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
+    from mmhash.prompts.templates import ChatTemplate
 
 
 def token_ids(model: "Model", opened: OpenedRequest, options: PlanOptions) -> list[int]:
@@ -39,7 +39,7 @@ def conversation(opened: OpenedRequest, content_format: str) -> list[dict[str, A
     return [_message(message, opened, content_format) for message in opened.body["messages"]]
 
 
-def content_format(template: ChatTemplate) -> str:
+def content_format(template: "ChatTemplate") -> str:
     """Return the format of a template: parts if it names a modality, or loops over content."""
     return "openai" if template.mentions_media else template.content_format
 

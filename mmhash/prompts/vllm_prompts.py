@@ -9,10 +9,10 @@ from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Modality, PlacedItem, Placeholder
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.slots import OpenedRequest, check_ids, content_parts
-from mmhash.prompts.templates import ChatTemplate
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
+    from mmhash.prompts.templates import ChatTemplate
 
 _TEXT_TYPES = {
     "text": "text",
@@ -78,7 +78,7 @@ def _of_completion(model: "Model", body: Mapping[str, Any], tenant: bytes | None
 
 def conversation(
     opened: OpenedRequest,
-    template: ChatTemplate,
+    template: "ChatTemplate",
     placeholders: Mapping[Modality, Placeholder],
     content_format: str,
 ) -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ def conversation(
     return made
 
 
-def template_variables(body: Mapping[str, Any], template: ChatTemplate) -> dict[str, Any]:
+def template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dict[str, Any]:
     """Return the other variables of the template, and the arguments of its rendering."""
     given = body.get("chat_template_kwargs") or {}
     if not isinstance(given, dict) or given.keys() & {"chat_template", "tokenize"}:

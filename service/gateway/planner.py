@@ -1,11 +1,11 @@
 """A request's plan for the engine of some workers, and the request that they get with it."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from mmhash.errors import InputError, LimitError, MMHashError
-from mmhash.prompts import Model, Plan
+from mmhash.prompts import Plan
 from mmhash.prompts.media import Media, MediaSource
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan, open_plan
@@ -27,6 +27,9 @@ from mmhash_service.plan.models import Models
 from mmhash_service.plan.request import known_media, text_size
 from mmhash_service.runtime.context import RequestContext
 
+if TYPE_CHECKING:
+    from mmhash.prompts import Model
+
 # A text of 4 kB is planned in 0.4 ms, with an image of 1000 tokens in 0.8. A job in a thread takes
 # 0.3 ms of the core more.
 _INLINE_MAX = 4 << 10
@@ -46,7 +49,7 @@ class _ModelName(msgspec.Struct):
 _MODEL_NAME = msgspec.json.Decoder(_ModelName)
 
 
-def find_model(models: Models, text: bytes) -> Model:
+def find_model(models: Models, text: bytes) -> "Model":
     """Return the model that a request names; a single one is that of all requests."""
     names = models.names
     if len(names) == 1:
@@ -58,7 +61,7 @@ def find_model(models: Models, text: bytes) -> Model:
 
 
 async def plan_for_workers(
-    context: RequestContext, model: Model, recipe: Recipe, text: bytes, *, fetches: bool
+    context: RequestContext, model: "Model", recipe: Recipe, text: bytes, *, fetches: bool
 ) -> Planned:
     """Return the plan; a Problem says why there is none.
 
@@ -92,7 +95,7 @@ class _Begun(NamedTuple):
     planned: Planned | None
 
 
-def _open(context: RequestContext, model: Model, text: bytes, fetches: bool) -> OpenedPlan:
+def _open(context: RequestContext, model: "Model", text: bytes, fetches: bool) -> OpenedPlan:
     requested = context.engines[0]
     refuse_many_values(text)
     try:
@@ -105,7 +108,7 @@ def _open(context: RequestContext, model: Model, text: bytes, fetches: bool) -> 
 
 
 def _open_and_begin(
-    context: RequestContext, model: Model, recipe: Recipe, text: bytes, fetches: bool
+    context: RequestContext, model: "Model", recipe: Recipe, text: bytes, fetches: bool
 ) -> _Begun:
     return _begin(context, _open(context, model, text, fetches), recipe, text)
 

@@ -3,11 +3,14 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mmhash.errors import MMHashError
-from mmhash.prompts import Model
 from mmhash_service.api.problems import Problem
 from mmhash_service.runtime import metrics
+
+if TYPE_CHECKING:
+    from mmhash.prompts import Model
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +31,7 @@ class Models:
         """The names of the models."""
         return list(self._models)
 
-    def find(self, name: str) -> Model:
+    def find(self, name: str) -> "Model":
         """Return the model of a name."""
         model = self._models.get(name)
         if model is None:
@@ -49,9 +52,11 @@ class Models:
                 logger.info("model %s is read again", name)
 
 
-def _load(name: str, path: Path) -> Model:
+def _load(name: str, path: Path) -> "Model":
     for result in ("loaded", "failed"):
         metrics.MODEL_LOADS.labels(name, result)  # increase() needs the 0 before a first failure
+    from mmhash.prompts import Model  # noqa: PLC0415  (40 ms: it imports tokenizers and jinja2)
+
     try:
         model = Model.load(path)
     except (MMHashError, OSError) as error:

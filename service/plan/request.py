@@ -1,12 +1,12 @@
 """A request from its text to its plan."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mmhash import Digest
 from mmhash.errors import InputError, LimitError, MMHashError
-from mmhash.prompts import MediaSize, Model, Plan, PlannedItem
+from mmhash.prompts import MediaSize, Plan, PlannedItem
 from mmhash.prompts.headers import engine_size
 from mmhash.prompts.media import Media, MediaSource
 from mmhash.prompts.options import PlanOptions
@@ -18,9 +18,12 @@ from mmhash_service.engines import RequestedEngine
 from mmhash_service.plan.media import SizedItem, read_media
 from mmhash_service.runtime.context import RequestContext
 
+if TYPE_CHECKING:
+    from mmhash.prompts import Model
+
 
 async def plan_request(
-    context: RequestContext, model: Model, query: PlanQuery, text: bytes
+    context: RequestContext, model: "Model", query: PlanQuery, text: bytes
 ) -> dict[str, Any]:
     """Return the answer of `POST /plan`, as values that JSON has."""
     (requested,) = context.engines
@@ -37,7 +40,7 @@ def text_size(opened: OpenedPlan, text: bytes) -> int:
     return len(text) - sum(len(source.text) for source in opened.sources)
 
 
-def _open(model: Model, requested: RequestedEngine, text: bytes) -> OpenedPlan:
+def _open(model: "Model", requested: RequestedEngine, text: bytes) -> OpenedPlan:
     refuse_many_values(text)
     try:
         return open_plan(model, requested.engine, requested.version, text)

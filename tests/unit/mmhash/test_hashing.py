@@ -1,5 +1,8 @@
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
 import mmhash
 from mmhash import InputError, InputTypeError, InputValueError
@@ -14,6 +17,20 @@ def test_keys_are_the_keys_of_the_items() -> None:
         mmhash.key(item, algorithm="xxh3", tenant=bytes(32)) for item in (A, B)
     ]
     assert mmhash.keys([]) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"tenant": bytes(32)}, {"algorithm": "xxh3"}])
+def test_a_long_list_of_short_items_has_their_keys(options: dict[str, Any]) -> None:
+    arrays = [
+        np.arange(size, dtype=dtype).reshape(-1, 2)
+        for size in (0, 2, 48, 40_000)
+        for dtype in ("<u1", "<f4", ">f4", "<c8")
+    ]
+    arrays += [arrays[4].T, arrays[4][::2], np.asfortranarray(arrays[5]), np.array(1.5)]
+    tensors = [torch.zeros(array.shape, dtype=torch.bfloat16) for array in arrays]
+    items = [*arrays, *tensors, *(array.tobytes() for array in arrays), [arrays[4], tensors[4]]]
+    assert mmhash.keys(items, **options) == [mmhash.key(item, **options) for item in items]
+    assert mmhash.keys(items, threads=1, **options) == mmhash.keys(items, **options)
 
 
 def test_an_error_names_its_item() -> None:

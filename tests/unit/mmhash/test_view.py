@@ -1,6 +1,7 @@
 import array
 import ctypes
 import mmap
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 import mmhash
 from mmhash import DeviceError, InputTypeError, InputValueError
-from mmhash.view import HOST, ITEM_SIZE, copy_located, locate, view_of
+from mmhash.view import HOST, ITEM_SIZE, copy_located, locate, short_view, view_of
 
 BYTES = bytes(range(48))
 ARRAY = np.frombuffer(BYTES, np.uint8)
@@ -238,6 +239,8 @@ def test_tensors_that_are_not_located() -> None:
     complexes = torch.complex(values, values)
     others = [values[::2], complexes.conj(), complexes.conj().imag, values.to_sparse(), freed]
     others += [values.to("meta"), torch.nn.Parameter(values)]
+    with warnings.catch_warnings(action="ignore"):  # torch warns that the layout is a prototype
+        others += [torch.nested.nested_tensor([values, values])]
     for item in [*others, values.numpy(), b"bytes", None]:
         assert locate(item) is None
 
@@ -259,3 +262,32 @@ def test_a_gpu_tensor_has_the_key_of_its_host_copy(dtype: str) -> None:
     values = torch.arange(60).to(getattr(torch, dtype)).reshape(5, 12)
     assert same(values.cuda(), values)
     assert same(values.cuda().T, values.T)
+
+
+@pytest.mark.parametrize("item", [b"", b"bytes", np.arange(6.0), np.arange(6)[:, None, None]])
+def test_short_views_are_views(item: Any) -> None:
+    kind, dtype, shape, data = view_of(item)[:4]
+    short = short_view(item)
+    assert short is not None
+    assert short[:3] == (kind, dtype, shape)
+    assert bytes(short[3]) == bytes(data)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        bytearray(2),
+        np.zeros((2, 0)),
+        np.zeros((4, 4))[:, ::2],
+        np.zeros((4, 4), order="F"),
+        np.zeros(2, ">f4"),
+        np.zeros(2, "datetime64[s]"),
+        np.zeros(2, object),
+        np.zeros(2, "S1"),
+        np.ma.masked_array([1, 2], [True, False]),
+        torch.zeros(2),
+        None,
+    ],
+)
+def test_other_views_are_not_short(item: Any) -> None:
+    assert short_view(item) is None

@@ -25,9 +25,13 @@ def die(options: Options, threads: int) -> list[Row]:
     raise AssertionError
 
 
+def fail(options: Options, threads: int) -> list[Row]:
+    raise AssertionError
+
+
 def shards_of(sizes: list[int]) -> dict[int, Shard]:
     return {
-        10 + at: Shard(range(1), size, "", partial(told, number=10 + at))
+        10 + at: Shard(range(100), size, "", partial(told, number=10 + at))
         for at, size in enumerate(sizes)
     }
 
@@ -44,6 +48,26 @@ def test_every_shard_is_answered_once() -> None:
     assert sorted(found) == list(range(10, 19))
     assert all(rows[0][:2] == (number, "xxh3") for number, rows in found.items())
     assert os.getpid() not in {rows[0][3] for rows in found.values()}
+
+
+def test_large_files_are_hashed_by_threads_of_this_process() -> None:
+    def shard(number: int, size: int) -> Shard:
+        return Shard(range(1), size, "", partial(told, number=number))
+
+    sizes = [SLICE, 1 << 20, (1 << 20) - 1, (1 << 30) + 1]
+    shards = {number: shard(number, size) for number, size in enumerate(sizes * 2)}
+    found = dict(hash_shards(shards, Options(), 2))
+    here = {number % 4 for number, rows in found.items() if rows[0][3] == os.getpid()}
+    assert sorted(found) == list(range(8))
+    assert here == {0, 1}
+    images = dict(hash_shards(shards, Options(of="pixels"), 2))
+    assert os.getpid() not in {rows[0][3] for rows in images.values()}
+
+
+def test_an_error_in_a_thread_ends_the_run() -> None:
+    shards = {number: Shard(range(1), SLICE, "", fail) for number in range(4)}
+    with pytest.raises(mmhash.MMHashError, match="worker thread failed: AssertionError"):
+        list(hash_shards(shards, Options(), 2))
 
 
 def test_nothing_to_do_is_done_at_once() -> None:

@@ -3,7 +3,12 @@ from fractions import Fraction
 import pytest
 
 from mmhash.errors import InputValueError
-from mmhash.media.container import read_audio_index, read_video_index
+from mmhash.media.container import (
+    first_stream,
+    open_container,
+    read_audio_index,
+    read_video_index,
+)
 from mmhash.media.recipe import AudioIndex, VideoIndex
 from tests.support.clips import AUDIOS, VIDEOS, make_audio, make_video
 
@@ -24,3 +29,12 @@ def test_a_file_without_the_stream_is_refused() -> None:
         read_audio_index(make_video("h264.mp4"))
     with pytest.raises(InputValueError, match="no video"):
         read_video_index(make_audio("pcm.wav"))
+
+
+@pytest.mark.parametrize("name", VIDEOS)
+@pytest.mark.parametrize("rate", [7, 25])
+def test_the_index_needs_no_packets_of_a_header_with_a_rate(name: str, rate: int) -> None:
+    film = make_video(name, 30, rate=rate)
+    with open_container(film) as container:
+        stream = first_stream(container, "video")
+        assert read_video_index(film).rate == stream.average_rate == rate

@@ -7,6 +7,7 @@ from typing import Any
 import av
 import pytest
 
+from mmhash.media.container import read_video_index
 from mmhash.media.matroska import count_frames
 from tests.support.clips import make_audio, make_video
 
@@ -80,3 +81,12 @@ def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     film = remux(make_video("vp9.webm", 24))
     monkeypatch.setattr("mmhash.media.matroska._MAX_ELEMENTS", 30)
     assert count_frames(memoryview(film)) is None
+
+
+def test_a_rate_that_no_header_declares_is_that_of_the_packets() -> None:
+    film = remux(make_video("h264.mp4", 24, rate=12))
+    start = film.index(b"\x23\xe3\x83\x84")  # DefaultDuration, 4 bytes
+    film = film[:start] + b"\xec\x86" + bytes(6) + film[start + 8 :]  # Void
+    index = read_video_index(film)
+    assert index.frames == 24
+    assert abs(index.rate - 12) < 0.5
