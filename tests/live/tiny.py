@@ -464,8 +464,10 @@ def _llama4() -> Tiny:
     )  # fmt: skip
     text = _text(
         "llama4_text", num_local_experts=2, num_experts_per_tok=1, interleave_moe_layer_step=1,
-        intermediate_size_mlp=256, moe_layers=[], no_rope_layers=[1], rope_theta=5e5,
-        attention_chunk_size=8192, hidden_act="silu", tie_word_embeddings=False,
+        intermediate_size_mlp=256, moe_layers=[], rope_theta=5e5, attention_chunk_size=8192,
+        # SGLang takes each fourth layer for one of full attention, and needs one.
+        num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0],
+        hidden_act="silu", tie_word_embeddings=False,
     )  # fmt: skip
     config = _config(
         "Llama4", "llama4", text_config=text, vision_config=vision,
