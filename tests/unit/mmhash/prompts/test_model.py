@@ -131,6 +131,24 @@ def test_qwen3_vl_gets_no_hashes_from_sglang_0_5_20_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("release", "media"),
+    [
+        ("0.5.23", {"video_data": ["video.mp4"]}),
+        ("0.5.23", {"audio_data": "data:audio/wav;base64,AAAA"}),
+        ("0.5.23", {"image_data": _url(_png()), "video_data": ["video.mp4"]}),
+        ("0.5.12", {"image_data": _url(_png())}),  # it takes no hashes
+    ],
+)
+def test_media_of_generate_that_no_plan_reads_are_refused(
+    model: Model, release: str, media: dict[str, Any]
+) -> None:
+    """A plan without them would have another prompt than the engine's."""
+    text = "<|vision_start|><|image_pad|><|vision_end|>what is it?"
+    with pytest.raises(InputValueError, match="no plan for a request with"):
+        model.plan({"text": text, **media}, f"sglang@{release}")
+
+
+@pytest.mark.parametrize(
     "request_",
     [
         b"[1]",
