@@ -83,7 +83,7 @@ print(time.perf_counter() - start)
 """
 
 
-# In its own process: training leaves a scattered heap, in which plans of new texts take 0.4 ms more.
+# In its own process: training leaves a scattered heap, in which a new text takes 0.4 ms more.
 WRITE_MODEL = """
 import sys
 from pathlib import Path
