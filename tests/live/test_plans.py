@@ -39,6 +39,9 @@ NOT_SERVED: dict[tuple[str, str], str] = {
     ("vllm@0.32.0", "llama4"): "images end it: its CPU kernel takes no strided patches",
 }
 
+# What an engine serves and a plan refuses: if SGLang turns a JPEG for GLM-4V depends on its device.
+UNPLANNED = {("sglang", "glm4v", "rotated")}
+
 _ORIENTATION = 0x112
 
 
@@ -274,12 +277,13 @@ class Tally:
     """The prompts and blocks of a family that an engine has as they were planned."""
 
     def __init__(self) -> None:
-        self.equal = self.sent = self.named = self.stored = self.refused = 0
+        self.equal = self.sent = self.named = self.stored = self.refused = self.unplanned = 0
         self.differences: list[str] = []
 
     def __str__(self) -> str:
         cell = f"{self.equal}/{self.sent}, {self.named}/{self.stored}"
-        return cell + (f", {self.refused} refused" if self.refused else "")
+        cell += f", {self.refused} refused" if self.refused else ""
+        return cell + (f", {self.unplanned} not planned" if self.unplanned else "")
 
 
 def _check(engine: Engine, family: str, origin: Origin) -> None:
@@ -296,6 +300,11 @@ def _check(engine: Engine, family: str, origin: Origin) -> None:
             if engine.name == "sglang" and "tools" in case.members:
                 continue  # plans refuse them
             request = _request(route, case, image)
+            if (engine.name, family, name) in UNPLANNED:
+                with pytest.raises(InputValueError):
+                    _plan(engine, model, request, case)
+                tally.unplanned += 1
+                continue
             _compare(engine, model, f"{name} ({route})", (route, request, case), tally)
     results.record("plans", family, engine.spelling, str(tally))
     assert not tally.differences, "\n".join(tally.differences)
@@ -341,16 +350,9 @@ def _compare(
 ) -> None:
     """Plan a request and send it; count what the engine has as it was planned."""
     route, request, case = sent
-    known = {one.url: one.known for one in case.items if one.known is not None}
     engine.events.settle()
     try:
-        plan = model.plan(
-            request,
-            engine.spelling,
-            block_size=engine.block_size,
-            media=known,
-            **_STARTED[engine.name](engine),
-        )
+        plan = _plan(engine, model, request, case)
     except InputValueError as error:
         answer = engine.post(route, request)
         if answer.status_code == 200:
@@ -371,8 +373,8 @@ def _compare(
     first = prompts.cached(content) // engine.block_size
     expected = plan.event_ids[first:]
     stored = prompts.published(engine.events.wait(len(plan.token_ids) // engine.block_size - first))
-    # A chat of SGLang carries no hashes: its plan ends before the first image.
-    if engine.name == "sglang" and route != "/generate" and case.items:
+    # A request to SGLang without hashes: its plan ends before the first image.
+    if engine.name == "sglang" and case.items and "mm_hashes" not in plan.request:
         stored = stored[: len(expected)]
     named = sum(one == other for one, other in zip(stored, expected, strict=False))
     tally.stored += len(stored)
@@ -381,6 +383,16 @@ def _compare(
         tally.differences.append(
             f"{name}: {named} of {len(stored)} blocks, {len(expected)} planned"
         )
+
+
+def _plan(engine: Engine, model: Model, request: dict[str, Any], case: Case) -> Plan:
+    return model.plan(
+        request,
+        engine.spelling,
+        block_size=engine.block_size,
+        media={one.url: one.known for one in case.items if one.known is not None},
+        **_STARTED[engine.name](engine),
+    )
 
 
 # The options of vLLM's names; SGLang has none.

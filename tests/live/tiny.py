@@ -463,9 +463,13 @@ def _llama4() -> Tiny:
         projector_input_dim=64, projector_output_dim=64, intermediate_size=256,
     )  # fmt: skip
     text = _text(
-        "llama4_text", num_local_experts=2, num_experts_per_tok=1, interleave_moe_layer_step=1,
-        intermediate_size_mlp=256, moe_layers=[], no_rope_layers=[1], rope_theta=5e5,
-        attention_chunk_size=8192, hidden_act="silu", tie_word_embeddings=False,
+        "llama4_text", num_local_experts=2, num_experts_per_tok=1,
+        intermediate_size_mlp=256, rope_theta=5e5, attention_chunk_size=8192,
+        moe_layers=[], interleave_moe_layer_step=8,  # none: SGLang has no kernel of them for the CPU
+        # SGLang takes each fourth layer for one of full attention, and needs one.
+        num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0],
+        use_qk_norm=False,  # SGLang's is of bfloat16 only
+        hidden_act="silu", tie_word_embeddings=False,
     )  # fmt: skip
     config = _config(
         "Llama4", "llama4", text_config=text, vision_config=vision,
@@ -485,6 +489,8 @@ def _llama4() -> Tiny:
         config,
         "<|image|>",
         {
+            # SGLang overlooks images unless this file names weights of the vision model.
+            "model.safetensors.index.json": {"weight_map": {"vision_model": "model.safetensors"}},
             "preprocessor_config.json": image,
             "processor_config.json": {
                 "processor_class": "Llama4Processor",

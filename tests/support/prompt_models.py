@@ -7,5 +7,10 @@ from tests.live import models
 
 def write_qwen2_vl(folder: Path) -> Path:
     """Write the tiny Qwen2-VL of the live tests, which an engine loads too."""
-    models.write("qwen2_vl", folder)
+    return write("qwen2_vl", folder)
+
+
+def write(name: str, folder: Path) -> Path:
+    """Write a tiny model of the live tests."""
+    models.write(name, folder)
     return folder

@@ -5,6 +5,7 @@ import pickle
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, repeat
+from struct import Struct
 from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -106,15 +107,53 @@ def block_keys(
     parent = none_hash(version=version, seed=seed, algorithm=algorithm)
     tokens = _check_tokens(tokens)
     block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
-    extras = _extra_keys(
+    extras, alike = _extra_keys(
         tokens, block_size, version, items, cache_salt, lora, lookahead, hashed_after
     )
+    arrays = hash_.arrays(tokens, block_size)
+    keys: list[bytes] = []
+    for run in alike if hash_.dumps is _pickle else ():
+        first, last = run.start, run.stop
+        if arrays[first:last].count(arrays[first]) == len(run):
+            keys += _chain(hash_, parent, arrays[len(keys) : first], extras[len(keys) : first])
+            keys += _chain_alike(hash_, keys[-1], arrays[first], extras[first:last])
+            parent = keys[-1]
+    keys += _chain(hash_, parent, arrays[len(keys) :], extras[len(keys) :])
+    return keys
+
+
+def _chain(
+    hash_: _Algorithm, parent: bytes, arrays: Sequence[Any], extras: Sequence[ExtraKeys]
+) -> list[bytes]:
+    """Return the keys of blocks, the first of which comes after `parent`."""
     keys = []
     dumps, digest = hash_.dumps, hash_.digest  # 0.2 µs less for each block
-    for array, extra in zip(hash_.arrays(tokens, block_size), extras, strict=False):
+    for array, extra in zip(arrays, extras, strict=False):
         parent = digest(dumps((parent, array, extra)))
         keys.append(parent)
     return keys
+
+
+def _chain_alike(
+    hash_: _Algorithm, parent: bytes, array: Any, extras: Sequence[Any]
+) -> list[bytes]:
+    """Return the keys of blocks in which one token repeats, and that begin after their item does.
+
+    Their pickles differ in the parent and in the item's distance, a negative int of 4 bytes. One
+    pickle for all takes 0.7 µs for a block instead of 1.2 µs.
+    """
+    pickled = hash_.dumps((parent, array, extras[0]))
+    before, _, after = pickled.partition(parent)
+    between, _, end = after.rpartition(_int32(extras[0][0][2]))
+    digest = hash_.digest
+    keys = []
+    for ((_, _, distance),) in extras:
+        parent = digest(b"".join((before, parent, between, _int32(distance), end)))
+        keys.append(parent)
+    return keys
+
+
+_int32 = Struct("<i").pack
 
 
 def group_keys(
@@ -184,7 +223,7 @@ def extra_keys(
     hashed_after: Sequence[int] = (),
 ) -> list[ExtraKeys]:
     """Return the values that each whole block's key binds beside its tokens; see `block_keys`."""
-    return _extra_keys(
+    extras, _ = _extra_keys(
         _check_tokens(tokens),
         block_size,
         version,
@@ -194,6 +233,7 @@ def extra_keys(
         lookahead,
         hashed_after,
     )
+    return extras
 
 
 def _extra_keys(  # noqa: PLR0917  (the public functions name them)
@@ -205,7 +245,8 @@ def _extra_keys(  # noqa: PLR0917  (the public functions name them)
     lora: Lora | None,
     lookahead: int,
     hashed_after: Sequence[int],
-) -> list[ExtraKeys]:
+) -> tuple[list[ExtraKeys], list[range]]:
+    """Return the extra keys of each block, and the runs of blocks that `_item_keys` returns."""
     recipe = RELEASES.recipe(version)
     block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
     lookahead = checks.whole("lookahead", lookahead, 0, checks.MAX_TOKENS)
@@ -215,7 +256,7 @@ def _extra_keys(  # noqa: PLR0917  (the public functions name them)
     found = _items_of_blocks(_check_items(items), recipe, block_size, lookahead, resumed, stop)
     always = () if lora is None else (_lora_key(_check_lora(lora), recipe),)
     salt = _salt_keys(cache_salt, recipe)
-    extras = _item_keys(found, always, recipe)
+    extras, alike = _item_keys(found, always, recipe)
     if extras and salt:
         extras[0] = (*(extras[0] or ()), *salt)
     if lookahead:
@@ -224,26 +265,32 @@ def _extra_keys(  # noqa: PLR0917  (the public functions name them)
             (extra, *tokens[end : end + lookahead])
             for extra, end in zip(extras, ends, strict=False)
         ]
-    return extras
+    return extras, alike
 
 
 def _item_keys(
     found: Iterator[tuple[list[Span], range]], always: tuple[Any, ...], recipe: Recipe
-) -> list[ExtraKeys]:
-    """Return the keys of each block: those that it always has, and those of its items."""
+) -> tuple[list[ExtraKeys], list[range]]:
+    """Return the keys of each block: those that it always has, and those of its items.
+
+    Also return the runs of blocks that have only the key of the item around them.
+    """
     extras: list[ExtraKeys] = []
+    alike: list[range] = []
     for items, starts in found:
         if not items:
             extras += repeat(always or None, len(starts))
         elif recipe.extra_keys == "tagged" and len(items) == 1 and not always:
             # The usual case without calls for each block: 0.15 µs instead of 0.6 µs.
             identifier, offset, _ = items[0]
+            if len(starts) > 2:  # the item may begin in the first block
+                alike.append(range(len(extras) + 1, len(extras) + len(starts)))
             extras += [(("mm", identifier, offset - start),) for start in starts]
         else:
             extras += [
                 (*always, *[_item_key(item, start, recipe) for item in items]) for start in starts
             ]
-    return extras
+    return extras, alike
 
 
 def event_id(key: bytes) -> int:

@@ -93,6 +93,10 @@ class Family(ABC):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens for an item; `options` are the request's `mm_processor_kwargs`."""
 
+    def takes_hashes(self) -> bool:
+        """Return if the engine identifies the items of its native requests by a caller's hashes."""
+        return True
+
     def merge(
         self, token_ids: list[int], items: list[PlacedItem]
     ) -> tuple[list[int], list[PlacedItem]]:

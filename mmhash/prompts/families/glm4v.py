@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.patches import (
     Patches,
@@ -69,6 +70,8 @@ class Glm4V(Family):
     def _expand_video(
         self, patches: Patches, size: MediaSize, options: Mapping[str, Any]
     ) -> Expansion:
+        if size.in_prompt > 1 and self.files.engine == "vllm":
+            raise InputValueError("vllm takes one video in a prompt of this model")
         chosen = read_options(options, "videos_kwargs", ("size",))
         pixels = read_pixels(chosen, patches.pixels, older_names=False)
         height, width = patches.resize_frames(size.frames, size.height, size.width, pixels)

@@ -20,7 +20,7 @@ class Idefics3(Family):
     """Idefics3."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"idefics3"})
-    # SGLang serves it by its generic backend, which takes the images of a prompt for one item.
+    # SGLang serves it by its generic backend, which has no prefix cache.
     engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
 
     def __init__(self, files: ModelFiles) -> None:

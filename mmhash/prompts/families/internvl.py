@@ -17,7 +17,7 @@ class InternVL(Family):
     """InternVL 3 with `model_type` internvl: images."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"internvl"})
-    # SGLang serves it by its generic backend, which takes the images of a prompt for one item.
+    # SGLang serves it by its generic backend, which has no prefix cache.
     engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
 
     def __init__(self, files: ModelFiles) -> None:

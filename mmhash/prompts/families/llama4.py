@@ -53,6 +53,13 @@ class Llama4(Family):
         text = f"{_START}{tiles}{_IMAGE}{_PATCH}{_END}"
         return lay_out(self.files, text, self.token, self.run)
 
+    def takes_hashes(self) -> bool:
+        """Return if the engine identifies items by a caller's hashes.
+
+        SGLang takes each tile for an item. It ignores hashes that are not as many as its items.
+        """
+        return self.files.engine != "sglang"
+
 
 def choose_canvas(size: MediaSize, most: int, tile: int, is_maximal: bool) -> tuple[int, int]:
     """Return the rows and columns of the canvas that fits an image best.

@@ -18,7 +18,8 @@ class Llava(Family):
     """LLaVA 1.5 and its like, with CLIP or SigLIP."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"llava"})
-    # SGLang counts the tokens of one image by grids of its own, and overlooks further images.
+    # SGLang counts the tokens of one image by grids of its own, and overlooks further images. It
+    # serves LLaVA-NeXT and LLaVA-OneVision by its generic backend, which has no prefix cache.
     engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
     image_token_index: ClassVar[int] = 32000
     strategy: ClassVar[str] = "default"

@@ -22,7 +22,8 @@ class Phi4Multimodal(Family):
     """Phi-4 multimodal in transformers' form: images."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"phi4_multimodal"})
-    # SGLang serves one form by its generic backend, and the other with other placeholders.
+    # SGLang serves one form by its generic backend, which has no prefix cache, and the other with
+    # other placeholders.
     engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
 
     def __init__(self, files: ModelFiles) -> None:

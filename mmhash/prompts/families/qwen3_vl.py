@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from mmhash.engines.sglang.releases import RELEASES
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, MediaSize
 from mmhash.prompts.families.patches import (
@@ -44,6 +45,14 @@ class Qwen3VL(Qwen2VL):
         release = tuple(int(n) for n in self.files.release.split(".")[:2] if n.isdecimal())
         old = self.files.engine == "vllm" and release < (0, 30)
         return super().takes_video() and not old
+
+    def takes_hashes(self) -> bool:
+        """Return if the engine identifies items by a caller's hashes.
+
+        SGLang pads the prompt before it reads them, since it has content hashes (0.5.20): it then
+        finds no place for the image, and its scheduler exits.
+        """
+        return self.files.engine != "sglang" or not RELEASES.recipe(self.files.release).namespaces
 
     def _expand_video(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         known = ("min_pixels", "max_pixels", "size") if self.files.engine == "vllm" else ("size",)

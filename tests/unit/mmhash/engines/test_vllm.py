@@ -376,14 +376,38 @@ TOKEN_LISTS = st.lists(st.integers(0, 2**64 - 1), max_size=60)
 
 
 @st.composite
-def spans(draw: st.DrawFn) -> list[Span]:
+def spans(draw: st.DrawFn, scale: int = 1) -> list[Span]:
     """Spans that neither overlap nor stand in a wrong order, some of which touch."""
     found, at = [], 0
     for _ in range(draw(st.integers(0, 5))):
         at += draw(st.integers(0, 9))
-        found.append(Span(draw(st.sampled_from("abc")), at, draw(st.integers(1, 20))))
+        length = scale * draw(st.integers(1, 20))
+        found.append(Span(draw(st.sampled_from("abc")), at, length))
         at = found[-1].end
     return found
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha256_cbor", "xxhash"])
+@given(data=st.data(), block_size=st.integers(1, 20), salt=st.sampled_from([None, "s"]))
+def test_blocks_of_one_repeated_token_are_chained_as_others(
+    algorithm: str, data: st.DataObject, block_size: int, salt: str | None
+) -> None:
+    token, other = data.draw(st.tuples(*[st.sampled_from([1, 200, 70_000, 2**40])] * 2))
+    items = data.draw(spans(10))
+    tokens = [other] * max([200, *[item.end for item in items]])
+    for item in items:
+        tokens[item.offset : item.end] = [token] * item.length
+        tokens[data.draw(st.integers(item.offset, item.end - 1))] = data.draw(
+            st.sampled_from([token, other])
+        )
+    options: dict[str, Any] = {"items": items, "cache_salt": salt}
+    keys = vllm.block_keys(tokens, block_size, algorithm=algorithm, seed="0", **options)
+    parent = b""
+    for index, extra in enumerate(vllm.extra_keys(tokens, block_size, **options)):
+        block = tokens[block_size * index :][:block_size]
+        parent = vllm.block_key(block, parent=parent, extra=extra, algorithm=algorithm, seed="0")
+        assert parent == keys[index]
+    assert len(keys) == len(tokens) // block_size
 
 
 @pytest.mark.parametrize("version", RELEASES)

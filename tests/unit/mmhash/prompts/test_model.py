@@ -117,6 +117,37 @@ def test_blocks_of_a_chat_for_sglang_end_before_its_image(model: Model) -> None:
     assert len(plan.blocks) == plan.items[0].start
 
 
+def test_qwen3_vl_gets_no_hashes_from_sglang_0_5_20_on(tmp_path: Path) -> None:
+    """With hashes the engine pads the prompt by one number and looks for another, and exits."""
+    model = Model.load(prompt_models.write("qwen3_vl", tmp_path))
+    text = "<|vision_start|><|image_pad|><|vision_end|>what is it?"
+    request = {"text": text, "image_data": [_url(_png())], "mm_hashes": ["1"]}
+    plan = model.plan(request, "sglang@0.5.23", block_size=1)
+    assert "mm_hashes" not in plan.request
+    assert len(plan.blocks) == plan.items[0].start
+    older = model.plan(request, "sglang@0.5.19", block_size=1)
+    assert older.request["mm_hashes"] == [sglang.mm_hash(plan.items[0].key)]
+    assert len(older.blocks) == len(older.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("release", "media"),
+    [
+        ("0.5.23", {"video_data": ["video.mp4"]}),
+        ("0.5.23", {"audio_data": "data:audio/wav;base64,AAAA"}),
+        ("0.5.23", {"image_data": _url(_png()), "video_data": ["video.mp4"]}),
+        ("0.5.12", {"image_data": _url(_png())}),  # it takes no hashes
+    ],
+)
+def test_media_of_generate_that_no_plan_reads_are_refused(
+    model: Model, release: str, media: dict[str, Any]
+) -> None:
+    """A plan without them would have another prompt than the engine's."""
+    text = "<|vision_start|><|image_pad|><|vision_end|>what is it?"
+    with pytest.raises(InputValueError, match="no plan for a request with"):
+        model.plan({"text": text, **media}, f"sglang@{release}")
+
+
 @pytest.mark.parametrize(
     "request_",
     [

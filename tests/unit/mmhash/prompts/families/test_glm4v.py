@@ -1,5 +1,6 @@
 import pytest
 
+from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import MediaSize
 from mmhash.prompts.families.glm4v import Glm4V
 from mmhash.prompts.files import UnknownModelError
@@ -44,6 +45,13 @@ def test_sglang_and_models_without_a_video_processor_take_no_video() -> None:
     files = model_files("glm4v", image_processor=LIMITS)
     with pytest.raises(UnknownModelError, match="video"):
         Glm4V(files).expand("video", MediaSize(280, 280, frames=2, fps=1.0), {})
+
+
+def test_vllm_takes_one_video_in_a_prompt() -> None:
+    size = MediaSize(280, 280, frames=2, fps=1.0, in_prompt=2)
+    assert family().expand("video", size, {}).token_ids
+    with pytest.raises(InputValueError, match="one video"):
+        family(engine="vllm").expand("video", size, {})
 
 
 def test_another_image_processor_is_refused() -> None:

@@ -1,5 +1,6 @@
 """Llama 4."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ def _load(folder: Path, **image: Any) -> Llama4:
         preprocessor_config={"size": {"height": 336, "width": 336}, **image},
     )
     return Llama4(files)
+
+
+def test_sglang_has_an_item_for_each_tile_so_takes_no_hash(tmp_path: Path) -> None:
+    files = _load(tmp_path).files
+    assert Llama4(files).takes_hashes()
+    assert not Llama4(replace(files, engine="sglang", release="0.5.23")).takes_hashes()
 
 
 def test_one_tile(tmp_path: Path) -> None:
