@@ -234,6 +234,8 @@ def _compare(stored: dict[str, str], about: dict[str, str], path: Path) -> None:
 
 def _about(out: Path) -> dict[str, str]:
     try:
+        if not out.is_file():  # a FIFO would never end
+            raise ValueError("not a regular file")
         about: dict[str, str] = json.loads(pq.read_schema(out).metadata[ABOUT])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputValueError(

@@ -28,6 +28,10 @@ _NOT_SENT = frozenset(
     | {name.encode() for name in PEER_HEADERS}
 )
 
+# A Connection header that names one of these would make the worker read another request: with its
+# default tenant, for example.
+_OF_ALL_HOPS = frozenset({b"authorization", b"content-encoding", b"content-type", b"x-mmhash-tenant"})
+
 # The server adds its own.
 _NOT_RETURNED = frozenset({b"date", b"x-request-id"})
 
@@ -61,5 +65,5 @@ def _end_to_end(headers: list[Header], dropped: frozenset[bytes]) -> list[Header
         if name == b"connection"
         for token in value.split(b",")
     }
-    dropped = dropped | _OF_ONE_HOP | named
+    dropped = dropped | _OF_ONE_HOP | (named - _OF_ALL_HOPS)
     return [header for header in headers if header[0] not in dropped]
