@@ -163,7 +163,9 @@ def _open_parquet(name: str, column: str | None) -> Source:
             )
         paths = [one.path for one in file.schema]
         if paths.count(column) != 1:  # two of one name, or a member of a struct such as this
-            raise InputValueError(f"{name}: the name of column {column!r} is not that of one column")
+            raise InputValueError(
+                f"{name}: the name of column {column!r} is not that of one column"
+            )
         if kind == "path":
             values = file.read([column], use_threads=False).column(0)
             # As bytes: a writer may have stored names that are not UTF-8.

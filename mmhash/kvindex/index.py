@@ -292,7 +292,9 @@ class _WorkerState:
         rank = self.ranks.get(number)
         if rank is None:
             if len(self.ranks) >= self.worker.ranks:
-                raise LimitError(f"worker {self.worker.url} has {self.worker.ranks} ranks, not more")
+                raise LimitError(
+                    f"worker {self.worker.url} has {self.worker.ranks} ranks, not more"
+                )
             rank = _Rank(self.index.table)
             self.ranks = {**self.ranks, number: rank}  # matches read it in other threads
         return rank

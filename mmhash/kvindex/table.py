@@ -234,7 +234,7 @@ class BlockTable:
             self._groups = {**self._groups, group: users | bit}
 
     def _check_limits(self, holder: int) -> None:
-        """Refuse one more plane of a holder; a group counts from its first block until a `clear`."""
+        """Refuse one plane too many of a holder; a group counts from its first block to `clear`."""
         planes = sum(bool(plane.orders.get(holder)) for plane in self._planes.values())
         groups = sum(users >> holder & 1 for users in self._groups.values())
         groups += len(self._windows.get(holder, ()))

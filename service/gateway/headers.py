@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from mmhash.engines.caller_fields import HEADERS as PEER_HEADERS
+from mmhash_service.api.headers import SINGLE_VALUED
 
 Header = tuple[bytes, bytes]
 
@@ -27,10 +28,6 @@ _NOT_SENT = frozenset(
     {b"host", b"content-length", b"expect", b"x-request-id"}
     | {name.encode() for name in PEER_HEADERS}
 )
-
-# A Connection header that names one of these would make the worker read another request: with its
-# default tenant, for example.
-_OF_ALL_HOPS = frozenset({b"authorization", b"content-encoding", b"content-type", b"x-mmhash-tenant"})
 
 # The server adds its own.
 _NOT_RETURNED = frozenset({b"date", b"x-request-id"})
@@ -65,5 +62,6 @@ def _end_to_end(headers: list[Header], dropped: frozenset[bytes]) -> list[Header
         if name == b"connection"
         for token in value.split(b",")
     }
-    dropped = dropped | _OF_ONE_HOP | (named - _OF_ALL_HOPS)
+    # Without one of those, a worker would read another request: of its default tenant, for example.
+    dropped = dropped | _OF_ONE_HOP | (named - SINGLE_VALUED)
     return [header for header in headers if header[0] not in dropped]
