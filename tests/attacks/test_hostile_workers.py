@@ -65,7 +65,9 @@ BATCHES = {
     "deep names": b"\x81\xa0" * (4 << 20),
     "billions of events": b"\x93\xca\0\0\0\0\xdd\xff\xff\xff\xff",
     "a million blocks": many(1 << 20),
-    "a million blocks in many events": batch(*[stored(*range(1000))] * 1049),
+    "a million blocks in many events": batch(
+        *[{"type": "BlockStored", "block_size": 1, "block_hashes": [*range(1000)]}] * 1049
+    ),
     "endless time": batch(time=float("inf")),
     "time before all": batch(time=float("-inf")),
     "no time": batch(time=float("nan")),
