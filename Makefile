@@ -69,8 +69,7 @@ check: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/codespell
 	git ls-files '*.cu' '*.cuh' '*.cpp' | xargs $(BIN)/clang-format --dry-run --Werror
-	@if grep -qs 'tool.importlinter' pyproject.toml || test -f .importlinter; \
-	then echo $(BIN)/lint-imports; $(BIN)/lint-imports; fi
+	$(BIN)/lint-imports
 
 format: $(DEV)
 	$(BIN)/ruff check --fix .

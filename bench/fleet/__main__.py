@@ -18,7 +18,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--trace", choices=TRACES, action="append", help="default: all")
     parser.add_argument("--policy", action="append", help="default: all; longest-prefix:0.2")
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=1, help="of each seed")
+    parser.add_argument("--seeds", type=int, default=1, help="0 to N - 1; the table has the range")
     asked = parser.parse_args()
     engine, _, release = asked.engine.partition("@")
     traces = [TRACES[name] for name in asked.trace or TRACES]
@@ -27,7 +28,8 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="mmhash-fleet-") as logs,
         started(engine, release, asked.workers, Path(logs)) as fleet,
     ):
-        for run in compare(fleet, traces, asked.policy or POLICIES, gateway, asked.rounds):
+        policies = asked.policy or POLICIES
+        for run in compare(fleet, traces, policies, gateway, asked.rounds, asked.seeds):
             print(run, flush=True)
             runs.append(run)
     report.keep(runs)

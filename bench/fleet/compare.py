@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import product
 from typing import NamedTuple
 
 import httpx
@@ -41,6 +42,7 @@ class Run(NamedTuple):
     """The tokens of the trace's different blocks."""
     most_percent: float
     """The cached tokens of one worker with an endless cache: no placement has more."""
+    seed: int = 0
 
 
 _WARM_UP = 20
@@ -48,35 +50,36 @@ _WARM_UP = 20
 Gateway = Callable[[Sequence[Engine], str], AbstractContextManager[str]]
 
 
-def compare(
+def compare(  # noqa: PLR0917
     fleet: Sequence[Engine],
     traces: Sequence[LiveTrace],
     policies: Sequence[str],
     gateway: Gateway,
     rounds: int = 1,
+    seeds: int = 1,
 ) -> Iterator[Run]:
-    """Yield the figures of each trace with each policy; in each round the policies take turns."""
+    """Yield the figures of each trace and seed with each policy; the policies take turns."""
     # The first requests of an engine are slow: SGLang's first replay had 2 s to the first token.
     for worker in fleet:
         replay(worker.url, renamed(traces[0].requests()[:_WARM_UP], "warm-up-"))
-    for trace in traces:
-        requests = trace.requests()
+    for trace, seed, number in product(traces, range(seeds), range(rounds)):
+        requests = trace.with_seed(seed).requests()
         prompts = plan(requests)
         most = 100 * most_cached(prompts) / sum(one.tokens for one in prompts)
-        for number in range(rounds):
-            for policy in policies:
-                # Other content for each run: no cache of an engine holds any of it.
-                own = renamed(requests, f"{policy}-{number}-{trace.name}-")
-                workers.flush(fleet)
-                with gateway(fleet, policy) as url:
-                    run = _measure(fleet, url, own)
-                yield run._replace(
-                    trace=trace.name,
-                    policy=policy,
-                    round=number,
-                    working_set=working_set(prompts),
-                    most_percent=round(most, 1),
-                )
+        for policy in policies:
+            # Other content for each run: no cache of an engine holds any of it.
+            own = renamed(requests, f"{policy}-{seed}-{number}-{trace.name}-")
+            workers.flush(fleet)
+            with gateway(fleet, policy) as url:
+                run = _measure(fleet, url, own)
+            yield run._replace(
+                trace=trace.name,
+                policy=policy,
+                round=number,
+                seed=seed,
+                working_set=working_set(prompts),
+                most_percent=round(most, 1),
+            )
 
 
 def _measure(fleet: Sequence[Engine], url: str, requests: list[Request]) -> Run:

@@ -50,26 +50,41 @@ def read(path: Path) -> list[Run]:
 
 
 def table(runs: Iterable[Run]) -> str:
-    """Return a Markdown table with the medians of the rounds; each trace's best is bold."""
+    """Return a Markdown table: the mean of cached tokens, their range over seeds, other medians.
+
+    Each trace's best mean is bold.
+    """
     groups: dict[tuple[str, int, str], dict[str, list[Run]]] = {}
     for one in runs:
         group = groups.setdefault((one.engine, one.workers, one.trace), {})
         group.setdefault(one.policy, []).append(one)
     lines = [f"| {' | '.join(_HEAD)} |", "| --- | --- | --- |" + " ---: |" * 4]
     for policies in groups.values():
-        most = max(_median(rounds, "cached_percent") for rounds in policies.values())
+        most = max(_cached_mean(rounds) for rounds in policies.values())
         for rounds in policies.values():
-            cached = _median(rounds, "cached_percent")
-            percent = f"{cached:.1f} %"
+            mean = _cached_mean(rounds)
+            percent = f"{mean:.1f} %"
             cells = (
                 *_names(rounds[0]),
-                f"**{percent}**" if cached == most > 0 else percent,
+                (f"**{percent}**" if mean == most > 0 else percent) + _cached_range(rounds),
                 f"{_median(rounds, 'busiest_computed_tokens'):.0f}",
                 f"{_median(rounds, 'first_token_p50_ms'):.0f} ms",
                 f"{_median(rounds, 'first_token_p99_ms'):.0f} ms",
             )
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _cached_mean(rounds: list[Run]) -> float:
+    return round(statistics.fmean(one.cached_percent for one in rounds), 1)
+
+
+def _cached_range(rounds: list[Run]) -> str:
+    """Return the least and the most of several seeds."""
+    if len({one.seed for one in rounds}) < 2:
+        return ""
+    values = [one.cached_percent for one in rounds]
+    return f" ({min(values):.1f} to {max(values):.1f})"
 
 
 def _names(run: Run) -> tuple[str, str, str]:

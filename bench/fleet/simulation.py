@@ -13,7 +13,6 @@ import heapq
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from itertools import count, islice
 
 from bench.fleet.gateway import POLICIES
@@ -144,6 +143,7 @@ class SimulatedFleet:
             worker = fleet.workers[url] = Worker(WorkerSpec(url, RECIPE), settings)
             worker.readmit()
             self.workers[url] = SimulatedWorker(worker, fleet.index, self.clock, blocks)
+        fleet.cached_tokens = workers * blocks * BLOCK_SIZE
         self._fleet, self._router = fleet, Router(fleet, settings)
 
     def send(self, prompt: Prompt, done: Callable[[], None]) -> None:
@@ -156,8 +156,8 @@ class SimulatedFleet:
         )
         decision = self._router.rank_workers({RECIPE: prepared})
         best = decision.workers[0]
-        self._router.choose(self._fleet.workers[best.url], prepared)
         tokens = decision.uncached_tokens(best)
+        self._router.choose(self._fleet.workers[best.url], prepared, tokens)
         self.workers[best.url].take(prompt, tokens, prepared.unheld_blocks(best), done)
 
     @contextmanager
@@ -207,8 +207,7 @@ def main() -> None:
     print(f"| simulated workers | trace | the most | {' | '.join(POLICIES)} | seeds ahead |")
     print("| ---: | --- | ---: |" + " ---: |" * (len(POLICIES) + 1))
     for trace in TRACES.values():
-        seeds = [replace(trace.workload, seed=seed) for seed in range(asked.seeds)]
-        plans = [plan(trace._replace(workload=one).requests()) for one in seeds]
+        plans = [plan(trace.with_seed(seed).requests()) for seed in range(asked.seeds)]
         most = [100 * most_cached(one) / sum(each.tokens for each in one) for one in plans]
         for workers in counts if max(most) else []:
             found = {

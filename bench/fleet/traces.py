@@ -46,6 +46,10 @@ class LiveTrace(NamedTuple):
         context = round(CONTEXT / self.scale)
         return scaled(generate(replace(self.workload, context=context)), self.scale, REPLY_SCALE)
 
+    def with_seed(self, seed: int) -> "LiveTrace":
+        """Return the same workload, drawn with another seed."""
+        return self._replace(workload=replace(self.workload, seed=seed))
+
 
 # The sessions of those with reuse give working sets of about 24 600 tokens.
 _SERVEGEN = replace(SERVEGEN, sessions=75, tenants=4, rate=3.0, system=SYSTEM)

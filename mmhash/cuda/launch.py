@@ -194,7 +194,7 @@ class _Grid(NamedTuple):
 
     addresses: tuple[int, ...]
     lengths: tuple[int, ...]
-    first_tiles: list[int]
+    first_tiles: Sequence[int]
     """The first tile of each segment."""
     tiles: int
     tiling: Tiling
@@ -208,8 +208,13 @@ def _cut(segments: Sequence[Segment], algorithm: Algorithm, processors: int) -> 
     shift = ALGORITHM_SPECS[algorithm].kernels.tile_shift
     tiling = choose_tiling(lengths, processors) if shift is None else Tiling(shift, ALL)
     shift, head = tiling
-    first_tiles = list(accumulate([-(-n >> shift) or 1 for n in lengths], initial=0))
-    tiles = first_tiles.pop()
+    first_tiles: Sequence[int]
+    if lengths.count(lengths[0]) == len(lengths):  # 5 instead of 9 µs for 64 segments
+        each = -(-lengths[0] >> shift) or 1
+        tiles = each * len(lengths)
+        first_tiles = range(0, tiles, each)
+    else:
+        *first_tiles, tiles = accumulate([-(-n >> shift) or 1 for n in lengths], initial=0)
     if 0 < head < tiles:  # a single segment
         tiles = head + ((lengths[0] - (head << shift) - 1) >> _SMALL_SHIFT) + 1
     return _Grid(addresses, lengths, first_tiles, tiles, tiling)
@@ -296,22 +301,28 @@ class _Slot:
 
     def _put_frames(self, frames: Frames) -> int:
         """Write the frames to pinned memory, each object once; return their device address."""
+        items = frames.items
+        # As one object in most lists: 2 instead of 9 µs for 64 items.
+        is_single = items.count(items[0]) == len(items)
+        different = items[:1] if is_single else {id(item): item for item in items}.values()
         packed: dict[int, bytes] = {}
         preimages: list[bytes] = []
         offset = _PREIMAGES_OFFSET
-        numbers = list(map(id, frames.items))
-        for number, item in dict(zip(numbers, frames.items, strict=True)).items():
+        for item in different:
             if item is None:
-                packed[number] = bytes(_FRAME.size)
+                packed[id(item)] = bytes(_FRAME.size)
                 continue
             preimage, hole = item
             if len(preimage) > MAX_PREIMAGE:
                 raise InputValueError(f"a frame on the device has at most {MAX_PREIMAGE} bytes")
-            packed[number] = _FRAME.pack(offset, len(preimage), hole)
+            packed[id(item)] = _FRAME.pack(offset, len(preimage), hole)
             padded = preimage + bytes(-len(preimage) % 16)
             preimages.append(padded)
             offset += len(padded)
-        table = b"".join(map(packed.__getitem__, numbers))
+        if is_single:
+            table = packed[id(items[0])] * len(items)
+        else:
+            table = b"".join([packed[id(item)] for item in items])
         start = self.pinned + _FRAMES_OFFSET
         ctypes.memmove(start, table, len(table))
         ctypes.memmove(start + _PREIMAGES_OFFSET, b"".join(preimages), offset - _PREIMAGES_OFFSET)

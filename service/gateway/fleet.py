@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
+from math import exp
 from typing import Any
 
 from mmhash.errors import InputValueError
@@ -16,6 +17,9 @@ from mmhash_service.gateway.sources import read_workers
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.runtime import metrics
 
+# As many tokens as a small cache has: until the events have shown how many there are.
+LEAST_CACHED_TOKENS = 1 << 14
+
 logger = logging.getLogger(__name__)
 
 
@@ -27,6 +31,8 @@ class Fleet:
         self.workers: dict[str, Worker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turn = 0
+        self.cached_tokens = LEAST_CACHED_TOKENS
+        """The tokens that the caches of all workers hold together."""
         self._is_indexing = False
         self.index: Index  # from open() on: its sockets need close()
 
@@ -58,10 +64,27 @@ class Fleet:
         worker = self.workers.get(url)
         return worker is not None and worker.is_healthy
 
-    def choose(self, worker: Worker) -> None:
-        """Note that a request goes to this worker: it is the last one to have a turn again."""
+    def choose(self, worker: Worker, new_tokens: int) -> None:
+        """Note that a request goes to this worker: it is the last one to have a turn again.
+
+        Recent tokens fade as the caches get others: to a third when they are as many as all hold.
+        """
         self._turn += 1
         worker.turn = self._turn
+        kept = exp(-new_tokens / self.cached_tokens)
+        for one in self.workers.values():
+            one.recent_tokens *= kept
+        worker.recent_tokens += new_tokens
+
+    def turnovers(self) -> dict[str, float]:
+        """Return the part of its cache that each worker was sent lately above the mean.
+
+        In eighths: while all got about as much, gateways agree on the home of new content.
+        """
+        recent = {url: worker.recent_tokens for url, worker in self.workers.items()}
+        mean = sum(recent.values()) / max(1, len(recent))
+        eighth = self.cached_tokens / max(1, len(recent)) / 8
+        return {url: max(0, int((tokens - mean) / eighth)) / 8 for url, tokens in recent.items()}
 
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
         """Note that a request to a worker failed."""
@@ -84,6 +107,7 @@ class Fleet:
         while True:
             await asyncio.sleep(self._settings.refresh_s)
             joined = await self._refresh()
+            self._measure_caches()
             for worker in joined:
                 self._start(worker.url, self._check_often(worker))
 
@@ -109,6 +133,16 @@ class Fleet:
             self.workers[worker.url] = worker
             self._subscribe(worker)
         return joined
+
+    def _measure_caches(self) -> None:
+        """Note how many tokens the caches hold; a figure within a few seconds is near enough."""
+        stats = self.index.stats().workers
+        held = sum(
+            stats[url].blocks * worker.spec.recipe.tokens_per_block
+            for url, worker in self.workers.items()
+            if url in stats and worker.spec.recipe
+        )
+        self.cached_tokens = max(LEAST_CACHED_TOKENS, held)
 
     def _subscribe(self, worker: Worker) -> None:
         spec = worker.spec

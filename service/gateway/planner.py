@@ -12,15 +12,23 @@ from mmhash.prompts.planning import OpenedPlan, open_plan
 from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import refuse_many_values
-from mmhash_service.gateway.media import names_media
+from mmhash_service.gateway.media import is_light
 from mmhash_service.gateway.settings import Recipe
-from mmhash_service.plan.media import Found, SizedItem, read_inline, read_rest, sized_only
+from mmhash_service.plan.media import (
+    Found,
+    SizedItem,
+    read_inline,
+    read_rest,
+    recall_inline,
+    remember,
+    sized_only,
+)
 from mmhash_service.plan.models import Models
 from mmhash_service.plan.request import known_media, text_size
 from mmhash_service.runtime.context import RequestContext
-from mmhash_service.runtime.worker_pool import WorkerPool
 
-# A text of 4 kB is planned in 0.4 ms. A job in a thread takes 0.3 ms of the core more.
+# A text of 4 kB is planned in 0.4 ms, with an image of 1000 tokens in 0.8. A job in a thread takes
+# 0.3 ms of the core more.
 _INLINE_MAX = 4 << 10
 
 
@@ -57,31 +65,34 @@ async def plan_for_workers(
     Media at URLs has no size unless it is fetched.
     """
     context.admission.hold(2 * len(text))  # the request, parsed and written again
-    if len(text) <= _INLINE_MAX and not names_media(text):
-        begun = _begin(context, model, recipe, text, fetches)
+    if is_light(text):
+        opened = _open(context, model, text, fetches)
+        if text_size(opened, text) <= _INLINE_MAX:
+            known = recall_inline(context, opened.sources)
+            if known is not None:
+                return _finish(context, opened, recipe, known)
+        begun = await context.prompts.short.run(_begin, context, opened, recipe, text)
     else:
-        begun = await context.prompts.short.run(_begin, context, model, recipe, text, fetches)
-    if isinstance(begun, Planned):
-        return begun
+        begun = await context.prompts.short.run(
+            _open_and_begin, context, model, recipe, text, fetches
+        )
+    remember(context, begun.found)
+    if begun.planned is not None:
+        return begun.planned
     found = await read_rest(context, begun.found)
-    return await begun.threads.run(_finish, context, begun.opened, recipe, found)
+    threads = context.prompts.for_size(text_size(begun.opened, text), len(found))
+    return await threads.run(_finish, context, begun.opened, recipe, found)
 
 
 class _Begun(NamedTuple):
-    """A request with media that is still to be fetched, or with a long prompt."""
+    """A request with its media, some of which may still have to be fetched, or have no plan yet."""
 
     opened: OpenedPlan
     found: Found
-    threads: WorkerPool
+    planned: Planned | None
 
 
-def _begin(
-    context: RequestContext, model: Model, recipe: Recipe, text: bytes, fetches: bool
-) -> Planned | _Begun:
-    """Open a request, and plan it unless it is long or something has to be fetched: in one job.
-
-    Three jobs take 0.4 ms more of the core (bench/gateway_decisions.py).
-    """
+def _open(context: RequestContext, model: Model, text: bytes, fetches: bool) -> OpenedPlan:
     requested = context.engines[0]
     refuse_many_values(text)
     try:
@@ -90,12 +101,25 @@ def _begin(
         raise Problem("unplannable-prompt") from error
     if not fetches and any(image_of(source.text).is_remote for source in opened.sources):
         raise Problem("unplannable-item")
+    return opened
+
+
+def _open_and_begin(
+    context: RequestContext, model: Model, recipe: Recipe, text: bytes, fetches: bool
+) -> _Begun:
+    return _begin(context, _open(context, model, text, fetches), recipe, text)
+
+
+def _begin(context: RequestContext, opened: OpenedPlan, recipe: Recipe, text: bytes) -> _Begun:
+    """Plan a request unless it is long or something has to be fetched: in one job.
+
+    Three jobs take 0.4 ms more of the core (bench/gateway_decisions.py).
+    """
     found = read_inline(context, opened.sources)
     sized = sized_only(found)
     threads = context.prompts.for_size(text_size(opened, text), len(found))
-    if len(sized) < len(found) or threads is not context.prompts.short:
-        return _Begun(opened, found, threads)
-    return _finish(context, opened, recipe, sized)
+    is_short = len(sized) == len(found) and threads is context.prompts.short
+    return _Begun(opened, found, _finish(context, opened, recipe, sized) if is_short else None)
 
 
 def _finish(

@@ -167,10 +167,11 @@ class Proxy:
             length = None if not body and scope["method"] in _WITHOUT_BODY else len(body)
             path = worker.pool.path_prefix + target
             head = request_head(method, path, worker.pool.host_header, headers, length)
-            self._router.choose(worker, prepared)
+            new_tokens = decision.uncached_tokens(ranked)
+            self._router.choose(worker, prepared, new_tokens)
             unheld = prepared.unheld_blocks(ranked)
             try:
-                with worker.computing(decision.uncached_tokens(ranked), unheld) as blocks:
+                with worker.computing(new_tokens, unheld) as blocks:
                     connection = await worker.send(method, head, [body], self._timeout_s)
             except WorkerError as error:
                 self._fleet.note_failure(worker, error)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from fastapi import Request
 
 from mmhash.prompts import Plan
-from mmhash.prompts.planning import BLOCK_SIZES
 from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.media import build_own_context, may_have_media, with_own_hashes
@@ -50,7 +49,7 @@ class Prepared(NamedTuple):
     """The tokens that the worker which was last sent the first image is assumed to hold, because
     their blocks have no names."""
 
-    def candidate(self, worker: Worker, placed: str | None) -> Candidate:
+    def candidate(self, worker: Worker, placed: str | None, turnover: float) -> Candidate:
         """Return a worker as the policy sees it; `placed` was last sent the first image."""
         matched = self.matched.get(worker.url, 0)
         expected = worker.expected.run(self.event_ids, matched // self.block_size)
@@ -64,6 +63,7 @@ class Prepared(NamedTuple):
             worker.turn,
             worker.is_healthy,
             expected,
+            turnover,
         )
 
     def unheld_blocks(self, ranked: Ranked) -> Sequence[int]:
@@ -122,9 +122,9 @@ class Router:
         metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
         return decision
 
-    def choose(self, worker: Worker, prepared: Prepared) -> None:
-        """Note that a request goes to a worker."""
-        self.fleet.choose(worker)
+    def choose(self, worker: Worker, prepared: Prepared, new_tokens: int) -> None:
+        """Note that a request goes to a worker, which has to compute so many of its tokens."""
+        self.fleet.choose(worker, new_tokens)
         if prepared.assumed_tokens:
             self._placements.note(prepared.first_key, worker.url)
 
@@ -163,7 +163,7 @@ class Router:
             body, _ = await with_own_hashes(context, body, self._settings)  # with the tags
         elif planned.text is not None:
             body = planned.text
-        block_size = recipe.block_size or BLOCK_SIZES[context.engines[0].engine.name]
+        block_size = recipe.tokens_per_block
         matches = self.fleet.index.match(plan.event_ids, block_size)
         return Prepared(
             body,
@@ -189,8 +189,9 @@ class Router:
         """Return the decision for a request that is prepared for the workers of each recipe."""
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
         placed = self._placements.find(first_key)
+        turnovers = self.fleet.turnovers()
         candidates = [
-            prepared[worker.spec.recipe].candidate(worker, placed)
+            prepared[worker.spec.recipe].candidate(worker, placed, turnovers[worker.url])
             for worker in self.fleet.workers.values()
             if worker.spec.recipe in prepared
         ]

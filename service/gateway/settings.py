@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from mmhash.engines.registry import find
+from mmhash.prompts.planning import BLOCK_SIZES
 from mmhash_service.gateway.policy import Policy
 from mmhash_service.guard.settings import PrefixedSettings
 
@@ -31,6 +32,11 @@ class Recipe(NamedTuple):
     block_size: int | None = None
     algorithm: str | None = None
     seed: str | None = None
+
+    @property
+    def tokens_per_block(self) -> int:
+        """The tokens of a block or page: the engine's default if no size is given."""
+        return self.block_size or BLOCK_SIZES.get(self.engine.partition("@")[0], 1)
 
 
 class WorkerSpec(NamedTuple):

@@ -13,12 +13,11 @@ from collections.abc import Callable, Container, Iterator
 from secrets import token_hex
 from typing import Any
 
-import numpy as np
 from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder, Encoder
 
 from mmhash.engines.caller_fields import FEATURE_FORMATS, KINDS, MEDIA
-from mmhash_service.api.json_limits import MAX_DEPTH, MAX_VALUES
+from mmhash_service.api.json_limits import MAX_DEPTH, has_many_values
 
 TAGS = "mmhash_tags"
 """The member of a request that holds the tags of its keys."""
@@ -32,7 +31,6 @@ _PEERS = frozenset(name.encode() for name, kind in KINDS.items() if kind in {"pe
 _LOOKED_AT = frozenset(KINDS)
 
 # An escape of a letter of such a name, or of its underscore: \u005f to \u007a.
-_ESCAPE = b"\\u00"
 _ESCAPED_LETTER = re.compile(rb"\\u00[5-7]")
 
 # Where an array or object begins, in any encoding that a parser may guess.
@@ -89,7 +87,7 @@ def strip_unverified_hashes(
     is_small = len(body) <= _SMALL
     if not is_small and not _may_have(body, _NAMES):
         return None
-    if len(body) > MAX_VALUES and _count_values(body) > MAX_VALUES:
+    if has_many_values(body):
         raise RefusedError("body-too-large")
 
     try:
@@ -191,27 +189,17 @@ def _may_have(body: bytes, names: frozenset[bytes]) -> bool:
     """Return whether one of the names may be in the body, perhaps with escapes."""
     for start in _steps(len(body)):
         end = start + _STEP + _LONGEST
-        if body.find(b'"', start, end) < 0:  # within a data: URL: an eighth of the time
+        first, last = body.find(b'"', start, end), body.rfind(b'"', start, end)
+        if first < 0:  # within a data: URL: an eighth of the time
             continue
-        # Between two quotes: a fifth of the time of a search for each name.
-        if not names.isdisjoint(body[start:end].split(b'"')[1:-1]):
+        # Between two quotes: a fifth of the time of a search for each name. A data: URL at either
+        # end of the step is left out: a body with an image of 100 kB takes 13 µs, not 77.
+        if not names.isdisjoint(body[first + 1 : last].split(b'"')):
             return True
-        if body.find(_ESCAPE, start, end) >= 0 and _ESCAPED_LETTER.search(body, start, end):
+        # The one letter is found in a tenth of the time of the escape.
+        if body.find(b"\\", start, end) >= 0 and _ESCAPED_LETTER.search(body, start, end):
             return True
     return False
-
-
-def _count_values(body: bytes) -> int:
-    """Count the signs before values, a MiB at a time.
-
-    numpy releases the GIL, and takes a tenth of the time of count().
-    """
-    signs = np.frombuffer(body, np.uint8)
-    return sum(
-        int(np.count_nonzero(signs[start : start + _TURN] == sign))
-        for start in range(0, len(body), _TURN)
-        for sign in b",:["
-    )
 
 
 def _steps(length: int) -> Iterator[int]:

@@ -26,6 +26,10 @@ from mmhash_service.runtime.context import RequestContext
 # Images and URLs of one request that are decoded or fetched concurrently.
 _CONCURRENCY = 8
 
+# Of the images of a request that is planned on the event loop: 4 Mpixel are 5000 tokens.
+_RECALLED_ITEMS = 4
+_RECALLED_PIXELS = 1 << 20
+
 
 class SizedItem(NamedTuple):
     """An item of a request, and its image's header."""
@@ -106,11 +110,49 @@ def read_inline(context: RequestContext, sources: Sequence[MediaSource]) -> Foun
     return found
 
 
+def recall_inline(
+    context: RequestContext, sources: Sequence[MediaSource]
+) -> dict[MediaSource, SizedItem] | None:
+    """Read the media in the request itself, up to 4 small images that the memo remembers.
+
+    Return None for others. 0.1 ms for 100 kB: the event loop can do it. The header of a hostile
+    image takes 30 ms to read, so it is read in a thread the first time.
+    """
+    if len(sources) > _RECALLED_ITEMS or context.pixels:
+        return None
+    found: dict[MediaSource, SizedItem] = {}
+    for source in dict.fromkeys(sources):
+        media = image_of(source.text)
+        if source.modality != "image" or media.is_remote or "%" in source.text:
+            return None
+        content = content_of(JsonItem(kind="bytes", url=media.url, data=media.data))
+        digest = hash_bytes(memoryview(content), context.algorithm)
+        header = context.memo.recall_header(context.space, digest)
+        if header is None or header.width * header.height > _RECALLED_PIXELS:
+            return None
+        found[source] = _sized(context, content, digest, header)
+    return found
+
+
+def remember(context: RequestContext, found: Found) -> None:
+    """Have the memo remember the headers of media in the request itself."""
+    for source, one in found.items():
+        if isinstance(one, SizedItem) and not image_of(source.text).is_remote:
+            digest = Digest(one.item.algorithm, bytes.fromhex(one.item.digest))
+            context.memo.remember_header(context.space, digest, one.header)
+
+
 def _measure(context: RequestContext, content: bytearray) -> SizedItem | _Encoded:
     header = _read_header(content)
     if context.pixels:
         return _Encoded(BytesIO(content), hash_bytes(memoryview(content), "blake3"), header)
     digest = hash_bytes(memoryview(content), context.algorithm)
+    return _sized(context, content, digest, header)
+
+
+def _sized(
+    context: RequestContext, content: bytearray, digest: Digest, header: ImageHeader
+) -> SizedItem:
     return SizedItem(context.item(None, "bytes", "", (), len(content), digest), header)
 
 

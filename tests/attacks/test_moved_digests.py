@@ -132,6 +132,7 @@ def test_a_digest_stays_before_the_write(write: Write) -> None:
     assert keys(compiled, *inputs()) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES)
 def test_a_digest_stays_before_the_write_in_operators(write: Write) -> None:
     """The graph that another compiler would get: of ATen's operators, with writes."""

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from tests.support.deflate import deflated_zeros
+
 MIB = 1 << 20
 
 
@@ -23,15 +25,15 @@ def chunk(name: bytes, content: bytes) -> bytes:
     )
 
 
-def png(width: int, height: int, *chunks: bytes, rows: bytes | None = None) -> bytes:
+def png(width: int, height: int, *chunks: bytes, data: bytes | None = None) -> bytes:
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-    if rows is None:
-        rows = b"".join(b"\0" + bytes(width) for _ in range(min(height, 4)))
-    tail = chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")
+    if data is None:
+        data = zlib.compress(b"".join(b"\0" + bytes(width) for _ in range(min(height, 4))), 9)
+    tail = chunk(b"IDAT", data) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + head + b"".join(chunks) + tail
 
 
-ZEROS = zlib.compress(bytes(256 * MIB), 9)
+ZEROS = deflated_zeros(256)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,9 @@ def test_pixels_beyond_the_limit_are_refused_by_the_head(
 ) -> None:
     before = server.memory()
     assert (
-        problem_of(server.hash(png(width, height, rows=b"\0"), "image/png", of="pixels"))
+        problem_of(
+            server.hash(png(width, height, data=zlib.compress(b"\0")), "image/png", of="pixels")
+        )
         == "image-too-large"
     )
     assert server.memory() - before < 64 * MIB
@@ -71,7 +75,7 @@ def test_pixels_that_unpack_to_more_than_the_head_says_are_not_unpacked(
     server: Any, items_of: Any
 ) -> None:
     before = server.memory()
-    (item,) = items_of(server.hash(png(4, 4, rows=bytes(512 * MIB)), "image/png", of="pixels"))
+    (item,) = items_of(server.hash(png(4, 4, data=deflated_zeros(512)), "image/png", of="pixels"))
     assert item["nbytes"] == 16
     assert server.memory() - before < 64 * MIB
 

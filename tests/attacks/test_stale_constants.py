@@ -172,7 +172,7 @@ def test_a_scale_that_is_written_through_an_alias(view_of: Callable[[Tensor], Te
         lambda p, m, s: p.transpose_(0, 1).transpose_(0, 1),
     ],
 )
-@pytest.mark.parametrize("when", range(4))
+@pytest.mark.parametrize("when", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))])
 def test_pixels_mean_and_std_that_are_written(write_to: Callable[..., Any], when: int) -> None:
     def program(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
         if when == 0:

@@ -47,7 +47,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, workers: str) -> None:
     settings: dict[str, Any] = {"models": {"tiny": str(folder)}}
     with serving("--workers", workers, settings=settings) as service:

@@ -76,7 +76,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, workers: int) -> None:
     with (
         serving("--workers", str(workers), "--config", str(file), env=environment()) as service,

@@ -130,6 +130,34 @@ def test_an_image_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> 
     assert count(fleet.client, "mmhash_gateway_tokens_total", cached="yes") > 0
 
 
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_a_remembered_image_has_the_same_plan(fleet: Fleet, model: Model, images: int) -> None:
+    """The first time a thread reads the headers; then the event loop plans up to 4 images."""
+    request = chat("once more ", *(picture(f"#0{number}0{images}00") for number in range(images)))
+    plan = model.plan(request, ENGINE, block_size=16)
+    recalled = recalls(fleet.client)
+    for _ in range(3):
+        answer = fleet.client.post("/route", json=request).json()
+        assert answer["request"] == plan.request
+        assert answer["plan"]["tokens"] == len(plan.token_ids)
+    assert recalls(fleet.client) - recalled == (2 * images if images <= 4 else 0)
+
+
+def recalls(client: httpx.Client) -> float:
+    """Return how many headers of images were found in memory."""
+    return count(client, "mmhash_memo_lookups_total", kind="header", source="memory")
+
+
+@pytest.mark.parametrize(
+    "url", ["data:image/png;base64,AAAA", "data:image/png;base64,?", "http://127.0.0.1:1/a.png"]
+)
+def test_an_image_that_cannot_be_read_has_no_plan(fleet: Fleet, url: str) -> None:
+    for _ in range(2):
+        answer = fleet.client.post("/route", json=chat("no plan ", url))
+        assert answer.status_code == 200
+        assert answer.json()["plan"] is None
+
+
 def test_the_plan_is_in_the_answer_of_route(fleet: Fleet, model: Model) -> None:
     request = chat("a plan ", picture("red"))
     plan = model.plan(request, ENGINE, block_size=16)

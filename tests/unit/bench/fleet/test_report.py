@@ -1,4 +1,4 @@
-"""The table of a comparison: medians of rounds, and newer runs in place of older ones."""
+"""The table of a comparison: its rounds together, and newer runs in place of older ones."""
 
 from pathlib import Path
 
@@ -8,18 +8,19 @@ from bench.fleet import report
 from bench.fleet.compare import Run
 
 
-def run(policy: str, cached_percent: float, number: int = 0, trace: str = "t") -> Run:
+def run(policy: str, cached_percent: float, seed: int = 0, trace: str = "t") -> Run:
     return Run(
-        "vllm@0.32.0", 2, trace, policy, number, 10, 1000, 10 * int(cached_percent),
-        cached_percent, 700, 12.5, 99.0, 50.0, 3.0, 2.0, 100, 300, 45.0,
+        "vllm@0.32.0", 2, trace, policy, 0, 10, 1000, 10 * int(cached_percent),
+        cached_percent, 700, 12.5, 99.0, 50.0, 3.0, 2.0, 100, 300, 45.0, seed,
     )  # fmt: skip
 
 
-def test_the_most_cached_is_bold_and_rounds_are_medians() -> None:
-    runs = [run("a", 10.0), run("a", 30.0, 1), run("a", 40.0, 2), run("b", 20.0)]
+def test_the_most_cached_is_bold_and_seeds_have_a_mean_and_a_range() -> None:
+    runs = [run("a", 10.0), run("a", 30.0, 1), run("a", 41.0, 2), run("b", 20.0)]
     lines = report.table(runs).splitlines()
     assert len(lines) == 4
-    assert lines[2] == "| 2 vllm@0.32.0 | t (1.5) | a | **30.0 %** | 700 | 12 ms | 99 ms |"
+    cached = "**27.0 %** (10.0 to 41.0)"
+    assert lines[2] == f"| 2 vllm@0.32.0 | t (1.5) | a | {cached} | 700 | 12 ms | 99 ms |"
     assert "| b | 20.0 % |" in lines[3]
 
 

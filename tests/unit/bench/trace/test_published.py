@@ -17,7 +17,7 @@ def _trace(workload: Workload) -> list[Request]:
     return _traces[workload]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda one: f"{one.workload.name}: {one.name}")
 def test_a_trace_has_the_published_figure(figure: Figure, seed: int) -> None:
     value = figure.measure(_trace(replace(figure.workload, seed=seed)))

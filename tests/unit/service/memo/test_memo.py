@@ -14,6 +14,7 @@ from PIL import Image
 import mmhash
 from mmhash import Digest
 from mmhash.digest import ALGORITHMS
+from mmhash.prompts.headers import ImageHeader
 from mmhash_service.api.problems import Problem
 from mmhash_service.app import create_app
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels
@@ -51,6 +52,17 @@ def run(test: Callable[[Memo, Decoder], Coroutine[Any, Any, None]]) -> None:
         await test(Memo(Settings()), Decoder())
 
     asyncio.run(main())
+
+
+def test_a_header_is_remembered_for_its_space_only() -> None:
+    async def test(memo: Memo, _decode: Decoder) -> None:
+        header = ImageHeader("PNG", 640, 480, 6)
+        assert memo.recall_header(b"", ENCODED) is None
+        memo.remember_header(b"", ENCODED, header)
+        assert memo.recall_header(b"", ENCODED) == header
+        assert memo.recall_header(b"secret", ENCODED) is None
+
+    run(test)
 
 
 def test_an_image_is_decoded_once() -> None:
