@@ -234,7 +234,8 @@ def _compare(stored: dict[str, str], about: dict[str, str], path: Path) -> None:
 
 def _about(out: Path) -> dict[str, str]:
     try:
-        about: dict[str, str] = json.loads(pq.read_schema(out).metadata[ABOUT])
+        metadata = pq.read_schema(out).metadata if out.is_file() else {}  # a FIFO would never end
+        about: dict[str, str] = json.loads(metadata[ABOUT])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputValueError(
             f"{out} exists and is no result of bulk, or a damaged one: give another --out"

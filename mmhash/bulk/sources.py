@@ -139,16 +139,21 @@ def _identity(*parts: bytes) -> str:
 
 
 def _is_parquet(name: str) -> bool:
+    if not Path(name).is_file():  # a pipe is read only once
+        return False
     with open_file(name) as file:
         return file.peek(len(PARQUET_MAGIC)).startswith(PARQUET_MAGIC)
 
 
 def _read_parquet(name: str, column: str | None) -> Source:
     try:
-        file = pq.ParquetFile(name)
+        return _open_parquet(name, column)
     except pa.ArrowException as error:
-        raise InputValueError(f"{name}: not a Parquet file: {error}") from error
-    with file:
+        raise InputValueError(f"{name}: not a Parquet file, or a damaged one: {error}") from error
+
+
+def _open_parquet(name: str, column: str | None) -> Source:
+    with pq.ParquetFile(name) as file:
         kinds = {field.name: content_kind(field.type) for field in file.schema_arrow}
         kind = kinds.get(column or "")
         if kind is None:
@@ -156,10 +161,16 @@ def _read_parquet(name: str, column: str | None) -> Source:
             raise InputValueError(
                 f"{name}: name a column of bytes or of paths with --column: {usable}"
             )
+        paths = [one.path for one in file.schema]
+        if paths.count(column) != 1:  # two of one name, or a member of a struct such as this
+            raise InputValueError(
+                f"{name}: the name of column {column!r} is not that of one column"
+            )
         if kind == "path":
-            table = file.read([column], use_threads=False)
-            files = (_look_up(path or "") for path in table.column(0).to_pylist())
-            return Source("path", _of_files(files))
+            values = file.read([column], use_threads=False).column(0)
+            # As bytes: a writer may have stored names that are not UTF-8.
+            names = values.cast(pa.large_binary()).to_pylist()
+            return Source("path", _of_files(_look_up(os.fsdecode(path or b"")) for path in names))
         return Source("row", _of_rows(name, str(column), file.metadata))
 
 

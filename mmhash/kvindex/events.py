@@ -4,6 +4,7 @@ A batch is an array of time, events and rank. An event is a map, or an array in 
 vLLM's fields and SGLang's have the same names and the same order up to `medium`.
 """
 
+from math import isfinite
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from msgspec import Meta, MsgspecError, Raw, Struct, msgpack
@@ -18,6 +19,7 @@ BlockId = int | bytes
 # Far more than an engine stores in one step: 2**16 blocks of 16 tokens.
 MAX_BYTES = 16 << 20
 MAX_EVENTS = 1 << 16
+MAX_BLOCKS = 1 << 18
 
 _FIELDS = {
     "BlockStored": (
@@ -157,12 +159,17 @@ def _optional(value: Any, kind: type[T], name: str) -> T | None:
 Name = Annotated[str, Meta(max_length=256)]
 """The name of a tier, bounded because the index keeps it."""
 
+BlockSize = Annotated[int, Meta(ge=0, le=1 << 16)]
+"""The tokens of a block: a worker that names a large one would have most of every prompt."""
+
+BlockIds = Annotated[list[BlockId], Meta(max_length=MAX_BLOCKS)]
+
 
 class Stored(Struct, tag="BlockStored", gc=False):
     """Blocks that are in a tier from now on."""
 
-    block_hashes: list[BlockId]
-    block_size: int
+    block_hashes: BlockIds
+    block_size: BlockSize
     medium: Name | None = None
     group_idx: int | None = None
     # The store behind a shared tier: the same block may be in several.
@@ -184,7 +191,7 @@ class Stored(Struct, tag="BlockStored", gc=False):
 class Removed(Struct, tag="BlockRemoved", gc=False):
     """Blocks that are no longer in a tier."""
 
-    block_hashes: list[BlockId]
+    block_hashes: BlockIds
     medium: Name | None = None
     group_idx: int | None = None
     ownership: Name | None = None
@@ -205,10 +212,10 @@ class Changes(Struct, array_like=True, gc=False):
 class _StoredArray(Struct, tag="BlockStored", array_like=True, gc=False):
     """An older release's `Stored`."""
 
-    block_hashes: list[BlockId]
+    block_hashes: BlockIds
     parent: Raw
     tokens: Raw
-    block_size: int
+    block_size: BlockSize
     lora: Raw = Raw()
     medium: Name | None = None
 
@@ -216,7 +223,7 @@ class _StoredArray(Struct, tag="BlockStored", array_like=True, gc=False):
 class _RemovedArray(Struct, tag="BlockRemoved", array_like=True, gc=False):
     """An older release's `Removed`."""
 
-    block_hashes: list[BlockId]
+    block_hashes: BlockIds
     medium: Name | None = None
 
 
@@ -249,6 +256,12 @@ def parse_changes(payload: bytes) -> Changes:
         changes = _parse_arrays(payload, error)
     if len(changes.events) > MAX_EVENTS:
         raise InputValueError(f"a batch has a list of at most {MAX_EVENTS} events")
+    if sum(len(one.block_hashes) for one in changes.events if not isinstance(one, Cleared)) > (
+        MAX_BLOCKS
+    ):
+        raise InputValueError(f"the events of a batch have at most {MAX_BLOCKS} blocks")
+    if not isfinite(changes.time):
+        raise InputValueError("the time of a batch is a finite number")
     return changes
 
 

@@ -291,8 +291,10 @@ class _WorkerState:
         """Return the rank of a number, made when it first publishes."""
         rank = self.ranks.get(number)
         if rank is None:
-            if len(self.ranks) >= MAX_RANKS:
-                raise LimitError(f"a worker has at most {MAX_RANKS} ranks")
+            if len(self.ranks) >= self.worker.ranks:
+                raise LimitError(
+                    f"worker {self.worker.url} has {self.worker.ranks} ranks, not more"
+                )
             rank = _Rank(self.index.table)
             self.ranks = {**self.ranks, number: rank}  # matches read it in other threads
         return rank
@@ -355,14 +357,18 @@ class _Rank:
         self.evicted = 0
 
     def apply(self, events: Sequence[Stored | Removed | Cleared]) -> None:
+        kept = next((n for n, one in enumerate(reversed(events)) if type(one) is Cleared), None)
+        if kept is not None:  # once: a batch may have 65 536 of them, and each takes 50 µs
+            self.table.clear(self.holder)
+            events = events[len(events) - kept :]
         for event in events:
-            if isinstance(event, Cleared):
-                self.table.clear(self.holder)
-                continue
+            assert not isinstance(event, Cleared)  # noqa: S101  (for the type checker)
             tier = event.medium or DEFAULT_TIER
             if event.ownership is not None:
                 tier = f"{tier}/{event.ownership}"
             group, ids = event.group_idx or 0, block_ids(event.block_hashes)
+            if not ids:
+                continue
             if isinstance(event, Stored):
                 # vLLM's blocks that are not full are smaller, its placeholders are 0.
                 self.block_size = max(self.block_size, event.block_size)

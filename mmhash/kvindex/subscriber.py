@@ -11,9 +11,11 @@ from mmhash.kvindex.events import MAX_BYTES
 
 # An engine keeps 10 000 batches. A message that finds a full queue is dropped and asked for again.
 QUEUED_REPLAYS = 20_000
-QUEUED_MESSAGES = 10_000
+# A publisher keeps what a subscriber does not read: 32 batches of 16 MiB are half a gigabyte here.
+QUEUED_MESSAGES = 32
 
 END = (-1).to_bytes(8, "big", signed=True)
+LAST = (1 << 63) - 1  # no batch has this number, because one that follows could not be asked for
 
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -65,7 +67,8 @@ def read_message(frames: list[bytes]) -> tuple[int, bytes] | None:
     """
     if not 2 <= len(frames) <= 4 or len(frames[-2]) != 8:
         return None
-    return int.from_bytes(frames[-2], "big"), frames[-1]
+    number = int.from_bytes(frames[-2], "big", signed=True)
+    return (number, frames[-1]) if 0 <= number < LAST else None
 
 
 def is_end(frames: list[bytes]) -> bool:

@@ -16,6 +16,7 @@ from mmhash.errors import LimitError
 
 MAX_HOLDERS = 1024
 MAX_PLANES = 64  # pairs of a tier and a group
+MAX_PLANES_OF_HOLDER = 16  # a hostile one leaves the others theirs
 
 _MASK_64 = (1 << 64) - 1
 _EVICTED_PART = 64
@@ -132,7 +133,10 @@ class BlockTable:
         `window` is the number of blocks before the end of a match that the group needs, for groups
         of layers that do not look farther back; None if the event does not say.
         """
-        plane = self._planes.get((tier, group)) or self._add_plane(tier, group)
+        plane = self._planes.get((tier, group))
+        if plane is None or not plane.orders.get(holder):
+            self._check_limits(holder)
+            plane = self._planes.get((tier, group)) or self._add_plane(tier, group)
         if window is not None or not self._groups[group] >> holder & 1:
             self._use_group(holder, group, window)
         return plane.store(holder, ids)
@@ -229,7 +233,31 @@ class BlockTable:
         elif window is None and not users & bit and group not in windows:
             self._groups = {**self._groups, group: users | bit}
 
+    def _check_limits(self, holder: int) -> None:
+        """Refuse one plane too many of a holder; a group counts from its first block to `clear`."""
+        planes = sum(bool(plane.orders.get(holder)) for plane in self._planes.values())
+        groups = sum(users >> holder & 1 for users in self._groups.values())
+        groups += len(self._windows.get(holder, ()))
+        if max(planes, groups) >= MAX_PLANES_OF_HOLDER:
+            raise LimitError(
+                f"a rank of a worker has at most {MAX_PLANES_OF_HOLDER} pairs of a tier and a group"
+            )
+
+    def _drop_empty_planes(self) -> None:
+        """Drop the planes that no holder has blocks in, and the tiers and groups of only those."""
+        self._planes = {pair: plane for pair, plane in self._planes.items() if plane.masks}
+        tiers, groups = ({pair[part] for pair in self._planes} for part in (0, 1))
+        for windows in self._windows.values():
+            groups.update(windows)
+        self._tiers = tuple(tier for tier in self._tiers if tier in tiers)
+        # A holder that uses a group has no match without it, so that group stays.
+        self._groups = {
+            group: users for group, users in self._groups.items() if users or group in groups
+        }
+
     def _add_plane(self, tier: str, group: int) -> _Plane:
+        if len(self._planes) >= MAX_PLANES:
+            self._drop_empty_planes()
         if len(self._planes) >= MAX_PLANES:
             raise LimitError(f"an index has at most {MAX_PLANES} pairs of a tier and a group")
         plane = self._planes[tier, group] = _Plane(self._max_blocks)

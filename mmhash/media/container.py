@@ -119,6 +119,8 @@ def first_stream(container: Any, kind: str) -> Any:
     stream = next((each for each in container.streams if each.type == kind), None)
     if stream is None:
         raise InputValueError(f"the media has no {kind}")
+    if stream.codec_context is None:  # FFmpeg has no name for the codec
+        raise InputValueError(f"the codec of the {kind} is not known")
     if not stream.time_base:
         raise InputValueError("the media has no time base")
     return stream

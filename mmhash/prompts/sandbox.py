@@ -10,7 +10,7 @@ import copy
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, MappingView, Sized
 from datetime import datetime
 from functools import wraps
 from types import BuiltinMethodType, MethodType
@@ -39,6 +39,7 @@ MAX_NODES = 30_000
 
 MAX_RANGE = 100_000
 _MAX_BITS = 256  # of an integer
+_HASH_BITS = 60  # longer integers may have equal hashes, and n of them in a dict take n² steps
 _CALL = 64  # units of a call or filter, beside its body: 3 µs
 _MAX_WIDTH = 999  # columns of an indent or a number
 
@@ -77,17 +78,24 @@ _METHODS: dict[type, frozenset[str]] = {
     tuple: frozenset({"count", "index"}),
 }
 
+# Methods that compare each character of a text with each one of their argument.
+_QUADRATIC = frozenset(_words("lstrip rfind rindex rpartition rsplit rstrip strip"))
+
 # Filters that look at each element once, and those that look into all of them.
 _SHALLOW = _words(
-    "abs attr capitalize count d default e escape first float forceescape items last length list"
-    " lower map reject rejectattr reverse safe select selectattr title trim upper wordcount"
+    "abs attr capitalize count d default e escape first float forceescape items last length"
+    " lower map reject rejectattr reverse safe select selectattr upper"
 )
+_OF_PIECES = ("list", "title", "wordcount")  # these make a value of each character or word
 _DEEP = ("dictsort", "groupby", "max", "min", "sort", "unique")
 _SORT = 16  # comparisons of each element, at most: a list has no more than MAX_TEXT elements
 
 
 class _CodeGenerator(CodeGenerator):
-    """Python code in which joined, sliced and compared values are weighed."""
+    """Python code in which joined, sliced, compared and hashable values are weighed.
+
+    A tuple is weighed when it is made, because its hash visits all that is in it, each time.
+    """
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
         self.write("environment.concat(map(environment.text, (")
@@ -96,9 +104,28 @@ class _CodeGenerator(CodeGenerator):
             self.write(", ")
         self.write(")))")
 
-    def visit_Operand(self, node: nodes.Operand, frame: Frame) -> None:  # noqa: N802
-        self.write(f" {operators[node.op]} environment.weigh(")
+    def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:  # noqa: N802
+        self.write("(environment.operand(")
         self.visit(node.expr, frame)
+        self.write(")")
+        for operand in node.ops:
+            self.visit(operand, frame)
+        self.write(")")
+
+    def visit_Operand(self, node: nodes.Operand, frame: Frame) -> None:  # noqa: N802
+        self.write(f" {operators[node.op]} environment.operand(")
+        self.visit(node.expr, frame)
+        self.write(")")
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
+        is_target = node.ctx != "load"
+        self.write("" if is_target else "environment.weigh(")
+        super().visit_Tuple(node, frame)
+        self.write("" if is_target else ")")
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
+        self.write("environment.weigh_keys(")
+        super().visit_Dict(node, frame)
         self.write(")")
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
@@ -149,7 +176,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def spend_text(self, size: int) -> None:
         """Check the size of a text that is to be made, and spend for it.
 
-        A unit for 8 characters keeps all texts of one rendering below 160 MB.
+        A unit for 8 characters keeps all texts of one rendering below 160 MB, or 640 MB if they
+        have characters beyond U+FFFF.
         """
         check_size(size)
         self.spend(size >> 3)
@@ -172,9 +200,27 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self._weigh_deep(value)
         return value
 
-    def _weigh_deep(self, value: Any) -> None:
+    def weigh_keys(self, value: Any) -> Any:
+        """Spend for a value whose parts become keys, and return it."""
+        integers = self._weigh_deep(value)
+        self.spend(integers * integers >> 4)
+        return value
+
+    def operand(self, value: Any) -> Any:
+        """Return one side of a comparison, weighed; an iterator becomes a list."""
+        return self.weigh(self.listed(value))
+
+    def listed(self, value: Any) -> Any:
+        """Return an iterator, a range or the view of a dict as a list; other values as given."""
+        values: Any = value
+        if isinstance(value, (Iterator, range, MappingView)):
+            return list(self.steps(values, _CALL))
+        return value
+
+    def _weigh_deep(self, value: Any) -> int:
+        """Spend for a value and all that is in it, and return the number of long integers."""
         # Lists that hold the same list many times are counted as often as they are written.
-        size, stack = 0, [value]
+        integers, size, stack = 0, 0, [value]
         while stack:
             one = stack.pop()
             if isinstance(one, str):
@@ -186,9 +232,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 self.spend(len(one) << 3)
                 stack.extend(one)
                 stack.extend(one.values())
+            elif isinstance(one, int) and one.bit_length() > _HASH_BITS:
+                integers += 1
             size += 8
             check_size(size)
         self.spend(size >> 6)
+        return integers
 
     def text(self, value: Any) -> str:
         """Return the text that a value is written as."""
@@ -215,6 +264,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.check_format("%", left, right)
         return super().call_binop(context, operator, left, right)
 
+    def spend_search(self, text: str, part: str) -> None:
+        """Spend for a search from the right, or for characters of a set: it has no short cut."""
+        self.spend(len(text) * len(part) >> 6)
+
     def _check_sum(self, left: Any, right: Any) -> None:
         if isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
             self.spend_text(len(left) + len(right))
@@ -235,6 +288,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Refuse a pattern that could make a large text: a wide column, or long values often."""
         if "*" in pattern or re.search(r"\d{4}|\{[^}]*\{", pattern):
             raise SecurityError("the format has too large a width")
+        self.spend(len(values))
         longest = max((len(self.text(value)) for value in values), default=0)
         self.spend_text(len(pattern) + pattern.count(mark) * (longest + 1000))
 
@@ -258,12 +312,25 @@ class Sandbox(ImmutableSandboxedEnvironment):
         **kwargs: Any,
     ) -> Any:
         """Call what a template may call, and spend for it."""
-        __self.spend(_CALL)
+        __self.spend(_CALL + len(args) + len(kwargs))
         if type(__obj) is BuiltinMethodType:
             __self._check_method(__obj, args)
         elif not (isinstance(__obj, (Macro, Joiner, Undefined)) or _is_offered(__obj)):
             raise SecurityError("the template calls a function that templates are not offered")
-        return super().call(__context, __obj, *args, **kwargs)
+        else:
+            __self._weigh_arguments(__obj, args)
+        result = super().call(__context, __obj, *args, **kwargs)
+        if isinstance(result, str):  # upper() makes three characters of some
+            __self.spend_text(len(result))
+        return result
+
+    def _weigh_arguments(self, function: Any, args: tuple[Any, ...]) -> None:
+        if type(function) is type:
+            self.weigh_keys(args)
+        elif isinstance(getattr(function, "__self__", None), LoopContext):
+            self.weigh(args)  # loop.changed compares them
+        else:  # a macro has its further arguments as a tuple
+            self.weigh([one for one in args if type(one) is tuple])
 
     def _check_method(self, method: BuiltinMethodType, args: tuple[Any, ...]) -> None:
         """Check that the method is one of a text, dict or list that is not expensive."""
@@ -271,11 +338,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
         kind = next((kind for kind in _METHODS if isinstance(owner, kind)), None)
         if kind is None or method.__name__ not in _METHODS[kind]:
             raise SecurityError(f"the template calls {method.__name__}, which is not offered")
+        if method.__name__ == "copy":
+            self.weigh_top(owner)
         if isinstance(owner, str):
             self.spend_text(len(owner))
+            if args and isinstance(args[0], str) and method.__name__ in _QUADRATIC:
+                self.spend_search(owner, args[0])
             if method.__name__ == "replace" and len(args) >= 2:
                 self.spend_text(_size_replaced(owner, *args[:2]))
             elif method.__name__ == "join" and args:
+                if isinstance(args[0], Sized):
+                    self.spend(len(args[0]))
                 self.spend_text(_size_joined(owner, args[0]))
             elif method.__name__ in {"split", "rsplit", "splitlines"}:
                 self.spend(2 * len(owner))  # a list of 58 bytes for each character, at most
@@ -422,18 +495,23 @@ def _metered(function: Callable[..., Any], units: int) -> Callable[..., Any]:
     def inner(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         environment = context.environment
         assert isinstance(environment, Sandbox)  # noqa: S101  (for the type checker)
-        if isinstance(value, Iterator):
-            value = list(environment.steps(value, _CALL))
-        if units:
+        value = environment.listed(value)
+        if units and isinstance(value, str):
+            environment.spend(len(value) << 2)
+        elif units:
             before = environment.work_left
-            environment.weigh(value)
+            environment.weigh_keys(value)
             environment.spend((before - environment.work_left) * units)
         environment.weigh_top(value)
         environment.spend(_CALL)
-        if passed is None:
-            return function(value, *args, **kwargs)
-        first = {"context": context, "environment": environment}.get(passed.name, context.eval_ctx)
-        return function(first, value, *args, **kwargs)
+        first = []
+        if passed is not None:
+            passable = {"context": context, "environment": environment}
+            first = [passable.get(passed.name, context.eval_ctx)]
+        result = function(*first, value, *args, **kwargs)
+        if isinstance(result, str):  # escapes make five characters of one
+            environment.spend_text(len(result))
+        return result
 
     return pass_context(inner)
 
@@ -457,6 +535,15 @@ def _replace(environment: Sandbox, s: Any, old: str, new: str, count: int = -1) 
     environment.spend(_CALL)
     environment.spend_text(_size_replaced(text, old, new))
     return text.replace(old, new, -1 if count is None else count)
+
+
+@pass_environment
+def _trim(environment: Sandbox, value: Any, chars: str | None = None) -> str:
+    text = environment.text(value)
+    environment.spend_text(len(text))
+    if chars is not None:
+        environment.spend_search(text, chars)
+    return text.strip(chars)
 
 
 @pass_environment
@@ -534,6 +621,7 @@ def _int(value: Any, default: int = 0, base: int = 10) -> int:
 
 _FILTERS: dict[str, Any] = {
     **{name: _metered(DEFAULT_FILTERS[name], 0) for name in _SHALLOW},
+    **{name: _metered(DEFAULT_FILTERS[name], 1) for name in _OF_PIECES},
     **{name: _metered(DEFAULT_FILTERS[name], _SORT) for name in _DEEP},
     "format": _format,
     "indent": _indent,
@@ -544,6 +632,7 @@ _FILTERS: dict[str, Any] = {
     "string": _string,
     "sum": _sum,
     "tojson": _tojson,
+    "trim": _trim,
 }
 
 

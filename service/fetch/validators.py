@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import httpx
 
-# Weak ETags (W/"x") are ignored: they allow the bytes to differ.
-_STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]{0,1022}"')
+# Weak ETags (W/"x") are ignored: they allow the bytes to differ. So are those beyond ASCII: a host
+# that sent one could not be sent the same bytes again.
+_STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e]{0,1022}"')
+_DATE = re.compile(r"[\x20-\x7e]{1,64}")
 
 # Dates have a resolution of one second, so content may change without a new date. RFC 7232 trusts a
 # date that was at least a minute old when the content was sent.
@@ -74,8 +76,10 @@ def _is_settled(modified: str, date: str) -> bool:
 
 def _moment(text: str) -> datetime | None:
     """Return the time in a header, which is always in GMT."""
+    if _DATE.fullmatch(text) is None:
+        return None
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return moment if moment.tzinfo is not None else None

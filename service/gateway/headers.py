@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from mmhash.engines.caller_fields import HEADERS as PEER_HEADERS
+from mmhash_service.api.headers import SINGLE_VALUED
 
 Header = tuple[bytes, bytes]
 
@@ -61,5 +62,6 @@ def _end_to_end(headers: list[Header], dropped: frozenset[bytes]) -> list[Header
         if name == b"connection"
         for token in value.split(b",")
     }
-    dropped = dropped | _OF_ONE_HOP | named
+    # Without one of those, a worker would read another request: of its default tenant, for example.
+    dropped = dropped | _OF_ONE_HOP | (named - SINGLE_VALUED)
     return [header for header in headers if header[0] not in dropped]

@@ -163,8 +163,8 @@ class Router:
             body, _ = await with_own_hashes(context, body, self._settings)  # with the tags
         elif planned.text is not None:
             body = planned.text
-        matches = self.fleet.index.match(plan.event_ids, recipe.block_size)
         block_size = recipe.tokens_per_block
+        matches = self.fleet.index.match(plan.event_ids, block_size)
         return Prepared(
             body,
             "planned",

@@ -67,6 +67,9 @@ def bombs() -> dict[str, Callable[[], bytes]]:
         "boxes within boxes": lambda: nested(20_000),
         "a box longer than the file": lambda: box(b"ftyp", b"isom") + box(b"moov", size=1 << 31),
         "a cyclic SeekHead": cyclic_seek_head,
+        "an unknown codec": lambda: whole.replace(b"avc1", b"zzzz"),
+        "no codec": lambda: whole.replace(b"avc1", bytes(4)),
+        "an unknown codec of Matroska": lambda: make_video("vp9.webm").replace(b"V_VP9", b"V_VPX"),
     }
 
 
@@ -95,7 +98,17 @@ def test_the_service_refuses_it_or_hashes_the_frames_there_are(
 
 
 @pytest.mark.parametrize(
-    "name", ["empty", "text", "no moov", "half of the index", "a cyclic SeekHead"]
+    "name",
+    [
+        "empty",
+        "text",
+        "no moov",
+        "half of the index",
+        "a cyclic SeekHead",
+        "an unknown codec",
+        "no codec",
+        "an unknown codec of Matroska",
+    ],
 )
 def test_the_library_refuses_it_by_name(name: str) -> None:
     with pytest.raises((InputError, LimitError)):
@@ -127,6 +140,14 @@ def test_every_truncation_is_refused_or_has_fewer_frames(
             assert answer.json()["items"][0]["key"] != full["key"]
         else:
             assert problem_of(answer) in REFUSALS
+
+
+def test_an_unknown_codec_of_audio_is_refused(server: Any, problem_of: Any) -> None:
+    clip = bytearray(make_audio("pcm.wav"))
+    clip[20:22] = b"\xee\xee"  # the format of its samples
+    assert problem_of(server.hash(bytes(clip), "audio/wav", of="frames")) == "damaged-media"
+    with pytest.raises(InputError):
+        mmhash.audio(bytes(clip))
 
 
 def test_frames_beyond_the_limit_on_pixels_are_refused(server: Any, problem_of: Any) -> None:

@@ -68,6 +68,22 @@ def overlapping_directories(nbytes: int) -> bytes:
     return bytes(out)
 
 
+def chain_of_directories(nbytes: int) -> bytes:
+    """Valid directories that share 10000 entries, 12 bytes from one to the next."""
+    count, start = 10_000, 8
+    sizes = ((256, 16), (257, 16), (258, 8), (259, 1), (262, 1), (273, 8), (277, 1), (278, 16))
+    tags = (*sizes, (279, 256))
+    out = bytearray(b"II*\0" + struct.pack("<IH", start, count))
+    for number in range((nbytes - len(out)) // 12):
+        tag, value = tags[number % len(tags)] if number < count else (0, 0)
+        head = struct.pack("<HH", tag, 3)
+        if number >= count:
+            head = struct.pack("<I", start + 12 * (number - count + 1))
+        # The upper half of a value is the number of entries of the next directory.
+        out += head + struct.pack("<IHH", 1, value, count)
+    return bytes(out)
+
+
 def chunk(name: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
@@ -118,6 +134,7 @@ BOMBS = {
     "bmp rle8, deltas": ("bmp", bmp(13_000, 13_000, b"\0\2\xff\xff" * 40)),
     "bmp rle4": ("bmp", bmp(PILLOW_MAX_PIXELS, 1, b"\1\0\0\0", compression=2, bits=4)),
     "tiff of overlapping directories": ("tiff", overlapping_directories(240_000)),
+    "tiff of valid overlapping directories": ("tiff", chain_of_directories(240_000)),
     "tiff of small frames in large tiles": ("tiff", tiff(16, 16, 20_000, 2900)),
     "tiff in one tile of gigabytes": ("tiff", tiff(16, 16, 46_336, 1)),
     "tiff, many tiles below the limit": ("tiff", tiff(16, 16, 4096, 1000)),

@@ -12,6 +12,10 @@ from mmhash.prompts import TemplateRenderError, UnknownModelError
 from mmhash.prompts.sandbox import MAX_TEXT
 from mmhash.prompts.templates import MAX_SOURCE, ChatTemplate
 
+# Python's hash of an integer is its remainder by this one.
+PRIME = (1 << 61) - 1
+TUPLES = "{% set ns = namespace(x=(1,)) %}{% for a in range(60) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}"
+
 # Each would take gigabytes or hours without limits; a bounded one takes about 2 s at most here.
 ENDLESS = {
     "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
@@ -121,6 +125,41 @@ ENDLESS = {
     "long sort": (
         "{% set x = range(99999) | list %}{% for a in range(99999) %}{% set y = x | sort %}{% endfor %}"
     ),
+    "integers of one hash": f"{{{{ range(0, {PRIME * 99999}, {PRIME}) | unique | list }}}}",
+    "a tuple of itself, looked up": f"{TUPLES}{{{{ {{}}.get(ns.x) }}}}",
+    "a tuple of itself, as an index": f"{TUPLES}{{{{ messages[0][ns.x] }}}}",
+    "a tuple of itself, by its pairs": (
+        "{% set ns = namespace(x=(1,)) %}{% for a in range(60) %}"
+        "{% set ns.x = ({ns.x: ns.x}.items() | list)[0] %}{% endfor %}"
+    ),
+    "a tuple of itself, by arguments": (
+        "{% macro f(n) %}{{ f(n - 1, varargs, varargs) if n else {}.get(varargs) }}{% endmacro %}{{ f(60) }}"
+    ),
+    "a tuple of itself, in a dict": f"{TUPLES}{{% if ns.x in {{}} %}}{{% endif %}}",
+    "a list of itself, on the left": (
+        "{% set ns = namespace(x=[1], y=[1]) %}{% for a in range(60) %}"
+        "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
+        "{{ ns.x in [ns.y] | map('default', 0) }}"
+    ),
+    "lists of themselves, as a loop changes": (
+        "{% set ns = namespace(x=[1], y=[1]) %}{% for a in range(60) %}"
+        "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}"
+        "{% for a in [ns.x, ns.y] %}{{ loop.changed(a) }}{% endfor %}"
+    ),
+    "search from the right": "{{ ('a' * 2000000).rfind('ab' ~ 'a' * 1000000) }}",
+    "split from the right": "{{ ('a' * 2000000).rsplit('ab' ~ 'a' * 1000000) }}",
+    "strip by many characters": "{{ ('a' * 2000000).strip('b' * 1000000 ~ 'a') }}",
+    "trim by many characters": "{{ ('a' * 2000000) | trim('b' * 1000000 ~ 'a') }}",
+    "many arguments": (
+        "{% set r = range(99999) %}{% for a in range(99999) %}{% set c = cycler(*r) %}{% endfor %}"
+    ),
+    "many arguments of a loop": (
+        "{% set r = range(99999) %}{% for a in range(99999) %}{{ loop.cycle(*r) }}{% endfor %}"
+    ),
+    "long lists of characters": (
+        "{% set ns = namespace(l=[]) %}{% set x = '\u4e00' * 4000000 %}"
+        "{% for a in range(99) %}{% set ns.l = ns.l + [x | list] %}{% endfor %}"
+    ),
     "recursive loop": "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}",
     "recursive block": "{% block b %}{{ self.b() }}{% endblock %}",
     "date": "{{ strftime_now('%A' * 999999) }}",
@@ -169,6 +208,11 @@ LONG = {
     "a deep list",
     "long search",
     "long sort",
+    "a tuple of itself, as an index",
+    "a tuple of itself, by its pairs",
+    "a tuple of itself, in a dict",
+    "many arguments",
+    "many arguments of a loop",
 }
 
 

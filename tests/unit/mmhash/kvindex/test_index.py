@@ -3,7 +3,7 @@
 import pytest
 
 from mmhash.errors import InputValueError, LimitError
-from mmhash.kvindex import Index, Worker, index
+from mmhash.kvindex import Index, Worker
 from mmhash.kvindex.events import Changes, Cleared, Removed, Stored
 
 EVENTS = "tcp://127.0.0.1:5557"
@@ -35,8 +35,8 @@ def test_an_endpoint_that_zeromq_refuses_is_an_error_of_add() -> None:
 
 
 def test_events_change_the_rank_that_they_name() -> None:
-    blocks = Index([Worker("http://a", EVENTS, ranks=2)])
-    (source, second) = blocks._workers["http://a"].sources
+    blocks = Index([Worker("http://a", EVENTS, ranks=3)])
+    (source, second, _) = blocks._workers["http://a"].sources
     source.apply(Changes(0.0, [Stored([1, 2], 16, "GPU"), Stored([1], 16, "CPU")]), is_live=False)
     second.apply(Changes(0.0, [Stored([1], 16)], 1), is_live=False)
     source.apply(Changes(0.0, [Stored([1], 8)], 5), is_live=False)
@@ -59,10 +59,9 @@ def test_owners_of_a_tier_are_apart() -> None:
     blocks.stop()
 
 
-def test_ranks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "MAX_RANKS", 2)
-    blocks = Index([Worker("http://a", EVENTS)])
-    (source,) = blocks._workers["http://a"].sources
+def test_a_worker_has_no_more_ranks_than_it_was_added_with() -> None:
+    blocks = Index([Worker("http://a", EVENTS, ranks=2)])
+    (source, _) = blocks._workers["http://a"].sources
     for rank in range(2):
         source.apply(Changes(0.0, [], rank), is_live=False)
     with pytest.raises(LimitError):

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from mmhash_service.gateway.connection import Connection
+from mmhash_service.gateway.connection import BrokenError, Connection
 from mmhash_service.gateway.pool import Pool
 
 FIRST = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfirst"
@@ -60,6 +60,26 @@ def test_what_follows_a_response_is_part_of_none(more: bytes, is_late: bool) -> 
                     while not connection.is_closed:  # noqa: ASYNC110  (it has no event)
                         await asyncio.sleep(0.01)
                 assert pool.take_idle() is None
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 099 X\r\ncontent-length: 0",
+        b"HTTP/1.1 600 X\r\ncontent-length: 0",
+        b"HTTP/1.1 999 X\r\ncontent-length: 0",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: identity",
+    ],
+)
+def test_what_the_client_could_not_be_sent_is_no_response(head: bytes) -> None:
+    async def main() -> None:
+        async with pool_before(head + b"\r\n\r\n") as pool:
+            connection = await pool.open()
+            with pytest.raises(BrokenError, match="not a response"):
+                await read_all(connection)
 
     asyncio.run(main())
 

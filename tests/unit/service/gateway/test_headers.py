@@ -23,6 +23,12 @@ def test_a_worker_gets_end_to_end_headers() -> None:
     assert for_worker(sent, keep_authorization=False) == kept[1:]
 
 
+def test_a_connection_header_drops_no_header_of_one_value() -> None:
+    sent = [(b"x-mmhash-tenant", b"acme"), (b"content-type", b"text/plain"), (b"x-mine", b"1")]
+    named = [(b"connection", b"close, X-Mmhash-Tenant , content-type,x-mine")]
+    assert for_worker([*named, *sent], keep_authorization=True) == sent[:2]
+
+
 def test_a_client_gets_end_to_end_headers() -> None:
     received = [*HOP, (b"date", b"now"), (b"x-request-id", b"1"), (b"content-encoding", b"br")]
     assert for_client(received) == [(b"content-encoding", b"br")]

@@ -1,0 +1,120 @@
+"""A Parquet file, a list or a result that stops a bulk run, or makes it leave out items.
+
+Each item has a row, by its key or its error; a source that cannot be read is named.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mmhash
+from mmhash.bulk.export import PARQUET
+from mmhash.bulk.pool import Pool
+from mmhash.bulk.run import hash_source
+from mmhash.bulk.sources import read_source
+from mmhash.bulk.work import Options
+from mmhash.errors import InputValueError
+
+
+class Quiet:
+    """A watch that shows nothing."""
+
+    def found(self, shard: Any) -> None:
+        """Ignore it."""
+
+    def done(self, shard: Any) -> None:
+        """Ignore it."""
+
+    def warn(self, line: str) -> None:
+        """Ignore it."""
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with Pool(1) as started:
+        yield started
+
+
+def rows_of(source: str, pool: Pool, folder: Path, column: str | None = None) -> list[Any]:
+    out = folder / f"out{PARQUET}"
+    hash_source(read_source(source, column), out, Options(), pool, Quiet())
+    rows: list[Any] = pq.read_table(out).to_pylist()
+    return rows
+
+
+def write(path: Path, *columns: tuple[str, Any]) -> str:
+    names, arrays = zip(*columns, strict=True)
+    pq.write_table(pa.Table.from_arrays(list(arrays), names=list(names)), path)
+    return str(path)
+
+
+def latin(text: bytes) -> Any:
+    """A column of one text, which is not UTF-8."""
+    ends = (0).to_bytes(4, "little") + len(text).to_bytes(4, "little")
+    return pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(text))
+
+
+def test_a_list_in_a_pipe_is_read_from_its_beginning(tmp_path: Path, pool: Pool) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    lines = f"{tmp_path / 'a'}\n".encode() * 3
+    writer = threading.Thread(target=pipe.write_bytes, args=(lines,), daemon=True)
+    writer.start()
+    rows = rows_of(str(pipe), pool, tmp_path)
+    assert [row["key"] for row in rows] == [mmhash.key(b"abc").hex()] * 3
+    writer.join()
+
+
+def test_names_that_are_not_utf_8_have_a_row_each(tmp_path: Path, pool: Pool) -> None:
+    source = write(tmp_path / "names.parquet", ("p", latin(b"a\xff")))
+    (row,) = rows_of(source, pool, tmp_path, "p")
+    assert row["key"] is None
+    assert "UnicodeEncodeError" in row["error"]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [("x", pa.array([b"a"])), ("x", pa.array([b"b"]))],
+        [("x", pa.array(["a"])), ("x", pa.array(["b"]))],
+        [("y", pa.array([{"z": b"a"}])), ("y.z", pa.array([b"b"]))],
+    ],
+    ids=["bytes", "paths", "a member"],
+)
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, columns: Any) -> None:
+    source = write(tmp_path / "twice.parquet", *columns)
+    with pytest.raises(InputValueError, match="not that of one column"):
+        read_source(source, columns[-1][0])
+
+
+def test_a_damaged_column_of_paths_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "paths.parquet"
+    table = pa.table({"p": pa.array(["a" * 50] * 999)})
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    start = content.index(b"a" * 50) + 50
+    content[start : start + 4] = b"\xff\xff\xff\x7f"
+    path.write_bytes(content)
+    with pytest.raises(InputValueError, match="damaged"):
+        list(read_source(str(path), "p").shards)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_a_result_that_is_no_file_is_refused(tmp_path: Path, pool: Pool, kind: str) -> None:
+    out = tmp_path / f"out{PARQUET}"
+    if kind == "pipe":
+        os.mkfifo(out)
+    elif kind == "device":
+        out.symlink_to("/dev/zero")
+    else:
+        out.mkdir()
+    (tmp_path / "list").write_bytes(b"a\n")
+    with pytest.raises(InputValueError, match="no result of bulk"):
+        rows_of(str(tmp_path / "list"), pool, tmp_path)

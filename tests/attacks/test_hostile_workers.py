@@ -1,0 +1,218 @@
+"""A worker that publishes KV events to take the requests, the memory or the index of the others.
+
+Batches have limits on bytes, blocks, ranks, tiers and groups; what a worker publishes changes only its own.
+"""
+
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import msgpack
+
+from mmhash.errors import InputValueError, LimitError
+from mmhash.kvindex import Index, Worker, events
+from mmhash.kvindex.events import Changes, Cleared, Removed, Stored, parse_changes
+from mmhash.kvindex.table import MAX_PLANES, MAX_PLANES_OF_HOLDER
+from tests.support.kv_publisher import Publisher, stored
+
+HOSTILE, HONEST = "http://hostile", "http://honest"
+ENDPOINT = "tcp://127.0.0.1:5557"
+GIB = 1 << 30
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    """An index of two workers that are not connected."""
+    made = Index([Worker(HOSTILE, ENDPOINT), Worker(HONEST, ENDPOINT)])
+    yield made
+    made.stop()
+
+
+def source_of(index: Index, url: str) -> Any:
+    (source,) = index._workers[url].sources
+    return source
+
+
+def apply(index: Index, url: str, *changes: Any, rank: int | None = None) -> None:
+    source_of(index, url).apply(Changes(0.0, list(changes), rank), is_live=True)
+
+
+def batch(*changes: Any, time: Any = 0.0, rank: Any = 0) -> bytes:
+    return msgpack.encode([time, changes, rank])
+
+
+def many(count: int) -> bytes:
+    """A batch of one event with blocks of one byte each."""
+    head = msgpack.encode({"type": "BlockStored", "block_size": 16, "block_hashes": []})
+    return (
+        b"\x93\xca\0\0\0\0\x91"
+        + head[:-1]
+        + struct.pack(">BI", 0xDD, count)
+        + b"\1" * count
+        + b"\0"
+    )
+
+
+SKIPPED = b"\x93\xca\0\0\0\0\x91\x82\xa4type\xabBlockStored\xa1x"
+BATCHES = {
+    "deep": b"\x91" * (8 << 20),
+    "deep in a field that is skipped": SKIPPED + b"\x91" * (8 << 20),
+    "deep names": b"\x81\xa0" * (4 << 20),
+    "billions of events": b"\x93\xca\0\0\0\0\xdd\xff\xff\xff\xff",
+    "a million blocks": many(1 << 20),
+    "a million blocks in many events": batch(
+        *[{"type": "BlockStored", "block_size": 1, "block_hashes": [*range(1000)]}] * 1049
+    ),
+    "endless time": batch(time=float("inf")),
+    "time before all": batch(time=float("-inf")),
+    "no time": batch(time=float("nan")),
+    "a block of all tokens": batch({**stored(1), "block_size": 1 << 63}),
+    "a block of too many tokens": batch({**stored(1), "block_size": 1 << 17}),
+    "a block of less than no tokens": batch({**stored(1), "block_size": -1}),
+    "an older release's block of all tokens": batch(["BlockStored", [1], None, [], 1 << 40, None]),
+    "a block by a float": batch({**stored(1), "block_hashes": [1.5]}),
+    "a block by a list": batch({**stored(1), "block_hashes": [[1]]}),
+    "a tier of a megabyte": batch(stored(1, medium="x" * (1 << 20))),
+    "a group by name": batch(stored(1, group_idx="0")),
+    "a rank by name": batch(stored(1), rank="0"),
+}
+
+
+@pytest.mark.parametrize("payload", BATCHES.values(), ids=BATCHES)
+def test_a_malformed_batch_is_refused_whole(payload: bytes) -> None:
+    with pytest.raises(InputValueError):
+        parse_changes(payload)
+
+
+def test_a_worker_has_no_ranks_but_its_own(index: Index) -> None:
+    """Each rank is a holder, and the index has 1024 for all workers."""
+    apply(index, HOSTILE, Stored([1], 16), rank=3)
+    for rank in (4, -1, 1 << 63):
+        with pytest.raises(LimitError):
+            apply(index, HOSTILE, Stored([1], 16), rank=rank)
+    apply(index, HONEST, Stored([1], 16))
+    assert index.match([1])[HONEST].tokens == 16
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda number: [Stored([1], 16, f"tier {number}")],
+        lambda number: [Stored([1], 16, group_idx=number)],
+        lambda number: [Stored([1], 16, f"tier {number}"), Removed([1], f"tier {number}")],
+        lambda number: [Stored([1], 16, group_idx=number), Removed([1], group_idx=number)],
+        lambda number: [Stored([], 16, group_idx=number, kv_cache_spec_kind="mamba")],
+        lambda number: [
+            Stored([1], 16, group_idx=number, kv_cache_spec_kind="mamba"),
+            Removed([1], group_idx=number),
+        ],
+    ],
+    ids=["tiers", "groups", "empty tiers", "empty groups", "no blocks", "windows"],
+)
+def test_one_worker_does_not_use_up_the_tiers_and_groups_of_all(
+    index: Index, change: Callable[[int], list[Any]]
+) -> None:
+    for number in range(1, 4 * MAX_PLANES):
+        try:
+            apply(index, HOSTILE, *change(number))
+        except LimitError:
+            assert number > MAX_PLANES_OF_HOLDER
+    apply(
+        index, HONEST, Stored([1], 16, "GPU"), Stored([1], 16, "CPU"), Stored([1], 16, group_idx=1)
+    )
+    assert index.match([1])[HONEST].tokens == 16
+    assert len(index.table._groups) <= MAX_PLANES
+    assert sum(map(len, index.table._windows.values())) <= MAX_PLANES_OF_HOLDER
+
+
+def test_the_tiers_of_workers_that_are_gone_are_free_again(index: Index) -> None:
+    for life in range(8):
+        for number in range(MAX_PLANES_OF_HOLDER):
+            apply(index, HOSTILE, Stored([1], 16, f"tier {life} {number}"))
+        source_of(index, HOSTILE).drop()
+    apply(index, HONEST, Stored([1], 16))
+    assert index.match([1])[HONEST].tokens == 16
+
+
+def test_a_group_that_became_empty_is_needed_still(index: Index) -> None:
+    apply(index, HONEST, Stored([1], 16, group_idx=0), Stored([1], 16, group_idx=1))
+    apply(index, HONEST, Removed([1], group_idx=1))
+    index.table._drop_empty_planes()
+    assert index.match([1])[HONEST].tokens == 0
+
+
+def test_a_batch_of_clears_is_one(index: Index) -> None:
+    for number in range(MAX_PLANES_OF_HOLDER):
+        apply(index, HONEST, Stored([1], 16, f"tier {number}"))
+    started = time.process_time()
+    apply(index, HOSTILE, Stored([1], 16), *[Cleared()] * events.MAX_EVENTS, Stored([2], 16))
+    assert time.process_time() - started < 5  # one by one they take minutes of the index's thread
+    assert index.match([1])[HOSTILE].tokens == 0
+    assert index.match([2])[HOSTILE].tokens == 16
+
+
+@pytest.mark.slow
+def test_numbers_that_no_batch_has_leave_the_index_running() -> None:
+    with Publisher() as hostile, Publisher() as honest:
+        workers = [Worker(HOSTILE, hostile.events, hostile.replay), Worker(HONEST, honest.events)]
+        with Index(workers, silence_s=1, replay_s=1) as index:
+            _wait(lambda: all(one.is_connected for one in index.stats().workers.values()))
+            for number in ((1 << 64) - 1, (1 << 63) - 1, 1 << 63):
+                hostile.send_frames([b"", number.to_bytes(8, "big"), batch(stored(1))])
+            _wait(lambda: index.stats().workers[HOSTILE].garbage == 3)
+            replays = index.stats().workers[HOSTILE].replays
+            _wait(lambda: index.stats().workers[HOSTILE].replays >= replays + 3)
+            honest.publish(stored(1))
+            _wait(lambda: index.match([1])[HONEST].tokens == 16)
+
+
+FLOOD = """
+import sys, time, zmq
+socket = zmq.Context().socket(zmq.PUB)
+socket.set_hwm(8)
+socket.bind(sys.argv[1])
+payload = zmq.Frame(sys.stdin.buffer.read())
+number = 0
+while True:
+    socket.send_multipart([b"", number.to_bytes(8, "big"), payload], copy=False)
+    number += 1
+    time.sleep(0.002)
+"""
+
+
+@pytest.mark.slow
+def test_a_flood_of_long_batches_does_not_pile_up(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/events"
+    payload = batch(*[stored(*range(60))] * 4000)[: events.MAX_BYTES]
+    before = _resident()
+    with Index([Worker(HOSTILE, endpoint)]) as index:
+        flood = subprocess.Popen([sys.executable, "-c", FLOOD, endpoint], stdin=subprocess.PIPE)
+        try:
+            assert flood.stdin is not None
+            flood.stdin.write(payload + b"\xc1" * (events.MAX_BYTES - len(payload)))
+            flood.stdin.close()
+            _wait(lambda: index.stats().workers[HOSTILE].is_connected)
+            end, most = time.monotonic() + 4, 0
+            while time.monotonic() < end:
+                most = max(most, _resident())
+                time.sleep(0.05)
+        finally:
+            flood.kill()
+            flood.wait()
+    assert most - before < GIB
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) << 12
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
