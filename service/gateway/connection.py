@@ -200,7 +200,7 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if not 100 <= status < 600:
             raise ValueError("no such status")
-        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
         if codings not in ([], [b"chunked"]):  # the client would get the body without its coding
             raise ValueError("a transfer encoding other than chunked")
         if status < 200:

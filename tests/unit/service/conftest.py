@@ -22,14 +22,6 @@ MAX_ITEMS = 50
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _few_decoders() -> Iterator[None]:
-    """Applications here start two decoders instead of three: each takes 0.15 s of CPU."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MMHASH_DECODERS", "1")
-        yield
-
-
 @pytest.fixture(scope="session")
 def running() -> Callable[[FastAPI], AbstractContextManager[Server]]:
     """Run another application."""
