@@ -49,7 +49,9 @@ def key_bulk(
     engine_fallback: EngineFallback = None,
     processes: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of processes, or threads for large files.", show_default="all cores"),
+        typer.Option(
+            min=1, help="Number of processes, or threads for large files.", show_default="all cores"
+        ),
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,

@@ -6,6 +6,7 @@ lost could be removed ones, so after a loss all blocks are dropped: an index may
 never names one that the engine removed.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from mmhash.kvindex.events import Changes, parse_changes
 # Live batches that wait for a replay: more means that the publisher is faster than its replays.
 MAX_WAITING = 10_000
 MAX_WAITING_BYTES = 64 << 20
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -202,7 +205,9 @@ class Feed:
         try:
             changes = parse_changes(payload)
             self._holder.apply(changes, is_live=is_live)
-        except (InputValueError, LimitError):
+        except Exception as error:  # one publisher must not end the index of all
+            if not isinstance(error, (InputValueError, LimitError)):
+                logger.exception("a batch of KV events is not applied")
             self.counts.garbage += 1
             return False
         self._next = number + 1

@@ -223,3 +223,17 @@ def test_what_waits_for_a_replay_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         engine.publish(stored=[one])
     assert engine.blocks.ids == set(range(11))
     assert engine.feed.counts.failed_replays == 1
+
+
+def test_a_fault_while_a_batch_is_applied_is_logged_and_skips_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Engine(has_replay=False)
+    engine.publish(stored=[1])
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.blocks, "apply", lambda *_, **__: 1 / 0)
+        engine.publish(stored=[2])
+    assert "a batch of KV events is not applied" in caplog.text
+    assert engine.feed.counts.garbage == 1
+    engine.publish(stored=[3])
+    assert engine.blocks.ids == {3}  # the batch that is missing counts as lost
