@@ -32,6 +32,7 @@ def running() -> Callable[[FastAPI], AbstractContextManager[Server]]:
 def server() -> Iterator[Server]:
     """The app, with limits that a test can reach."""
     settings = Settings(
+        decoders=1,
         max_body_bytes=MAX_BODY,
         max_pixels=MAX_PIXELS,
         max_items=MAX_ITEMS,

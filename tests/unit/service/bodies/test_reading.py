@@ -124,7 +124,7 @@ def test_a_piece_longer_than_uvicorn_gives_is_taken_too() -> None:
     body = bytes(i % 251 for i in range(INLINE_MAX_BYTES + 1))
 
     async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(create_app(Settings(max_body_bytes=len(body))))
+        transport = httpx.ASGITransport(create_app(Settings(decoders=1, max_body_bytes=len(body))))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.post("/hash", content=body, headers=RAW)
 
@@ -154,7 +154,7 @@ def test_the_texts_have_the_limits_as_they_are() -> None:
 
 
 def test_a_body_that_stalls_is_refused(running: Running) -> None:
-    app = create_app(Settings(stall_timeout_s=0.2))
+    app = create_app(Settings(decoders=1, stall_timeout_s=0.2))
     with running(app) as server, ExitStack() as stack:
         connection = begin(server, stack)
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
@@ -165,7 +165,7 @@ def test_a_body_that_stalls_is_refused(running: Running) -> None:
 
 
 def test_a_body_that_comes_by_the_byte_is_refused(running: Running) -> None:
-    with running(create_app(Settings(stall_timeout_s=0.3))) as server, ExitStack() as stack:
+    with running(create_app(Settings(decoders=1, stall_timeout_s=0.3))) as server, ExitStack() as stack:
         connection = begin(server, stack)
         connection.settimeout(0.01)
         answer = b""
@@ -179,7 +179,7 @@ def test_a_body_that_comes_by_the_byte_is_refused(running: Running) -> None:
 
 
 def test_a_body_that_comes_in_time_is_read_however_long_it_takes(running: Running) -> None:
-    with running(create_app(Settings(stall_timeout_s=0.3))) as server:
+    with running(create_app(Settings(decoders=1, stall_timeout_s=0.3))) as server:
 
         def pieces() -> Iterator[bytes]:
             for _ in range(15):
@@ -191,7 +191,7 @@ def test_a_body_that_comes_in_time_is_read_however_long_it_takes(running: Runnin
 
 
 def test_128_streamed_bodies_are_admitted_at_once(running: Running) -> None:
-    app = create_app(Settings())
+    app = create_app(Settings(decoders=1))
     with running(app) as server, ExitStack() as stack:
         connections = [begin(server, stack) for _ in range(128)]
         assert app.state.limits.calls == 128
@@ -207,7 +207,7 @@ def test_128_streamed_bodies_are_admitted_at_once(running: Running) -> None:
 def test_beyond_the_limits_calls_are_refused_until_there_is_room(
     running: Running, problem_of: Problem, limit: dict[str, int]
 ) -> None:
-    app = create_app(Settings(**limit))
+    app = create_app(Settings(decoders=1, **limit))
     with running(app) as server, ExitStack() as stack:
         connections = [begin(server, stack) for _ in range(2 if "max_calls" in limit else 4)]
         answer = server.client.post("/hash", content=b"abc", headers=RAW)
@@ -225,7 +225,7 @@ def test_beyond_the_limits_calls_are_refused_until_there_is_room(
 def test_what_is_held_whole_counts_as_it_comes(
     running: Running, problem_of: Problem, kind: str
 ) -> None:
-    app = create_app(Settings(max_held_bytes=1 << 20))
+    app = create_app(Settings(decoders=1, max_held_bytes=1 << 20))
     query = "?of=pixels" if kind == "image/png" else ""
     with running(app) as server:
         answer = server.client.post(
@@ -237,7 +237,7 @@ def test_what_is_held_whole_counts_as_it_comes(
 
 
 def test_json_over_its_limit_is_refused(running: Running, problem_of: Problem) -> None:
-    with running(create_app(Settings(max_json_bytes=1000))) as server:
+    with running(create_app(Settings(decoders=1, max_json_bytes=1000))) as server:
         for path in ("/hash", "/pad", "/blocks"):
             for content in (bytes(1001), pieces(1001)):
                 headers = {"content-type": "application/json"}
@@ -248,7 +248,7 @@ def test_json_over_its_limit_is_refused(running: Running, problem_of: Problem) -
 def test_an_image_that_takes_too_long_is_given_up(
     running: Running, problem_of: Problem, encode: Callable[..., bytes]
 ) -> None:
-    app = create_app(Settings(work_timeout_s=0.001))
+    app = create_app(Settings(decoders=1, work_timeout_s=0.001))
     body = encode("PNG", size=(800, 800))
     with running(app) as server:
         answer = server.client.post(

@@ -217,7 +217,7 @@ def test_what_could_not_be_asked_for_again_is_not_kept(etag: str | None) -> None
 def test_an_answer_says_whether_the_memo_knew_it_and_is_the_same(
     running: Running, ask: Ask, images: list[bytes]
 ) -> None:
-    with running(create_app(Settings())) as server:
+    with running(create_app(Settings(decoders=1))) as server:
         missed, hit = (ask(server.client, images[0]) for _ in range(2))
     assert (missed.pop("memo"), hit.pop("memo")) == ("miss", "hit")
     assert missed == hit
@@ -232,7 +232,7 @@ def test_each_way_in_which_an_image_comes_finds_the_others(
         {"kind": "image", "data": data},
         {"kind": "image", "url": f"data:image/png;base64,{data}"},
     ]
-    with running(create_app(Settings())) as server:
+    with running(create_app(Settings(decoders=1))) as server:
         ask(server.client, image)
         found = server.client.post("/hash", json={"items": items}).json()["items"]
         files = {"a": ("a.png", image, "image/png"), "b": ("b.png", images[1], "image/png")}
@@ -244,7 +244,7 @@ def test_each_way_in_which_an_image_comes_finds_the_others(
 
 def test_bytes_and_tensors_are_nothing_for_the_memo(running: Running, images: list[bytes]) -> None:
     headers = {"content-type": "image/png"}
-    with running(create_app(Settings())) as server:
+    with running(create_app(Settings(decoders=1))) as server:
         answer = server.client.post("/hash", content=images[0], headers=headers).json()
     assert "memo" not in answer["items"][0]
 
@@ -254,7 +254,7 @@ def test_keys_of_a_hit_are_the_tenant_s_own(
     running: Running, images: list[bytes], algorithm: str
 ) -> None:
     query = {"of": "pixels", "algorithm": algorithm}
-    with running(create_app(Settings(tenants=TENANTS))) as server:
+    with running(create_app(Settings(decoders=1, tenants=TENANTS))) as server:
         items = [
             server.client.post(
                 "/hash",
@@ -290,7 +290,7 @@ def test_a_damaged_image_is_refused_each_time(
     running: Running, problem_of: Callable[..., tuple[int, str]], encode: Callable[..., bytes]
 ) -> None:
     image = encode("PNG", size=(64, 48))
-    with running(create_app(Settings())) as server:
+    with running(create_app(Settings(decoders=1))) as server:
         for _ in range(2):
             answer = server.client.post(
                 "/hash?of=pixels",
@@ -301,14 +301,14 @@ def test_a_damaged_image_is_refused_each_time(
 
 
 def test_a_memo_of_no_bytes_holds_nothing(running: Running, ask: Ask, images: list[bytes]) -> None:
-    with running(create_app(Settings(memo_bytes=0))) as server:
+    with running(create_app(Settings(decoders=1, memo_bytes=0))) as server:
         assert [ask(server.client, images[0])["memo"] for _ in range(2)] == ["miss", "miss"]
 
 
 def test_the_metrics_say_how_often_it_knew(
     running: Running, ask: Ask, count: Callable[..., float], images: list[bytes]
 ) -> None:
-    with running(create_app(Settings())) as server:
+    with running(create_app(Settings(decoders=1))) as server:
 
         def asked(source: str) -> float:
             labels = {"kind": "pixels", "source": source}

@@ -56,7 +56,7 @@ asyncio.run(main())
 
 def app_without_memory(path: Path) -> FastAPI:
     """The app with its memo in that file alone: each lookup comes to it."""
-    app = create_app(Settings(memo_url=SecretStr(f"sqlite:{path}")))
+    app = create_app(Settings(decoders=1, memo_url=SecretStr(f"sqlite:{path}")))
     app.state.memo._cache = LruCache(0)
     return app
 

@@ -64,7 +64,7 @@ def test_an_id_that_is_no_plain_word_is_not_taken(client: httpx.Client, bad: str
 
 @pytest.mark.parametrize("stderr", [StringIO], indirect=True)
 def test_for_machines_the_log_is_json(stderr: StringIO, running: Running) -> None:
-    with running(create_app(Settings())) as server:
+    with running(create_app(Settings(decoders=1))) as server:
         server.client.get("/nothing", headers={"x-request-id": "me"})
         server.client.post("/hash", content=b"abc", headers=RAW)
         server.client.post("/pad", content=b"abc", headers=RAW)
@@ -82,7 +82,7 @@ def test_for_machines_the_log_is_json(stderr: StringIO, running: Running) -> Non
 
 @pytest.mark.parametrize("stderr", [Terminal], indirect=True)
 def test_for_people_the_log_is_lines(stderr: StringIO, running: Running) -> None:
-    with running(create_app(Settings())) as server:
+    with running(create_app(Settings(decoders=1))) as server:
         server.client.get("/version", headers={"x-request-id": "me"})
         server.wait_until_idle()
     (line,) = stderr.getvalue().splitlines()
@@ -109,7 +109,7 @@ def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO, running:
         b"--PAYLOAD\r\nPAYLOAD\r\n\r\nPAYLOAD",
         b'{"items":[{"kind":"bytes","data":"PAYLOAD*"}]}',
     )
-    with running(create_app(Settings(tenants={"acme": secret}))) as server:
+    with running(create_app(Settings(decoders=1, tenants={"acme": secret}))) as server:
         for kind in kinds:
             for body in bodies:
                 for query in ("", "?of=pixels", "?PAYLOAD=1"):
