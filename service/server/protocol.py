@@ -62,7 +62,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._received = 0
         self._length: int | None = None
         self._sink: BodySink | None = None
-        self._is_direct = False
+        self._receiver: BodyReceiver | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, unless there are too many."""
@@ -80,6 +80,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._answering.disconnected = True
             if self._sink is not None:
                 self._sink.fail(ClientDisconnect())
+            if self._receiver is not None:
+                self._receiver.end()
             super().connection_lost(exc)
 
     def data_received(self, data: bytes | memoryview) -> None:
@@ -184,8 +186,9 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
         if self._sink is not None:
             self._sink.complete()
-        if self._is_direct:
-            self._is_direct = False
+        if self._receiver is not None:
+            self._receiver.end()
+            self._receiver = None
             if not self.transport.is_closing():
                 self.transport.set_protocol(self)
 
@@ -204,8 +207,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if not cycle.more_body:
             return
         sink = self._sink = BodySink(consume, count, self.loop)
-        self._is_direct = True
-        self.transport.set_protocol(BodyReceiver(self, self._readable))
+        self._receiver = BodyReceiver(self, self._readable, self.flow, self.loop)
+        self.transport.set_protocol(self._receiver)
         self.flow.resume_reading()
         await sink.done
 

@@ -76,8 +76,7 @@ def test_an_unknown_tenant_is_refused(client: httpx.Client, problem_of: Problem,
 @pytest.fixture
 def signing(running: Running) -> Any:
     settings = Settings(
-        decoders=1,
-        tag_secrets=(NEW.hex(), OLD.hex()), tenants={"acme": "11" * 32}, tag_ttl_s=60
+        decoders=1, tag_secrets=(NEW.hex(), OLD.hex()), tenants={"acme": "11" * 32}, tag_ttl_s=60
     )
     with running(create_app(settings)) as server:
         yield server.client

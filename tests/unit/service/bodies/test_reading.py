@@ -165,7 +165,10 @@ def test_a_body_that_stalls_is_refused(running: Running) -> None:
 
 
 def test_a_body_that_comes_by_the_byte_is_refused(running: Running) -> None:
-    with running(create_app(Settings(decoders=1, stall_timeout_s=0.3))) as server, ExitStack() as stack:
+    with (
+        running(create_app(Settings(decoders=1, stall_timeout_s=0.3))) as server,
+        ExitStack() as stack,
+    ):
         connection = begin(server, stack)
         connection.settimeout(0.01)
         answer = b""

@@ -52,7 +52,9 @@ def host(picture: Path) -> Iterator[str]:
 def client(
     running: Callable[[FastAPI], AbstractContextManager[Any]], host: str, tmp_path: Path
 ) -> Iterator[httpx.Client]:
-    settings = Settings(decoders=1, url_hosts=(host,), url_networks=("127.0.0.0/8",), file_root=tmp_path)
+    settings = Settings(
+        decoders=1, url_hosts=(host,), url_networks=("127.0.0.0/8",), file_root=tmp_path
+    )
     with running(create_app(settings)) as server:
         yield server.client
 
