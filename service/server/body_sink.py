@@ -118,7 +118,7 @@ class Connection(Protocol):
 
 
 class Flow(Protocol):
-    """What starts and stops the reads of a connection."""
+    """The control of the reads of a connection."""
 
     def pause_reading(self) -> None:
         """Stop reading."""
