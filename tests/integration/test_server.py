@@ -167,6 +167,8 @@ def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
             assert httpx.get(f"{url}/version", timeout=60).status_code == 200
             connections = [service.begin_request() for _ in range(8)]
             pids = service.workers
+            while not handles_signals(pids[0]):  # it is still importing
+                time.sleep(0.01)
             os.kill(pids[0], number)
             service.log.wait_for("draining", 1)
             # Those who connect from now on reach the other one.
@@ -179,6 +181,13 @@ def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
                 connection.close()
             service.log.wait_for(f"worker {pids[0]} exited with 0", 1)
         service.stop()
+
+
+def handles_signals(pid: int) -> bool:
+    """Return whether a process has a handler for SIGTERM, as a worker that has started."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
 @pytest.mark.slow
