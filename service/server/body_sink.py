@@ -143,7 +143,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._loop = loop
         self._turns = _turns_of(loop)
         self._turns.receivers += 1
-        self._taken = 0  # bytes in this turn
+        self._taken = 0  # bytes since the last pause
         self._has_ended = False
 
     def end(self) -> None:
@@ -160,9 +160,10 @@ class BodyReceiver(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Process what was read; pause when this body has had its part of the turn."""
         self._connection.body_bytes_received(self._turns.buffer[:nbytes])
+        if self._has_ended:
+            return
         self._taken += nbytes
-        part = max(_READ_BYTES, _TURN_BYTES // max(1, self._turns.receivers))
-        if self._taken >= part and not self._has_ended:
+        if self._taken >= max(_READ_BYTES, _TURN_BYTES // self._turns.receivers):
             self._taken = 0
             self._flow.pause_reading()
             self._turns.wait(self, self._loop)
