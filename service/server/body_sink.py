@@ -20,7 +20,7 @@ Count = Callable[[int], None]
 
 
 # A read fits a core's cache: larger ones leave it before they are hashed, smaller ones cost calls.
-_READ_BYTES = 256 << 10
+READ_BYTES = 256 << 10
 
 # What all bodies together receive in one turn of the event loop: 6 ms. uvloop reads a socket up to
 # 32 times in a turn, so with 128 bodies a turn took 0.8 s, and an answer to /health several.
@@ -35,7 +35,7 @@ class _Turns:
     """
 
     def __init__(self) -> None:
-        self.buffer = memoryview(bytearray(_READ_BYTES))
+        self.buffer = memoryview(bytearray(READ_BYTES))
         self.receivers = 0
         self._waiting: deque[BodyReceiver] = deque()
 
@@ -46,7 +46,7 @@ class _Turns:
         self._waiting.append(receiver)
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        for _ in range(min(len(self._waiting), _TURN_BYTES // _READ_BYTES)):
+        for _ in range(min(len(self._waiting), _TURN_BYTES // READ_BYTES)):
             self._waiting.popleft().resume()
         if self._waiting:
             loop.call_soon(self._begin, loop)
@@ -163,7 +163,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         if self._has_ended:
             return
         self._taken += nbytes
-        if self._taken >= max(_READ_BYTES, _TURN_BYTES // self._turns.receivers):
+        if self._taken >= max(READ_BYTES, _TURN_BYTES // self._turns.receivers):
             self._taken = 0
             self._flow.pause_reading()
             self._turns.wait(self, self._loop)

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.bodies.reading import DIRECT_MIN_BYTES, MIN_PROGRESS, RECEIVE_BODY
-from mmhash_service.server.body_sink import BodyReceiver, BodySink, Consume, Count
+from mmhash_service.server.body_sink import READ_BYTES, BodyReceiver, BodySink, Consume, Count
 
 # Clients and proxies send far less, and most servers accept 8 to 32 KiB. One read of uvloop, up to
 # 256 KiB, may exceed it.
@@ -213,8 +213,13 @@ class BoundedProtocol(HttpToolsProtocol):
         await sink.done
 
     def _readable(self) -> int:
-        """Return how many bytes may be read without those of the next request."""
-        return sys.maxsize if self._length is None else self._length - self._received
+        """Return how many bytes may be read: none of the next request, and to a full READ_BYTES.
+
+        So a read begins where the hash takes it without a copy, unless the client is slower.
+        """
+        if self._length is None:
+            return READ_BYTES
+        return min(self._length - self._received, READ_BYTES - self._received % READ_BYTES)
 
     def body_bytes_received(self, piece: memoryview) -> None:
         """Pass on bytes of a body of known length, or parse those of a chunked one."""
