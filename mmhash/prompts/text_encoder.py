@@ -117,7 +117,7 @@ class TextEncoder:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return if an error is a panic of the tokenizers package, which no Exception is."""
+    """Return True if an error is a panic of the tokenizers package, which no Exception is."""
     return type(error).__name__ == "PanicException"
 
 
@@ -139,7 +139,7 @@ def _find_cuts(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def _is_plain(token: AddedToken) -> bool:
-    """Return if a token's place in a text depends on its own text only."""
+    """Return True if a token's place in a text depends on its own text only."""
     if token.lstrip or token.rstrip or token.single_word:
         return False
     if token.normalized:
@@ -148,7 +148,7 @@ def _is_plain(token: AddedToken) -> bool:
 
 
 def _is_local(tokenizer: Tokenizer) -> bool:
-    """Return if the pre-tokenizer treats a text equally at each place."""
+    """Return True if the pre-tokenizer treats a text equally at each place."""
     if tokenizer.encode_special_tokens or tokenizer.pre_tokenizer is None:
         return not tokenizer.encode_special_tokens
     return all(

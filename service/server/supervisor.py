@@ -58,7 +58,7 @@ def supervise(
 
     A signal in `reloads` calls `on_reload` and is passed on to the workers.
 
-    The listeners stay open until then: connections wait in its backlog while a worker restarts.
+    The listeners stay open until then: connections wait in their backlog while a worker restarts.
     """
     slots = [_Slot(launch) for _ in range(workers)]
     try:
