@@ -266,7 +266,7 @@ def blocks(  # noqa: D417  (a method has no session)
     ahead = max(0, lookahead or 0)
     result = _parse_blocks(payload, len(ids), block_size, ahead)
     if groups is not None:
-        result = result._replace(groups=_parse_groups(payload, len(ids), body["groups"], ahead))
+        result = result._replace(groups=_parse_groups(payload, len(ids), list(groups), ahead))
     return result._replace(recipe=_recipe(payload))
 
 
