@@ -401,53 +401,40 @@ def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
         contiguous = type(feature) is np.ndarray and feature.flags.c_contiguous
     if not (contiguous and bounds[-1] and all(size == 1 for size in feature.shape[:dim])):
         return None
-    view = view_of(feature, copy=options.copy)
+    algorithm, tenant, threads, copy = options
+    view = view_of(feature, copy=copy)
+    data = view.data
+    row = data.nbytes // bounds[-1]
+    counts = list(map(sub, bounds[1:], bounds))
     before, after = view.shape[:dim], view.shape[dim + 1 :]
-    shapes = {count: (*before, count, *after) for count in set(_counts(bounds))}
-    if isinstance(view.data, DeviceBytes):
-        return _launch_items(view, view.data, bounds, shapes, options)
-    host_keys = _host_keys(view, view.data, bounds, shapes, options)
-    return PendingKeys(lambda: host_keys)
-
-
-def _host_keys(
-    view: View,
-    data: memoryview,
-    bounds: list[int],
-    shapes: dict[int, tuple[int, ...]],
-    options: _Options,
-) -> list[Digest]:
-    """Return the keys of a bundle's items on the host; `shapes` are by the number of rows."""
-    algorithm, tenant, threads, _ = options
-    row = len(data) // bounds[-1]
-    parts = [data[start * row : end * row] for start, end in pairwise(bounds)]
-    return [
-        _host_key(
-            View(view.kind, view.dtype, shapes[count], part), part, algorithm, tenant, threads
-        )
-        for count, part in zip(_counts(bounds), parts, strict=True)
-    ]
-
-
-def _launch_items(
-    view: View,
-    data: DeviceBytes,
-    bounds: list[int],
-    shapes: dict[int, tuple[int, ...]],
-    options: _Options,
-) -> PendingKeys | None:
-    """Hash a bundle's items on their GPU; None if it cannot hash: the slices are copied then."""
-    algorithm, row, counts = options.algorithm, data.nbytes // bounds[-1], _counts(bounds)
+    shapes = {count: (*before, count, *after) for count in set(counts)}
+    if isinstance(data, memoryview):
+        parts = [data[start * row : end * row] for start, end in pairwise(bounds)]
+        host_keys = [
+            _host_key(
+                View(view.kind, view.dtype, shapes[count], part), part, algorithm, tenant, threads
+            )
+            for count, part in zip(counts, parts, strict=True)
+        ]
+        return PendingKeys(lambda: host_keys)
     templates = {
         count: preimage_template("tensor", view.dtype, shape, algorithm)
         for count, shape in shapes.items()
     }
     starts = [data.address + start * row for start in bounds[:-1]]
     segments = list(zip(starts, [count * row for count in counts], strict=True))
+    return _launch_items(data, segments, [templates[count] for count in counts], options)
+
+
+def _launch_items(
+    data: DeviceBytes,
+    segments: list[tuple[int, int]],
+    templates: list[tuple[bytes, int]],
+    options: _Options,
+) -> PendingKeys | None:
+    """Hash the items of a bundle on its GPU; None if it cannot: the slices are copied then."""
     try:
-        pending = _launch(
-            data.device, segments, [templates[count] for count in counts], algorithm, options.tenant
-        )
+        pending = _launch(data.device, segments, templates, options.algorithm, options.tenant)
     except DeviceError:
         return None
 
@@ -457,11 +444,6 @@ def _launch_items(
         return digests
 
     return PendingKeys(collect)
-
-
-def _counts(bounds: list[int]) -> list[int]:
-    """Return the number of rows of each item."""
-    return list(map(sub, bounds[1:], bounds))
 
 
 def _launch(
