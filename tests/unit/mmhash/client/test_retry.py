@@ -147,11 +147,11 @@ def test_where_nobody_listens_there_is_no_status(connect: Any) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with (
-        connect(url, retries=1) as client,
-        pytest.raises(mmhash.ServiceError, match="no response: ") as caught,
-    ):
-        client.hash(CONTENT)
-    with connect(url) as client:
-        assert (client.health(), client.ready()) == (False, False)
+        with (
+            connect(url, retries=1) as client,
+            pytest.raises(mmhash.ServiceError, match="no response: ") as caught,
+        ):
+            client.hash(CONTENT)
+        with connect(url) as client:
+            assert (client.health(), client.ready()) == (False, False)
     assert (caught.value.status, caught.value.retry_after) == (None, None)

@@ -1,6 +1,7 @@
 """The probes: whether the server lives and is ready, what it is and can do."""
 
 import platform
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -19,6 +20,14 @@ from mmhash_service.settings import Settings
 
 Running = Callable[[FastAPI], AbstractContextManager[Any]]
 Problem = Callable[[httpx.Response], tuple[int, str]]
+
+
+@pytest.fixture(autouse=True)
+def _ready(client: httpx.Client) -> None:
+    """Wait for the decoders, which may take longer to start than the probe waits."""
+    until = time.monotonic() + 60
+    while client.get("/ready").status_code != 200:
+        assert time.monotonic() < until, "the decoders did not start"
 
 
 @pytest.mark.parametrize("path", ["/live", "/ready", "/health"])
