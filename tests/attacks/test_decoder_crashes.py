@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 import mmhash
-from tests.support.decoders import cpu_ticks, state
+from tests.support.decoders import cpu_ticks, state, wait_for_ready
 
 
 def decoders_of(pid: int) -> list[int]:
@@ -58,16 +58,6 @@ def photo(number: int) -> bytes:
     return body.getvalue()
 
 
-def wait_until_ready(server: Any) -> None:
-    """Wait for all decoders: the probe gives up after 5 s."""
-    until = time.monotonic() + 60
-    while (
-        server.client.get("/ready").status_code != 200 or len(decoders_of(server.process.pid)) < 2
-    ):
-        assert time.monotonic() < until, "the decoders did not start"
-        time.sleep(0.01)
-
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc"),
@@ -93,10 +83,11 @@ def test_a_crash_ends_one_request(
     with ThreadPoolExecutor(1) as threads:
         busy, attempt = 0, 0
         while not busy:  # the limit of its cost may end it before this process looks
-            wait_until_ready(server)
+            wait_for_ready(server.client)
+            while len(before := decoders_of(server.process.pid)) < 2:
+                time.sleep(0.01)
             # A comment makes each body another: the service decodes equal images once.
             body = slow_jpeg() + bytes([number, attempt])
-            before = decoders_of(server.process.pid)
             victim = threads.submit(httpx.post, url, content=body, headers=headers, timeout=60)
             busy = stop_busy(before, victim)
             attempt += 1
@@ -119,12 +110,12 @@ def test_decoders_that_were_all_killed_are_replaced(server: Any, items_of: Any) 
         while set(killed) & set(decoders_of(server.process.pid)):
             time.sleep(0.001)
         items_of(server.hash(photo(color), "image/png", of="pixels"))
-        wait_until_ready(server)
+        wait_for_ready(server.client)
 
 
 def test_decoders_end_with_the_service(serving: Any) -> None:
     with serving() as server:
-        wait_until_ready(server)
+        wait_for_ready(server.client)
         decoders = decoders_of(server.process.pid)
         assert decoders
     server.process.wait()

@@ -16,6 +16,7 @@ from mmhash_service.claims.memory import MemoryClaims
 from mmhash_service.claims.stores import create_claims
 from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.stores import create_store
+from tests.support.patience import be_patient
 from tests.support.redis import running_redis
 
 HOLDERS = [bytes([number]) * 16 for number in range(3)]
@@ -30,6 +31,11 @@ STEPS = st.lists(
     ),
     max_size=25,
 )
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
 
 
 class Model:

@@ -1,6 +1,9 @@
 """Decoder processes, and their state by /proc."""
 
+import time
 from pathlib import Path
+
+import httpx
 
 from mmhash_service.decoder.pool import DecoderPool
 
@@ -13,6 +16,13 @@ async def wait_until_ready(pool: DecoderPool) -> None:
         if await pool.is_ready():
             return
     raise AssertionError("the decoders did not start")
+
+
+def wait_for_ready(client: httpx.Client) -> None:
+    """Wait until a service answers that all of its decoders have started, for a minute at most."""
+    until = time.monotonic() + 60
+    while client.get("/ready").status_code != 200:
+        assert time.monotonic() < until, "the decoders did not start"
 
 
 def is_decoder(pid: int) -> bool:

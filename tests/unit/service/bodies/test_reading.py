@@ -185,7 +185,12 @@ def test_a_body_that_comes_in_time_is_read_however_long_it_takes(
     """The timer runs once after each piece, whatever the pace of the machine."""
     timers: list[StallTimer] = []
     enter = StallTimer.__enter__
-    monkeypatch.setattr(StallTimer, "__enter__", lambda new: timers.append(new) or enter(new))
+
+    def note(timer: StallTimer) -> StallTimer:
+        timers.append(timer)
+        return enter(timer)
+
+    monkeypatch.setattr(StallTimer, "__enter__", note)
     with running(create_app(Settings(decoders=1, stall_timeout_s=60))) as server:
 
         def pieces() -> Iterator[bytes]:

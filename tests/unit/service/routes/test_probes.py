@@ -1,7 +1,6 @@
 """The probes: whether the server lives and is ready, what it is and can do."""
 
 import platform
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,6 +16,7 @@ from mmhash.framing import SPEC_VERSION
 from mmhash_service.app import create_app
 from mmhash_service.runtime import self_test
 from mmhash_service.settings import Settings
+from tests.support.decoders import wait_for_ready
 
 Running = Callable[[FastAPI], AbstractContextManager[Any]]
 Problem = Callable[[httpx.Response], tuple[int, str]]
@@ -24,10 +24,8 @@ Problem = Callable[[httpx.Response], tuple[int, str]]
 
 @pytest.fixture(autouse=True)
 def _ready(client: httpx.Client) -> None:
-    """Wait for the decoders, which may take longer to start than the probe waits."""
-    until = time.monotonic() + 60
-    while client.get("/ready").status_code != 200:
-        assert time.monotonic() < until, "the decoders did not start"
+    """The decoders may take longer to start than the probe waits."""
+    wait_for_ready(client)
 
 
 @pytest.mark.parametrize("path", ["/live", "/ready", "/health"])
