@@ -195,7 +195,7 @@ def _started(command: str) -> AbstractContextManager[Service]:
 
 def _run(place: Place, command: str, shown: str) -> None:
     # A service whose decoders are starting answers 503.
-    script = command.replace("curl -s", "curl -fs --retry 9 --retry-delay 1").replace(
+    script = command.replace("curl -s", "curl --retry 9 --retry-delay 1 -fs").replace(
         "mmhash ", f"{MMHASH} ", 1 if command.startswith("mmhash ") else 0
     )
     done = subprocess.run(

@@ -123,7 +123,7 @@ def test_a_process_that_ends_ends_one_job_and_is_replaced(
 
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Stop the process that gets the first job, so that it cannot answer; return its id here."""
+    """The id of the process that got the first job, once it has: it is stopped, and cannot answer."""
     pids: list[int] = []
     run = pool.DecoderProcess.run
 
