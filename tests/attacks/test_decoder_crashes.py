@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ def decoders_of(pid: int) -> list[int]:
     """The running decoders of a service."""
     found: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        found += map(int, path.read_text().split())
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found += map(int, path.read_text().split())
     return [child for child in found if runs(child)]
 
 
@@ -101,7 +103,8 @@ def test_decoders_that_were_all_killed_are_replaced(server: Any, items_of: Any) 
     for color in range(10, 13):
         killed = decoders_of(server.process.pid)
         for pid in killed:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended with another one
+                os.kill(pid, signal.SIGKILL)
         while set(killed) & set(decoders_of(server.process.pid)):
             time.sleep(0.001)
         items_of(server.hash(photo(color), "image/png", of="pixels"))

@@ -16,7 +16,8 @@ import numpy as np
 
 from tests.soak.context import SECRET, SHELF, TENANT
 from tests.support import service
-from tests.support.redis import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis import RedisServer
 
 WORKERS = 2
 # Small, so that it is full long before memory is judged.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import httpx
 
 from tests.soak.gateway.fleet import Environment, Worker
+from tests.support.service import TIMEOUT_S
 
 # Kills and restarts of single workers, over the whole run: the gateway's process is never killed.
 _KILLS = tuple(0.04 + 0.06 * number for number in range(16))
@@ -104,7 +105,9 @@ def _switch(workers: list[Worker], name: str) -> tuple[Callable[[], None], Calla
     def switch(is_on: bool) -> None:
         for worker in workers:
             try:
-                httpx.post(f"{worker.url}/fault", json={name: is_on}, trust_env=False)
+                httpx.post(
+                    f"{worker.url}/fault", json={name: is_on}, timeout=TIMEOUT_S, trust_env=False
+                )
             except httpx.TransportError:  # it is down
                 continue
 

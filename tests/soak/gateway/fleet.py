@@ -16,7 +16,8 @@ from tests.live import models
 from tests.soak.environment import file_server
 from tests.soak.gateway.images import write_images
 from tests.support import service
-from tests.support.gateway import COMMAND, free_port
+from tests.support.gateway import COMMAND
+from tests.support.ports import free_port
 from tests.support.redis import RedisServer
 
 WORKERS = 3
@@ -108,7 +109,7 @@ class Gateway(service.Service):
 def _with_children(pid: int) -> list[int]:
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
     return [pid, *(one for child in children for one in _with_children(int(child)))]
 
