@@ -41,14 +41,18 @@ class Prometheus:
         """Return how often an alert has fired since a time: each episode has its own start."""
         params = {"start": begin, "end": time.time(), "step": "0.5"}
 
-        def values(query: str) -> list[tuple[float, str]]:
+        def samples(query: str) -> Iterator[tuple[frozenset[tuple[str, str]], float, str]]:
             answer = self._http.get("/query_range", params=params | {"query": query}).json()
             assert answer["status"] == "success", answer
-            return [tuple(one) for each in answer["data"]["result"] for one in each["values"]]
+            for each in answer["data"]["result"]:
+                labels = each["metric"].items() - {("alertstate", "firing")}
+                series = frozenset(label for label in labels if label[0] != "__name__")
+                yield from ((series, at, value) for at, value in each["values"])
 
-        fired = {at for at, _ in values(f'ALERTS{{alertname="{alert}",alertstate="firing"}}')}
-        starts = values(f'ALERTS_FOR_STATE{{alertname="{alert}"}}')
-        return len({start for at, start in starts if at in fired})
+        fired = samples(f'ALERTS{{alertname="{alert}",alertstate="firing"}}')
+        times = {(series, at) for series, at, _ in fired}
+        starts = samples(f'ALERTS_FOR_STATE{{alertname="{alert}"}}')
+        return len({start for series, at, start in starts if (series, at) in times})
 
     def close(self) -> None:
         """Close the client."""
