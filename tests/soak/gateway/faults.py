@@ -21,8 +21,8 @@ _ALL_DOWN = ((0.205, 0.215), (0.745, 0.755))
 _REDIS_GONE = ((0.3, 0.36), (0.72, 0.78))
 _REDIS_HANGS = ((0.44, 0.48),)
 
-# The gateway notices a restarted worker at its next probe.
-_NOTICED_S = 3.0
+# The gateway notices a restarted worker at its next probe, which a busy machine delays.
+_NOTICED_S = 6.0
 
 
 class Fault(NamedTuple):
