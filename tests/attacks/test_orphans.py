@@ -28,7 +28,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = service.TIMEOUT_S) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -220,7 +220,7 @@ def test_a_signal_to_any_process_drains_them(
         connection.sendall(b"def")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 200 ")
-    assert supervisor.process.wait(60) == 0
+    assert supervisor.process.wait(service.TIMEOUT_S) == 0
     assert not any(map(runs, pids))
     assert "Traceback" not in supervisor.log.text
     assert "exited with" not in supervisor.log.text

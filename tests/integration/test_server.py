@@ -78,7 +78,7 @@ def test_after_sigterm_every_accepted_request_is_answered_and_no_other(service: 
     url = f"http://{host}:{port}/hash"
     body, headers = bytes(2 << 20), {"content-type": "application/octet-stream"}
     clients = 8
-    all_answered = Barrier(clients + 1, timeout=60)
+    all_answered = Barrier(clients + 1, timeout=TIMEOUT_S)
 
     def post_until_refused() -> list[int | str]:
         results: list[int | str] = []
@@ -364,6 +364,6 @@ CRASH = """
 
 def failure_of(*arguments: str) -> str:
     command = [sys.executable, "-m", "mmhash", "serve", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 1
     return done.stderr

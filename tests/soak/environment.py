@@ -61,7 +61,7 @@ class Service(service.Service):
     def shut_down(self) -> int:
         """Stop it as an operator does, and return its exit status."""
         self.process.terminate()
-        status = self.process.wait(60)
+        status = self.process.wait(service.TIMEOUT_S)
         self.log.join()
         return status
 

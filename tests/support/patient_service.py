@@ -13,7 +13,7 @@ from tests.support.service import COMMAND, TIMEOUT_S
 PATIENT_COMMAND = (COMMAND[0], "-m", "tests.support.patient_service", *COMMAND[3:])
 
 # Not in a function: each worker imports this module.
-breaker.TIMEOUT_S = breaker.PROBE_S = redis_claims.TIMEOUT_S = TIMEOUT_S / 2
+breaker.TIMEOUT_S = breaker.PROBE_S = redis_claims.TIMEOUT_S = TIMEOUT_S / 4
 redis_memo._OPTIONS |= {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
 
 if __name__ == "__main__":

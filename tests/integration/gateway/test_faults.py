@@ -22,7 +22,7 @@ from tests.support.origin import Origin
 from tests.support.ports import free_port
 from tests.support.redis import BINARY, NEEDED, RedisServer
 from tests.support.scripted import ScriptedServer
-from tests.support.service import Service, count
+from tests.support.service import TIMEOUT_S, Service, count
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ PATH = "/v1/chat/completions"
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.engine_worker import STREAM
 from tests.support.gateway import EngineProcess
-from tests.support.service import Service, count
+from tests.support.service import TIMEOUT_S, Service, count
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -225,7 +225,7 @@ def states(client: httpx.Client) -> list[dict[str, Any]]:
 
 
 def wait_until(condition: Any) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)
