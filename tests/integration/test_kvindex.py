@@ -319,12 +319,14 @@ def test_two_replicas_agree(seed: int) -> None:
                         == answers(engine)
                     )
                 )
-        one, other = (index.stats() for index in replicas)
-        assert one.blocks == other.blocks
-        assert {url: worker.tiers for url, worker in one.workers.items()} == {
-            url: worker.tiers for url, worker in other.workers.items()
-        }
-        assert sum(worker.gaps for worker in one.workers.values())
+
+        def tiers(index: Index) -> dict[str, Any]:
+            return {url: worker.tiers for url, worker in index.stats().workers.items()}
+
+        # A replay that a busy machine delays drops the blocks of its worker until the next one.
+        until(lambda: tiers(replicas[0]) == tiers(replicas[1]))
+        until(lambda: replicas[0].stats().blocks == replicas[1].stats().blocks)
+        assert sum(worker.gaps for worker in first.stats().workers.values())
 
 
 class _Engine:
