@@ -25,6 +25,7 @@ import mmhash
 from mmhash_service.memo.address import parse_redis_url
 from mmhash_service.memo.redis import RedisStore
 from tests.support.redis import running_redis
+from tests.support.service import TIMEOUT_S
 
 pytestmark = pytest.mark.slow
 
@@ -385,7 +386,7 @@ def test_a_value_of_512_mb_in_a_real_server_is_not_read(redis_port: int) -> None
         await store.close()
         return value
 
-    with closing(Redis(port=redis_port)) as admin:
+    with closing(Redis(port=redis_port, socket_timeout=TIMEOUT_S)) as admin:
         admin.execute_command("SETRANGE", b"mmhash:long", 100_000_000, b"x")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     value = asyncio.run(ask(store_at(redis_port)))

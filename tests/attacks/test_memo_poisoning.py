@@ -16,6 +16,7 @@ from redis import Redis
 import mmhash
 from tests.support.patient_service import PATIENT_COMMAND
 from tests.support.redis import running_redis
+from tests.support.service import TIMEOUT_S
 
 
 def picture(shade: int) -> tuple[bytes, str]:
@@ -28,7 +29,7 @@ def picture(shade: int) -> tuple[bytes, str]:
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     with (
         running_redis(tmp_path_factory.mktemp("redis")) as server,
-        Redis(port=server.port) as client,
+        Redis(port=server.port, socket_timeout=TIMEOUT_S) as client,
     ):
         yield client
 

@@ -14,6 +14,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError as NotListening
 
 from tests.support.ports import free_port
+from tests.support.service import TIMEOUT_S
 
 BINARY = shutil.which("redis-server")
 NEEDED = "needs redis-server (apt-get install redis-server)"
@@ -45,7 +46,7 @@ class RedisServer:
 
     def client(self) -> Any:
         """Return a plain client of it, closed by its context."""
-        return closing(Redis(port=self.port))
+        return closing(Redis(port=self.port, socket_timeout=TIMEOUT_S))
 
     def kill(self) -> None:
         """End it at once; its entries are lost."""
