@@ -152,10 +152,10 @@ class _Slot:
         self._unanswered = 0
 
     def _remove(self, process: BaseProcess) -> None:
+        mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
         logger.error(
             "worker %d exited with %s; %s", process.pid, process.exitcode, self._schedule()
         )
-        mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
         self._link.close()
         process.close()
         self._process = None

@@ -167,8 +167,12 @@ def test_numbers_that_no_batch_has_leave_the_index_running() -> None:
             _wait(lambda: index.stats().workers[HOSTILE].garbage == 3)
             replays = index.stats().workers[HOSTILE].replays
             _wait(lambda: index.stats().workers[HOSTILE].replays >= replays + 3)
-            honest.publish(stored(1))
-            _wait(lambda: index.match([1])[HONEST].tokens == 16)
+
+            def is_known() -> bool:
+                honest.publish(stored(1))  # until its subscription is there: it has no replays
+                return index.match([1])[HONEST].tokens == 16
+
+            _wait(is_known)
 
 
 FLOOD = """

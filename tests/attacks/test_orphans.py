@@ -16,6 +16,7 @@ import pytest
 
 import mmhash
 from tests.support import service
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -23,11 +24,11 @@ pytestmark = pytest.mark.slow
 def runs(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = service.TIMEOUT_S) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -52,8 +53,10 @@ class Supervisor(service.Service):
 
 
 def _answers(pid: int) -> bool:
-    """Return True if the worker's event loop runs: until then it has no epoll."""
+    """Return True if the worker handles signals and its event loop runs: then it has an epoll."""
     try:
+        if not service.handles_signals(pid):
+            return False
         links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
     except OSError:
         return False
@@ -97,7 +100,7 @@ def session_of(pid: int) -> int | None:
 def test_workers_exit_when_their_supervisor_does(
     start: Callable[..., Supervisor], number: signal.Signals
 ) -> None:
-    supervisor = start("--workers", "2")
+    supervisor = start("--workers", "2", port=free_port())
     workers = supervisor.wait_for_workers()
     supervisor.process.send_signal(number)
     wait_for(lambda: not any(map(runs, workers)))
@@ -116,7 +119,7 @@ def test_workers_that_start_exit_too(start: Callable[..., Supervisor]) -> None:
 def test_a_request_is_finished_while_the_next_service_has_the_address(
     start: Callable[..., Supervisor],
 ) -> None:
-    supervisor = start("--workers", "2")
+    supervisor = start("--workers", "2", port=free_port())
     workers = supervisor.wait_for_workers()
     with supervisor.begin_request() as connection:
         supervisor.process.kill()
@@ -217,7 +220,7 @@ def test_a_signal_to_any_process_drains_them(
         connection.sendall(b"def")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 200 ")
-    assert supervisor.process.wait(60) == 0
+    assert supervisor.process.wait(service.TIMEOUT_S) == 0
     assert not any(map(runs, pids))
     assert "Traceback" not in supervisor.log.text
     assert "exited with" not in supervisor.log.text
