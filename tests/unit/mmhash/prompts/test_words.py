@@ -120,16 +120,7 @@ def test_other_normalizers_and_tokens_in_words_are_not_known() -> None:
 def test_texts_of_other_words_are_encoded_as_a_whole(text: str) -> None:
     pattern = find_words(TOKENIZERS["Qwen2"])
     assert pattern is not None
-    assert WordEncoder(pattern, lambda _: []).encode(text, None) is None
-
-
-def test_long_texts_are_left_to_the_tokenizer() -> None:
-    """A text of only new words takes twice as long by its words."""
-    encoder = TextEncoder(TOKENIZERS["GPT-2"])
-    assert encoder._words is not None
-    text = "<|im_end|>".join(["some words", "and others"] * 2000)
-    assert encoder.encode(text) == TOKENIZERS["GPT-2"].encode(text, add_special_tokens=False).ids
-    assert not encoder._words._known
+    assert WordEncoder(pattern, TOKENIZERS["Qwen2"]).encode(text, None) is None
 
 
 def test_the_words_are_bounded_and_each_tenants_own(monkeypatch: pytest.MonkeyPatch) -> None:
