@@ -241,6 +241,19 @@ def test_keys_are_signed_for_workers_that_run_the_guard(folder: Path, model: Mod
         assert key == plan.items[0].key
 
 
+@pytest.mark.parametrize("model_type", ["qwen2_vl", "qwen3_vl"])
+def test_hashes_end_no_engine_that_takes_none(tmp_path: Path, model_type: str) -> None:
+    """Signed requests are annotated: for Qwen3-VL the hashes would end SGLang."""
+    models.write(model_type, tmp_path / "model")
+    settings = {"tag_secrets": [SECRET], "gateway.sign": "true"}
+    with fleet_of(tmp_path / "model", engine="sglang@0.5.23", **settings) as fleet:
+        text = "<|vision_start|><|image_pad|><|vision_end|>what is it?"
+        request = {"text": text, "image_data": picture("red")}
+        sent = json.loads(fleet.client.post("/generate", json=request).json()["body"])
+        assert len(sent["mmhash_tags"]) == 1
+        assert ("mm_hashes" in sent) == (model_type == "qwen2_vl")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["round-robin", "least-load", "consistent-hash"])
 def test_the_controls_answer_as_well(folder: Path, policy: str) -> None:
