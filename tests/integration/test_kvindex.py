@@ -327,8 +327,9 @@ def test_two_replicas_agree(seed: int) -> None:
                         == answers(engine)
                     )
                 )
+        # The last batches may have changed no match.
+        until(lambda: len({index.stats().blocks for index in replicas}) == 1)
         one, other = (index.stats() for index in replicas)
-        assert one.blocks == other.blocks
         assert {url: worker.tiers for url, worker in one.workers.items()} == {
             url: worker.tiers for url, worker in other.workers.items()
         }
