@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from mmhash import LimitError, MMHashError
-from mmhash.prompts.headers import ImageHeaderError, read_size
+from mmhash.prompts.headers import ImageHeader, ImageHeaderError, read_size
 from mmhash.prompts.headers.header import MAX_STEPS
 
 JPEG_START, JPEG_FRAME = b"\xff\xd8", b"\xff\xc0\0\x0b\x08\0\x05\0\x03\x01\x01\x11\0"
@@ -92,7 +92,7 @@ def test_gif_extension_without_content_is_refused(extension: bytes) -> None:
 
 @pytest.mark.parametrize("extension", [b"!\xfe\0", NETSCAPE + b"\x03\1\0\0\0"])
 def test_other_gif_extensions_are_read(extension: bytes) -> None:
-    assert read_size(GIF_START + extension + GIF_FRAME)[:3] == ("GIF", 3, 5)
+    assert read_size(GIF_START + extension + GIF_FRAME) == ImageHeader("GIF", 3, 5)
 
 
 def test_directory_that_claims_billions_of_entries() -> None:
