@@ -45,7 +45,7 @@ def _reads_on(data: memoryview, position: int) -> bool:
     It skips blocks up to an empty one after it has read the first, also if that is empty itself.
     """
     label, length = data[position + 1], data[position + 2]
-    if label == _APPLICATION and data[position + 3 : position + 3 + length][:11] == b"NETSCAPE2.0":
+    if label == _APPLICATION and bytes(data[position + 3 :][: min(length, 11)]) == b"NETSCAPE2.0":
         return data[position + 3 + length] == 0
     return label != _COMMENT and length == 0
 
