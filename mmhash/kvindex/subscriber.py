@@ -11,8 +11,8 @@ from mmhash.kvindex.events import MAX_BYTES
 
 # A publisher keeps what a subscriber does not read: 32 batches of 16 MiB are half a gigabyte here.
 QUEUED_MESSAGES = 32
-# Replays come in one burst, of which the engine drops what finds a full queue: of 10 000 batches of
-# 12 KB, 1000 or more arrive at once. 512 of 2 MiB, each of 400 000 tokens, are 1 GiB here.
+# Replays come in one burst, and the engine drops what finds a full queue: 1000 batches of 12 KB
+# arrive at once. 512 of 2 MiB, each with 400 000 tokens, are 1 GiB here.
 QUEUED_REPLAYS = 512
 MAX_REPLAY_BYTES = 2 << 20
 
