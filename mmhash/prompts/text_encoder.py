@@ -110,7 +110,11 @@ class TextEncoder:
 
     def _encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         try:
-            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+            # Not encode(): that holds Python's lock, for 0.4 s with a megabyte, and takes 1.4 times
+            # as long for texts of 100 characters.
+            return self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[
+                0
+            ].ids
         except (TypeError, UnicodeEncodeError) as error:
             raise InputValueError("the text of a request is Unicode without surrogates") from error
         except BaseException as error:

@@ -87,8 +87,10 @@ def supervise(
 def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
     for slot in slots:
         slot.send(STOP)
-    until = time.monotonic() + grace_s + _MARGIN_S
-    while any(slot.runs for slot in slots) and time.monotonic() < until:
+    # Counted like pings: time in which all processes were suspended is not the workers'.
+    for _ in range(round((grace_s + _MARGIN_S) / _TICK_S)):
+        if not any(slot.runs for slot in slots):
+            return
         if len(signals) > 1:  # a second signal: stop at once
             for slot in slots:
                 slot.terminate()

@@ -390,8 +390,12 @@ def test_what_is_not_http_is_refused(connect: Any, head: bytes) -> None:
         b"{",
         b'{"items": [{}',
         json.dumps({"items": [item(), item()]}).encode(),
+        *(
+            json.dumps({"items": [item()]}).encode()[:-1] + b', "a": [%b]}' % number
+            for number in (b"1e400", b"-1e999999", b"9E+5000", b"1" + b"0" * 400 + b".0")
+        ),
     ],
-    ids=lambda body: repr(body[:30]),
+    ids=lambda body: repr(body[-30:]),
 )
 def test_what_is_not_an_answer_is_refused(connect: Any, body: bytes) -> None:
     error = refused(connect, sends(answer(body)))

@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from mmhash.errors import InputValueError
-from mmhash.kvindex import Index, Worker, WorkerStats
+from mmhash.kvindex import Index, Worker, WorkerStats, replay
 from tests.support.kv_publisher import (
     CLEARED,
     Publisher,
@@ -280,6 +280,17 @@ def test_a_long_replay_is_complete() -> None:
         with started(publisher) as index:
             until(lambda: stats(index).blocks == 10_000)
             assert tokens(index, *range(10_000)) == 160_000
+
+
+def test_a_replay_longer_than_the_limit_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "MAX_BYTES", 50_000)
+    monkeypatch.setattr(replay, "MAX_MESSAGES", 700)
+    with Publisher() as publisher:
+        for number in range(2000):
+            publisher.publish(stored(number))
+        with started(publisher) as index:
+            until(lambda: stats(index).blocks == 2000)
+            assert len(publisher.requests) > 2
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
