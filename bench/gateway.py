@@ -2,7 +2,7 @@
 
 An upstream of this machine streams a few events without a pause; a client of raw sockets measures
 the time to the first byte and to the end: straight, through the gateway, through the plain proxy.
-All three take turns within one run, so that they share the machine's mood.
+All three take turns within one run, so that each meets the same machine.
 """
 
 import json

@@ -4,8 +4,9 @@ The request is a chat of 500 text tokens and four JPEGs of 1280 by 720, and the 
 with its default limits of pixels and a tokenizer of 32000 tokens, trained here. The processor
 decodes the images, which is what an engine's renderer does. It runs in the environment of
 `make oracle`, and its token ids must be those of the plan. Both run on one core, in turns, and the
-figures are CPU time: other processes of the machine do not count. The text of a request is new each
-time, except in the row that says so: a text that was planned before is in the model's cache.
+figures are CPU time: other processes of the machine do not count. Each request has another part of
+Python's own modules as its text, so the model knows most of its words, except in the rows that say
+otherwise: a text that was planned before is in the model's cache.
 """
 
 import base64
@@ -13,13 +14,15 @@ import cProfile
 import json
 import os
 import pstats
+import random
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,8 @@ from tests.oracle.environment import PYTHON
 
 ENGINE = "vllm@0.32.0"
 IMAGES, TEXT_TOKENS, TEXTS = 4, 500, 20
+ROUNDS = 9
+KNOWN_TEXTS = 200  # that the model has planned before the first round
 DEFAULTS = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 16384}
 
 # The peer: it answers each line with the seconds that one request takes, and first with its ids.
@@ -152,15 +157,23 @@ def _special_tokens(folder: Path) -> list[str]:
     return [token["content"] for token in document["added_tokens"]]
 
 
-def chats(folder: Path, urls: list[str]) -> list[bytes]:
-    """Return requests: each a text of 500 tokens of its own, then the images."""
+def texts_of(folder: Path) -> list[str]:
+    """Return the parts of 500 tokens of Python's own modules, in a random order."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    texts = []
+    for path in sorted(Path(os.__file__).parent.glob("*.py")):
+        ids = tokenizer.encode(path.read_text(), add_special_tokens=False).ids
+        starts = range(0, len(ids) - TEXT_TOKENS, TEXT_TOKENS)
+        texts += [tokenizer.decode(ids[start : start + TEXT_TOKENS]) for start in starts]
+    random.Random(18).shuffle(texts)
+    return texts
+
+
+def chats(texts: Iterator[str], urls: list[str], count: int = TEXTS) -> list[bytes]:
+    """Return requests: each the next text, then the images."""
     images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-    source = "".join(path.read_text() for path in sorted(Path(json.__file__).parent.glob("*.py")))
-    ids = tokenizer.encode(source, add_special_tokens=False).ids
     made = []
-    for start in range(0, TEXTS * 40, 40):
-        text = tokenizer.decode(ids[start : start + TEXT_TOKENS])
+    for text in islice(texts, count):
         content = [{"type": "text", "text": text}, *images]
         made.append(json.dumps({"messages": [{"role": "user", "content": content}]}).encode())
     return made
@@ -173,10 +186,18 @@ def _seconds_of(plan: Callable[[bytes], Plan], requests: list[bytes]) -> float:
     return (time.process_time() - start) / len(requests)
 
 
-def _seconds_of_new(model: Model, plan: Callable[[bytes], Plan], requests: list[bytes]) -> float:
+def _seconds_of_new(plan: Callable[[bytes], Plan], texts: Iterator[str], urls: list[str]) -> float:
     """Return the seconds of a plan whose text the model has not seen."""
-    model.forget_texts()
-    return _seconds_of(plan, requests)
+    return _seconds_of(plan, chats(texts, urls))
+
+
+def _seconds_of_first(model: Model, plan: Callable[[bytes], Plan], requests: list[bytes]) -> float:
+    """Return the seconds of a plan by a model that has not seen any text."""
+    seconds = 0.0
+    for request in requests:
+        model.forget_texts()
+        seconds += _seconds_of(plan, [request])
+    return seconds / len(requests)
 
 
 def _in_a_process(program: str, *arguments: str) -> float:
@@ -207,42 +228,51 @@ def rows(folder: Path) -> list[Row]:
     images = [photo() + bytes([number]) for number in range(IMAGES)]
     urls = [f"http://images.example/{number}.jpg" for number in range(IMAGES)]
     inline = [f"data:image/jpeg;base64,{base64.b64encode(one).decode()}" for one in images]
-    by_data, by_url = chats(folder, inline), chats(folder, urls)
+    texts = iter(texts_of(folder))
+    (by_data,) = chats(texts, inline, 1)
+    by_url = chats(texts, urls)
     request = folder / "request.json"
-    request.write_bytes(by_data[0])
+    request.write_bytes(by_data)
     known = {
         url: Media(MediaSize(width=1280, height=720), key(image))
         for url, image in zip(urls, images, strict=True)
     }
-    memory = _grown_mib(folder, by_data[0])
+    memory = _grown_mib(folder, by_data)
     first = _in_a_process(FIRST_PLAN, str(folder), str(request), ENGINE)
     model = Model.load(folder)
     plan_data = partial(model.plan, engine=ENGINE)
     plan_url = partial(model.plan, engine=ENGINE, media=known)
     peer = Peer(folder, request)
     try:
-        plan = plan_data(by_data[0])
-        assert plan.token_ids == peer.token_ids == plan_url(by_url[0]).token_ids
-        assert plan.blocks == plan_url(by_url[0]).blocks
+        plan = plan_data(by_data)
+        assert plan.token_ids == peer.token_ids
+        same = json.loads(by_data)["messages"][0]["content"][0]["text"]
+        (named,) = chats(iter([same]), urls)
+        assert plan_url(named).token_ids == plan.token_ids
+        assert plan_url(named).blocks == plan.blocks
+        none_known = _seconds_of_first(model, plan_url, by_url)
+        _seconds_of(plan_url, chats(texts, urls, KNOWN_TEXTS))
         data, url, again, theirs = medians_of(
             {
-                "data": partial(_seconds_of_new, model, plan_data, by_data),
-                "url": partial(_seconds_of_new, model, plan_url, by_url),
+                "data": partial(_seconds_of_new, plan_data, texts, inline),
+                "url": partial(_seconds_of_new, plan_url, texts, urls),
                 "again": partial(_seconds_of, plan_url, by_url[:1] * TEXTS),
                 "transformers": peer.seconds,
             },
-            rounds=9,
+            rounds=ROUNDS,
         )
     finally:
         peer.close()
-    _profile("data URLs", partial(_seconds_of_new, model, plan_data, by_data))
-    _profile("known URLs", partial(_seconds_of_new, model, plan_url, by_url))
-    print(f"{len(plan.token_ids)} tokens, {len(by_data[0])} bytes, {len(plan.blocks)} blocks")
+    _profile("data URLs", partial(_seconds_of, plan_data, chats(texts, inline)))
+    _profile("known URLs", partial(_seconds_of, plan_url, chats(texts, urls)))
+    print(f"{len(plan.token_ids)} tokens, {len(by_data)} bytes, {len(plan.blocks)} blocks")
     return [
         Row("plans by data URLs, one core", 1 / data, "1/s", "transformers", 1 / theirs,
             theirs / data, ">= 30, goal 60"),
         Row("plans by known URLs, one core", 1 / url, "1/s", "transformers", 1 / theirs,
             theirs / url, ">= 150"),
+        Row("the same, no word known", 1 / none_known, "1/s", "transformers", 1 / theirs,
+            theirs / none_known),
         Row("the same, of known texts", 1 / again, "1/s", "transformers", 1 / theirs,
             theirs / again, ">= 150"),
         Row("first plan of a model", first, "s", target="< 1"),

@@ -1,7 +1,7 @@
 """The tree of errors.
 
 MMHashError
-├── InputError            an input cannot be hashed, split or parsed
+├── InputError            an input or argument is invalid
 │   ├── InputTypeError    … because of its type (also a TypeError)
 │   └── InputValueError   … because of its value (also a ValueError)
 ├── LimitError            an input is larger than a limit
@@ -18,15 +18,15 @@ class MMHashError(Exception):
 
 
 class InputError(MMHashError):
-    """An input cannot be hashed, split or parsed."""
+    """An input or argument is invalid: it cannot be hashed, split or parsed."""
 
 
 class InputTypeError(InputError, TypeError):
-    """The type of an input has no content to hash."""
+    """An input or an argument has a type that is not supported."""
 
 
 class InputValueError(InputError, ValueError):
-    """The type of an input is supported, but its value is not."""
+    """An input or an argument has a value that is not supported; its type is."""
 
 
 class LimitError(MMHashError):

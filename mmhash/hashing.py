@@ -395,16 +395,16 @@ class _Leaves:
 def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
     """Hash a bundle's items without a slice for each; None if they are not contiguous."""
     feature, bounds, dim = bundle.feature, bundle.bounds, bundle.dim
-    algorithm, tenant, threads, copy = options
     if is_tensor(feature):
         contiguous = feature.is_contiguous()
     else:
         contiguous = type(feature) is np.ndarray and feature.flags.c_contiguous
     if not (contiguous and bounds[-1] and all(size == 1 for size in feature.shape[:dim])):
         return None
+    algorithm, tenant, threads, copy = options
     view = view_of(feature, copy=copy)
     data = view.data
-    row = (len(data) if isinstance(data, memoryview) else data.nbytes) // bounds[-1]
+    row = data.nbytes // bounds[-1]
     counts = list(map(sub, bounds[1:], bounds))
     before, after = view.shape[:dim], view.shape[dim + 1 :]
     shapes = {count: (*before, count, *after) for count in set(counts)}
@@ -423,12 +423,20 @@ def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
     }
     starts = [data.address + start * row for start in bounds[:-1]]
     segments = list(zip(starts, [count * row for count in counts], strict=True))
+    return _launch_items(data, segments, [templates[count] for count in counts], options)
+
+
+def _launch_items(
+    data: DeviceBytes,
+    segments: list[tuple[int, int]],
+    templates: list[tuple[bytes, int]],
+    options: _Options,
+) -> PendingKeys | None:
+    """Hash the items of a bundle on its GPU; None if it cannot: the slices are copied then."""
     try:
-        pending = _launch(
-            data.device, segments, [templates[count] for count in counts], algorithm, tenant
-        )
+        pending = _launch(data.device, segments, templates, options.algorithm, options.tenant)
     except DeviceError:
-        return None  # the slices are copied to the host, one by one
+        return None
 
     def collect(_: DeviceBytes = data) -> list[Digest]:  # keeps the memory until it has been read
         digests = blank_digests("blake3", len(segments))

@@ -255,7 +255,7 @@ def _shows_the_same(image: "Image.Image", twin: "Image.Image") -> bool:
     else:
         twin.load()
         same = _content(image) == _content(twin)
-    return same and _cores(image) == _cores(twin)
+    return same and _earlier_frames(image) == _earlier_frames(twin)
 
 
 def _is_pending(image: "Image.Image") -> bool:
@@ -289,8 +289,8 @@ def _content(image: "Image.Image") -> tuple[Any, ...]:
 _PREVIOUS_FRAMES = {"GIF": ("_im", "dispose"), "PNG": ("_im", "_prev_im")}
 
 
-def _cores(image: "Image.Image") -> list[Any]:
-    """Return the kept pixels of earlier frames, in which an edit of those would show."""
+def _earlier_frames(image: "Image.Image") -> list[Any]:
+    """Return the pixels of earlier frames that Pillow keeps: an edit of them would show there."""
     from PIL import Image  # noqa: PLC0415  (imported already: the input is an image)
 
     names = _PREVIOUS_FRAMES.get(image.format or "", ())

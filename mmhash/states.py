@@ -74,7 +74,6 @@ def _thread_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(cpu_count(), thread_name_prefix="mmhash")
 
 
-# The number of forks between the first process and this one.
 _forks = 0
 
 

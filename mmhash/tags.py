@@ -70,10 +70,10 @@ def verify_tag(
 
     Args:
         tag: The text that `sign_tag` returned.
-        key: The key that it is to be of.
+        key: The key that it must authenticate.
         engine: The name of the engine, with or without a release.
         tenant: The name of the tenant, or None.
-        secrets: Secrets of 32 bytes, one of which has signed it.
+        secrets: Secrets of 32 bytes; one of them signed the tag.
         now: The seconds since 1970; by default those of the clock.
     """
     _check_key(key)

@@ -1,4 +1,4 @@
-"""The ASGI application."""
+"""The ASGI application: its routes, its resources and its middleware."""
 
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
@@ -77,6 +77,25 @@ def build_app(
         # Its spans would hold the query; ours cover refused requests too.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
+    _add_resources(app, settings, gateway)
+    for router in routers:
+        app.include_router(router)
+    add_problem_handlers(app)
+    describe_bodies(app)
+    if has_docs:
+        app.router.routes.extend(docs.routes_of(app))
+    paths = known_paths.union(
+        route.path
+        for router in routers
+        for route in router.routes
+        if isinstance(route, APIRoute) and route.include_in_schema
+    )
+    _add_middleware(app, settings, pages, paths)
+    return app
+
+
+def _add_resources(app: FastAPI, settings: Settings, gateway: GatewaySettings) -> None:
+    """Create the resources that requests share; `_lifespan` opens and closes them."""
     app.state.settings = settings
     app.state.limits = Limits(settings)
     app.state.models = Models(settings.models)
@@ -90,28 +109,20 @@ def build_app(
     app.state.fleet = Fleet(gateway)
     app.state.router = Router(app.state.fleet, gateway)
     app.state.needs_workers = False
-    for router in routers:
-        app.include_router(router)
-    add_problem_handlers(app)
-    describe_bodies(app)
-    if has_docs:
-        app.router.routes.extend(docs.routes_of(app))
-    # The last one added is the outermost: requests without a key are logged too.
+
+
+def _add_middleware(
+    app: FastAPI, settings: Settings, pages: Collection[str], paths: frozenset[str]
+) -> None:
+    """Add the middleware; the last one added is the outermost, so refused requests are logged."""
     if settings.api_key_digests:
         app.add_middleware(ApiKeyMiddleware, pages=pages)
     if settings.metrics_port is not None:
         app.add_middleware(MetricsPortMiddleware, port=settings.metrics_port)
     app.add_middleware(DuplicateHeaderMiddleware)
-    paths = known_paths.union(
-        route.path
-        for router in routers
-        for route in router.routes
-        if isinstance(route, APIRoute) and route.include_in_schema
-    )
     app.add_middleware(AccessLogMiddleware, paths=paths)
     if tracing.enable():
         app.add_middleware(TracingMiddleware, paths=paths)
-    return app
 
 
 @asynccontextmanager

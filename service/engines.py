@@ -57,8 +57,8 @@ def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
         engine, version = find(name, engine_fallback=engine_fallback)
     except InputError as error:
         raise Problem("unknown-engine") from error
-    asked = name.partition("@")[2]
-    if asked in {"", version}:
+    release = name.partition("@")[2]
+    if release in {"", version}:
         return RequestedEngine(name, engine, version, None)
     recipe = f"{engine.name}@{version}"
     metrics.ENGINE_FALLBACKS.labels(engine.name, recipe).inc()

@@ -137,8 +137,8 @@ class Settings(BaseSettings):
         default=0,
         ge=0,
         le=256,
-        description="Image decoder processes per worker; 0 divides the cores among the workers, at "
-        "most 8 each. One more process decodes only small images.",
+        description="Decoder processes per worker, for images and media; 0 divides the cores among "
+        "the workers, at most 8 each. One more process decodes only small images.",
     )
     work_timeout_s: float = Field(
         default=10.0,
@@ -242,7 +242,7 @@ class Settings(BaseSettings):
     api_key_digests: tuple[str, ...] = Field(
         default=(),
         description="BLAKE3 digests of the API keys, in hex. If set, all requests need a key, "
-        "except for the probes and the web page.",
+        "except for the probes and the web pages.",
     )
 
     metrics_port: int | None = Field(

@@ -20,16 +20,16 @@ def main() -> None:
     parser.add_argument("--policy", action="append", help="default: all; longest-prefix:0.2")
     parser.add_argument("--rounds", type=int, default=1, help="of each seed")
     parser.add_argument("--seeds", type=int, default=1, help="0 to N - 1; the table has the range")
-    asked = parser.parse_args()
-    engine, _, release = asked.engine.partition("@")
-    traces = [TRACES[name] for name in asked.trace or TRACES]
+    arguments = parser.parse_args()
+    engine, _, release = arguments.engine.partition("@")
+    traces = [TRACES[name] for name in arguments.trace or TRACES]
     runs: list[Run] = []
     with (
         tempfile.TemporaryDirectory(prefix="mmhash-fleet-") as logs,
-        started(engine, release, asked.workers, Path(logs)) as fleet,
+        started(engine, release, arguments.workers, Path(logs)) as fleet,
     ):
-        policies = asked.policy or POLICIES
-        for run in compare(fleet, traces, policies, gateway, asked.rounds, asked.seeds):
+        policies = arguments.policy or POLICIES
+        for run in compare(fleet, traces, policies, gateway, arguments.rounds, arguments.seeds):
             print(run, flush=True)
             runs.append(run)
     report.keep(runs)

@@ -39,12 +39,12 @@ def main() -> None:
         default=os.environ.get("DEMO_EXIT") == "1",
         help="end after the table, as with DEMO_EXIT=1",
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(prefix="mmhash-demo-") as logs, ExitStack() as stack:
             fleet = _start(stack, Path(logs))
             _print_comparison(fleet)
-            if not asked.exit:
+            if not arguments.exit:
                 _stay(fleet)
     except KeyboardInterrupt:
         print("\nstopped")

@@ -202,12 +202,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.fleet.simulation", description=__doc__)
     parser.add_argument("--workers", type=int, action="append", help="default: 2 and 4")
     parser.add_argument("--seeds", type=int, default=8)
-    asked = parser.parse_args()
-    counts = asked.workers or [2, 4]
+    arguments = parser.parse_args()
+    counts = arguments.workers or [2, 4]
     print(f"| simulated workers | trace | the most | {' | '.join(POLICIES)} | seeds ahead |")
     print("| ---: | --- | ---: |" + " ---: |" * (len(POLICIES) + 1))
     for trace in TRACES.values():
-        plans = [plan(trace.with_seed(seed).requests()) for seed in range(asked.seeds)]
+        plans = [plan(trace.with_seed(seed).requests()) for seed in range(arguments.seeds)]
         most = [100 * most_cached(one) / sum(each.tokens for each in one) for one in plans]
         for workers in counts if max(most) else []:
             found = {
@@ -219,7 +219,7 @@ def main() -> None:
             means = " | ".join(f"{statistics.fmean(one):.1f} %" for one in found.values())
             print(
                 f"| {workers} | {trace.name} | {statistics.fmean(most):.1f} % | {means} "
-                f"| {ahead} of {asked.seeds} |",
+                f"| {ahead} of {arguments.seeds} |",
                 flush=True,
             )
 

@@ -20,18 +20,18 @@ def main() -> None:
     parser.add_argument("--window", type=int)
     parser.add_argument("--turns", type=int, nargs=2, metavar=("FEWEST", "MOST"))
     parser.add_argument("--tenants", type=int)
-    asked = parser.parse_args()
-    if asked.write is None:
-        print_fit(asked.seed)
+    arguments = parser.parse_args()
+    if arguments.write is None:
+        print_fit(arguments.seed)
         return
-    name, file = asked.write
-    workload = replace(WORKLOADS[name], seed=asked.seed)
-    if asked.reuse == 0:
+    name, file = arguments.write
+    workload = replace(WORKLOADS[name], seed=arguments.seed)
+    if arguments.reuse == 0:
         workload = workload.without_reuse()
     knobs: dict[str, Any] = {
         knob: tuple(value) if isinstance(value, list) else value
         for knob in ("sessions", "reuse", "window", "turns", "tenants")
-        if (value := getattr(asked, knob)) is not None
+        if (value := getattr(arguments, knob)) is not None
     }
     requests = generate(replace(workload, **knobs))
     write_jsonl(requests, Path(file))

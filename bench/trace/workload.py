@@ -170,8 +170,8 @@ class _Generator:
         ]
         question = Text(f"{name}.question", distributions.text_tokens(draw))
         answer = Text(f"{name}.answer", distributions.output_tokens(draw))
-        asked = Message("user", (*images, question))
-        messages = self._in_window((*self._system(session), *session.history, asked))
+        message = Message("user", (*images, question))
+        messages = self._in_window((*self._system(session), *session.history, message))
         request = Request(
             at=round(at, 3),
             client=f"c{session.client}",
@@ -184,7 +184,7 @@ class _Generator:
         context = self._workload.context
         if context is not None and request.tokens + answer.tokens > context:
             return None
-        session.history += [asked, Message("assistant", (answer,))]
+        session.history += [message, Message("assistant", (answer,))]
         return request
 
     def _system(self, session: _Session) -> tuple[Message, ...]:
@@ -194,7 +194,7 @@ class _Generator:
         return (Message("system", (Text(f"c{session.client}.system", tokens),)),)
 
     def _image(self, tenant: str) -> Image:
-        """Return an image that is new, or known: the asked part of all is known, to within one."""
+        """Return an image, new or known: the part `reuse` of all is known, to within one."""
         load, draw = self._workload, self._draw
         known = self._images.setdefault(tenant, [])
         self._references += 1

@@ -4,6 +4,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from mmhash.errors import InputTypeError
@@ -41,7 +42,10 @@ def _open(path: str) -> File | Exception:
     """Open a regular file; others may block or never end."""
     try:
         path.encode()  # the result is UTF-8: two names that are not could become equal
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        if not stat.S_ISREG(Path(path).stat().st_mode):  # opening a device may have an effect
+            return InputTypeError("not a regular file")
+        # The name may mean another file since the check: never wait for a FIFO's writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)

@@ -91,26 +91,9 @@ def key_files(
     tenant = _read_tenant(tenant_file) if tenant_file else None
     hashing = _Hashing(algorithm, threads, tenant)
 
-    def keys_of(name: str) -> Iterator[_Keyed]:
-        suffix = Path(name).suffix.lower()
-        if of == "pixels":
-            yield _image_key(name, hashing)
-        elif suffix in PICKLES:
-            raise InputTypeError(
-                f"{suffix} files are pickles, which run code when they are loaded: save the"
-                " tensors as .safetensors or .npy"
-            )
-        elif suffix not in {".npy", ".safetensors"}:
-            yield _Keyed(name, _file_key(name, raw, hashing))
-        elif raw:
-            raise InputValueError(f"{suffix} files contain their dtype and shape: omit --dtype")
-        elif suffix == ".npy":
-            yield _Keyed(name, _array_key(name, hashing))
-        else:
-            yield from _tensor_keys(name, hashing)
-
     def hashes_of(name: str) -> Iterator[Hashed]:
-        for item_name, item_key, orientation in keys_of(name):
+        keyed = [_image_key(name, hashing)] if of == "pixels" else _keys_of(name, raw, hashing)
+        for item_name, item_key, orientation in keyed:
             fields = {
                 release: mmhash.engines.request_fields(
                     item_key,
@@ -120,9 +103,9 @@ def key_files(
                 )
                 for release in engines
             }
-            spellings = [f"{release} {json.dumps(each)}" for release, each in fields.items()]
+            lines = [f"{release} {json.dumps(each)}" for release, each in fields.items()]
             members = {"key": item_key.hex()} | ({"engines": fields} if fields else {})
-            yield Hashed(item_name, [item_key.hex(), *spellings], members)
+            yield Hashed(item_name, [item_key.hex(), *lines], members)
 
     engines = mmhash.engines.split_names(engine or ())
     for release in engines:
@@ -151,6 +134,24 @@ def _read_tenant(path: Path) -> bytes:
     if re.fullmatch(rb"[0-9a-fA-F]{%d}\r?\n?" % (2 * TENANT_SIZE), content):
         return bytes.fromhex(content.decode())
     raise InputValueError(f"{path}: a tenant's secret is 32 bytes or 64 hex digits")
+
+
+def _keys_of(name: str, raw: _Raw | None, hashing: _Hashing) -> Iterator[_Keyed]:
+    """Yield the items of a file by its suffix, each with its key."""
+    suffix = Path(name).suffix.lower()
+    if suffix in PICKLES:
+        raise InputTypeError(
+            f"{suffix} files are pickles, which run code when they are loaded: save the"
+            " tensors as .safetensors or .npy"
+        )
+    if suffix not in {".npy", ".safetensors"}:
+        yield _Keyed(name, _file_key(name, raw, hashing))
+    elif raw:
+        raise InputValueError(f"{suffix} files contain their dtype and shape: omit --dtype")
+    elif suffix == ".npy":
+        yield _Keyed(name, _array_key(name, hashing))
+    else:
+        yield from _tensor_keys(name, hashing)
 
 
 def _file_key(name: str, raw: _Raw | None, hashing: _Hashing) -> Digest:

@@ -15,7 +15,7 @@ def check_engine(
     events: Annotated[str, typer.Option(help="The endpoint of its KV events, tcp://HOST:PORT.")],
     engine: Annotated[
         str | None,
-        typer.Option(help="The recipe to compare with, vllm@0.32.0; default: what the server is."),
+        typer.Option(help="The recipe to compare with: vllm@0.32.0; default: the server's."),
     ] = None,
     algorithm: Annotated[
         str | None,

@@ -162,20 +162,12 @@ def _parse_plan(payload: Any) -> PlannedPrompt:
     if not all(type(token) is int for token in token_ids):
         malformed("one of its ids is not an integer")
     spans = [_parse_span(span, len(token_ids)) for span in member(payload, "spans", list)]
-    keys: list[str] = member(payload, "blocks", list)
-    event_ids: list[int] = member(payload, "event_ids", list)
-    if not all(isinstance(key, str) and _BLOCK.fullmatch(key) for key in keys):
-        malformed("a block's key is not hex")
-    if len(event_ids) != len(keys) or not all(type(number) is int for number in event_ids):
-        malformed("its 'event_ids' are not an integer for each block")
+    keys, event_ids = _keys_and_ids(payload)
     items: list[dict[str, Any]] = member(payload, "items", list)
     if not all(isinstance(item, dict) for item in items):
         malformed("one of its items is not an object")
-    recipe = payload.get("recipe")
-    if recipe is not None and not isinstance(recipe, str):
-        malformed("its 'recipe' is not a text")
     request = member(payload, "request", dict)
-    return PlannedPrompt(token_ids, items, spans, keys, event_ids, request, recipe)
+    return PlannedPrompt(token_ids, items, spans, keys, event_ids, request, _recipe(payload))
 
 
 def _parse_span(span: Any, ids: int) -> Span:
@@ -202,8 +194,8 @@ def pad(  # noqa: D417  (a method has no session)
         input_ids: The token ids of a prompt.
         spans: A `Span` for each item.
         engine: SGLang, and its release.
-        engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
-            `recipe` names it.
+        engine_fallback: With `"nearest-older"`, an unknown release gets the pad values of an older
+            one; without, it is refused.
     """
     ids, span_payloads = _ids(input_ids), _span_payloads(spans)
     body = {"engine": engine, "input_ids": ids, "spans": span_payloads}
@@ -251,10 +243,7 @@ def blocks(  # noqa: D417  (a method has no session)
             `recipe` names it.
     """
     ids = _ids(input_ids)
-    if isinstance(block_size, bool) or not isinstance(block_size, int):
-        raise InputTypeError(f"block_size is an int, not {type(block_size).__name__}")
-    if block_size < 1:
-        raise InputValueError(f"block_size is at least 1, not {block_size}")
+    _check_block_size(block_size)
     body = {
         "engine": engine,
         "input_ids": ids,
@@ -277,21 +266,8 @@ def blocks(  # noqa: D417  (a method has no session)
     ahead = max(0, lookahead or 0)
     result = _parse_blocks(payload, len(ids), block_size, ahead)
     if groups is not None:
-        of_groups = member(payload, "groups", list)
-        if not all(isinstance(group, dict) for group in of_groups):
-            malformed("a group of blocks is not an object")
-        if [group.get("block_size") for group in of_groups] != body["groups"]:
-            malformed("its groups are not those of the request")
-        result = result._replace(
-            groups={
-                group["block_size"]: _parse_blocks(group, len(ids), group["block_size"], ahead)
-                for group in of_groups
-            }
-        )
-    recipe = payload.get("recipe")
-    if recipe is not None and not isinstance(recipe, str):
-        malformed("its 'recipe' is not a text")
-    return result._replace(recipe=recipe)
+        result = result._replace(groups=_parse_groups(payload, len(ids), list(groups), ahead))
+    return result._replace(recipe=_recipe(payload))
 
 
 def _given(**fields: Any) -> dict[str, Any]:
@@ -300,17 +276,43 @@ def _given(**fields: Any) -> dict[str, Any]:
 
 def _parse_blocks(payload: Any, ids: int, block_size: int, lookahead: int) -> Blocks:
     """Validate the keys and ids of blocks of one size."""
-    keys: list[str] = member(payload, "blocks", list)
-    event_ids: list[int] = member(payload, "event_ids", list)
+    keys, event_ids = _keys_and_ids(payload)
     full = max(0, ids - lookahead) // block_size
     started = -(-ids // block_size)  # SGLang has a key of the last page even if it is not full
     if not full <= len(keys) <= started:
         malformed(f"it has {len(keys)} blocks, not {full}")
+    return Blocks(keys, event_ids)
+
+
+def _parse_groups(payload: Any, ids: int, sizes: list[int], lookahead: int) -> dict[int, Blocks]:
+    """Validate the blocks of each block size in the request."""
+    groups = member(payload, "groups", list)
+    if not all(isinstance(group, dict) for group in groups):
+        malformed("a group of blocks is not an object")
+    if [group.get("block_size") for group in groups] != sizes:
+        malformed("its groups are not those of the request")
+    return {
+        size: _parse_blocks(group, ids, size, lookahead)
+        for size, group in zip(sizes, groups, strict=True)
+    }
+
+
+def _keys_and_ids(payload: Any) -> tuple[list[str], list[int]]:
+    """Return the keys of blocks and their ids in events, one for each key."""
+    keys: list[str] = member(payload, "blocks", list)
+    event_ids: list[int] = member(payload, "event_ids", list)
     if not all(isinstance(key, str) and _BLOCK.fullmatch(key) for key in keys):
         malformed("a block's key is not hex")
     if len(event_ids) != len(keys) or not all(type(number) is int for number in event_ids):
         malformed("its 'event_ids' are not an integer for each block")
-    return Blocks(keys, event_ids)
+    return keys, event_ids
+
+
+def _recipe(payload: Mapping[str, Any]) -> str | None:
+    recipe = payload.get("recipe")
+    if recipe is not None and not isinstance(recipe, str):
+        malformed("its 'recipe' is not a text")
+    return recipe
 
 
 def info(session: Session) -> Effects[dict[str, Any]]:
@@ -347,6 +349,13 @@ def _is_ok(session: Session, path: str) -> Effects[bool]:
 def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str):
         raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
+
+
+def _check_block_size(block_size: Any) -> None:
+    if isinstance(block_size, bool) or not isinstance(block_size, int):
+        raise InputTypeError(f"block_size is an int, not {type(block_size).__name__}")
+    if block_size < 1:
+        raise InputValueError(f"block_size is at least 1, not {block_size}")
 
 
 def _ids(input_ids: Any) -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from html import escape
+from math import isfinite
 from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args
 
 import httpcore
@@ -334,7 +335,12 @@ def document(response: Response) -> Any:
 def _parse(response: Response) -> Any:
     # A lone surrogate is decoded as it is encoded in requests.
     text = response.content.decode("utf-8", "surrogatepass")
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    return json.loads(
+        text,
+        object_pairs_hook=_unique,
+        parse_constant=_refuse_constant,
+        parse_float=_finite,
+    )
 
 
 def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -342,6 +348,13 @@ def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(unique) != len(members):
         raise ValueError("an object has a duplicate name")
     return unique
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError("a number is larger than all floats")
+    return number
 
 
 def _refuse_constant(name: str) -> NoReturn:

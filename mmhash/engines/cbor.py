@@ -34,7 +34,7 @@ def dumps(value: Any) -> bytes:
             try:
                 text = value.encode()
             except UnicodeEncodeError:
-                raise InputValueError("a block key holds text that UTF-8 can spell") from None
+                raise InputValueError("a block key holds text that UTF-8 can encode") from None
             return _head(_TEXT, len(text)) + text
         case int() if not isinstance(value, bool):
             return _head(_UNSIGNED, value) if value >= 0 else _head(_NEGATIVE, ~value)
@@ -44,7 +44,7 @@ def dumps(value: Any) -> bytes:
 
 
 def int_arrays(numbers: Sequence[int], length: int) -> list[Encoded]:
-    """Each whole run of `length` numbers as an array; the numbers are from 0 to 2**64 - 1."""
+    """Return each whole run of `length` numbers as an array; they are from 0 to 2**64 - 1."""
     whole = len(numbers) - len(numbers) % length
     values = np.array(numbers[:whole], np.uint64)
     steps = np.searchsorted(_STEPS, values, side="right")

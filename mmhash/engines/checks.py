@@ -50,7 +50,7 @@ def text(name: str, value: Any) -> str:
             plain.encode()
         except UnicodeEncodeError:
             raise InputValueError(
-                f"{name} has a lone surrogate: {name} is not text that UTF-8 can spell"
+                f"{name} has a lone surrogate: {name} is not text that UTF-8 can encode"
             ) from None
     return plain
 

@@ -125,7 +125,8 @@ def _check_natural(name: str, number: int, most: int | None = None) -> None:
     if isinstance(number, bool) or not isinstance(number, int):
         raise InputTypeError(f"{name} is an int, not {type(number).__name__}")
     if number < 0 or (most is not None and number > most):
-        raise InputValueError(f"{name} is 0 to {most if most is not None else 'the prompt'}")
+        limit = "at least 0" if most is None else f"0 to {most}"
+        raise InputValueError(f"{name} is {limit}")
 
 
 def _first_values(key: Digest, version: str) -> list[int]:

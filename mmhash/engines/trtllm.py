@@ -275,7 +275,7 @@ def _image(image: "Image.Image") -> _Pieces:
 def _int(value: int) -> bytes:
     size = (value.bit_length() + 8) // 8  # one bit more, for the sign
     if size > 255:
-        raise InputValueError("an int has more than the 255 bytes that tensorrt-llm can spell")
+        raise InputValueError("an int has more than the 255 bytes that tensorrt-llm can encode")
     return bytes([size]) + value.to_bytes(size, "big", signed=True)
 
 

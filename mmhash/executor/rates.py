@@ -24,7 +24,7 @@ _MIB = 1 << 20
 
 
 class Rates(NamedTuple):
-    """Bytes a second of one thread, the seconds of the smallest key, and the same of a GPU.
+    """Bytes per second of one thread, the seconds of the smallest key, and the same of a GPU.
 
     Hashing host data on a GPU takes a copy and a kernel: `gpu_call` seconds, plus the bytes at
     the GPU's rate.

@@ -1,4 +1,4 @@
-"""Image files opened with Pillow, for the commands that read pixels."""
+"""Image files opened with Pillow, whose errors become those of mmhash."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

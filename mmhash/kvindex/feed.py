@@ -50,7 +50,7 @@ class Feed:
     """One publisher's batches, put in order and applied to a holder.
 
     `replay` sends a request for the batches from a number on; None if there are no replays. The
-    answers arrive as calls of `replayed` and `replay_ended`, or of `replay_failed`.
+    answers arrive as calls of `replayed` and `replay_ended`, or of `replay_cut`.
     """
 
     def __init__(self, holder: Holder, replay: Callable[[int], None] | None) -> None:
@@ -142,6 +142,13 @@ class Feed:
                 self._request(hole)
         else:
             self._finish()
+
+    def replay_cut(self) -> None:
+        """Ask for the rest of a replay that was too long or stopped, if it had anything."""
+        if self._waiting is not None and self._has_progress:
+            self._request(self._next or 0)
+        else:
+            self.replay_failed()
 
     def replay_failed(self) -> None:
         """Go on without a replay: it took too long, or too much waits for it."""

@@ -22,9 +22,9 @@ from zmq.utils.monitor import recv_monitor_message
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex.events import Changes, Cleared, Removed, Stored
 from mmhash.kvindex.feed import Counts, Feed
+from mmhash.kvindex.replay import Replay
 from mmhash.kvindex.subscriber import (
     Context,
-    is_end,
     read_message,
     request_replay,
     subscribe,
@@ -142,6 +142,7 @@ class Index:
         self._health = health
         self._workers: dict[str, _WorkerState] = {}
         self._tasks: deque[Callable[[], None]] = deque()
+        self._repeated: dict[Callable[[], bool], None] = {}
         self._context: Context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 4 * MAX_HOLDERS)  # a rank has up to four
         self._poller = zmq.Poller()
@@ -227,6 +228,10 @@ class Index:
         if self._by_socket.pop(socket, None) is not None:
             self._poller.unregister(socket)
 
+    def repeat(self, work: Callable[[], bool]) -> None:
+        """Call `work` in the thread, in turn with the sockets, as long as it returns True."""
+        self._repeated[work] = None
+
     @property
     def context(self) -> Context:
         """The context of all sockets of the index."""
@@ -254,7 +259,7 @@ class Index:
         if not self._by_socket:  # poll() would return at once
             time.sleep(_POLL_MS / 1000)
             return
-        for socket, _ in self._poller.poll(_POLL_MS):
+        for socket, _ in self._poller.poll(0 if self._repeated else _POLL_MS):
             read = self._by_socket.get(socket)  # an earlier one may have closed it
             if read is None:
                 continue
@@ -263,6 +268,10 @@ class Index:
                 # To release the lock is not enough: a waiting thread needs time to wake up.
                 time.sleep(_REST_S)
                 start = time.monotonic()
+        for work in list(self._repeated):
+            if not work():
+                del self._repeated[work]
+            time.sleep(_REST_S)
 
 
 class _WorkerState:
@@ -387,7 +396,7 @@ class _Source:
     disconnects: int = 0
     _events: Any = None
     _monitor: Any = None
-    _dealer: Any = None
+    _replay: Replay | None = None
     _ranks: set[int] = field(default_factory=set)
     _lag_s: float = 0.0
     _heard: float = 0.0
@@ -411,7 +420,7 @@ class _Source:
         index.watch(self._events, self._read_events)
 
     def close(self) -> None:
-        self._close_dealer()
+        self._close_replay()
         if self._events is None:
             return
         self.state.index.unwatch(self._events)
@@ -433,8 +442,8 @@ class _Source:
         index = self.state.index
         if self.feed.is_replaying:
             if now > self._replay_until:
-                self._close_dealer()
-                self.feed.replay_failed()
+                self._close_replay()
+                self.feed.replay_cut()  # an end that was dropped, or no answer
         elif self.is_connected and now - self._heard > index.silence_s / 2:
             self._heard = now
             self.feed.probe()
@@ -466,6 +475,7 @@ class _Source:
             self.open()
 
     def _read_events(self) -> None:
+        until = time.monotonic() + _SLICE_S
         for _ in range(_BATCHES_AT_ONCE):
             try:
                 frames = self._events.recv_multipart(zmq.NOBLOCK)
@@ -477,42 +487,53 @@ class _Source:
                 self.feed.counts.garbage += 1
             else:
                 self.feed.live(*message)
+            if time.monotonic() > until:
+                return
 
     def _ask(self, start: int) -> None:
-        self._close_dealer()
+        self._close_replay()
         index = self.state.index
         self._replay_until = time.monotonic() + index.replay_s
         self._gap_since = time.monotonic() if self._gap_since is None else self._gap_since
         with contextlib.suppress(zmq.Again):  # then it times out
-            self._dealer = request_replay(index.context, self._replay_endpoint or "", start)
-            index.watch(self._dealer, self._read_replay)
+            self._replay = Replay(request_replay(index.context, self._replay_endpoint or "", start))
+            index.watch(self._replay.socket, self._read_replay)
 
     def _read_replay(self) -> None:
-        for _ in range(_BATCHES_AT_ONCE):
-            dealer = self._dealer
-            if dealer is None:
-                return
-            try:
-                frames = dealer.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            self._heard = time.monotonic()
-            self._replay_until = self._heard + self.state.index.replay_s
-            message = read_message(frames)
-            if is_end(frames):
-                self._close_dealer()
-                self.feed.replay_ended()  # may ask again
-            elif message is None:
-                self.feed.counts.garbage += 1
-            else:
-                self.feed.replayed(*message)
+        index, replay = self.state.index, self._replay
+        if replay is None:
+            return
+        replay.receive()
+        self._heard = time.monotonic()
+        self._replay_until = self._heard + index.replay_s
+        if replay.has_end or replay.is_cut:
+            index.unwatch(replay.socket)
+            replay.socket.close()
+        index.repeat(self._apply_replay)
 
-    def _close_dealer(self) -> None:
+    def _apply_replay(self) -> bool:
+        """Apply a part of a replay; return if there is more."""
+        replay = self._replay
+        if replay is None:
+            return False
+        until = time.monotonic() + _SLICE_S
+        while replay.batches and time.monotonic() < until:
+            self.feed.replayed(*replay.take())
+        self._replay_until = time.monotonic() + self.state.index.replay_s
+        if replay.batches:
+            return True
+        if replay.socket.closed:
+            self._close_replay()
+            # Both may ask again.
+            (self.feed.replay_ended if replay.has_end else self.feed.replay_cut)()
+        return False
+
+    def _close_replay(self) -> None:
         self._gap_since = None
-        if self._dealer is not None:
-            self.state.index.unwatch(self._dealer)
-            self._dealer.close()
-            self._dealer = None
+        if self._replay is not None:
+            self.state.index.unwatch(self._replay.socket)
+            self._replay.socket.close()
+            self._replay = None
 
 
 def _rank_endpoint(endpoint: str, rank: int, name: str) -> str:

@@ -9,10 +9,12 @@ import zmq
 from mmhash.errors import InputValueError
 from mmhash.kvindex.events import MAX_BYTES
 
-# An engine keeps 10 000 batches. A message that finds a full queue is dropped and asked for again.
-QUEUED_REPLAYS = 20_000
 # A publisher keeps what a subscriber does not read: 32 batches of 16 MiB are half a gigabyte here.
 QUEUED_MESSAGES = 32
+# Replays come in one burst, and the engine drops what finds a full queue: 1000 batches of 12 KB
+# arrive at once. 512 of 2 MiB, each with 400 000 tokens, are 1 GiB here.
+QUEUED_REPLAYS = 512
+MAX_REPLAY_BYTES = 2 << 20
 
 END = (-1).to_bytes(8, "big", signed=True)
 LAST = (1 << 63) - 1  # no batch has this number, because one that follows could not be asked for
@@ -54,7 +56,8 @@ def request_replay(context: Context, endpoint: str, start: int) -> zmq.Socket[by
 
     Each request has its own socket, so the rest of an earlier answer cannot be taken for this one.
     """
-    socket = _socket(context, zmq.DEALER, {zmq.RCVHWM: QUEUED_REPLAYS})
+    options = {zmq.RCVHWM: QUEUED_REPLAYS, zmq.MAXMSGSIZE: MAX_REPLAY_BYTES}
+    socket = _socket(context, zmq.DEALER, options)
     _connect(socket, endpoint, "replay")
     socket.send_multipart([b"", start.to_bytes(8, "big")], zmq.NOBLOCK)
     return socket

@@ -6,7 +6,6 @@ the right to start threads has no choice.
 
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,6 @@ from mmhash.media.container import Buffer, first_stream, open_container
 from mmhash.media.recipe import AudioRecipe, VideoRecipe
 
 Array = np.ndarray[Any, Any]
-
-
-@cache
-def decoder_version() -> str:
-    """Return the name and version of the decoder, as recipes of decoded pixels hold it."""
-    import av  # noqa: PLC0415  (an extra)
-
-    names = ("libavcodec", "libswscale", "libswresample")
-    versions = [f"{name} {'.'.join(map(str, av.library_versions[name]))}" for name in names]
-    return "; ".join([f"PyAV {av.__version__}", *versions])
 
 
 def decode_video(source: Buffer, recipe: VideoRecipe) -> Iterator[Array]:

@@ -10,7 +10,7 @@ from jinja2 import nodes
 
 
 def iterates_content(tree: nodes.Template) -> bool:
-    """Return if a template loops over the content of a message."""
+    """Return True if a template loops over the content of a message."""
     loops = list(tree.find_all(nodes.For))
     messages = {
         loop.target.name
@@ -68,7 +68,7 @@ def _arguments(call: nodes.Call, names: list[str]) -> Iterator[tuple[str, nodes.
 
 
 def _reads(node: nodes.Node, variable: str, member: str | None = None) -> bool:
-    """Return if an expression is a variable or a member of it, maybe filtered or sliced."""
+    """Return True if an expression is a variable or a member of it, maybe filtered or sliced."""
     source = _source(node)
     if member is None:
         return _name(source) == variable

@@ -74,6 +74,13 @@ class Model:
                 self._families[engine, release] = family
             return family
 
+    def takes_hashes(self, engine: str, release: str) -> bool:
+        """Return if the engine identifies the items of its native requests by a caller's hashes.
+
+        A model that cannot be planned for the engine is an UnknownModelError.
+        """
+        return self.family(engine, release).takes_hashes()
+
     def template(self, source: str | None, *, with_tools: bool) -> ChatTemplate:
         """Return the template with this source, or the model's own, compiled once."""
         if source is None:

@@ -118,7 +118,8 @@ def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> 
             expanded.items, named, media, expanded.grids, strict=True
         )
     ]
-    carried = _fill(opened, items, engine, release, takes_hashes=family.takes_hashes())
+    takes_hashes = model.takes_hashes(engine.name, release)
+    carried = _fill(opened, items, engine, release, takes_hashes=takes_hashes)
     spans = [
         Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)

@@ -63,7 +63,7 @@ class ChatTemplate:
 
     @cached_property
     def mentions_media(self) -> bool:
-        """Return if the source has the name of a modality, by which SGLang chooses the format."""
+        """Return True if the source names a modality, by which SGLang chooses the format."""
         return any(word in self.source for word in ("image", "audio", "video", "vision"))
 
     def render(

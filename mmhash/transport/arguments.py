@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from mmhash.errors import InputTypeError, InputValueError
+from mmhash.transport.ledger import MAX_CONSUMERS
 
 # More than any host has, and few enough for all offsets.
 MAX_POOL_BYTES = 1 << 46
@@ -12,15 +13,15 @@ _MAX_TIMEOUT_S = 10.0 * 365 * 24 * 3600
 
 
 def check_pool(nbytes: int, consumers: int, timeout: float) -> None:
-    """Refuse what is no size, number of consumers or time of a pool."""
+    """Refuse an invalid size, number of consumers or time-out of a pool."""
     check_whole("nbytes", nbytes)
     check_whole("consumers", consumers)
     if nbytes < 1:
         raise InputValueError(f"a pool has at least 1 byte, not {max(nbytes, -(1 << 64))}")
     if nbytes > MAX_POOL_BYTES:
         raise InputValueError(f"a pool has at most {MAX_POOL_BYTES} bytes")
-    if not 0 < consumers < 1 << 16:
-        raise InputValueError("a pool has at least 1 consumer, and few")
+    if not 0 < consumers <= MAX_CONSUMERS:
+        raise InputValueError(f"a pool has 1 to {MAX_CONSUMERS} consumers")
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
         raise InputTypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
     # A lease that is never taken back would fill the pool: NaN is later than nothing.
@@ -29,6 +30,6 @@ def check_pool(nbytes: int, consumers: int, timeout: float) -> None:
 
 
 def check_whole(name: str, value: Any) -> None:
-    """Refuse what is no int."""
+    """Refuse any other type than int; a bool is not one."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputTypeError(f"{name} is an int, not {type(value).__name__}")

@@ -67,7 +67,7 @@ def verify_engine(
         url: The engine's address, such as http://127.0.0.1:8000.
         events: The endpoint of its KV events, such as tcp://127.0.0.1:5557.
         engine: The recipe to compare with, as in `vllm@0.32.0`; by default that of the release
-            that the server says it is, or of the newest known release before it.
+            that the server reports, or of the newest known release before it.
         algorithm: vLLM's --prefix-caching-hash-algo; by default the one that fits.
         seed: vLLM's PYTHONHASHSEED, if it is set.
         api_key: The engine's API key.
@@ -97,7 +97,7 @@ def _detect(client: httpx.Client) -> str:
     for name, release in (("vllm", vllm.release), ("sglang", sglang.release)):
         if (version := release(client)) is not None:
             return f"{name}@{version}"
-    raise ServiceError("the server says no release: give it as engine, such as vllm@0.32.0")
+    raise ServiceError("the server reports no release: give it as engine, such as vllm@0.32.0")
 
 
 def _verify_vllm(
@@ -163,4 +163,4 @@ def _served_model(client: httpx.Client) -> str:
         answer = client.get("/v1/models")
         return str(answer.json()["data"][0]["id"])
     except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
-        raise ServiceError("the engine does not say which model it serves") from error
+        raise ServiceError("the engine does not report the model that it serves") from error

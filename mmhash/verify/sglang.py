@@ -51,7 +51,7 @@ class Names:
         self._keys: dict[int, str] = {}
 
     def check(self, event: BlocksStored, prompt: Prompt) -> Iterator[bool]:
-        """Say of each page whether its name is right."""
+        """Yield True for each page that has the right name, and False for the others."""
         size = event.block_size
         known = None if event.parent is None else self._keys.get(_id(event.parent))
         is_root = event.parent is None
@@ -82,7 +82,7 @@ class Names:
 
 
 def holds_images(events: list[BlocksStored], images: tuple[Sample, ...], version: str) -> bool:
-    """Say whether the stored tokens hold each image's pad values."""
+    """Return whether the stored tokens hold each image's pad values."""
     tokens = {token for event in events for token in event.tokens}
     return all(set(sglang.pad_values(image.key, version=version)) <= tokens for image in images)
 

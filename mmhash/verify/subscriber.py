@@ -1,6 +1,5 @@
 """The KV events of one running engine, read while prompts are sent to it."""
 
-import time
 from types import TracebackType
 from typing import Self
 
@@ -55,9 +54,3 @@ class Subscriber:
             if found:
                 wait_s = quiet_s
         return blocks
-
-    def drain(self) -> None:
-        """Forget what was published so far."""
-        until = time.monotonic() + 1
-        while self._socket.poll(100) and time.monotonic() < until:
-            self._socket.recv_multipart()

@@ -48,7 +48,7 @@ class Names:
         self._keys: dict[int, bytes] = {}
 
     def check(self, event: BlocksStored, prompt: Prompt) -> Iterator[bool]:
-        """Say of each block whether its name is right."""
+        """Yield True for each block that has the right name, and False for the others."""
         size = event.block_size
         parent: bytes | None = b"" if event.parent is None else self._keys.get(_id(event.parent))
         extras = event.extra_keys or [None] * len(event.ids)
@@ -90,7 +90,7 @@ class Names:
 
 
 def holds_images(events: list[BlocksStored], images: tuple[Sample, ...]) -> bool:
-    """Say whether the stored blocks bind each image's uuid."""
+    """Return whether the stored blocks bind each image's uuid."""
     bound = {
         value[0] if isinstance(value, list) and value else value
         for event in events

@@ -49,14 +49,14 @@ def hash_inline(items: dict[Media, JsonItem]) -> dict[Media, bytes]:
 
 
 class _ContentHasher:
-    """A reader that hashes the bytes that it hands on."""
+    """A reader that hashes the bytes that it passes on."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._sha256 = hashlib.sha256()
 
     def take(self, piece: bytes | memoryview, /) -> None:
-        """Hash the next piece, and hand it on."""
+        """Hash the next piece, and pass it on."""
         self._sha256.update(piece)
         self._reader.take(piece)
 

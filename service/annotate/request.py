@@ -1,14 +1,16 @@
 """A request from its text to the text with the hashes of its media."""
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mmhash import Digest
 from mmhash.engines.engine import AnnotateFormats, Engine
+from mmhash.errors import InputError
 from mmhash_service.annotate.chat import find_in_chat
 from mmhash_service.annotate.content import hash_with_content
 from mmhash_service.annotate.native import find_in_native, is_native, remove_claims
 from mmhash_service.annotate.options import options_text, read_options
-from mmhash_service.annotate.raw_json import Object, open_body, write
+from mmhash_service.annotate.raw_json import Object, open_body, open_text, write
 from mmhash_service.annotate.slots import HashSlot, Media
 from mmhash_service.api.problems import InvalidPart, Problem
 from mmhash_service.api.schemas import Item, JsonItem
@@ -16,6 +18,12 @@ from mmhash_service.guard.caller_hashes import TAGS
 from mmhash_service.items.json_items import hash_items
 from mmhash_service.items.urls import hash_url, key_by_url
 from mmhash_service.runtime.context import RequestContext
+
+if TYPE_CHECKING:
+    from mmhash.prompts import Model
+
+FindModel = Callable[[str], "Model | None"]
+"""From the name of a model, as a request has it, to the model; None if it is not configured."""
 
 UrlTreatment = Literal["fetch", "url", "ignore"]
 """Media at http(s) URLs: keyed by their content, by the URL, or left without a hash."""
@@ -45,11 +53,11 @@ class _Opened(NamedTuple):
 
 
 async def annotate(
-    call: RequestContext, text: bytes, urls: UrlTreatment = "fetch"
+    call: RequestContext, text: bytes, find_model: FindModel, urls: UrlTreatment = "fetch"
 ) -> tuple[bytes, list[Item]]:
     """Return the request with a hash in each slot of its media, and the item of each slot."""
     call.admission.hold(2 * len(text))  # the request that is written, and the response around it
-    opened = await call.work.run(_open, call, text, urls)
+    opened = await call.work.run(_open, call, text, find_model, urls)
     if opened.content_prefix is None:
         items, hashes, tags = await _hash_keys(call, opened, urls)
     else:
@@ -99,7 +107,7 @@ def _name_options(call: RequestContext, item: Item, options: str) -> Item:
     return named
 
 
-def _open(call: RequestContext, text: bytes, urls: UrlTreatment) -> _Opened:
+def _open(call: RequestContext, text: bytes, find_model: FindModel, urls: UrlTreatment) -> _Opened:
     """Open a request, remove the callers' hashes, and find the slots of ours."""
     body = open_body(text)
     (requested,) = call.engines
@@ -116,7 +124,7 @@ def _open(call: RequestContext, text: bytes, urls: UrlTreatment) -> _Opened:
     if "messages" in body:
         found = _slots_of_chat(body, formats, release, urls)
     else:
-        found = _slots_of_native(body, engine, formats, release, urls)
+        found = _slots_of_native(body, engine, formats, release, urls, find_model=find_model)
     if len(found.slots) > call.settings.max_items:
         raise Problem("too-many-items")
     media = dict.fromkeys(slot.media for slot in found.slots)
@@ -162,7 +170,13 @@ def _slots_of_chat(
 
 
 def _slots_of_native(
-    body: Object, engine: Engine, formats: AnnotateFormats, release: str, urls: UrlTreatment
+    body: Object,
+    engine: Engine,
+    formats: AnnotateFormats,
+    release: str,
+    urls: UrlTreatment,
+    *,
+    find_model: FindModel,
 ) -> _Slots:
     if formats.native is None:
         raise _neither_chat_nor_native()
@@ -177,7 +191,17 @@ def _slots_of_native(
     if urls == "ignore" and any(slot.media.is_remote for slot in slots):
         del body[native.hashes]  # the engine takes a hash for each item or none at all
         slots = []
+    model = find_model(open_text(body.get("model")) or "")
+    if model is not None and not _takes_hashes(model, engine, release):
+        body.pop(native.hashes, None)  # the items keep their keys, as in a plan
     return _Slots(slots, native.hash_name)
+
+
+def _takes_hashes(model: "Model", engine: Engine, release: str) -> bool:
+    try:
+        return model.takes_hashes(engine.name, release)
+    except InputError:  # without plans of this model for the engine nothing is known against it
+        return True
 
 
 def _fill(opened: _Opened, hashes: list[str]) -> bytes:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 from mmhash_service.api.schemas import JsonItem
 from mmhash_service.fetch.data import is_data_url
 
-# An engine that takes base64 in place of a URL reads any other text as base64, or as a path: that
-# is no base64.
+# An engine that takes base64 in place of a URL reads any other text as base64 or as a path. A path
+# is not valid base64, so it is refused here.
 _SCHEMES = ("data:", "http://", "https://", "file:")
 
 

@@ -353,7 +353,11 @@ PROBLEMS = {
         "Busy",
         "The server holds as many bytes or requests as max_held_bytes and max_calls allow.",
     ),
-    "draining": ProblemSpec(503, "Draining", "The server is stopping and accepts no new requests."),
+    "draining": ProblemSpec(
+        503,
+        "Draining",
+        "The server is stopping: it accepts no new requests, and others have grace_s seconds.",
+    ),
     "too-slow": ProblemSpec(
         503, "Too slow", "The work took longer than the setting work_timeout_s allows."
     ),

@@ -22,7 +22,7 @@ from mmhash.media.recipe import (
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery, Item
 from mmhash_service.bodies.parsing import parse_natural
-from mmhash_service.bodies.stream import AlignedHasher
+from mmhash_service.bodies.readers import EncodedReader
 from mmhash_service.claims.flight import Compute
 from mmhash_service.decoder.messages import (
     MAX_PARTS,
@@ -49,21 +49,12 @@ _INDEX: msgspec.msgpack.Decoder[VideoIndexed | AudioIndexed] = msgspec.msgpack.D
 _PARTS = msgspec.msgpack.Decoder(PartsHashed)
 
 
-class MediaReader:
+class MediaReader(EncodedReader):
     """A reader of a video or an audio clip, which is held until its container is read."""
 
     def __init__(self, context: RequestContext, name: str | None, modality: Modality) -> None:
-        self._context, self._name, self._modality = context, name, modality
-        self._body = BytesIO()
-        self._hasher = AlignedHasher("blake3")
-        # The digest of the file, by which the memo finds its index; set by `finish`.
-        self.encoded: Digest
-
-    def take(self, piece: bytes | memoryview, /) -> None:
-        """Store the next piece, and hash it."""
-        self._context.admission.hold(len(piece))
-        self._body.write(piece)
-        self._hasher.update(piece)
+        super().__init__(context, name)
+        self._modality: Modality = modality
 
     async def finish(self) -> list[Item]:
         """Return the one item."""

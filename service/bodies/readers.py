@@ -54,14 +54,14 @@ class StreamReader:
         return [self._context.item(self._name, "tensor", dtype, shape, nbytes, digest)]
 
 
-class PixelsReader:
-    """A reader of an encoded image, which is held and then decoded, or found in the memo."""
+class EncodedReader:
+    """A reader that holds an encoded file until its end; a subclass decodes it."""
 
     def __init__(self, context: RequestContext, name: str | None) -> None:
         self._context, self._name = context, name
         self._body = BytesIO()
         self._hasher = AlignedHasher("blake3")
-        # The digest of the encoded image, by which the memo finds its pixels; set by `finish`.
+        # The digest of the file, by which the memo finds what it decodes to; set by `finish`.
         self.encoded: Digest
 
     def take(self, piece: bytes | memoryview, /) -> None:
@@ -69,6 +69,10 @@ class PixelsReader:
         self._context.admission.hold(len(piece))
         self._body.write(piece)
         self._hasher.update(piece)
+
+
+class PixelsReader(EncodedReader):
+    """A reader of an encoded image, which is decoded, or found in the memo."""
 
     async def finish(self) -> list[Item]:
         """Return the one item."""

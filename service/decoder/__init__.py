@@ -1,1 +1,1 @@
-"""Decoding of untrusted images in processes with limits on their time and their memory."""
+"""Decoding of untrusted images and media in processes with limits on their time and memory."""

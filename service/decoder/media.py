@@ -76,7 +76,7 @@ def _hash_parts(
     return parts
 
 
-def warm_up() -> None:
+def load_codecs() -> None:
     """Have PyAV load all it needs, by a video and an audio clip that it writes itself."""
     if av is None:
         return

@@ -27,7 +27,7 @@ from PIL import (
 from mmhash.image import FORMATS
 from mmhash_service.decoder import costs, sandbox
 from mmhash_service.decoder.images import decode_image, pin_pillow
-from mmhash_service.decoder.media import read_media, warm_up
+from mmhash_service.decoder.media import load_codecs, read_media
 from mmhash_service.decoder.messages import (
     LENGTH_SIZE,
     MAX_JOB,
@@ -57,8 +57,8 @@ def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None
     sandbox.exit_with(parent)
     tune_malloc()
     pin_pillow()
-    _warm_up()
-    warm_up()
+    _load_plugins()
+    load_codecs()
     connection = socket.socket(fileno=descriptor)
     # The output of a library may quote the image.
     os.dup2(1, 2)
@@ -121,7 +121,7 @@ class _Budget:
         sandbox.limit_memory(self._idle + costs.memory_bytes(self._job.nbytes, pixels))
 
 
-def _warm_up() -> None:
+def _load_plugins() -> None:
     """Have Pillow load everything it needs, by decoding an image of each format and mode."""
     for name, mode in product(FORMATS, ("RGB", "P")):
         body = BytesIO()

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 from fastapi import Request
 
-from mmhash_service.annotate.request import annotate
+from mmhash_service.annotate.request import FindModel, annotate
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import HashQuery, Item
 from mmhash_service.gateway.settings import GatewaySettings
@@ -77,7 +77,7 @@ def _hash_query(engine: str, sign: bool) -> HashQuery:
 
 
 async def with_own_hashes(
-    context: RequestContext, body: bytes, settings: GatewaySettings
+    context: RequestContext, body: bytes, find_model: FindModel, settings: GatewaySettings
 ) -> tuple[bytes, list[Item]]:
     """Return the request with a hash for each of its media, as the engine takes it; the items."""
-    return await annotate(context, body, settings.media_urls)
+    return await annotate(context, body, find_model, settings.media_urls)

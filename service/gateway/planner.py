@@ -49,15 +49,22 @@ class _ModelName(msgspec.Struct):
 _MODEL_NAME = msgspec.json.Decoder(_ModelName)
 
 
-def find_model(models: Models, text: bytes) -> "Model":
+def named_model(models: Models, name: str) -> "Model | None":
     """Return the model that a request names; a single one is that of all requests."""
     names = models.names
-    if len(names) == 1:
-        return models.find(names[0])
+    return models.get(names[0] if len(names) == 1 else name)
+
+
+def find_model(models: Models, text: bytes) -> "Model":
+    """Return the model of a request; the problem `unknown-model` if there is none."""
     try:
-        return models.find(_MODEL_NAME.decode(text).model)
+        name = "" if len(models.names) == 1 else _MODEL_NAME.decode(text).model
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Problem("unknown-model") from error
+    model = named_model(models, name)
+    if model is None:
+        raise Problem("unknown-model")
+    return model
 
 
 async def plan_for_workers(

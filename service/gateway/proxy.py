@@ -128,7 +128,7 @@ class Proxy:
                     exchange.end(is_complete=is_complete)
 
     async def _read(self, request: Request, held: Admission) -> bytes:
-        """Return the body, without what its caller may not say."""
+        """Return the body, without the hashes and peers that a caller may not name."""
         pieces: list[bytes] = []
 
         def take(piece: bytes | memoryview) -> None:

@@ -3,17 +3,19 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
 from fastapi import Request
 
 from mmhash.prompts import Plan
+from mmhash_service.annotate.request import FindModel
 from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.media import build_own_context, may_have_media, with_own_hashes
 from mmhash_service.gateway.placements import Placements
-from mmhash_service.gateway.planner import find_model, plan_for_workers
+from mmhash_service.gateway.planner import find_model, named_model, plan_for_workers
 from mmhash_service.gateway.policy import Candidate, Ranked, most_reused, rank
 from mmhash_service.gateway.settings import GatewaySettings, Recipe
 from mmhash_service.gateway.worker import Worker
@@ -152,15 +154,17 @@ class Router:
     ) -> Prepared:
         """Plan a request and match it; without a plan it still gets the hashes of its media."""
         models = request.app.state.models
+        find_named = partial(named_model, models)
         try:
             model = find_model(models, body)
             fetches = self._settings.media_urls == "fetch"
             planned = await plan_for_workers(context, model, recipe, body, fetches=fetches)
         except Problem as problem:
-            return await self._annotate(context, body, problem.name)
+            return await self._annotate(context, body, find_named, problem.name)
         plan = planned.plan
         if planned.text is not None and context.signer is not None:
-            body, _ = await with_own_hashes(context, body, self._settings)  # with the tags
+            # With the tags.
+            body, _ = await with_own_hashes(context, body, find_named, self._settings)
         elif planned.text is not None:
             body = planned.text
         block_size = recipe.tokens_per_block
@@ -176,10 +180,12 @@ class Router:
             _assumed_tokens(plan, block_size),
         )
 
-    async def _annotate(self, context: RequestContext, body: bytes, how: str) -> Prepared:
+    async def _annotate(
+        self, context: RequestContext, body: bytes, find_model: FindModel, how: str
+    ) -> Prepared:
         if not await may_have_media(body, context.work):
             return Prepared(body, how)
-        body, items = await with_own_hashes(context, body, self._settings)
+        body, items = await with_own_hashes(context, body, find_model, self._settings)
         if not items:
             return Prepared(body, how)
         key = bytes.fromhex(items[0].key)

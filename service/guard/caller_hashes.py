@@ -24,7 +24,7 @@ TAGS = "mmhash_tags"
 
 MAX_TAGS = 1000
 
-# The tags' name first: a request that a gateway has annotated has it.
+# A body without any of these names has nothing to remove.
 _NAMES = frozenset(name.encode() for name in (TAGS, *KINDS))
 _LONGEST = max(map(len, _NAMES)) + 2
 _PEERS = frozenset(name.encode() for name, kind in KINDS.items() if kind in {"peer", "peers"})

@@ -1,6 +1,6 @@
 """Entries of the memo: their names, their encoding, and how they are sealed.
 
-An entry contains no key: framing one takes 4 µs, so one entry serves all tenants. The name of an
+An entry contains no key: framing one takes 3 µs, so one entry serves all tenants. The name of an
 entry reveals nothing about its source, and only the source (the image's digest, the URL) opens it:
 a reader of the store sees names and lengths.
 """

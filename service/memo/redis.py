@@ -54,9 +54,8 @@ class RedisStore:
         if not isinstance(value, bytes):
             await self.drop()
             raise InvalidResponse("the reply is not a string")
-        return (
-            value or None
-        )  # GETRANGE returns an empty string for a missing key; no entry is empty
+        # GETRANGE returns an empty string for a missing key; no entry is empty.
+        return value or None
 
     async def put(self, name: bytes, value: bytes) -> None:
         """Store the value."""

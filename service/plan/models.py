@@ -31,9 +31,13 @@ class Models:
         """The names of the models."""
         return list(self._models)
 
+    def get(self, name: str) -> "Model | None":
+        """Return the model of a name; None if there is none."""
+        return self._models.get(name)
+
     def find(self, name: str) -> "Model":
-        """Return the model of a name."""
-        model = self._models.get(name)
+        """Return the model of a name; the problem `unknown-model` if there is none."""
+        model = self.get(name)
         if model is None:
             raise Problem("unknown-model")
         return model

@@ -1,1 +1,1 @@
-"""The calls that the service answers, a file a subject."""
+"""The endpoints of the service, one module for each subject."""

@@ -49,8 +49,9 @@ async def annotate_request(request: Request) -> Response:
     state = request.app.state
     with state.limits.admit() as admission:
         call = build_context(request, query.of_items(), admission)
+        model = None if query.plan is None else state.models.find(query.plan)
         text = await read_json(request, state.settings, admission)
-        annotated, items = await annotate(call, text)
+        annotated, items = await annotate(call, text, lambda name: model or state.models.get(name))
         for item in items:
             metrics.ITEMS.labels(item.kind).inc()
         accept = ",".join(request.headers.getlist("accept"))
@@ -58,8 +59,7 @@ async def annotate_request(request: Request) -> Response:
             return Response(annotated, media_type=BARE)
         (engine,) = call.engines
         plan = None
-        if query.plan is not None:
-            model = state.models.find(query.plan)
+        if query.plan is not None and model is not None:
             plan = await plan_request(call, model, query.of_plan(query.plan), text)
             metrics.PLANS.labels(query.plan).inc()
         payload = await state.work.run(_join, annotated, items, plan, engine.recipe)

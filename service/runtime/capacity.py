@@ -1,5 +1,6 @@
 """Admission: the number of requests that a process answers at once and the bytes that they hold."""
 
+from asyncio import CancelledError
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -56,6 +57,10 @@ class Limits:
         try:
             with self.reserve() as admission:
                 yield admission
+        except CancelledError:
+            if not self.draining:
+                raise
+            raise Problem("draining") from None  # the grace period is over
         finally:
             self.calls -= 1
             metrics.CALLS.dec()

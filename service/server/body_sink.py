@@ -1,4 +1,4 @@
-"""The direct way of a long body: from the socket to its consumer, without the queue of ASGI.
+"""The direct path of a long body: from the socket to its consumer, without the queue of ASGI.
 
 uvloop, the parser and uvicorn copy each piece of a body, three times in all. Here the socket is
 read into a buffer that fits a core's cache, and each read is consumed at once on the event loop: it

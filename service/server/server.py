@@ -231,12 +231,12 @@ class Server(uvicorn.Server):
             loop = asyncio.get_running_loop()
             self._reload = loop.run_in_executor(None, self._read_again)
         if self._until is not None:
-            if self._must_log_drain:
-                self._must_log_drain = False
-                logger.info("draining: %d requests are running", self._limits.calls)
             if self._close_listener:
                 for server in self.servers:
                     server.close()
+            if self._must_log_drain:
+                self._must_log_drain = False
+                logger.info("draining: %d requests are running", self._limits.calls)
             self.should_exit |= self._limits.calls == 0 or time.monotonic() > self._until
         return await super().on_tick(counter)
 

@@ -58,7 +58,7 @@ def supervise(
 
     A signal in `reloads` calls `on_reload` and is passed on to the workers.
 
-    The listeners stay open until then: connections wait in its backlog while a worker restarts.
+    The listeners stay open until then: connections wait in their backlog while a worker restarts.
     """
     slots = [_Slot(launch) for _ in range(workers)]
     try:
@@ -87,8 +87,10 @@ def supervise(
 def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
     for slot in slots:
         slot.send(STOP)
-    until = time.monotonic() + grace_s + _MARGIN_S
-    while any(slot.runs for slot in slots) and time.monotonic() < until:
+    # Counted like pings: time in which all processes were suspended is not the workers'.
+    for _ in range(round((grace_s + _MARGIN_S) / _TICK_S)):
+        if not any(slot.runs for slot in slots):
+            return
         if len(signals) > 1:  # a second signal: stop at once
             for slot in slots:
                 slot.terminate()
@@ -152,10 +154,10 @@ class _Slot:
         self._unanswered = 0
 
     def _remove(self, process: BaseProcess) -> None:
+        mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
         logger.error(
             "worker %d exited with %s; %s", process.pid, process.exitcode, self._schedule()
         )
-        mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
         self._link.close()
         process.close()
         self._process = None

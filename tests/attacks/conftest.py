@@ -4,7 +4,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,16 @@ LIMITS = {
     "decoders": 1,  # each takes 0.3 s of CPU to start
 }
 
+IMPATIENT_S = 2.0
+
 
 class Victim(service.Service):
     """A service to attack, with a client that sends its API key."""
 
-    def __init__(self, key: str | None = None, **settings: Any) -> None:
-        super().__init__(settings={**LIMITS, **settings})
+    def __init__(
+        self, key: str | None = None, program: Sequence[str] = service.COMMAND, **settings: Any
+    ) -> None:
+        super().__init__(settings={**LIMITS, **settings}, program=program)
         self.wait_until_listening()
         self.headers = {} if key is None else {"authorization": f"Bearer {key}"}
         self.client = self.new_client()
@@ -62,7 +66,7 @@ class Victim(service.Service):
         """Stop it; its log is complete then."""
         self.client.close()
         self.process.terminate()
-        self.process.wait()
+        self.process.wait(service.TIMEOUT_S)
         self.log.join()
 
     def assert_well(self) -> None:
@@ -77,8 +81,8 @@ class Victim(service.Service):
 
 
 @contextmanager
-def _serving(key: str | None = None, **settings: Any) -> Iterator[Victim]:
-    victim = Victim(key, **settings)
+def _serving(key: str | None = None, **options: Any) -> Iterator[Victim]:
+    victim = Victim(key, **options)
     try:
         yield victim
         victim.assert_well()
@@ -109,13 +113,13 @@ def server(_victim: Victim) -> Iterator[Victim]:
 
 @pytest.fixture(scope="session")
 def _impatient() -> Iterator[Victim]:
-    with _serving(stall_timeout_s=0.5) as victim:
+    with _serving(stall_timeout_s=IMPATIENT_S) as victim:
         yield victim
 
 
 @pytest.fixture
 def impatient(_impatient: Victim) -> Iterator[Victim]:
-    """A server that waits half a second for a client."""
+    """A server that waits only so long for a client, but longer than a busy machine stalls."""
     yield _impatient
     _impatient.assert_well()
 

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.service import TIMEOUT_S
+
 DIGEST = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"  # of no bytes
 
 
 def mmhash(*arguments: str, stdin: int | None = subprocess.DEVNULL) -> tuple[int, str, str]:
     command = [sys.executable, "-m", "mmhash", *arguments]
     done = subprocess.run(
-        command, stdin=stdin, capture_output=True, text=True, timeout=60, check=False
+        command, stdin=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -128,7 +130,7 @@ def test_a_fifo_that_the_user_names_is_read_as_b3sum_does(tmp_path: Path) -> Non
     command = [sys.executable, "-m", "mmhash", "sum", str(fifo)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         fifo.write_bytes(b"")
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=TIMEOUT_S)
     assert out == f"{DIGEST}  {fifo}\n"
 
 

@@ -5,6 +5,7 @@ A host and a port have one plain spelling; every other one is refused before any
 
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from threading import Thread
 from typing import Any
 
@@ -72,8 +73,8 @@ class _Host:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
-                connection.settimeout(10)
+            with connection, suppress(OSError):
+                connection.settimeout(60)
                 self.visits += 1
                 connection.recv(65536)
                 head = "HTTP/1.1 200 OK"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -25,10 +25,14 @@ import mmhash
 from mmhash_service.memo.address import parse_redis_url
 from mmhash_service.memo.redis import RedisStore
 from tests.support.redis import running_redis
+from tests.support.service import TIMEOUT_S
 
 pytestmark = pytest.mark.slow
 
 Reply = bytes | Callable[[socket.socket], None]
+
+# All replies are refused before this time has passed, on a busy machine too.
+REPLY_S = 3.0
 
 
 def endless(piece: bytes, head: bytes = b"") -> Callable[[socket.socket], None]:
@@ -169,7 +173,7 @@ def test_a_reply_costs_little_memory_and_time_and_its_connection(reply: Reply) -
         ticking = asyncio.create_task(tick())
         for _ in range(5):
             try:
-                async with asyncio.timeout(0.3):
+                async with asyncio.timeout(REPLY_S):
                     value = await store.get(b"name")
             except Exception:  # noqa: BLE001  (any is a miss to the breaker)
                 value = None
@@ -185,7 +189,7 @@ def test_a_reply_costs_little_memory_and_time_and_its_connection(reply: Reply) -
         started = time.monotonic()
         longest = asyncio.run(ask(store_at(server.port)))
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 60
         assert grown < 48 << 10  # KiB
         assert longest < 5  # parsed at once, the largest of them would take minutes
         assert server.connections == 5  # each reply cost its connection
@@ -272,20 +276,29 @@ def test_the_service_answers_and_leaves_such_a_server_alone(serving: Any, name: 
                 if line.startswith("mmhash_memo_failures_total{")
             ]
             assert sum(failures) >= 1
-            assert any("is not used" in line for line in service.log) or sum(failures) < 3
+            if sum(failures) >= 3:
+                service.log.wait_for("is not used")
 
 
 def test_replies_that_come_one_late_end_their_connection() -> None:
     """Out of step by one: each reply is the right one to the command before."""
 
+    sent = Event()
+
     def late(connection: socket.socket) -> None:
-        connection.sendall(b"$3\r\nabc\r\n")
-        time.sleep(0.05)
-        connection.sendall(b"$3\r\nold\r\n")
+        sent.clear()
+        try:
+            connection.sendall(b"$3\r\nabc\r\n")
+            time.sleep(0.05)
+            connection.sendall(b"$3\r\nold\r\n")
+        finally:
+            sent.set()
 
     async def ask(store: RedisStore) -> list[bytes | None]:
         found: list[bytes | None] = []
-        for _ in range(4):
+        for number in range(4):
+            if number:
+                await asyncio.to_thread(sent.wait, 60)
             await asyncio.sleep(0.15)
             try:
                 found.append(await store.get(b"name"))
@@ -373,7 +386,7 @@ def test_a_value_of_512_mb_in_a_real_server_is_not_read(redis_port: int) -> None
         await store.close()
         return value
 
-    with closing(Redis(port=redis_port)) as admin:
+    with closing(Redis(port=redis_port, socket_timeout=TIMEOUT_S)) as admin:
         admin.execute_command("SETRANGE", b"mmhash:long", 100_000_000, b"x")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     value = asyncio.run(ask(store_at(redis_port)))

@@ -30,7 +30,7 @@ TENSOR = np.arange(12, dtype=np.float32).reshape(3, 4)
 # The time-out of calls that the service never answers.
 TIMEOUT_S = 0.3
 # What separates "bounded" from "hangs", on a machine that does other work too.
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 class Service:
@@ -69,7 +69,10 @@ class Service:
                     if line.startswith(b"content-length:"):
                         length = int(line.split(b":")[1])
                 while len(body) < length:
-                    body += connection.recv(65536)
+                    piece = connection.recv(65536)
+                    if not piece:
+                        return
+                    body += piece
                 self.requests.append(head)
                 self._act(connection)
 
@@ -150,7 +153,7 @@ def connect(request: pytest.FixtureRequest) -> Any:
 
 def refused(connect: Any, act: Act, call: Any = hash_one, **options: Any) -> mmhash.ServiceError:
     """The error of a call that the service attacks; it comes soon and costs little memory."""
-    options = {"timeout": SOON_S / 2, "retries": 1} | options
+    options = {"timeout": SOON_S / 3, "retries": 1} | options
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with serving(act) as service, connect(service.url, **options) as client:
         start = time.monotonic()
@@ -255,7 +258,8 @@ def test_a_service_that_reads_slowly_ends_with_the_timeout(connect: Any) -> None
 def test_retries_and_pauses_are_within_the_timeout(connect: Any) -> None:
     busy = answer(b"", status="503 Busy", Retry_After="0")
     start = time.monotonic()
-    error = refused(connect, sends(busy), retries=10_000, timeout=1.0)
+    # So long that even on a busy machine the last answer comes before its end.
+    error = refused(connect, sends(busy), retries=10_000, timeout=10.0)
     assert time.monotonic() - start < SOON_S
     assert error.status == 503
 
@@ -386,8 +390,12 @@ def test_what_is_not_http_is_refused(connect: Any, head: bytes) -> None:
         b"{",
         b'{"items": [{}',
         json.dumps({"items": [item(), item()]}).encode(),
+        *(
+            json.dumps({"items": [item()]}).encode()[:-1] + b', "a": [%b]}' % number
+            for number in (b"1e400", b"-1e999999", b"9E+5000", b"1" + b"0" * 400 + b".0")
+        ),
     ],
-    ids=lambda body: repr(body[:30]),
+    ids=lambda body: repr(body[-30:]),
 )
 def test_what_is_not_an_answer_is_refused(connect: Any, body: bytes) -> None:
     error = refused(connect, sends(answer(body)))

@@ -4,6 +4,7 @@ Each item has a row, by its key or its error; a source that cannot be read is na
 """
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from mmhash.bulk.export import PARQUET
 from mmhash.bulk.pool import Pool
 from mmhash.bulk.run import hash_source
 from mmhash.bulk.sources import read_source
-from mmhash.bulk.work import Options
+from mmhash.bulk.work import Options, hash_files
 from mmhash.errors import InputValueError
 
 
@@ -70,6 +71,29 @@ def test_a_list_in_a_pipe_is_read_from_its_beginning(tmp_path: Path, pool: Pool)
     rows = rows_of(str(pipe), pool, tmp_path)
     assert [row["key"] for row in rows] == [mmhash.key(b"abc").hex()] * 3
     writer.join()
+
+
+@pytest.mark.parametrize("of", ["bytes", "pixels"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "terminal", "link to a pipe", "folder"])
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str, of: str) -> None:
+    path, pipe = tmp_path / "other", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    match kind:
+        case "pipe":
+            path = pipe
+        case "link to a pipe":
+            path.symlink_to(pipe)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "terminal":
+            path.symlink_to("/dev/ptmx")  # each opening makes a terminal
+        case "folder":
+            path.mkdir()
+    opened = []
+    sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" else None)
+    (row,) = hash_files([str(path)], Options(of=of))
+    assert "not a regular file" in row[-1]
+    assert str(path) not in opened
 
 
 def test_names_that_are_not_utf_8_have_a_row_each(tmp_path: Path, pool: Pool) -> None:

@@ -17,6 +17,7 @@ from msgspec import msgpack
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, Worker, events
 from mmhash.kvindex.events import Changes, Cleared, Removed, Stored, parse_changes
+from mmhash.kvindex.subscriber import MAX_REPLAY_BYTES
 from mmhash.kvindex.table import MAX_PLANES, MAX_PLANES_OF_HOLDER
 from tests.support.kv_publisher import Publisher, stored
 
@@ -167,8 +168,12 @@ def test_numbers_that_no_batch_has_leave_the_index_running() -> None:
             _wait(lambda: index.stats().workers[HOSTILE].garbage == 3)
             replays = index.stats().workers[HOSTILE].replays
             _wait(lambda: index.stats().workers[HOSTILE].replays >= replays + 3)
-            honest.publish(stored(1))
-            _wait(lambda: index.match([1])[HONEST].tokens == 16)
+
+            def is_known() -> bool:
+                honest.publish(stored(1))  # until its subscription is there: it has no replays
+                return index.match([1])[HONEST].tokens == 16
+
+            _wait(is_known)
 
 
 FLOOD = """
@@ -201,6 +206,58 @@ def test_a_flood_of_long_batches_does_not_pile_up(tmp_path: Path) -> None:
             while time.monotonic() < end:
                 most = max(most, _resident())
                 time.sleep(0.05)
+        finally:
+            flood.kill()
+            flood.wait()
+    assert most - before < GIB
+
+
+ENDLESS_REPLAY = """
+import sys, time, zmq
+context = zmq.Context()
+events, replay = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
+replay.set_hwm(8)
+replay.setsockopt(zmq.ROUTER_MANDATORY, 1)  # wait for a place in the queue
+events.bind(sys.argv[1])
+replay.bind(sys.argv[2])
+payload = zmq.Frame(sys.stdin.buffer.read())
+peer, _, start = replay.recv_multipart()
+number = int.from_bytes(start, "big")
+while True:
+    head = number.to_bytes(8, "big")
+    try:
+        replay.send_multipart([peer, b"", b"", head, payload], copy=False)
+    except zmq.ZMQError:  # the index has closed the connection
+        pass
+    number += 1
+    if replay.poll(2):
+        peer, _, start = replay.recv_multipart()
+        number = int.from_bytes(start, "big")
+"""
+
+
+@pytest.mark.slow
+def test_a_replay_without_an_end_does_not_pile_up(tmp_path: Path) -> None:
+    endpoints = [f"ipc://{tmp_path}/{name}" for name in ("events", "replay")]
+    payload = batch(*[stored(*range(60))] * 700)
+    assert len(payload) < MAX_REPLAY_BYTES
+    before = _resident()
+    with Publisher() as honest:
+        workers = [Worker(HOSTILE, *endpoints), Worker(HONEST, honest.events, honest.replay)]
+        command = [sys.executable, "-c", ENDLESS_REPLAY, *endpoints]
+        flood = subprocess.Popen(command, stdin=subprocess.PIPE)
+        try:
+            with Index(workers) as index:
+                assert flood.stdin is not None
+                flood.stdin.write(payload)
+                flood.stdin.close()
+                _wait(lambda: index.stats().workers[HOSTILE].batches > 0)
+                most = 0
+                for number in range(20):
+                    honest.publish(stored(number))
+                    _wait(lambda: index.match([number])[HONEST].tokens == 16)  # noqa: B023
+                    most = max(most, _resident())
+                    time.sleep(0.2)
         finally:
             flood.kill()
             flood.wait()

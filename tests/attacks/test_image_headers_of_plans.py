@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from mmhash import LimitError, MMHashError
-from mmhash.prompts.headers import ImageHeaderError, read_size
+from mmhash.prompts.headers import ImageHeader, ImageHeaderError, read_size
 from mmhash.prompts.headers.header import MAX_STEPS
 
 JPEG_START, JPEG_FRAME = b"\xff\xd8", b"\xff\xc0\0\x0b\x08\0\x05\0\x03\x01\x01\x11\0"
@@ -76,6 +76,23 @@ def test_two_sizes_in_one_header_are_refused() -> None:
     ):
         with pytest.raises(ImageHeaderError, match="two"):
             read_size(data)
+
+
+GIF_START, GIF_FRAME = b"GIF87a\x03\0\x05\0\0\0\0", b",\0\0\0\0\x03\0\x05\0\0\x02\0;"
+NETSCAPE = b"!\xff\x0bNETSCAPE2.0"
+
+
+@pytest.mark.parametrize("extension", [b"!\x01\0", b"!\xf9\0", b"!\xff\0", NETSCAPE + b"\0"])
+def test_gif_extension_without_content_is_refused(extension: bytes) -> None:
+    """Pillow takes the bytes behind its end as more of it, so another frame is its first."""
+    hidden = b"\x0b,\0\0\0\0\x40\0\x40\0\0"
+    with pytest.raises(ImageHeaderError, match="no content"):
+        read_size(GIF_START + extension + hidden + GIF_FRAME)
+
+
+@pytest.mark.parametrize("extension", [b"!\xfe\0", NETSCAPE + b"\x03\1\0\0\0"])
+def test_other_gif_extensions_are_read(extension: bytes) -> None:
+    assert read_size(GIF_START + extension + GIF_FRAME) == ImageHeader("GIF", 3, 5)
 
 
 def test_directory_that_claims_billions_of_entries() -> None:

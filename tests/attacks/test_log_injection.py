@@ -6,6 +6,8 @@ A line of the log is one JSON object, and of what clients choose it has only ids
 import json
 from typing import Any
 
+from tests.support.service import TIMEOUT_S
+
 FORGED = '\r\n{"level": "error", "message": "forged"}\x1b[31m forged'
 
 
@@ -43,7 +45,7 @@ def test_nothing_that_is_sent_makes_a_line(serving: Any) -> None:
             server.send_raw(b"POST /hash HTTP/1.1\r\n" + name + b": forged\x00\r\n\r\n")
         server.send_raw(b"FORGED forged\r\n\r\n")
         server.end()
-        assert server.process.wait(60) == 0
+        assert server.process.wait(TIMEOUT_S) == 0
         for line in server.log:
             json.loads(line)
             assert "forged" not in line.lower(), line

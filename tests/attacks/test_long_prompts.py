@@ -44,6 +44,33 @@ def blocks(length: int) -> bytes:
     return json.dumps(body).encode()
 
 
+HOSTILE_TEXTS = {
+    "one word": "a",
+    "combining characters": "e\u0301\u0323",
+    "spaces": " ",
+    "line ends": "\r\n",
+    "apostrophes": "'",
+    "half a named token": "<|im_start",
+    "digits": "1",
+    "a ligature that expands": "\ufdfa",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
+def test_other_threads_run_while_a_text_is_encoded(tmp_path: Path, text: str) -> None:
+    """A tokenizer that holds Python's lock holds the event loop."""
+    model = Model.load(prompt_models.write_qwen2_vl(tmp_path))
+    with ThreadPoolExecutor(1) as thread:
+        long = text * (MAX_TEXT // len(text) // 2)
+        encoded = thread.submit(model.encode, long, add_special_tokens=False)
+        turns = 0
+        while not encoded.done():
+            time.sleep(0.001)
+            turns += 1
+    assert encoded.result()
+    assert turns > 10  # 1 to 4 if it holds the lock
+
+
 @pytest.mark.parametrize(
     ("path", "body"), [(PLAN, chat("a b " * 50_000)), ("/blocks", blocks(140_000))]
 )

@@ -54,7 +54,7 @@ def client(shared: ObjectStore) -> Iterator[httpx.Client]:
     settings = Settings(
         url_hosts=tuple(hosts.values()),
         url_networks=["127.0.0.0/8"],
-        url_timeout_s=4,
+        url_timeout_s=12,
         url_identity=policies,
         tenants=TENANTS,
     )
@@ -226,7 +226,7 @@ def test_a_head_that_stalls_or_fails_costs_a_download(
     site, content = Site(client, store.port), secrets.token_bytes(1000)
     stored = store.objects["/x"] = Stored(content)
     site.get("/x")
-    stored.delay_s = 3  # a quarter of the time-out is 1 s
+    stored.delay_s = 4  # a quarter of the time-out is 3 s
     assert (site.get("/x")["memo"], site.get("/x")["key"]) == ("miss", key_of(content))
     stored.delay_s, stored.refuses_head = 0, True
     assert (site.get("/x")["memo"], site.get("/x")["key"]) == ("miss", key_of(content))

@@ -14,7 +14,9 @@ from PIL import Image
 from redis import Redis
 
 import mmhash
+from tests.support.patient_service import PATIENT_COMMAND
 from tests.support.redis import running_redis
+from tests.support.service import TIMEOUT_S
 
 
 def picture(shade: int) -> tuple[bytes, str]:
@@ -27,7 +29,7 @@ def picture(shade: int) -> tuple[bytes, str]:
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     with (
         running_redis(tmp_path_factory.mktemp("redis")) as server,
-        Redis(port=server.port) as client,
+        Redis(port=server.port, socket_timeout=TIMEOUT_S) as client,
     ):
         yield client
 
@@ -36,7 +38,8 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 def _replica(serving: Any, redis: Redis) -> Iterator[Any]:
     port = redis.connection_pool.connection_kwargs["port"]
     url = f"redis://127.0.0.1:{port}"
-    with serving(memo_url=url, memo_bytes=0, private_tenants=["acme"]) as server:
+    settings = {"memo_url": url, "memo_bytes": 0, "private_tenants": ["acme"]}
+    with serving(program=PATIENT_COMMAND, **settings) as server:
         yield server
 
 
@@ -111,7 +114,7 @@ def test_each_change_of_an_entry_is_a_miss(replica: Any, redis: Redis) -> None:
             found = hash_pixels(replica, body)
             assert (found["key"], found["memo"]) == (key, "miss")
             # The good entry is written after the response, if the store is in use.
-            until = time.monotonic() + 1
+            until = time.monotonic() + 10
             while redis.get(name) == forged and time.monotonic() < until:
                 time.sleep(0.01)
 

@@ -5,10 +5,11 @@ A worker closes the listener and drains as soon as its supervisor exits, whateve
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import httpx
@@ -16,6 +17,7 @@ import pytest
 
 import mmhash
 from tests.support import service
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -23,11 +25,11 @@ pytestmark = pytest.mark.slow
 def runs(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = service.TIMEOUT_S) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -52,8 +54,10 @@ class Supervisor(service.Service):
 
 
 def _answers(pid: int) -> bool:
-    """Return True if the worker's event loop runs: until then it has no epoll."""
+    """Return True if the worker handles signals and its event loop runs: then it has an epoll."""
     try:
+        if not service.handles_signals(pid):
+            return False
         links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
     except OSError:
         return False
@@ -97,7 +101,7 @@ def session_of(pid: int) -> int | None:
 def test_workers_exit_when_their_supervisor_does(
     start: Callable[..., Supervisor], number: signal.Signals
 ) -> None:
-    supervisor = start("--workers", "2")
+    supervisor = start("--workers", "2", port=free_port())
     workers = supervisor.wait_for_workers()
     supervisor.process.send_signal(number)
     wait_for(lambda: not any(map(runs, workers)))
@@ -116,7 +120,7 @@ def test_workers_that_start_exit_too(start: Callable[..., Supervisor]) -> None:
 def test_a_request_is_finished_while_the_next_service_has_the_address(
     start: Callable[..., Supervisor],
 ) -> None:
-    supervisor = start("--workers", "2")
+    supervisor = start("--workers", "2", port=free_port())
     workers = supervisor.wait_for_workers()
     with supervisor.begin_request() as connection:
         supervisor.process.kill()
@@ -154,6 +158,99 @@ def test_a_worker_that_is_stopped_meanwhile_exits_when_it_goes_on(
     wait_for(lambda: not runs(workers[1]))
     os.kill(workers[0], signal.SIGCONT)
     wait_for(lambda: not runs(workers[0]))
+
+
+def test_workers_that_were_suspended_while_they_drain_are_not_killed(
+    start: Callable[..., Supervisor],
+) -> None:
+    """As by a laptop that sleeps: the supervisor resumes first, and the time is over."""
+    supervisor = start("--workers", "2", "--set", "grace_s=2")
+    supervisor.wait_for_workers()
+    with supervisor.begin_request() as connection:
+        supervisor.process.terminate()
+        wait_for(lambda: "draining: 1 " in supervisor.log.text)
+        pids = [pid for pid in all_pids() if session_of(pid) == supervisor.process.pid]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(8)  # grace_s, and the supervisor's margin of 5 s
+        for pid in sorted(pids):
+            os.kill(pid, signal.SIGCONT)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 ")
+    assert supervisor.process.wait(60) == 0
+    assert "killing it" not in supervisor.log.text
+
+
+@pytest.mark.parametrize("state", ["starts", "reloads"])
+def test_a_supervisor_that_was_stopped_keeps_its_workers(
+    start: Callable[..., Supervisor], state: str
+) -> None:
+    supervisor = start("--workers", "2")
+    wait_for(lambda: len(supervisor.workers) == 2)
+    if state == "reloads":
+        supervisor.wait_for_workers()
+        supervisor.process.send_signal(signal.SIGHUP)
+    supervisor.process.send_signal(signal.SIGSTOP)
+    workers = supervisor.workers
+    time.sleep(12)  # more than the seconds after which a worker counts as hung
+    assert httpx.get(f"{supervisor.url}/live", timeout=60).status_code == 200
+    supervisor.process.send_signal(signal.SIGCONT)
+    time.sleep(3)
+    assert supervisor.wait_for_workers() == workers
+    supervisor.process.terminate()
+    assert supervisor.process.wait(60) == 0
+    assert "killing it" not in supervisor.log.text
+
+
+@pytest.mark.parametrize(
+    ("state", "number"),
+    [
+        ("starts", signal.SIGSEGV),
+        ("reloads", signal.SIGKILL),
+        ("drains", signal.SIGKILL),
+        ("drains", signal.SIGSEGV),
+    ],
+)
+def test_no_worker_survives_a_supervisor_that_crashes(
+    start: Callable[..., Supervisor], state: str, number: signal.Signals
+) -> None:
+    supervisor = start("--workers", "2")
+    if state == "starts":
+        wait_for(lambda: len(supervisor.workers) > 0)
+    else:
+        supervisor.wait_for_workers()
+    workers = supervisor.workers
+    connection = supervisor.begin_request() if state == "drains" else nullcontext()
+    with connection:
+        if state == "reloads":
+            supervisor.process.send_signal(signal.SIGHUP)
+        elif state == "drains":
+            supervisor.process.terminate()
+            wait_for(lambda: "draining: 1 " in supervisor.log.text)
+        supervisor.process.send_signal(number)
+        assert supervisor.process.wait(60) == -number
+        if isinstance(connection, socket.socket):  # its request is still answered
+            connection.sendall(b"def")
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+            assert mmhash.key(b"abcdef").hex().encode() in answer
+    wait_for(lambda: not any(map(runs, workers)))
+    assert start("--workers", "2", port=supervisor.port).wait_for_workers()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_request_that_outlives_the_grace_period_is_refused_by_name(
+    start: Callable[..., Supervisor], workers: int
+) -> None:
+    supervisor = start("--workers", str(workers), "--set", "grace_s=0.3")
+    if workers > 1:
+        supervisor.wait_for_workers()
+    with supervisor.begin_request() as connection:
+        supervisor.process.terminate()
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 503 "), answer
+    assert b"urn:mmhash:problem:draining" in answer
+    assert supervisor.process.wait(60) == 0
+    assert "Traceback" not in supervisor.log.text
 
 
 HANGING = """
@@ -217,7 +314,7 @@ def test_a_signal_to_any_process_drains_them(
         connection.sendall(b"def")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 200 ")
-    assert supervisor.process.wait(60) == 0
+    assert supervisor.process.wait(service.TIMEOUT_S) == 0
     assert not any(map(runs, pids))
     assert "Traceback" not in supervisor.log.text
     assert "exited with" not in supervisor.log.text

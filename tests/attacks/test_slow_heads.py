@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.attacks.conftest import IMPATIENT_S
+
 pytestmark = pytest.mark.slow
 
 
@@ -63,13 +65,13 @@ def test_three_hundred_of_them_keep_nobody_waiting(impatient: Any) -> None:
 
 def test_who_takes_his_time_between_calls_and_in_a_body_is_served(impatient: Any) -> None:
     with impatient.connect() as connection:
-        for _ in range(3):
+        for _ in range(2):
             connection.sendall(
                 b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: application/octet-stream\r\n"
                 b"Content-Length: 12288\r\n\r\n"
             )
-            for _ in range(6):
+            for _ in range(6):  # in 1.5 times as long as nothing may come
                 connection.sendall(bytes(2048))
-                time.sleep(0.25)
+                time.sleep(IMPATIENT_S / 4)
             assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
-            time.sleep(0.6)
+            time.sleep(1.2 * IMPATIENT_S)

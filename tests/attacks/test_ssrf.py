@@ -5,6 +5,7 @@ Hosts are named by the operator, read once, resolved once, and every address is 
 
 import asyncio
 import socket
+from contextlib import suppress
 from threading import Thread
 from typing import Any
 
@@ -74,7 +75,7 @@ class _Inside:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
+            with connection, suppress(OSError):  # the client may be gone
                 self.visits += 1
                 connection.recv(65536)
                 connection.sendall(self.answer)

@@ -23,7 +23,7 @@ from tests.integration.gateway.test_faults import wait_until
 from tests.support.gateway import engines, gateway_before
 from tests.support.kv_publisher import Publisher, stored
 from tests.support.prompt_models import write_qwen2_vl
-from tests.support.service import serving
+from tests.support.service import TIMEOUT_S, serving
 
 pytestmark = pytest.mark.slow
 
@@ -167,7 +167,10 @@ def test_a_prompt_is_drawn_as_its_plan_says(tab: Page, service: str, chat: str) 
     engine = tab.get_by_role("combobox", name="engine").input_value()
     query = {"model": "tiny", "engine": engine, "block_size": "16"}
     headers = {"content-type": "application/json"}
-    plan = httpx.post(f"{service}/plan", params=query, content=chat, headers=headers).json()
+    answer = httpx.post(
+        f"{service}/plan", params=query, content=chat, headers=headers, timeout=TIMEOUT_S
+    )
+    plan = answer.json()
     (item,) = plan["items"]
     count = len(plan["token_ids"])
     of_image = item["end"] - item["start"]
@@ -208,7 +211,7 @@ def test_without_workers_the_page_says_how_to_start_a_gateway(tab: Page, url: st
 
 def test_the_fleet_follows_the_gateway(tab: Page, fleet: str, chat: str) -> None:
     tab.goto(f"{fleet}/fleet")
-    workers = httpx.get(f"{fleet}/workers").json()["workers"]
+    workers = httpx.get(f"{fleet}/workers", timeout=TIMEOUT_S).json()["workers"]
     shown = tab.locator("#workers tr")
     expect(shown).to_have_count(2)
     for row, worker in zip(shown.all(), workers, strict=True):
@@ -224,9 +227,8 @@ def test_the_fleet_follows_the_gateway(tab: Page, fleet: str, chat: str) -> None
 
 def test_the_workers_are_ranked_for_a_request(tab: Page, fleet: str, chat: str) -> None:
     fill(tab, "fleet", f"{fleet}/fleet")
-    answer = httpx.post(
-        f"{fleet}/route", content=chat, headers={"content-type": "application/json"}
-    )
+    headers = {"content-type": "application/json"}
+    answer = httpx.post(f"{fleet}/route", content=chat, headers=headers, timeout=TIMEOUT_S)
     ranked = tab.locator("#ranking tr")
     best, other = answer.json()["workers"]
     assert (best["matched_tokens"], other["matched_tokens"]) == (48, 0)
@@ -351,11 +353,13 @@ def send_some(pages: dict[str, str], chat: str) -> None:
     """Send requests to the service and the gateway, for their charts."""
     url = pages["fleet"].removesuffix("/fleet")
     image = encoded(sunset(), "PNG")
+    requests: list[tuple[str, bytes | str, str]] = [
+        (f"{pages['keys']}/hash?of=pixels", image, "image/png"),
+        (f"{url}/v1/chat/completions", chat, "application/json"),
+    ]
     for _ in range(20):
-        httpx.post(
-            f"{pages['keys']}/hash?of=pixels", content=image, headers={"content-type": "image/png"}
-        ).raise_for_status()
-        httpx.post(
-            f"{url}/v1/chat/completions", content=chat, headers={"content-type": "application/json"}
-        ).raise_for_status()
+        for target, body, kind in requests:
+            headers = {"content-type": kind}
+            answer = httpx.post(target, content=body, headers=headers, timeout=TIMEOUT_S)
+            answer.raise_for_status()
         time.sleep(0.1)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.live import models
+from tests.support.decoders import wait_for_ready
 from tests.support.service import serving
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
@@ -31,7 +32,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     model = tmp_path_factory.mktemp("models") / "tiny"
     models.write("qwen2_vl", model)
     settings = {"shm": True, "tenants": {"acme": "11" * 32}, "models": {"tiny": str(model)}}
-    with serving(settings=settings) as service:
+    with serving(settings=settings) as service, service.new_client() as client:
+        wait_for_ready(client)
         yield service.url
 
 

@@ -194,12 +194,13 @@ def _started(command: str) -> AbstractContextManager[Service]:
 
 
 def _run(place: Place, command: str, shown: str) -> None:
-    script = command.replace("curl -s", "curl -fs").replace(
+    # A service whose decoders are starting answers 503.
+    script = command.replace("curl -s", "curl --retry 9 --retry-delay 1 -fs").replace(
         "mmhash ", f"{MMHASH} ", 1 if command.startswith("mmhash ") else 0
     )
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", script],
-        cwd=place.folder, capture_output=True, text=True, check=False, timeout=60,
+        cwd=place.folder, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, f"{shown}\n{done.stdout}{done.stderr}"
     assert done.stdout.strip(), shown

@@ -8,7 +8,7 @@ import pytest
 from blake3 import blake3
 
 import mmhash
-from tests.support.gateway import free_port
+from tests.support.ports import free_port
 from tests.support.service import serving
 
 KEY = "a key"

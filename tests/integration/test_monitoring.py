@@ -1,6 +1,7 @@
 """The dashboard's queries and the alerts, evaluated by a real Prometheus that scrapes running servers.
 
-Ranges and waiting times are shortened for the test: minutes to seconds.
+Ranges and waiting times are shortened for the test: minutes to seconds. All are several scrapes
+long, as in production: one scrape that times out on a busy machine neither fires nor ends an alert.
 """
 
 import json
@@ -26,12 +27,15 @@ import yaml
 from PIL import Image
 
 from tests.live import models
-from tests.support.gateway import EngineProcess, engines, free_port, gateway_before
+from tests.support.gateway import EngineProcess, engines, gateway_before
 from tests.support.kv_publisher import Publisher
 from tests.support.origin import Origin
+from tests.support.patient_service import PATIENT_COMMAND
+from tests.support.ports import free_port
 from tests.support.prometheus import NEEDED, TOOL, Prometheus, running_prometheus
 from tests.support.redis import RedisServer, running_redis
 from tests.support.service import Service, environment
+from tests.support.service import count as metric
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yml"
@@ -45,15 +49,15 @@ PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
 MAX_HELD = 8 << 20
 # A fault lasts until its alert fires.
-PATIENCE_S = 150
+PATIENCE_S = 300
 OCTETS = {"content-type": "application/octet-stream"}
 
 
 def quick_rules() -> str:
-    """The rules with 6 s for 5 minutes, a minute for 15, 20 s for an hour, and a wait of 1 s."""
-    text = re.sub(r"for: \d+m", "for: 1s", RULES.read_text())
-    text = text.replace("[5m]", "[6s]").replace("[15m]", "[60s]")
-    return text.replace("[1h]", "[20s]")
+    """The rules with 20 s for 5 minutes, a minute for 15 and for an hour, and a wait of 7 s."""
+    text = re.sub(r"for: \d+m", "for: 7s", RULES.read_text())
+    text = text.replace("[5m]", "[20s]").replace("[15m]", "[60s]")
+    return text.replace("[1h]", "[60s]")
 
 
 class Stack:
@@ -90,14 +94,14 @@ class Stack:
         self.settings_file.write_text(
             f'{more}\nurl_hosts = ["127.0.0.1:{port}"]\nurl_networks = ["127.0.0.0/8"]\n'
             f'memo_url = "{self.redis.url}"\nengine_fallback = "nearest-older"\n'
-            f"work_timeout_s = 3.0\nmax_held_bytes = {MAX_HELD}\n"
+            f"work_timeout_s = 8.0\nmax_held_bytes = {MAX_HELD}\n"
             f'[models]\ntiny = "{self.model}"\n'
         )
 
     def _start_service(self) -> Service:
         service = Service(
             "--workers", "2", "--config", str(self.settings_file),
-            settings={"metrics_port": self.port}, env=environment(),
+            settings={"metrics_port": self.port}, env=environment(), program=PATIENT_COMMAND,
         )  # fmt: skip
         service.wait_until_listening()
         return service
@@ -315,15 +319,17 @@ def break_model(stack: Stack) -> Callable[[], None]:
 
 
 def kill_workers(stack: Stack) -> Callable[[], None]:
-    for _ in range(4):
-        before = stack.service.workers
-        os.kill(before[0], signal.SIGKILL)
-        wait_until(
-            lambda before=before: (
-                len(stack.service.workers) == 2 and stack.service.workers != before
-            ),
-            "a worker is started again",
-        )
+    def restarts() -> float:
+        with suppress(httpx.TransportError), stack.service.new_client() as client:
+            return metric(client, "mmhash_worker_restarts_total")
+        return 0  # it asked the worker that was killed
+
+    # Two at a time: on a busy machine, one after the other takes longer than the rule looks back.
+    for number in (2, 4):
+        for worker in stack.service.workers:
+            os.kill(worker, signal.SIGKILL)
+        # Each worker counts its own start.
+        wait_until(lambda number=number: restarts() >= number, "the workers are started again")
     return lambda: None
 
 
@@ -356,7 +362,12 @@ def broken_responses(stack: Stack) -> Callable[[], None]:
 
 def stop_service(stack: Stack) -> Callable[[], None]:
     stack.service.kill()
-    return stack.restart_service
+
+    def restart() -> None:
+        stack.service.log.join()  # its workers have left the port
+        stack.restart_service()
+
+    return restart
 
 
 FAULTS: dict[str, Callable[[Stack], Callable[[], None]]] = {
@@ -420,7 +431,7 @@ def test_every_panel_has_data_under_load(running: tuple[Stack, Prometheus]) -> N
     finally:
         for end in ends:
             end()
-    assert not have_data(server)
+    wait_until(lambda: not have_data(server), "every panel has data after the faults")
 
 
 @pytest.mark.slow
@@ -432,9 +443,11 @@ def test_every_alert_fires_once_when_its_fault_is_injected(
     wait_until(lambda: len(server.query("up == 1")) == 2, "both are scraped")
     wait_until(lambda: not server.firing(), "nothing fires before the faults")
     others: dict[str, set[str]] = {}
+    episodes: dict[str, int] = {}
     for name, fault in FAULTS.items():
         assert name not in server.firing()
         seen: set[str] = set()
+        begin = time.time()
 
         def fires(name: str = name, seen: set[str] = seen) -> bool:
             seen |= server.firing()
@@ -452,10 +465,7 @@ def test_every_alert_fires_once_when_its_fault_is_injected(
             return not firing
 
         wait_until(nothing_fires, "all alerts end with the fault")
+        episodes[name] = server.episodes(name, begin)
         others[name] = seen - {name}
         print(f"{name} fired; others: {sorted(others[name])}", flush=True)
-    shared = set().union(*others.values())
-    episodes = server.episodes()
-    assert {name: episodes[name] for name in ALERTS if name not in shared} == dict.fromkeys(
-        set(ALERTS) - shared, 1
-    )
+    assert episodes == dict.fromkeys(ALERTS, 1)

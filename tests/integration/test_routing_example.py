@@ -13,8 +13,9 @@ import httpx
 import pytest
 
 from tests.support import prompt_models
-from tests.support.gateway import engines, free_port
+from tests.support.gateway import engines
 from tests.support.kv_publisher import Publisher, stored
+from tests.support.ports import free_port
 from tests.support.service import TIMEOUT_S, serving
 
 ROOT = Path(__file__).parents[2]

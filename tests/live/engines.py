@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import zmq
 
 from mmhash.kvindex import BlocksStored, CacheCleared, parse_batch
 from tests.live.environments import Environment
+from tests.support.ports import free_port
 
 Test = TypeVar("Test", bound=Callable[..., None])
 
@@ -161,7 +161,7 @@ def running(
     has_guard: bool = False,
 ) -> Iterator[Engine]:
     """Run an engine until the block ends."""
-    port, events_port, replay_port = _free_ports(3)
+    port, events_port, replay_port = free_port(), free_port(), free_port()
     folder = environment.model(model)
     start = {"vllm": _vllm_command, "sglang": _sglang_command}[environment.engine]
     command = [*start(environment, folder, port, (events_port, replay_port)), *options]
@@ -255,13 +255,3 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             continue
     process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

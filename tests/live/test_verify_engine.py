@@ -24,7 +24,7 @@ def _verify(engine: Engine, *options: str) -> tuple[int, str]:
     if engine.seed is not None:
         command += ["--seed", engine.seed]
     begin = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     print(f"{time.monotonic() - begin:.1f} s: {done.stdout}{done.stderr}")
     return done.returncode, done.stdout
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from mmhash_service.settings import LIBRARY_VARIABLES, Settings
+from tests.support.decoders import wait_for_ready
 from tests.support.service import serving
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -167,7 +168,9 @@ def test_a_sidecars_probes_find_the_server_that_its_environment_starts(
     ]
     commands = [[part.replace(at, str(tmp_path / "s")) for part in probe] for probe in probes]
     start = [sys.executable, "-m", "mmhash", "serve"]
-    with serving(program=start, env=os.environ | variables):
+    service = serving(program=start, env=os.environ | variables)
+    with service as server, server.new_client() as client:
+        wait_for_ready(client)
         for name, *arguments in commands:
             assert name == "mmhash"
             subprocess.run([sys.executable, "-m", "mmhash", *arguments], check=True)

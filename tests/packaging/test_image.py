@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from PIL import Image
 
 import mmhash
+from tests.support.decoders import wait_for_ready
 
 pytestmark = [
     pytest.mark.slow,
@@ -137,9 +139,9 @@ def test_it_runs_as_its_own_user_without_a_capability(
 def test_it_is_ready_on_a_root_that_nobody_can_write_to(container: Container, root: str) -> None:
     with pytest.raises(OSError, match="Read-only file system"):
         Path(root, "written").touch()
-    with container.running():
-        answer = httpx.get(f"{URL}/ready")
-        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    with container.running(), httpx.Client(base_url=URL, timeout=60) as client:
+        wait_for_ready(client)
+        assert client.get("/ready").json() == {"status": "ok"}
 
 
 def test_its_health_check_says_how_it_is(container: Container) -> None:
@@ -152,7 +154,11 @@ def test_an_image_has_the_librarys_key(container: Container) -> None:
     with container.running():
         headers = {"content-type": "image/png"}
         answer = httpx.post(
-            f"{URL}/hash", params={"of": "pixels"}, headers=headers, content=NAVY.read_bytes()
+            f"{URL}/hash",
+            params={"of": "pixels"},
+            headers=headers,
+            content=NAVY.read_bytes(),
+            timeout=60,
         )
     assert answer.status_code == 200
     (item,) = answer.json()["items"]
@@ -170,7 +176,7 @@ def test_sigterm_under_a_call_ends_it_when_the_call_is_answered(container: Conta
         caller.sendall(b"abc")
         running.stop()
         running.read_log(until="draining: 1 requests are running")
-        assert httpx.get(f"{URL}/ready").status_code == 503
+        assert httpx.get(f"{URL}/ready", timeout=60).status_code == 503
         caller.sendall(b"def")
         answer = b"".join(iter(lambda: caller.recv(65536), b""))
         assert answer.startswith(b"HTTP/1.1 200 ")
@@ -183,7 +189,9 @@ def test_several_processes_answer_on_a_unix_socket_and_end_together(
     container: Container, root: str
 ) -> None:
     with container.running(MMHASH_UDS="/tmp/mmhash.sock", MMHASH_WORKERS="2") as running:
-        assert container.run("mmhash", "health", "--ready", "unix:/tmp/mmhash.sock") == 0
+        until = time.monotonic() + 60
+        while container.run("mmhash", "health", "--ready", "unix:/tmp/mmhash.sock") != 0:
+            assert time.monotonic() < until, "it is not ready"
         assert Path(root, "tmp/mmhash.sock").is_socket()
         running.stop()
         running.read_log(until="stopped")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging import try_wheel
+from tests.support.tracked_files import copy_tracked_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -34,9 +35,10 @@ def install_lines() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheels")
+    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheels")
+    copy_tracked_files(source)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
-    subprocess.run([*build, str(ROOT)], check=True, capture_output=True)
+    subprocess.run([*build, str(source)], check=True, capture_output=True)
     return folder
 
 

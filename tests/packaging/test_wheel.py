@@ -1,6 +1,5 @@
 """The wheel as a user gets it: built from what git tracks, installed where nothing else is."""
 
-import os
 import subprocess
 import sys
 import venv
@@ -8,6 +7,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.support.tracked_files import copy_tracked_files
 
 pytestmark = pytest.mark.slow
 
@@ -22,16 +23,9 @@ print(mmhash.key(numpy.arange(12, dtype=numpy.uint8).reshape(3, 4)))
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of a copy of all tracked files, so that nothing untracked hides a missing one."""
+    """A wheel of a copy of all tracked files."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT).split(b"\0")
-    for name in filter(None, map(os.fsdecode, listed)):
-        if (ROOT / name).is_symlink():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).symlink_to((ROOT / name).readlink())
-        elif (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
+    copy_tracked_files(source)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target)]
     subprocess.run([*build, str(source)], check=True, capture_output=True)
     (built,) = target.glob("*.whl")

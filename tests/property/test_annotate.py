@@ -18,6 +18,8 @@ from mmhash.engines import sglang
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
 
+SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+
 BARE = "application/vnd.mmhash.request+json"
 
 
@@ -192,7 +194,7 @@ def hashes_in(engine: str, request: Members) -> list[str]:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 @given(chat=chats)
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=SUPPRESSED)
 def test_a_chat_request_is_the_same_once_the_hashes_are_taken_out(
     annotate: Annotate, engine: str, chat: Members
 ) -> None:
@@ -214,7 +216,7 @@ def test_a_chat_request_is_the_same_once_the_hashes_are_taken_out(
 
 
 @given(before=rests, batch=st.lists(st.lists(contents, max_size=4), max_size=4), after=rests)
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=SUPPRESSED)
 def test_a_generate_request_is_the_same_once_the_hashes_are_taken_out(
     annotate: Annotate,
     before: list[tuple[str, Any]],

@@ -16,7 +16,10 @@ from mmhash_service.claims.memory import MemoryClaims
 from mmhash_service.claims.stores import create_claims
 from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.stores import create_store
+from tests.support.patience import be_patient
 from tests.support.redis import running_redis
+
+SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 
 HOLDERS = [bytes([number]) * 16 for number in range(3)]
 LONG = 3_600_000
@@ -30,6 +33,11 @@ STEPS = st.lists(
     ),
     max_size=25,
 )
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
 
 
 class Model:
@@ -114,7 +122,7 @@ def test_in_redis(tmp_path: Path) -> None:
         context = redis_claims(server.url)
         claims = runner.run(context.__aenter__())
 
-        @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+        @settings(suppress_health_check=SUPPRESSED, deadline=None)
         @given(STEPS)
         def check(steps: list[tuple[str, int, int]]) -> None:
             runner.run(follow(claims, steps))

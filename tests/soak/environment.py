@@ -16,7 +16,8 @@ import numpy as np
 
 from tests.soak.context import SECRET, SHELF, TENANT
 from tests.support import service
-from tests.support.redis import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis import RedisServer
 
 WORKERS = 2
 # Small, so that it is full long before memory is judged.
@@ -60,7 +61,7 @@ class Service(service.Service):
     def shut_down(self) -> int:
         """Stop it as an operator does, and return its exit status."""
         self.process.terminate()
-        status = self.process.wait(60)
+        status = self.process.wait(service.TIMEOUT_S)
         self.log.join()
         return status
 

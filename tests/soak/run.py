@@ -15,7 +15,7 @@ from tests.soak.watch import usage
 MIB = 1 << 20
 
 # How long services may take to let go of what was given up at the end.
-_SETTLE_S = 15
+_SETTLE_S = 60
 
 
 class Run:

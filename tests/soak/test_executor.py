@@ -39,7 +39,7 @@ def an_item(draw: random.Random, shared: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("on_pressure", ["wait", "defer"])
-@pytest.mark.timeout(SECONDS * 2 + 60)
+@pytest.mark.timeout(SECONDS * 2 + 300)
 def test_soak(on_pressure: Any) -> None:
     seed = random.randrange(2**32)
     draw = random.Random(seed)

@@ -36,7 +36,7 @@ class Stored:
     refuses_head: bool = False
     headers: dict[str, str] = field(default_factory=dict)
     after_head: Any = None
-    """Called after the answer to a HEAD: the object may change there."""
+    """Called once the answer to a HEAD is made, before it is sent: the object may change there."""
 
     def head(self, method: str) -> dict[str, str]:
         content = self.content if self.claims is None else self.claims
@@ -116,9 +116,10 @@ class ObjectStore:
             self._send(handler, 304, headers, b"")
         elif method == "HEAD":
             time.sleep(stored.delay_s)
-            self._send(handler, 200, headers, stored.content, is_head=True)
+            content = stored.content
             if stored.after_head is not None:
                 stored.after_head()
+            self._send(handler, 200, headers, content, is_head=True)
         elif handler.headers.get("Range") == "bytes=0-0":
             headers["Content-Range"] = f"bytes 0-0/{len(stored.content)}"
             self._send(handler, 206, headers, stored.content[:1])
@@ -139,7 +140,8 @@ class ObjectStore:
             handler.send_header(name, value)
         if status != 304:
             handler.send_header("Content-Length", str(len(content)))
+        # Counted first: a client that has the answer may read the count at once.
+        self.bytes_sent += 0 if is_head else len(content)
         handler.end_headers()
         if not is_head:
             handler.wfile.write(content)
-            self.bytes_sent += len(content)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.gateway import free_port
+from tests.support.ports import free_port
 from tests.support.service import TIMEOUT_S
 
 BINARY, TOOL = shutil.which("prometheus"), shutil.which("promtool")
@@ -37,25 +37,22 @@ class Prometheus:
         found = self.query('ALERTS{alertstate="firing"}')
         return {each["metric"]["alertname"] for each in found}
 
-    def episodes(self) -> dict[str, int]:
-        """Return how often each alert has begun to fire: each time has a start of its own."""
-        end = time.time()
-        params = {"query": "ALERTS_FOR_STATE", "start": end - 900, "end": end, "step": "0.5"}
-        answer = self._http.get("/query_range", params=params).json()
-        firing = {"query": 'ALERTS{alertstate="firing"}'}
-        shown = self._http.get("/query_range", params=params | firing).json()
-        starts: dict[str, set[str]] = {}
-        fired = {
-            (each["metric"]["alertname"], at)
-            for each in shown["data"]["result"]
-            for at, _ in each["values"]
-        }
-        for each in answer["data"]["result"]:
-            name = each["metric"]["alertname"]
-            for at, start in each["values"]:
-                if (name, at) in fired:
-                    starts.setdefault(name, set()).add(start)
-        return {name: len(found) for name, found in starts.items()}
+    def episodes(self, alert: str, begin: float) -> int:
+        """Return how often an alert has fired since a time: each episode has its own start."""
+        params = {"start": begin, "end": time.time(), "step": "0.5"}
+
+        def samples(query: str) -> Iterator[tuple[frozenset[tuple[str, str]], float, str]]:
+            answer = self._http.get("/query_range", params=params | {"query": query}).json()
+            assert answer["status"] == "success", answer
+            for each in answer["data"]["result"]:
+                labels = each["metric"].items() - {("alertstate", "firing")}
+                series = frozenset(label for label in labels if label[0] != "__name__")
+                yield from ((series, at, value) for at, value in each["values"])
+
+        fired = samples(f'ALERTS{{alertname="{alert}",alertstate="firing"}}')
+        times = {(series, at) for series, at, _ in fired}
+        starts = samples(f'ALERTS_FOR_STATE{{alertname="{alert}"}}')
+        return len({start for series, at, start in starts if (series, at) in times})
 
     def close(self) -> None:
         """Close the client."""
@@ -66,7 +63,7 @@ class Prometheus:
 def running_prometheus(
     folder: Path, targets: Mapping[str, str], rules: str = "groups: []"
 ) -> Iterator[Prometheus]:
-    """Scrape the targets, by job, each second; skip the test if there is no prometheus."""
+    """Scrape the targets, by job, every 2 s; skip the test if there is no prometheus."""
     if BINARY is None or TOOL is None:
         pytest.skip(NEEDED)
     (folder / "alerts.yml").write_text(rules)
@@ -74,7 +71,7 @@ def running_prometheus(
         {"job_name": job, "static_configs": [{"targets": [address]}]}
         for job, address in targets.items()
     ]
-    every = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "500ms"}
+    every = {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "500ms"}
     config = {"global": every, "rule_files": ["alerts.yml"], "scrape_configs": jobs}
     file = folder / "prometheus.yml"
     file.write_text(yaml.safe_dump(config))

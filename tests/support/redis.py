@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +12,9 @@ from typing import Any
 import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as NotListening
+
+from tests.support.ports import free_port
+from tests.support.service import TIMEOUT_S
 
 BINARY = shutil.which("redis-server")
 NEEDED = "needs redis-server (apt-get install redis-server)"
@@ -44,7 +46,7 @@ class RedisServer:
 
     def client(self) -> Any:
         """Return a plain client of it, closed by its context."""
-        return closing(Redis(port=self.port))
+        return closing(Redis(port=self.port, socket_timeout=TIMEOUT_S))
 
     def kill(self) -> None:
         """End it at once; its entries are lost."""
@@ -70,17 +72,3 @@ def running_redis(folder: Path) -> Iterator[RedisServer]:
         yield server
     finally:
         server.kill()
-
-
-def free_port() -> int:
-    """Return a free port whose cluster bus port, 10000 above it, is free too."""
-    while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port: int = one.getsockname()[1]
-            if port < 50_000:
-                try:
-                    other.bind(("127.0.0.1", port + 10_000))
-                except OSError:
-                    continue
-                return port

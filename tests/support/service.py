@@ -16,7 +16,7 @@ from typing import IO, Any
 import httpx
 
 # A busy machine is not a failure.
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 # It chooses a free port, unless a later argument names one.
 COMMAND = (sys.executable, "-m", "mmhash", "serve", "--port", "0")
@@ -183,6 +183,13 @@ def serving(*arguments: str, **options: Any) -> Iterator[Service]:
         service.kill()
 
 
+def handles_signals(pid: int) -> bool:
+    """Return whether a process has a handler for SIGTERM, as a worker that has started."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+
 def environment(**variables: str) -> dict[str, str]:
     """Return the environment without settings of mmhash, and with these variables."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("MMHASH_")}
@@ -203,5 +210,5 @@ def count(client: httpx.Client, name: str, **labels: str) -> float:
 def _command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:  # it has exited
+    except (FileNotFoundError, ProcessLookupError):  # it has exited, before or while it is read
         return b""

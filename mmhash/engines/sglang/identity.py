@@ -53,7 +53,7 @@ def parse_content_hash(text: str | None) -> str | None:
     if type(text) is not str:
         text = checks.text("content_hash", text)
     if not text.startswith(_PREFIX):
-        raise InputValueError("content_hash is spelled sha256:<64 hex digits>")
+        raise InputValueError("content_hash has the form sha256:<64 hex digits>")
     _parse_digest(text)
     return _PREFIX + text.removeprefix(_PREFIX).lower()
 
@@ -75,7 +75,7 @@ def namespaced_hash(item_hash: int, namespace: str | None, *, version: str = LAT
         return checks.whole("an item's hash", item_hash)
     item_hash = checks.whole("an item's hash", item_hash, 0, 2**256 - 1)
     if parse_content_hash(namespace) is None:
-        raise InputValueError("namespace is spelled sha256:<64 hex digits>")
+        raise InputValueError("namespace has the form sha256:<64 hex digits>")
     number = item_hash.to_bytes(max(1, (item_hash.bit_length() + 7) // 8), "big")
     bound = _hash_fields(b"multimodal-feature-v1", _parse_digest(namespace), number)
     return int(bound.removeprefix(_PREFIX)[:16], 16)
@@ -221,7 +221,7 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
 def _digits(number: int) -> str:
     try:
         return str(int.__index__(number))
-    except ValueError:  # Python spells no longer ones (sys.set_int_max_str_digits)
+    except ValueError:  # Python converts no longer ones (sys.set_int_max_str_digits)
         raise InputValueError("a number has over 4300 digits") from None
 
 

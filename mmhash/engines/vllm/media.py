@@ -241,7 +241,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InputValueError("a name or value is not text that UTF-8 can spell") from None
+        raise InputValueError("a name or value is not text that UTF-8 can encode") from None
 
 
 def _number(value: float) -> bytes:

@@ -31,8 +31,8 @@ class Recipe(NamedTuple):
     default_root: bool = False
     # The tokens after a block may count to it.
     lookahead: bool = False
-    # A KV-cache group with larger blocks has the key of the last small block in each. So it is in
-    # 0.28.0 to 0.33.0; older releases joined the keys of the small blocks.
+    # A KV-cache group with larger blocks has the key of the last small block in each. 0.28.0 has it
+    # too, but shares a recipe with 0.27.0; older releases joined the keys of the small blocks.
     groups: bool = False
 
 

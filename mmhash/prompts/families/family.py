@@ -82,7 +82,7 @@ class Family(ABC):
 
     @classmethod
     def takes(cls, config: Section) -> bool:
-        """Return if a model with this config.json is of the family."""
+        """Return True if a model with this config.json is of the family."""
         return config.values.get("model_type") in cls.model_types
 
     @abstractmethod
@@ -94,7 +94,7 @@ class Family(ABC):
         """Return the tokens for an item; `options` are the request's `mm_processor_kwargs`."""
 
     def takes_hashes(self) -> bool:
-        """Return if the engine identifies the items of its native requests by a caller's hashes."""
+        """Return True if the engine identifies items of native requests by a caller's hashes."""
         return True
 
     def merge(

@@ -54,7 +54,7 @@ class Llama4(Family):
         return lay_out(self.files, text, self.token, self.run)
 
     def takes_hashes(self) -> bool:
-        """Return if the engine identifies items by a caller's hashes.
+        """Return True if the engine identifies items by a caller's hashes.
 
         SGLang takes each tile for an item. It ignores hashes that are not as many as its items.
         """

@@ -35,7 +35,7 @@ class Llava(Family):
 
     @classmethod
     def takes(cls, config: Section) -> bool:
-        """Return if a model is of the family: with Pixtral's tower it is not."""
+        """Return True if a model is of the family: with Pixtral's tower it is not."""
         tower = config.section("vision_config").values.get("model_type")
         return super().takes(config) and tower != "pixtral"
 

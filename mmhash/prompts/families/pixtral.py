@@ -44,7 +44,7 @@ class Pixtral(Family):
 
     @classmethod
     def takes(cls, config: Section) -> bool:
-        """Return if a model has the family's type and Pixtral's vision tower."""
+        """Return True if a model has the family's type and Pixtral's vision tower."""
         tower = config.section("vision_config").values.get("model_type")
         return super().takes(config) and tower == "pixtral"
 

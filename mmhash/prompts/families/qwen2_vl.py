@@ -49,7 +49,7 @@ class Qwen2VL(Family):
         return placeholders
 
     def takes_video(self) -> bool:
-        """Return if the engine's frames are known: SGLang resizes them before the processor."""
+        """Return True if the engine's frames are known: SGLang resizes them first."""
         return self.files.engine != "sglang"
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:

@@ -37,7 +37,7 @@ class Qwen3VL(Qwen2VL):
         self.max_video_tokens = settings.get("max_video_tokens", int, 768)
 
     def takes_video(self) -> bool:
-        """Return if the engine's prompt is known.
+        """Return True if the engine's prompt is known.
 
         SGLang resizes frames before the processor. vLLM before 0.30 replaces the tokens around
         the video's as well, or not, depending on the release of transformers beside it.
@@ -47,7 +47,7 @@ class Qwen3VL(Qwen2VL):
         return super().takes_video() and not old
 
     def takes_hashes(self) -> bool:
-        """Return if the engine identifies items by a caller's hashes.
+        """Return True if the engine identifies items by a caller's hashes.
 
         SGLang pads the prompt before it reads them, since it has content hashes (0.5.20): it then
         finds no place for the image, and its scheduler exits.

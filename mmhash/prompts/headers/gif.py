@@ -3,6 +3,7 @@
 from mmhash.prompts.headers.header import ImageHeader, check_steps, unreadable
 
 _EXTENSION, _FRAME, _END = 0x21, 0x2C, 0x3B
+_COMMENT, _APPLICATION = 0xFE, 0xFF
 
 
 def accepts(start: bytes) -> bool:
@@ -22,6 +23,8 @@ def read(data: memoryview) -> ImageHeader:
         if block != _EXTENSION:
             position += 1
             continue
+        if _reads_on(data, position):
+            raise unreadable("an extension of a GIF has no content")
         position += 2
         while length := data[position]:
             steps += 1
@@ -34,6 +37,17 @@ def read(data: memoryview) -> ImageHeader:
     return ImageHeader(
         "GIF", max(_short(data, 6), left + width), max(_short(data, 8), top + height)
     )
+
+
+def _reads_on(data: memoryview, position: int) -> bool:
+    """Return True if Pillow takes an extension to end at another place than other decoders do.
+
+    It skips blocks up to an empty one after it has read the first, also if that is empty itself.
+    """
+    label, length = data[position + 1], data[position + 2]
+    if label == _APPLICATION and bytes(data[position + 3 :][: min(length, 11)]) == b"NETSCAPE2.0":
+        return data[position + 3 + length] == 0
+    return label != _COMMENT and length == 0
 
 
 def _palette_bytes(flags: int) -> int:

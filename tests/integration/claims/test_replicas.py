@@ -9,7 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.claim_workers import LEASE_S
 from tests.support.memo import hash_pixels, small_images
+from tests.support.patient_service import PATIENT_COMMAND
 from tests.support.redis import RedisServer
 from tests.support.service import count, serving
 
@@ -26,8 +28,8 @@ def test_sixteen_processes_compute_once(replicas: Start) -> None:
 
 
 def test_a_killed_holder_is_replaced_by_one(replicas: Start) -> None:
-    # The lease of a holder lasts 3 s; a computation of 5 s is renewed, by each holder.
-    some = replicas(16, 5)
+    # A lease is renewed, by each holder, because the computation takes longer.
+    some = replicas(16, LEASE_S + 3)
     some.start()
     for number in (1, 2):
         holder = some.wait_for_computations(number)[-1]
@@ -85,7 +87,7 @@ def test_a_partition_longer_than_the_lease_costs_no_answer(
 def test_a_stalled_holder_cannot_publish_after_it_was_replaced(
     replicas: Start, redis: RedisServer
 ) -> None:
-    some = replicas(2, 0.5)
+    some = replicas(2, 3)  # the first one is stopped within this time
     some.start()
     (holder,) = some.wait_for_computations(1)[:1]
     os.kill(holder, signal.SIGSTOP)
@@ -98,8 +100,8 @@ def test_a_stalled_holder_cannot_publish_after_it_was_replaced(
 def test_two_services_decode_an_image_once(redis: RedisServer) -> None:
     settings = {"memo_url": redis.url, "memo_bytes": "0"}
     with (
-        serving(settings=settings) as one,
-        serving(settings=settings) as two,
+        serving(settings=settings, program=PATIENT_COMMAND) as one,
+        serving(settings=settings, program=PATIENT_COMMAND) as two,
         one.new_client() as first,
         two.new_client() as second,
     ):
@@ -132,7 +134,8 @@ def test_a_claim_of_one_replica_is_seen_by_the_other(redis: RedisServer) -> None
                 time.sleep(0.05)
             return response.json()
 
-        held = once_available(first, action="acquire", holder=holder)
+        # Longer than a busy machine needs: the lease must not end before its completion.
+        held = once_available(first, action="acquire", holder=holder, ttl_s=300)
         assert held["state"] == "held"
         other = once_available(second, action="acquire", holder="cd" * 16)
         assert (other["state"], other["fence"]) == ("busy", held["fence"])

@@ -19,6 +19,7 @@ from mmhash.client import AsyncClient, Client, session
 from mmhash.client.hashing import BATCH_ITEM_MAX, BATCH_MAX_ITEMS, SHM_MIN_BYTES, batches
 from mmhash.transport import SharedTensor
 from mmhash.transport.segments import DIRECTORY
+from tests.support.service import TIMEOUT_S
 
 NOISE = np.random.default_rng(5).integers(0, 256, 3 * SHM_MIN_BYTES, dtype=np.uint8)
 MIDDLE = NOISE[: BATCH_ITEM_MAX + 1].tobytes()
@@ -49,7 +50,9 @@ def encoded(image: Image.Image) -> bytes:
 
 def metric(url: str, name: str) -> float:
     (line,) = (
-        line for line in httpx.get(f"{url}/metrics").text.splitlines() if line.startswith(name)
+        line
+        for line in httpx.get(f"{url}/metrics", timeout=TIMEOUT_S).text.splitlines()
+        if line.startswith(name)
     )
     return float(line.split()[-1])
 
@@ -158,7 +161,7 @@ def test_what_is_long_is_not_sent_where_it_is_read_in_place(connect: Any, url: s
 def test_it_is_sent_where_shared_memory_is_off(connect: Any, url_without_shm: str) -> None:
     before = received(url_without_shm)
     infos = 'mmhash_requests_total{call="/info",status="200"}'
-    httpx.get(f"{url_without_shm}/info")
+    httpx.get(f"{url_without_shm}/info", timeout=TIMEOUT_S)
     asked = metric(url_without_shm, infos)
     with connect(url_without_shm) as client:
         for _ in range(3):
@@ -184,7 +187,7 @@ def test_another_host_is_sent_the_bytes_from_then_on(connect: Any, url: str) -> 
 def _problem_is_counted(url: str) -> None:
     """A series is there once it was counted."""
     body = {"items": [{"kind": "bytes", "shm": {}}]}
-    assert httpx.post(f"{url}/hash", json=body).status_code == 422
+    assert httpx.post(f"{url}/hash", json=body, timeout=TIMEOUT_S).status_code == 422
 
 
 def test_what_is_gone_when_it_is_looked_for_is_sent(

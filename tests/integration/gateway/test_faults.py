@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,11 +17,12 @@ import pytest
 import mmhash
 from mmhash.engines import vllm
 from tests.support.engine_worker import STREAM
-from tests.support.gateway import EngineProcess, engines, free_port, gateway_before
+from tests.support.gateway import EngineProcess, engines, gateway_before
 from tests.support.origin import Origin
+from tests.support.ports import free_port
 from tests.support.redis import BINARY, NEEDED, RedisServer
 from tests.support.scripted import ScriptedServer
-from tests.support.service import Service, count
+from tests.support.service import TIMEOUT_S, Service, count
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ PATH = "/v1/chat/completions"
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -111,7 +112,7 @@ def test_all_workers_are_down() -> None:
 
 
 def test_a_worker_that_hangs_gives_its_requests_to_another() -> None:
-    settings = {"gateway.health_timeout_s": "0.2", "gateway.eject_after": "2"}
+    settings = {"gateway.health_timeout_s": "3", "gateway.eject_after": "2"}
     with fleet_of(2, **settings) as (started, _, client):
         answers: list[httpx.Response] = []
         started[0].send_signal(signal.SIGSTOP)
@@ -130,7 +131,7 @@ def test_a_worker_that_hangs_gives_its_requests_to_another() -> None:
 
 
 def test_a_worker_that_stays_silent_is_a_timeout() -> None:
-    with fleet_of(1, **{"gateway.worker_timeout_s": "0.3"}) as (_, _, client):
+    with fleet_of(1, **{"gateway.worker_timeout_s": "3"}) as (_, _, client):
         answer = client.post(PATH, json=CHAT | {"mode": "hang"})
         assert (answer.status_code, answer.json()["title"]) == (504, "Worker timeout")
         with (
@@ -192,7 +193,7 @@ def test_a_worker_that_does_not_speak_http_is_replaced(garbage: bytes) -> None:
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                with connection:
+                with connection, suppress(OSError):  # the gateway may close it first
                     if connection.recv(65536).startswith(b"GET /health"):
                         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
                     else:
@@ -219,7 +220,7 @@ def test_a_response_without_a_length_ends_with_its_connection() -> None:
                     connection, _ = listener.accept()
                 except OSError:
                     return
-                with connection:
+                with connection, suppress(OSError):  # the gateway may close it first
                     connection.recv(65536)
                     connection.sendall(
                         b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
@@ -289,7 +290,7 @@ def test_two_processes_forward_too() -> None:
         gateway.new_client() as client,
     ):
         wait_until(lambda: client.post(PATH, json=CHAT).status_code == 200)
-        assert client.get("/workers").json()["workers"][0]["healthy"]
+        wait_until(lambda: healthy(client) == [True])
 
 
 def test_a_gateway_without_its_memo_forwards() -> None:
@@ -341,10 +342,10 @@ def test_redis_is_lost_while_requests_arrive(tmp_path: Path) -> None:
                 return count(client, "mmhash_memo_failures_total")
 
             ask(4)
-            assert failures() == 0
+            before = failures()  # on a busy machine Redis may have been too slow
             redis.kill()
             ask(4)
-            assert failures() > 0
+            wait_until(lambda: failures() > before)
             redis.start()
             redis.freeze()
             ask(4)

@@ -1,6 +1,6 @@
 """Services in processes of their own, and Redis servers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.support import memo, service
+from tests.support.patient_service import PATIENT_COMMAND
 from tests.support.redis import BINARY, NEEDED, RedisServer
 
 
@@ -42,9 +43,8 @@ def serve() -> Iterator[Callable[..., httpx.Client]]:
     with ExitStack() as stack:
         started: list[service.Service] = []
 
-        def serve(*settings: str, before: tuple[str, ...] = ()) -> httpx.Client:
+        def serve(*settings: str, program: Sequence[str] = PATIENT_COMMAND) -> httpx.Client:
             arguments = [word for setting in settings for word in ("--set", setting)]
-            program = (*before, *service.COMMAND)
             started.append(stack.enter_context(service.serving(*arguments, program=program)))
             return stack.enter_context(started[-1].new_client())
 

@@ -9,6 +9,8 @@ from typing import Any, Self
 import httpx
 import pytest
 
+from tests.support.service import COMMAND
+
 Serve = Callable[..., httpx.Client]
 Ask = Callable[..., dict[str, Any]]
 Count = Callable[..., float]
@@ -22,6 +24,14 @@ def entries_in(admin: Any) -> list[bytes]:
 def claims_in(admin: Any) -> list[bytes]:
     names: list[bytes] = admin.keys("mmhash:claim:*")
     return names
+
+
+def until_stored(admin: Any) -> bytes:
+    """Return the name of the only entry, once it is there: it is stored after the answer."""
+    while not (names := entries_in(admin)):
+        time.sleep(0.01)
+    (name,) = names
+    return name
 
 
 def until_hit(ask: Ask, client: httpx.Client, image: bytes) -> None:
@@ -106,9 +116,7 @@ def test_redis_tells_nothing_of_what_is_kept_and_keeps_it_for_a_time(
 ) -> None:
     item = ask(serve(f"memo_url=redis://127.0.0.1:{redis.port}"), images[0])
     with redis.client() as client:
-        while not (names := entries_in(client)):
-            time.sleep(0.01)
-        (name,) = names
+        name = until_stored(client)
         kept = name + client.get(name)
         assert 0 < client.ttl(name) <= 7 * 24 * 3600
     assert name.startswith(b"mmhash:")
@@ -148,7 +156,8 @@ def test_killed_and_brought_back_under_load_it_costs_no_call(
 def test_frozen_under_load_it_costs_no_call(
     serve: Serve, redis: Any, ask: Ask, count: Count, images: list[bytes]
 ) -> None:
-    client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
+    url = f"memo_url=redis://127.0.0.1:{redis.port}"
+    client = serve(url, "memo_bytes=0", program=COMMAND)
     with Load(client, images[:20]) as load:
         load.wait_for(100)
         redis.freeze()
@@ -165,8 +174,8 @@ def test_a_full_redis_still_answers_what_it_has(
 ) -> None:
     client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
     ask(client, images[0])
-    until_hit(ask, client, images[0])
     with redis.client() as admin:
+        until_stored(admin)
         admin.config_set("maxmemory", 1)
     for image in images[1:10]:
         assert ask(client, image)["memo"] == "miss"
@@ -205,14 +214,16 @@ def test_an_entry_that_somebody_changed_is_a_miss(
 ) -> None:
     client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
     wanted = ask(client, images[0])["key"]
-    until_hit(ask, client, images[0])
     with redis.client() as admin:
-        (name,) = entries_in(admin)
+        name = until_stored(admin)
         for changed in (b"", b"other bytes", bytes(2 << 20)):
             admin.set(name, changed)
-            admin.delete(*claims_in(admin))  # they have the result too, for half a minute
+            for claim in claims_in(admin):  # they have the result too, for half a minute
+                admin.delete(claim)
             item = ask(client, images[0])
             assert (item["key"], item["memo"]) == (wanted, "miss")
+            while admin.get(name) == changed:
+                time.sleep(0.01)
             until_hit(ask, client, images[0])
         admin.delete(name)
         admin.lpush(name, "a list")

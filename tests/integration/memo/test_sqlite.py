@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.patient_service import PATIENT_COMMAND
+
 Serve = Callable[..., httpx.Client]
 Ask = Callable[..., dict[str, Any]]
 Count = Callable[..., float]
@@ -35,8 +37,8 @@ def test_a_full_disk_costs_misses(
     serve: Serve, ask: Ask, count: Count, images: list[bytes], tmp_path: Path
 ) -> None:
     """No file of that process may be longer than 60 KB: SQLite is told that the disk is full."""
-    limited = ("prlimit", "--fsize=60000")
-    client = serve(f"memo_url=sqlite:{tmp_path / 'memo'}", "memo_bytes=100000", before=limited)
+    limited = ("prlimit", "--fsize=60000", *PATIENT_COMMAND)
+    client = serve(f"memo_url=sqlite:{tmp_path / 'memo'}", "memo_bytes=100000", program=limited)
     first = [ask(client, image) for image in images]
     assert [item["memo"] for item in first] == ["miss"] * len(images)
     assert count(client, "mmhash_memo_failures_total") > 0

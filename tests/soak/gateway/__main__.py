@@ -14,6 +14,7 @@ from tests.soak.gateway.faults import Faults
 from tests.soak.gateway.fleet import Environment, started
 from tests.soak.gateway.load import Load, Outcome, Verdict
 from tests.soak.watch import Usage, usage
+from tests.support.service import TIMEOUT_S
 
 
 class Run:
@@ -95,12 +96,12 @@ class Run:
         """Return requests still counted without clients, and a log with a traceback."""
         gateway = self._environment.gateway
         metric = "mmhash_gateway_requests_in_progress"
-        until = time.monotonic() + 15
+        until = time.monotonic() + TIMEOUT_S
         while (left := gateway.count(metric)) and time.monotonic() < until:
             time.sleep(0.2)
         found = [f"{metric} is {left}"] if left else []
         gateway.process.terminate()
-        if status := gateway.process.wait(60):
+        if status := gateway.process.wait(TIMEOUT_S):
             found.append(f"the gateway exited with {status}")
         gateway.log.join()
         return found + [line for line in gateway.log if "Traceback" in line]

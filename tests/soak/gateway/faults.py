@@ -7,6 +7,7 @@ from typing import NamedTuple
 import httpx
 
 from tests.soak.gateway.fleet import Environment, Worker
+from tests.support.service import TIMEOUT_S
 
 # Kills and restarts of single workers, over the whole run: the gateway's process is never killed.
 _KILLS = tuple(0.04 + 0.06 * number for number in range(16))
@@ -20,8 +21,8 @@ _ALL_DOWN = ((0.205, 0.215), (0.745, 0.755))
 _REDIS_GONE = ((0.3, 0.36), (0.72, 0.78))
 _REDIS_HANGS = ((0.44, 0.48),)
 
-# The gateway notices a restarted worker at its next probe.
-_NOTICED_S = 3.0
+# The gateway notices a restarted worker at its next probe, which a busy machine delays.
+_NOTICED_S = 6.0
 
 
 class Fault(NamedTuple):
@@ -104,7 +105,9 @@ def _switch(workers: list[Worker], name: str) -> tuple[Callable[[], None], Calla
     def switch(is_on: bool) -> None:
         for worker in workers:
             try:
-                httpx.post(f"{worker.url}/fault", json={name: is_on}, trust_env=False)
+                httpx.post(
+                    f"{worker.url}/fault", json={name: is_on}, timeout=TIMEOUT_S, trust_env=False
+                )
             except httpx.TransportError:  # it is down
                 continue
 

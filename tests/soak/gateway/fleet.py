@@ -16,7 +16,8 @@ from tests.live import models
 from tests.soak.environment import file_server
 from tests.soak.gateway.images import write_images
 from tests.support import service
-from tests.support.gateway import COMMAND, free_port
+from tests.support.gateway import COMMAND
+from tests.support.ports import free_port
 from tests.support.redis import RedisServer
 
 WORKERS = 3
@@ -55,7 +56,8 @@ class Worker:
         until = time.monotonic() + service.TIMEOUT_S
         while time.monotonic() < until:
             with suppress(httpx.TransportError):
-                httpx.get(f"{self.url}/health", trust_env=False).raise_for_status()
+                url = f"{self.url}/health"
+                httpx.get(url, timeout=service.TIMEOUT_S, trust_env=False).raise_for_status()
                 return
             time.sleep(0.05)
         raise AssertionError("a worker did not start")
@@ -80,8 +82,8 @@ class Gateway(service.Service):
             "url_networks": ["127.0.0.0/8"],
             "gateway.media_urls": "fetch",
             "gateway.health_interval_s": "0.5",
-            "gateway.health_timeout_s": "2",
-            "gateway.connect_timeout_s": "1",
+            "gateway.health_timeout_s": "10",
+            "gateway.connect_timeout_s": "10",
         }
         super().__init__(*named, settings=settings, program=COMMAND, env=service.environment())
         self.wait_until_listening()
@@ -108,7 +110,7 @@ class Gateway(service.Service):
 def _with_children(pid: int) -> list[int]:
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
     return [pid, *(one for child in children for one in _with_children(int(child)))]
 

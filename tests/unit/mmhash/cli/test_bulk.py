@@ -178,7 +178,7 @@ def _interrupted(many: Path, out: Path) -> Path:
     """A run's parts, which Ctrl-C ended once there were some."""
     parts = out.with_name("keys.parquet.parts")
     with (many / "long").open("wb") as sparse:  # one process is at it when the other has a shard
-        sparse.truncate(1 << 30)
+        sparse.truncate(1 << 40)
     with subprocess.Popen(
         command(many, "--out", out, "--processes", 2),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -189,6 +189,7 @@ def _interrupted(many: Path, out: Path) -> Path:
         assert process.wait() == 130
         assert process.stderr is not None
         assert b"Traceback" not in process.stderr.read()
+    os.truncate(many / "long", 1 << 20)
     return parts
 
 

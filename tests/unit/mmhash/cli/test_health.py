@@ -54,11 +54,11 @@ def test_the_exit_status_says_whether_it_answers(url: str) -> None:
 def test_where_nobody_listens_is_no_answer(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    for url in (f"http://127.0.0.1:{port}", f"unix:{tmp_path / 'none'}", "ftp://x", "http://a:b"):
-        result = CliRunner().invoke(app, ["health", url])
-        assert result.exit_code == 1
-        assert result.stdout.startswith(f"{url}: no response (")
+        here = f"http://127.0.0.1:{free.getsockname()[1]}"
+        for url in (here, f"unix:{tmp_path / 'none'}", "ftp://x", "http://a:b"):
+            result = CliRunner().invoke(app, ["health", url])
+            assert result.exit_code == 1
+            assert result.stdout.startswith(f"{url}: no response (")
 
 
 def test_an_address_without_a_scheme(url: str) -> None:

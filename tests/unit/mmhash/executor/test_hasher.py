@@ -7,7 +7,7 @@ import pickle
 import threading
 import time
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,17 +40,20 @@ class Gate:
         self.read: list[Any] = []
         self.threads: list[int] = []
         self.now = self.most = 0
+        lock = threading.Lock()
 
         def slow(target, item, algorithm, tenant, threads):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-            self.read.append(item)
-            self.threads.append(threads)
-            self.now += 1
-            self.most = max(self.most, self.now)
-            self.opened.wait(30)
+            with lock:
+                self.read.append(item)
+                self.threads.append(threads)
+                self.now += 1
+                self.most = max(self.most, self.now)
+            self.opened.wait(60)
             try:
                 return hash_on(target, item, algorithm, tenant, threads)
             finally:
-                self.now -= 1
+                with lock:
+                    self.now -= 1
 
         monkeypatch.setattr(job, "hash_on", slow)
 
@@ -60,13 +63,19 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return Gate(monkeypatch)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what calls do in several turns of the event loop, or their threads."""
+    while not condition():  # noqa: ASYNC110  (there is no event)
+        await asyncio.sleep(0.001)
+
+
 def idle(one: AsyncHasher) -> bool:
     return one.stats()[:4] == (0, 0, 0, 0)
 
 
 async def let_go(held: list[weakref.ref[Any]]) -> bool:
     """Return True if all are gone: the pool's thread releases its last call at its next turn."""
-    for _ in range(100):
+    for _ in range(1000):
         gc.collect()
         if all(each() is None for each in held):
             return True
@@ -241,7 +250,7 @@ def test_close_lets_readers_end_and_fails_those_that_wait(gate: Gate) -> None:
     async def main() -> None:
         one = AsyncHasher(threads=1)
         calls = [asyncio.create_task(one.key(item)) for item in (first, second)]
-        await asyncio.sleep(0.01)
+        await until(lambda: one.stats().running == one.stats().waiting == 1)
         closing = asyncio.create_task(one.close())
         await asyncio.sleep(0.01)
         assert not closing.done()
@@ -270,9 +279,8 @@ def test_never_more_bytes_than_the_limit(gate: Gate) -> None:
     async def main() -> None:
         async with AsyncHasher(max_inflight_bytes=5 * MIB, threads=4) as one:
             calls = asyncio.gather(*(one.key(noise(2 * MIB, seed)) for seed in range(6)))
-            await asyncio.sleep(0.05)
+            await until(lambda: one.stats().running + one.stats().waiting == 6)
             assert one.stats().running == 2
-            assert one.stats().waiting == 4
             gate.opened.set()
             await calls
             assert gate.most == 2
@@ -287,7 +295,7 @@ def test_an_item_larger_than_the_limit_is_alone(gate: Gate) -> None:
         async with AsyncHasher(max_inflight_bytes=5 * MIB, threads=4) as one:
             items = [small[0], large, *small[1:]]
             calls = asyncio.gather(*map(one.key, items))
-            await asyncio.sleep(0.02)
+            await until(lambda: one.stats().running + one.stats().waiting == 4)
             assert one.stats().running == 1  # nobody passes by the large one
             gate.opened.set()
             assert await calls == mmhash.keys(items)
@@ -302,9 +310,8 @@ def test_an_animation_is_admitted_by_all_its_frames(gate: Gate) -> None:
     async def main() -> None:
         async with AsyncHasher(max_inflight_bytes=205_000, threads=2) as one:
             calls = asyncio.gather(*map(one.key, [image, *small]))
-            await asyncio.sleep(0.05)
             # Its first frame would fit beside another item; all of it, found in a thread, does not.
-            assert one.stats()[:2] in {(1, 2 * 64 * 64), (1, 200_000)}
+            await until(lambda: one.stats()[:2] in {(1, 2 * 64 * 64), (1, 200_000)})
             gate.opened.set()
             assert await calls == mmhash.keys([image, *small])
             assert gate.most == 1
@@ -323,11 +330,11 @@ def test_several_threads_for_a_large_item_alone(gate: Gate) -> None:
             assert gate.threads == [2]
             gate.opened.clear()  # the first is being read when the second begins
             keys = asyncio.ensure_future(one.keys(items))
-            while len(gate.threads) < 3:  # noqa: ASYNC110  (threads append to it)
-                await asyncio.sleep(0.001)
+            await until(lambda: len(gate.threads) == 3)
+            threads = {id(item): count for item, count in zip(gate.read, gate.threads, strict=True)}
+            assert threads == {id(items[0]): 2, id(items[1]): 1}
             gate.opened.set()
             await keys
-            assert gate.threads[1:3] == [2, 1]
 
     run(main())
 
@@ -343,12 +350,11 @@ def test_the_same_buffer_at_once_is_read_once(gate: Gate) -> None:
     async def main() -> None:
         async with AsyncHasher() as one:
             calls = asyncio.gather(one.keys(items), one.key(data))
-            await asyncio.sleep(0.01)
+            await until(lambda: one.stats().joined == 4)
             gate.opened.set()
             found, again = await calls
             assert set(found) == {again} == {mmhash.key(data)}
             assert len(gate.read) == 2
-            assert one.stats().joined == 4
             await one.key(data)  # later it is read again: it may have changed
             assert len(gate.read) == 3
 
@@ -395,7 +401,7 @@ def test_a_cancelled_call_comes_back_when_its_reader_has_stopped(gate: Gate) -> 
     async def main() -> None:
         async with AsyncHasher() as one:
             call = asyncio.create_task(one.key(data))
-            await asyncio.sleep(0.01)
+            await until(lambda: one.stats().running == 1)
             for _ in range(5):
                 call.cancel()
                 await asyncio.sleep(0.002)
@@ -415,7 +421,7 @@ def test_a_cancelled_call_that_waits_leaves_at_once(gate: Gate) -> None:
         async with AsyncHasher(threads=1) as one:
             first = asyncio.create_task(one.key(noise(2 * MIB, 1)))
             second = asyncio.create_task(one.key(noise(2 * MIB, 2)))
-            await asyncio.sleep(0.01)
+            await until(lambda: one.stats().running == one.stats().waiting == 1)
             second.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await second
@@ -433,7 +439,7 @@ def test_whoever_joined_is_not_cancelled_with_the_first(gate: Gate) -> None:
     async def main() -> None:
         async with AsyncHasher() as one:
             first, second = (asyncio.create_task(one.key(data)) for _ in range(2))
-            await asyncio.sleep(0.01)
+            await until(lambda: one.stats().joined == 1)
             first.cancel()
             gate.opened.set()
             assert await second == mmhash.key(data)
@@ -497,7 +503,7 @@ def test_under_pressure_keys_are_lazy(gate: Gate) -> None:
     async def main() -> None:
         async with AsyncHasher(max_inflight_bytes=3 * MIB, on_pressure="defer") as one:
             call = asyncio.create_task(one.key(first))
-            await asyncio.sleep(0.01)
+            await until(lambda: one.stats().running == 1)
             lazy = await one.key(second)
             assert isinstance(lazy, LazyKey)
             assert isinstance(await one.key(b"small"), Digest)

@@ -225,6 +225,25 @@ def test_what_waits_for_a_replay_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert engine.feed.counts.failed_replays == 1
 
 
+def test_the_rest_of_a_replay_that_was_cut_off_is_requested() -> None:
+    engine = Engine()
+    engine.publish(stored=[1], how="lost")
+    engine.publish(stored=[2], how="lost")
+    engine.publish(stored=[3])
+    engine.feed.replayed(*engine.buffer[0])
+    engine.feed.replay_cut()
+    assert engine.requests == [1]
+    engine.answer()
+    assert engine.blocks.ids == {1, 2, 3}
+
+
+def test_a_replay_that_is_cut_off_before_it_has_anything_has_failed() -> None:
+    engine = Engine()
+    engine.feed.replay_cut()
+    assert not engine.feed.is_replaying
+    assert engine.feed.counts.failed_replays == 1
+
+
 def test_a_fault_while_a_batch_is_applied_is_logged_and_skips_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

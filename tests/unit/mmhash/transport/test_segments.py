@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from typer.testing import CliRunner
@@ -13,32 +14,45 @@ from typer.testing import CliRunner
 from mmhash import TransportError
 from mmhash.cli.app import app
 from mmhash.transport import remove_orphans, segments
-from mmhash.transport.segments import DIRECTORY, Segment, map_private
+from mmhash.transport.segments import Segment, map_private
+from tests.support.descriptors import descriptors_below
 
 RANDOM = "00112233aabbccdd"
-OWNER = "from mmhash.transport import SharedTensor as S; s = S.create(b'left behind'); print(s.handle()['name'], flush=True); input()"
+OWNER = """
+import sys
+from pathlib import Path
+from mmhash.transport import SharedTensor, segments
+segments.DIRECTORY = Path(sys.argv[1])
+owned = SharedTensor.create(b"left behind")
+print(owned.handle()["name"], flush=True)
+input()
+"""
 
 
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Shared memory of this test only: other processes sweep that of all."""
+    with TemporaryDirectory(dir=segments.DIRECTORY, prefix="mmhash-test-") as name:
+        monkeypatch.setattr(segments, "DIRECTORY", Path(name))
+        yield Path(name)
 
 
-def ours() -> set[str]:
-    return {path.name for path in DIRECTORY.glob(f"mmhash-{os.getpid()}-*")}
+def ours(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob(f"mmhash-{os.getpid()}-*")}
 
 
 @pytest.fixture
-def orphan() -> Iterator[str]:
+def orphan(folder: Path) -> str:
     """A segment whose owner was killed."""
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", OWNER, str(folder)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     with owner:
         name = owner.stdout.readline().strip()
         assert name not in remove_orphans()  # its owner runs
         owner.kill()
-    yield name
-    (DIRECTORY / name).unlink(missing_ok=True)
+    return name
 
 
 def test_bytes_are_seen_at_any_offset() -> None:
@@ -50,43 +64,41 @@ def test_bytes_are_seen_at_any_offset() -> None:
     segment.close()
 
 
-def test_a_segment_is_private_to_its_user() -> None:
+def test_a_segment_is_private_to_its_user(folder: Path) -> None:
     segment = Segment(1)
-    assert (DIRECTORY / segment.name).stat().st_mode & 0o777 == 0o600
+    assert (folder / segment.name).stat().st_mode & 0o777 == 0o600
     segment.close()
 
 
-def test_closing_twice_and_forgetting_remove_it() -> None:
-    before, open_before = ours(), descriptors()
+def test_closing_twice_and_forgetting_remove_it(folder: Path) -> None:
     segment = Segment(5)
     segment.close()
     segment.close()
     Segment(5)
-    assert ours() == before
-    assert descriptors() == open_before
+    assert ours(folder) == set()
+    assert descriptors_below(str(folder)) == 0
 
 
-def test_a_forked_child_removes_nothing() -> None:
+def test_a_forked_child_removes_nothing(folder: Path) -> None:
     segment = Segment(5)
     child = os.fork()
     if child == 0:
         segment.close()
         os._exit(0)
     os.waitpid(child, 0)
-    assert segment.name in ours()
+    assert segment.name in ours(folder)
     segment.close()
 
 
-def test_no_room_is_an_error_and_leaves_nothing() -> None:
-    before = ours()
+def test_no_room_is_an_error_and_leaves_nothing(folder: Path) -> None:
     with pytest.raises(TransportError, match="no room for"):
         Segment(1 << 60)
-    assert ours() == before
+    assert ours(folder) == set()
 
 
-def test_what_is_not_a_plain_file_of_ours_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_plain_file_of_ours_is_refused(folder: Path, tmp_path: Path) -> None:
     name = f"mmhash-1-1-{RANDOM}"
-    path = DIRECTORY / name
+    path = folder / name
     target = tmp_path / "target"
     target.write_bytes(bytes(100))
     makers = {
@@ -101,7 +113,6 @@ def test_what_is_not_a_plain_file_of_ours_is_refused(tmp_path: Path) -> None:
     for told, make in makers.items():
         if told.startswith("belongs") and os.geteuid() != 0:
             continue
-        before = descriptors()
         make()
         try:
             # Root is trusted, and so is who this process is: nobody else.
@@ -109,47 +120,43 @@ def test_what_is_not_a_plain_file_of_ours_is_refused(tmp_path: Path) -> None:
                 map_private(name, 0, 100)
         finally:
             path.unlink()
-        assert descriptors() == before
+        assert descriptors_below(str(folder)) == descriptors_below(str(tmp_path)) == 0
     with pytest.raises(TransportError, match="is gone"):
         map_private(name, 0, 100)
 
 
-def test_sweep_removes_an_orphan_once(orphan: str) -> None:
+def test_sweep_removes_an_orphan_once(folder: Path, orphan: str) -> None:
     mine = Segment(1)
-    swept = remove_orphans()
-    assert orphan in swept
-    assert mine.name not in swept
-    assert orphan not in ours()
-    assert orphan not in remove_orphans()
+    assert remove_orphans() == [orphan]
+    assert ours(folder) == {mine.name}
+    assert remove_orphans() == []
     mine.close()
 
 
-def test_the_command_sweeps(orphan: str) -> None:
+def test_the_command_sweeps(folder: Path, orphan: str) -> None:
     done = CliRunner().invoke(app, ["env", "--sweep"])
     assert done.exit_code == 0
     assert f"removed {orphan}\n" in done.stdout
-    assert orphan not in ours()
+    assert list(folder.iterdir()) == []
 
 
-def test_a_process_id_that_is_used_again_does_not_protect_an_orphan() -> None:
+def test_a_process_id_that_is_used_again_does_not_protect_an_orphan(folder: Path) -> None:
     name = f"mmhash-{os.getpid()}-1-{RANDOM}"  # this process was started later
-    (DIRECTORY / name).touch()
+    (folder / name).touch()
     assert name in remove_orphans()
 
 
-def test_a_lock_protects_what_belongs_to_another_namespace() -> None:
+def test_a_lock_protects_what_belongs_to_another_namespace(folder: Path) -> None:
     name = f"mmhash-4194304-1-{RANDOM}"  # no such process
-    with (DIRECTORY / name).open("wb") as file:
+    with (folder / name).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert name not in remove_orphans()
         assert segments.has_owner(name)
     assert name in remove_orphans()
 
 
-def test_sweep_leaves_what_is_not_named_so() -> None:
-    paths = [
-        DIRECTORY / name for name in ("mmhash-x", f"mmhash-1-1-{RANDOM}.bak", f"a-1-1-{RANDOM}")
-    ]
+def test_sweep_leaves_what_is_not_named_so(folder: Path) -> None:
+    paths = [folder / name for name in ("mmhash-x", f"mmhash-1-1-{RANDOM}.bak", f"a-1-1-{RANDOM}")]
     for path in paths:
         path.touch()
     remove_orphans()

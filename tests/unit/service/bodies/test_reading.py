@@ -16,7 +16,7 @@ from fastapi import FastAPI
 import mmhash
 from mmhash_service.api.problems import PROBLEMS
 from mmhash_service.app import create_app
-from mmhash_service.bodies.reading import INLINE_MAX_BYTES, MIN_PROGRESS
+from mmhash_service.bodies.reading import INLINE_MAX_BYTES, MIN_PROGRESS, StallTimer
 from mmhash_service.runtime.capacity import STREAM_BYTES
 from mmhash_service.settings import Settings
 
@@ -155,9 +155,8 @@ def test_the_texts_have_the_limits_as_they_are() -> None:
 
 def test_a_body_that_stalls_is_refused(running: Running) -> None:
     app = create_app(Settings(decoders=1, stall_timeout_s=0.2))
-    with running(app) as server, ExitStack() as stack:
-        connection = begin(server, stack)
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    with running(app) as server:
+        answer = server.send_raw(HEAD + b"Content-Length: 1000\r\n\r\nhalf")
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"urn:mmhash:problem:stalled-body" in answer
         server.wait_until_idle()
@@ -172,22 +171,36 @@ def test_a_body_that_comes_by_the_byte_is_refused(running: Running) -> None:
         connection = begin(server, stack)
         connection.settimeout(0.01)
         answer = b""
-        while not answer:
-            connection.sendall(b"x")
+        while not answer:  # read first: after the answer, nothing more can be sent
             try:
                 answer = connection.recv(65536)
             except TimeoutError:
-                continue
+                connection.sendall(b"x")
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_body_that_comes_in_time_is_read_however_long_it_takes(running: Running) -> None:
-    with running(create_app(Settings(decoders=1, stall_timeout_s=0.3))) as server:
+def test_a_body_that_comes_in_time_is_read_however_long_it_takes(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timer runs once after each piece, whatever the pace of the machine."""
+    timers: list[StallTimer] = []
+    enter = StallTimer.__enter__
+
+    def note(timer: StallTimer) -> StallTimer:
+        timers.append(timer)
+        return enter(timer)
+
+    monkeypatch.setattr(StallTimer, "__enter__", note)
+    with running(create_app(Settings(decoders=1, stall_timeout_s=60))) as server:
 
         def pieces() -> Iterator[bytes]:
-            for _ in range(15):
+            for number in range(1, 16):
                 yield bytes(4096)
-                time.sleep(0.06)
+                while not timers or timers[0]._length < number * 4096:
+                    time.sleep(0.001)
+                timers[0]._loop.call_soon_threadsafe(timers[0].on_timer)
+                while timers[0]._last_length < number * 4096:
+                    time.sleep(0.001)
 
         answer = server.client.post("/hash", content=pieces(), headers=RAW)
     assert answer.json()["items"][0]["nbytes"] == 15 * 4096

@@ -10,9 +10,15 @@ from mmhash_service.claims.memory import MemoryClaims
 from mmhash_service.claims.stores import create_claims
 from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.stores import create_store
+from tests.support.patience import be_patient
 from tests.support.redis import running_redis
 
 Open = Callable[[], AbstractAsyncContextManager[Claims]]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """A pool of real decoder processes."""
 
 import asyncio
-import os
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -13,13 +13,14 @@ from PIL import Image
 
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.settings import Settings
+from tests.support.decoders import is_decoder, wait_until_ready
 
 
 @asynccontextmanager
 async def _running(**settings: Any) -> AsyncIterator[DecoderPool]:
     pool = DecoderPool(Settings(**{"decoders": 1, **settings}))
-    assert await pool.is_ready()
     try:
+        await wait_until_ready(pool)
         yield pool
     finally:
         await pool.close()
@@ -39,25 +40,16 @@ def with_pool() -> Callable[..., Any]:
     return run
 
 
-def _decoders() -> set[int]:
-    """Return the decoder processes of this process."""
-    decoders = set()
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            is_decoder = b"mmhash_service.decoder.process" in (path / "cmdline").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if parent == os.getpid() and is_decoder:
-            decoders.add(int(path.name))
-    return decoders
-
-
 @pytest.fixture
 def children() -> Callable[[], list[int]]:
-    """The decoder processes that the test started: a server of other tests may have its own."""
-    others = _decoders()
-    return lambda: sorted(_decoders() - others)
+    """The decoder processes of the test: a server of other tests starts its own in a thread."""
+
+    def children() -> list[int]:
+        thread = threading.get_native_id()
+        listed = map(int, Path(f"/proc/self/task/{thread}/children").read_text().split())
+        return sorted(filter(is_decoder, listed))
+
+    return children
 
 
 @pytest.fixture(scope="session")

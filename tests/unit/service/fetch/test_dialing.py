@@ -1,6 +1,7 @@
 """Resolved addresses are checked, and the checked address is dialled: with real sockets."""
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import Any
@@ -78,12 +79,13 @@ def test_a_name_without_an_address_is_refused() -> None:
 
 
 def test_the_next_address_is_tried_when_one_takes_nothing(second: Any) -> None:
-    # Nobody listens on the first.
-    names = Names(["127.0.0.1", "127.0.0.2"])
-    assert dial(CheckedBackend(NETWORKS, names.resolve), second.port) == "127.0.0.2"
-    names = Names(["127.0.0.1"] * 4 + ["127.0.0.2"])
-    with pytest.raises(httpcore.ConnectError):
-        dial(CheckedBackend(NETWORKS, names.resolve), second.port, None)
+    with socket.socket() as deaf:  # it has the port of the first, and does not listen
+        deaf.bind(("127.0.0.1", second.port))
+        names = Names(["127.0.0.1", "127.0.0.2"])
+        assert dial(CheckedBackend(NETWORKS, names.resolve), second.port) == "127.0.0.2"
+        names = Names(["127.0.0.1"] * 4 + ["127.0.0.2"])
+        with pytest.raises(httpcore.ConnectError):
+            dial(CheckedBackend(NETWORKS, names.resolve), second.port, None)
 
 
 def test_the_system_s_resolver_gives_addresses() -> None:

@@ -56,7 +56,7 @@ def get(
         "url_hosts": [f"name.example:{origin.port}"],
         "url_networks": LOOPBACK,
         "url_max_bytes": LIMIT,
-        "url_timeout_s": 20,
+        "url_timeout_s": 60,
     }
     got = Got()
 
@@ -258,7 +258,9 @@ def test_a_host_that_takes_its_time_is_left(
         assert refusal(origin, url_timeout_s=0.3) == "url-timeout"
 
 
-def test_hosts_that_are_left_take_no_connection_for_ever(origin: Any) -> None:
+def test_hosts_that_are_left_take_no_connection_for_ever(
+    origin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     origin.answers["/"] = silent
     origin.answers["/b"] = origin.ok(b"abc")
 
@@ -276,6 +278,7 @@ def test_hosts_that_are_left_take_no_connection_for_ever(origin: Any) -> None:
         # More than the pool has connections: the last ones wait for one, and in vain.
         failed = await asyncio.gather(*[ask("/") for _ in range(40)], return_exceptions=True)
         assert {str(problem) for problem in failed} == {"url-timeout"}
+        monkeypatch.setattr(fetcher, "_timeout_s", 60)
         await ask("/b")
         await fetcher.close()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 
 import pytest
 
@@ -19,13 +19,12 @@ async def pool_before(response: bytes, late: bytes = b"") -> AsyncIterator[Pool]
     """Run a worker that sends a response to each request, and more a moment later."""
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError):
+        with closing(writer), suppress(OSError, asyncio.IncompleteReadError):
             while await reader.readuntil(b"\r\n\r\n"):
                 writer.write(response)
                 if late:
                     await asyncio.sleep(0.05)
                     writer.write(late)
-        writer.close()
 
     server = await asyncio.start_server(respond, "127.0.0.1", 0)
     pool = Pool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", 60)

@@ -71,7 +71,7 @@ def app(shared_origin: Origin, tmp_path_factory: pytest.TempPathFactory) -> Fast
         url_hosts=[f"*.name.example:{shared_origin.port}"],
         url_networks=["127.0.0.0/8"],
         url_max_bytes=LIMIT,
-        url_timeout_s=20,
+        url_timeout_s=60,
         file_root=tmp_path_factory.mktemp("files"),
         tenants=TENANTS,
         private_tenants=["umbrella"],

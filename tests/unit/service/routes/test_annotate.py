@@ -1,5 +1,6 @@
 """Media by URL: read like those of `POST /hash`, and for SGLang's content hash beside the item."""
 
+import base64
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -16,6 +17,7 @@ from PIL import Image
 import mmhash
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
+from tests.support import prompt_models
 
 
 @pytest.fixture
@@ -99,3 +101,73 @@ def test_one_url_that_gives_nothing_fails_the_call(
         parts = [{"type": "image_url", "image_url": {"url": of}} for of in ("data:,AAEC", url)]
         answer = client.post(f"/annotate?engine={engine}", json={"messages": [{"content": parts}]})
         assert problem_of(answer)[1] == problem
+
+
+@pytest.fixture(scope="module")
+def model_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return {name: prompt_models.write(name, folder / name) for name in ("qwen2_vl", "qwen3_vl")}
+
+
+@pytest.fixture
+def client_of_models(
+    running: Callable[[FastAPI], AbstractContextManager[Any]], model_folders: dict[str, Path]
+) -> Iterator[httpx.Client]:
+    with running(create_app(Settings(decoders=1, models=model_folders))) as server:
+        yield server.client
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "query", "has_hashes"),
+    [
+        ("sglang@0.5.23", "qwen3_vl", {}, False),
+        ("sglang@0.5.20", "qwen3_vl", {}, False),
+        ("sglang@0.5.19", "qwen3_vl", {}, True),
+        ("sglang@0.5.23", "qwen2_vl", {}, True),
+        ("sglang@0.5.23", "other", {}, True),
+        ("sglang@0.5.23", None, {}, True),
+        ("sglang@0.5.23", 7, {}, True),
+        ("sglang@0.5.23", "other", {"plan": "qwen3_vl"}, False),
+        ("sglang@0.5.23", "qwen3_vl", {"plan": "qwen2_vl"}, True),
+    ],
+)  # fmt: skip
+def test_a_configured_model_decides_as_its_plan(
+    client_of_models: httpx.Client,
+    picture: Path,
+    engine: str,
+    model: object,
+    query: dict[str, str],
+    has_hashes: bool,
+) -> None:
+    content = base64.b64encode(picture.read_bytes()).decode()
+    text = "<|vision_start|><|image_pad|><|vision_end|>"
+    request = {"text": text, "image_data": content, "mm_hashes": ["1"], "model": model}
+    given = {"engine": engine} | query
+    answer = client_of_models.post("/annotate", params=given, json=request).json()
+    (item,) = answer["items"]
+    del request["mm_hashes"]
+    if has_hashes:
+        request["mm_hashes"] = [item["engines"][engine]["mm_hash"]]
+    assert answer["request"] == request
+    assert item["key"] == mmhash.key(picture.read_bytes()).hex()
+    if model in {"qwen2_vl", "qwen3_vl"} and not query:
+        query = {"engine": engine, "model": str(model)}
+        planned = client_of_models.post("/plan", params=query, json=request).json()
+        assert planned["request"] == request
+
+
+def test_a_model_without_plans_for_the_engine_decides_nothing(
+    running: Callable[[FastAPI], AbstractContextManager[Any]], tmp_path: Path
+) -> None:
+    models = {"m": prompt_models.write("idefics3", tmp_path)}
+    with running(create_app(Settings(decoders=1, models=models))) as server:
+        request = {"text": "<image>", "image_data": "YWJj", "model": "m"}
+        answer = server.client.post("/annotate?engine=sglang@0.5.23", json=request).json()
+    assert answer["request"]["mm_hashes"] == ["0f3e80300d68299e"]
+
+
+def test_an_unknown_model_to_plan_is_refused(
+    client: httpx.Client, problem_of: Callable[[httpx.Response], tuple[int, str]]
+) -> None:
+    answer = client.post("/annotate?engine=vllm&plan=other", json={"messages": []})
+    assert problem_of(answer) == (422, "unknown-model")

@@ -16,9 +16,16 @@ from mmhash.framing import SPEC_VERSION
 from mmhash_service.app import create_app
 from mmhash_service.runtime import self_test
 from mmhash_service.settings import Settings
+from tests.support.decoders import wait_for_ready
 
 Running = Callable[[FastAPI], AbstractContextManager[Any]]
 Problem = Callable[[httpx.Response], tuple[int, str]]
+
+
+@pytest.fixture(autouse=True)
+def _ready(client: httpx.Client) -> None:
+    """The decoders may take longer to start than the probe waits."""
+    wait_for_ready(client)
 
 
 @pytest.mark.parametrize("path", ["/live", "/ready", "/health"])

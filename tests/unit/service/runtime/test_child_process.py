@@ -1,6 +1,8 @@
 """Helper processes: connected by a socket, and killed with it."""
 
+import os
 import signal
+import time
 from pathlib import Path
 
 from mmhash_service.runtime.child_process import ChildProcess
@@ -15,6 +17,7 @@ def test_it_exits_when_the_connection_is_closed() -> None:
 
 def test_it_is_killed() -> None:
     child = ChildProcess("mmhash_service.items.mapped_hasher")
+    os.kill(child.pid, signal.SIGSTOP)  # it must not see the end of the connection first
     child.kill()
     assert child.wait() == -signal.SIGKILL
     assert not Path(f"/proc/{child.pid}").exists()
@@ -22,7 +25,9 @@ def test_it_is_killed() -> None:
 
 def test_it_gets_only_the_given_environment() -> None:
     child = ChildProcess("mmhash_service.items.mapped_hasher", environment={"PATH": "/bin"})
-    variables = Path(f"/proc/{child.pid}/environ").read_bytes().split(b"\0")
+    environment = Path(f"/proc/{child.pid}/environ")
+    while not (variables := environment.read_bytes()):
+        time.sleep(0.001)  # its program is being loaded
     child.kill()
     child.wait()
-    assert [name for name in variables if name] == [b"PATH=/bin"]
+    assert variables == b"PATH=/bin\0"

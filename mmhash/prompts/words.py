@@ -1,0 +1,119 @@
+"""Ids of ASCII texts from the ids of their words: a new text has few new words.
+
+A pre-tokenizer cuts a text into words by a regular expression, and each word has its ids, wherever
+it is. For the expressions below Python finds the same words in an ASCII text as the tokenizer. A
+new text of 500 tokens takes 0.35 ms with 20 new words, and 2.0 ms by the tokenizer. One of only new
+words takes 1.1 times as long as by the tokenizer.
+"""
+
+import json
+import re
+from itertools import chain
+from threading import Lock
+from typing import Any
+
+from tokenizers import Tokenizer
+
+MAX_CACHE = 8 << 20
+"""The bytes of the cache of one model, estimated."""
+
+_MAX_WORD = 64
+
+# Python and the tokenizer differ in which of the control characters are space.
+_CONTROL = re.compile(r"[^\t\n\r -~]")
+
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_LLAMA3 = _QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|")
+
+
+def _of_ascii(expression: str) -> re.Pattern[str]:
+    """Return what an expression is for ASCII texts: Python's have no classes of Unicode."""
+    inside = expression.replace(r"\p{L}\p{N}", "A-Za-z0-9")
+    outside = inside.replace(r"\p{L}", "[A-Za-z]").replace(r"\p{N}", "[0-9]")
+    return re.compile(outside, re.ASCII)
+
+
+_EXPRESSIONS = {text: _of_ascii(text) for text in (_GPT2, _QWEN2, _LLAMA3)}
+
+# ByteLevel's characters for the bytes of ASCII texts: the others are their own.
+_BYTE_LEVEL = str.maketrans({"\t": "ĉ", "\n": "Ċ", "\r": "č", " ": "Ġ"})
+
+Owner = bytes | None
+
+
+class WordEncoder:
+    """The known words of each tenant. Threads may share it."""
+
+    def __init__(self, words: re.Pattern[str], tokenizer: Tokenizer) -> None:
+        self._words = words
+        self._model = tokenizer.model
+        self._lock = Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all words."""
+        self._known: dict[Owner, dict[str, list[int]]] = {}
+        self._size = 0
+
+    def encode(self, text: str, tenant: Owner) -> list[int] | None:
+        """Return the ids of a text; None for one that has to be encoded as a whole."""
+        if _CONTROL.search(text):
+            return None
+        words = self._words.findall(text)
+        known = self._known.setdefault(tenant, {})
+        for word in set(words).difference(known):
+            if len(word) > _MAX_WORD:
+                return None
+            # 2 µs; the whole tokenizer takes 5.
+            tokens = self._model.tokenize(word.translate(_BYTE_LEVEL))
+            known[word] = ids = [token.id for token in tokens]
+            self._grow(bytes_of(word, ids))
+        return list(chain.from_iterable(map(known.__getitem__, words)))
+
+    def _grow(self, count: int) -> None:
+        with self._lock:
+            self._size += count
+            if self._size > MAX_CACHE:
+                self.clear()  # texts that are being encoded keep the words that they have
+
+
+def find_words(tokenizer: Tokenizer) -> re.Pattern[str] | None:
+    """Return the expression by which a tokenizer cuts ASCII texts; None for an unknown one."""
+    if tokenizer.normalizer is not None and _state(tokenizer.normalizer) != {"type": "NFC"}:
+        return None
+    if tokenizer.pre_tokenizer is None:
+        return None
+    match _state(tokenizer.pre_tokenizer):
+        case {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}:
+            return _EXPRESSIONS[_GPT2]
+        case {
+            "type": "Sequence",
+            "pretokenizers": [
+                {
+                    "type": "Split",
+                    "pattern": {"Regex": str(text)},
+                    "behavior": "Isolated",
+                    "invert": False,
+                },
+                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            ],
+        }:
+            return _EXPRESSIONS.get(text)
+    return None
+
+
+def _state(step: Any) -> Any:
+    return json.loads(step.__getstate__())
+
+
+def bytes_of(text: str, ids: list[int]) -> int:
+    """Return the bytes of a text and its ids in a cache, by estimate."""
+    return _ENTRY + 4 * len(text) + _ID * len(ids)
+
+
+_ENTRY = 200  # bytes of an entry beside its text and ids
+_ID = 36  # bytes of an int and of its place in a list

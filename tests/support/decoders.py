@@ -1,0 +1,53 @@
+"""Decoder processes, and their state by /proc."""
+
+import time
+from pathlib import Path
+
+import httpx
+
+from mmhash_service.decoder.pool import DecoderPool
+
+_MODULE = b"mmhash_service.decoder.process"
+
+
+async def wait_until_ready(pool: DecoderPool) -> None:
+    """Wait until all processes of a pool have started, for a minute at most."""
+    for _ in range(12):  # the probe itself waits for 5 s
+        if await pool.is_ready():
+            return
+    raise AssertionError("the decoders did not start")
+
+
+def wait_for_ready(client: httpx.Client) -> None:
+    """Wait until a service answers that all of its decoders have started, for a minute at most."""
+    until = time.monotonic() + 60
+    while client.get("/ready").status_code != 200:
+        assert time.monotonic() < until, "the decoders did not start"
+
+
+def is_decoder(pid: int) -> bool:
+    """Return whether a process is a decoder; one that has exited is none."""
+    try:
+        return _MODULE in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def state(pid: int) -> str:
+    """Return the state of a process as in proc(5), and Z also when it is gone."""
+    fields = _fields(pid)
+    return fields[0] if fields else "Z"
+
+
+def cpu_ticks(pid: int) -> int:
+    """Return the user time of a process, and 0 if it has exited."""
+    fields = _fields(pid)
+    return int(fields[11]) if fields else 0
+
+
+def _fields(pid: int) -> list[str]:
+    """Return the fields of a process's stat behind its name, or none if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
