@@ -28,7 +28,7 @@ XXH3_SHARE = 32 << 20
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
-FlatBuffer = bytes | memoryview
+FlatBuffer = bytes | bytearray | memoryview
 
 
 class State(Protocol):
