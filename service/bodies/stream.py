@@ -14,8 +14,8 @@ class AlignedHasher:
 
     def __init__(self, algorithm: Algorithm) -> None:
         self._algorithm = algorithm
-        # Not `mmhash.Hasher`, which takes any data: which took 9 % of the server's time to find out
-        # what each piece is.
+        # Not `mmhash.Hasher`, which takes any data: finding out what each piece is took 9 % of the
+        # server's time.
         self._state = ALGORITHM_SPECS[algorithm].new_state(1)
         self._remainder = bytearray()
         self.length = 0
