@@ -503,7 +503,7 @@ class _Source:
         index, replay = self.state.index, self._replay
         if replay is None:
             return
-        replay.receive()
+        self.feed.counts.garbage += replay.receive()
         self._heard = time.monotonic()
         self._replay_until = self._heard + index.replay_s
         if replay.has_end or replay.is_cut:

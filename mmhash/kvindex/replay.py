@@ -21,7 +21,6 @@ class Replay:
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self.socket = socket
         self.batches: deque[tuple[int, bytes]] = deque()
-        self.garbage = 0
         self.has_end = False
         self._messages = 0
         self._nbytes = 0
@@ -31,22 +30,24 @@ class Replay:
         """True if it is longer than the limits."""
         return self._messages > MAX_MESSAGES or self._nbytes > MAX_BYTES
 
-    def receive(self) -> None:
-        """Receive what has arrived, within the limits."""
+    def receive(self) -> int:
+        """Receive what has arrived, within the limits; return the number of unreadable messages."""
+        garbage = 0
         while not (self.has_end or self.is_cut):
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
-                return
+                break
             self._messages += 1
             self._nbytes += sum(map(len, frames))
             message = read_message(frames)
             if is_end(frames):
                 self.has_end = True
             elif message is None:
-                self.garbage += 1
+                garbage += 1
             else:
                 self.batches.append(message)
+        return garbage
 
     def take(self) -> tuple[int, bytes]:
         """Return the next batch."""

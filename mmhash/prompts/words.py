@@ -19,6 +19,9 @@ MAX_CACHE = 8 << 20
 
 _MAX_WORD = 64
 
+_ENTRY = 200  # bytes of an entry beside its text and ids
+_ID = 36  # bytes of an int and of its place in a list
+
 # Python and the tokenizer differ in which of the control characters are space.
 _CONTROL = re.compile(r"[^\t\n\r -~]")
 
@@ -113,7 +116,3 @@ def _state(step: Any) -> Any:
 def bytes_of(text: str, ids: list[int]) -> int:
     """Return the bytes of a text and its ids in a cache, by estimate."""
     return _ENTRY + 4 * len(text) + _ID * len(ids)
-
-
-_ENTRY = 200  # bytes of an entry beside its text and ids
-_ID = 36  # bytes of an int and of its place in a list

@@ -50,21 +50,21 @@ _MODEL_NAME = msgspec.json.Decoder(_ModelName)
 
 
 def named_model(models: Models, name: str) -> "Model | None":
-    """Return the model that a request names; a single one is that of all requests."""
-    names = models.names
-    return models.get(names[0] if len(names) == 1 else name)
+    """Return the model that a request names, or None; a single one is that of all requests."""
+    return models.get(_single(models) or name)
 
 
 def find_model(models: Models, text: bytes) -> "Model":
     """Return the model of a request; the problem `unknown-model` if there is none."""
     try:
-        name = "" if len(models.names) == 1 else _MODEL_NAME.decode(text).model
+        return models.find(_single(models) or _MODEL_NAME.decode(text).model)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Problem("unknown-model") from error
-    model = named_model(models, name)
-    if model is None:
-        raise Problem("unknown-model")
-    return model
+
+
+def _single(models: Models) -> str | None:
+    names = models.names
+    return names[0] if len(names) == 1 else None
 
 
 async def plan_for_workers(

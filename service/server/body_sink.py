@@ -26,7 +26,7 @@ READ_BYTES = 1 << 20
 # What all bodies together receive in one turn of the event loop: 6 ms. uvloop reads a socket up to
 # 32 times in a turn, so with 128 bodies a turn took 0.8 s, and an answer to /health several.
 _TURN_BYTES = 8 << 20
-_MIN_PART_BYTES = 256 << 10
+_MIN_PART_BYTES = 256 << 10  # smaller reads cost more than they leave to others
 
 
 class _Turns:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -195,20 +196,13 @@ def test_a_flood_of_long_batches_does_not_pile_up(tmp_path: Path) -> None:
     endpoint = f"ipc://{tmp_path}/events"
     payload = batch(*[stored(*range(60))] * 4000)[: events.MAX_BYTES]
     before = _resident()
-    with Index([Worker(HOSTILE, endpoint)]) as index:
-        flood = subprocess.Popen([sys.executable, "-c", FLOOD, endpoint], stdin=subprocess.PIPE)
-        try:
-            assert flood.stdin is not None
-            flood.stdin.write(payload + b"\xc1" * (events.MAX_BYTES - len(payload)))
-            flood.stdin.close()
-            _wait(lambda: index.stats().workers[HOSTILE].is_connected)
-            end, most = time.monotonic() + 4, 0
-            while time.monotonic() < end:
-                most = max(most, _resident())
-                time.sleep(0.05)
-        finally:
-            flood.kill()
-            flood.wait()
+    payload += b"\xc1" * (events.MAX_BYTES - len(payload))
+    with Index([Worker(HOSTILE, endpoint)]) as index, _publishing(FLOOD, payload, endpoint):
+        _wait(lambda: index.stats().workers[HOSTILE].is_connected)
+        end, most = time.monotonic() + 4, 0
+        while time.monotonic() < end:
+            most = max(most, _resident())
+            time.sleep(0.05)
     assert most - before < GIB
 
 
@@ -244,24 +238,29 @@ def test_a_replay_without_an_end_does_not_pile_up(tmp_path: Path) -> None:
     before = _resident()
     with Publisher() as honest:
         workers = [Worker(HOSTILE, *endpoints), Worker(HONEST, honest.events, honest.replay)]
-        command = [sys.executable, "-c", ENDLESS_REPLAY, *endpoints]
-        flood = subprocess.Popen(command, stdin=subprocess.PIPE)
-        try:
-            with Index(workers) as index:
-                assert flood.stdin is not None
-                flood.stdin.write(payload)
-                flood.stdin.close()
-                _wait(lambda: index.stats().workers[HOSTILE].batches > 0)
-                most = 0
-                for number in range(20):
-                    honest.publish(stored(number))
-                    _wait(lambda: index.match([number])[HONEST].tokens == 16)  # noqa: B023
-                    most = max(most, _resident())
-                    time.sleep(0.2)
-        finally:
-            flood.kill()
-            flood.wait()
+        with _publishing(ENDLESS_REPLAY, payload, *endpoints), Index(workers) as index:
+            _wait(lambda: index.stats().workers[HOSTILE].batches > 0)
+            most = 0
+            for number in range(20):
+                honest.publish(stored(number))
+                _wait(lambda: index.match([number])[HONEST].tokens == 16)  # noqa: B023
+                most = max(most, _resident())
+                time.sleep(0.2)
     assert most - before < GIB
+
+
+@contextmanager
+def _publishing(program: str, payload: bytes, *endpoints: str) -> Iterator[None]:
+    """Run a program that publishes a payload without an end."""
+    command = [sys.executable, "-c", program, *endpoints]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(payload)
+            process.stdin.close()
+            yield
+        finally:
+            process.kill()
 
 
 def _resident() -> int:

@@ -14,7 +14,7 @@ from PIL import Image
 from redis import Redis
 
 import mmhash
-from tests.support.patient_service import PATIENT_COMMAND
+from tests.support.patience import PATIENT_COMMAND
 from tests.support.redis import running_redis
 from tests.support.service import TIMEOUT_S
 

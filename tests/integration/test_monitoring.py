@@ -30,7 +30,7 @@ from tests.live import models
 from tests.support.gateway import EngineProcess, engines, gateway_before
 from tests.support.kv_publisher import Publisher
 from tests.support.origin import Origin
-from tests.support.patient_service import PATIENT_COMMAND
+from tests.support.patience import PATIENT_COMMAND
 from tests.support.ports import free_port
 from tests.support.prometheus import NEEDED, TOOL, Prometheus, running_prometheus
 from tests.support.redis import RedisServer, running_redis

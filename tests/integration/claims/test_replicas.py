@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.claim_workers import LEASE_S
 from tests.support.memo import hash_pixels, small_images
-from tests.support.patient_service import PATIENT_COMMAND
+from tests.support.patience import PATIENT_COMMAND
 from tests.support.redis import RedisServer
 from tests.support.service import count, serving
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support import memo, service
-from tests.support.patient_service import PATIENT_COMMAND
+from tests.support.patience import PATIENT_COMMAND
 from tests.support.redis import BINARY, NEEDED, RedisServer
 
 

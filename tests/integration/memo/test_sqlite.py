@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.patient_service import PATIENT_COMMAND
+from tests.support.patience import PATIENT_COMMAND
 
 Serve = Callable[..., httpx.Client]
 Ask = Callable[..., dict[str, Any]]
