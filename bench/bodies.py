@@ -53,6 +53,7 @@ def rows() -> list[Row]:
                 limit,
                 {1: ">= 0.75", 4: ">= 0.75", 128: ">= 0.75"},
             ),
+            *cpu_of_128(ours, stock, bare),
         ]
     result += unix_sockets()
     return [*result, *with_128()]
@@ -70,6 +71,27 @@ def compare(what: str, ours: Target, peer: Target, targets: dict[int, str]) -> l
             Row(f"20 MiB, {connections} at once{what}", one, "GB/s", name, other, ratio, target)
         )
     return result
+
+
+def cpu_of_128(ours: Server, stock: Server, bare: Server) -> list[Row]:
+    """Compare the CPU time of the servers, which limits their rates."""
+    peers = {"count on stock uvicorn": (stock, "/count"), "receive loop": (bare, "/")}
+    hashing = cpu_per_gb(ours, "/hash")
+    return [
+        Row("CPU for 20 MiB, 128 at once", hashing, "s/GB", name, other, other / hashing)
+        for name, (server, path) in peers.items()
+        for other in [cpu_per_gb(server, path)]
+    ]
+
+
+def cpu_per_gb(server: Server, path: str) -> float:
+    """Return the server's seconds of CPU for a GB of bodies, the median of all rounds."""
+    costs = []
+    for _ in range(PAIRS):
+        before = server.cpu_s()
+        done = load(server.port, path, NBYTES, 128, SECONDS)
+        costs.append((server.cpu_s() - before) / (done["requests"] * NBYTES / 1e9))
+    return float(median(costs))
 
 
 def unix_sockets() -> list[Row]:

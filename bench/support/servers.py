@@ -25,6 +25,12 @@ class Server(NamedTuple):
             (line,) = (line for line in status if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
 
+    def cpu_s(self) -> float:
+        """Return the seconds of CPU that the process has used."""
+        with open(f"/proc/{self.process.pid}/stat") as status:  # noqa: PTH123  (no file)
+            user, system = status.read().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
 
 @contextmanager
 def run_module(*module: str, **environment: str) -> Iterator[Server]:

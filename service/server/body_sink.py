@@ -23,10 +23,9 @@ Count = Callable[[int], None]
 # 512 KiB at 1.44, with 256 KiB at 1.32; four at once at 1.47, 1.24 and 1.16.
 READ_BYTES = 1 << 20
 
-# What all bodies together receive in one turn of the event loop: 6 ms. uvloop reads a socket up to
+# The reads of one turn of the event loop, of all bodies together: 6 ms. uvloop reads a socket up to
 # 32 times in a turn, so with 128 bodies a turn took 0.8 s, and an answer to /health several.
-_TURN_BYTES = 8 << 20
-_MIN_PART_BYTES = 256 << 10  # smaller reads cost more than they leave to others
+_READS_PER_TURN = 8
 
 
 class _Turns:
@@ -38,12 +37,7 @@ class _Turns:
 
     def __init__(self) -> None:
         self.buffer = memoryview(bytearray(READ_BYTES))
-        self.receivers = 0
         self._waiting: deque[BodyReceiver] = deque()
-
-    def part(self) -> int:
-        """Return how many bytes each body may receive in a turn."""
-        return max(_MIN_PART_BYTES, _TURN_BYTES // max(1, self.receivers))
 
     def wait(self, receiver: "BodyReceiver", loop: asyncio.AbstractEventLoop) -> None:
         """Let a body wait for its next turn."""
@@ -52,7 +46,7 @@ class _Turns:
         self._waiting.append(receiver)
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        for _ in range(min(len(self._waiting), _TURN_BYTES // _MIN_PART_BYTES)):
+        for _ in range(min(len(self._waiting), _READS_PER_TURN)):
             self._waiting.popleft().resume()
         if self._waiting:
             loop.call_soon(self._begin, loop)
@@ -148,29 +142,21 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._flow = flow
         self._loop = loop
         self._turns = _turns_of(loop)
-        self._turns.receivers += 1
-        self._taken = 0  # bytes since the last pause
         self._has_ended = False
 
     def end(self) -> None:
         """End the reception; a second call does nothing."""
-        if not self._has_ended:
-            self._has_ended = True
-            self._turns.receivers -= 1
+        self._has_ended = True
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return memory for the next read."""
         del sizehint
-        return self._turns.buffer[: min(self._limit(), self._turns.part())]
+        return self._turns.buffer[: self._limit()]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process what was read; pause when this body has had its part of the turn."""
+        """Process what was read, and wait for the next turn."""
         self._connection.body_bytes_received(self._turns.buffer[:nbytes])
-        if self._has_ended:
-            return
-        self._taken += nbytes
-        if self._taken >= self._turns.part():
-            self._taken = 0
+        if not self._has_ended:
             self._flow.pause_reading()
             self._turns.wait(self, self._loop)
 
