@@ -6,8 +6,8 @@ from functools import cache
 
 import mmhash
 from mmhash.cuda import hash_segments, why_unavailable
+from mmhash.cuda.device import device_of
 from mmhash.cuda.driver import driver
-from mmhash.cuda.launch import device_of
 from mmhash.digest import Algorithm
 from mmhash.errors import DeviceError
 from mmhash_service.settings import Settings
