@@ -221,7 +221,7 @@ class AsyncConnections:
 
 
 def _has_leftover(response: httpcore.Response) -> bool:
-    """Return whether bytes follow a response: they would be read as the head of the next one.
+    """Return True if bytes follow a response: they would be read as the head of the next one.
 
     httpcore has no public name for them. A test fails if its internals change.
     """

@@ -229,7 +229,7 @@ class AsyncHasher:
         return loop
 
     def _exceeds_limit(self, items: list[Any], options: Options) -> bool:
-        """Return whether the items would raise the backlog above the limit."""
+        """Return True if the items would raise the backlog above the limit."""
         if not self._queue.backlog:
             return False
         nbytes = 0
@@ -270,7 +270,7 @@ class AsyncHasher:
             outcomes[index] = item_error(error)
 
     def _slice_is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether all calls together have used this round's time slice.
+        """Return True if all calls together have used this round's time slice.
 
         Starting 128 calls takes 2 ms, which would otherwise be one stall of the loop.
         """

@@ -72,7 +72,7 @@ class Layout(NamedTuple):
         return _SLOTS_OFFSET + slot * _slot_size(self.consumers)
 
     def is_pool_segment(self, name: str) -> bool:
-        """Return whether the pool's memory is the segment of that name."""
+        """Return True if the pool's memory is the segment of that name."""
         return self.memory.rstrip(b"\0") == name.encode()
 
     def ready_offset(self, slot: int) -> int:

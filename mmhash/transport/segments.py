@@ -188,7 +188,7 @@ pool_mappings = _PoolMappings()
 
 
 def has_owner(name: str) -> bool:
-    """Return whether a segment exists and its owner runs."""
+    """Return True if a segment exists and its owner runs."""
     return (DIRECTORY / name).exists() and not _is_orphaned(name)
 
 

@@ -26,7 +26,7 @@ def devices(settings: Settings) -> list[str]:
 
 
 def self_test(settings: Settings) -> bool:
-    """Return whether each backend computes the known digests."""
+    """Return True if each backend computes the known digests."""
     return all(
         digest == expected
         for algorithm, expected in _KNOWN_DIGESTS.items()
