@@ -1,8 +1,11 @@
-"""The identity of this process, and the clean-up of a forked child."""
+"""The identity of this process, and the clean-up in a forked child."""
 
 import os
-import weakref
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
 
 
 class Process(NamedTuple):
@@ -15,15 +18,13 @@ class Process(NamedTuple):
     forks: int
 
 
-class ForkAware(Protocol):
-    """An object that must change in a forked child before it is used there."""
-
-    def after_fork(self) -> None:
-        """Give up the parent's resources; called in the child, which has one thread."""
-
-
 _forks = 0
-_aware: "weakref.WeakSet[ForkAware]" = weakref.WeakSet()
+_actions: WeakKeyDictionary[Any, Callable[[Any], None]] = WeakKeyDictionary()
+
+
+def fork_count() -> int:
+    """Return the number of forks between the first process and this one."""
+    return _forks
 
 
 def current_process() -> Process:
@@ -31,16 +32,17 @@ def current_process() -> Process:
     return Process(os.getpid(), _forks)
 
 
-def watch_forks(aware: ForkAware) -> None:
-    """Call `aware.after_fork()` in each forked child, for as long as the object exists."""
-    _aware.add(aware)
+def call_in_child(owner: T, action: Callable[[T], None]) -> None:
+    """Call `action(owner)` in each forked child, which has one thread, while `owner` exists."""
+    _actions[owner] = action
 
 
 def _after_fork() -> None:
     global _forks  # noqa: PLW0603  (a count of the process)
     _forks += 1
-    for aware in list(_aware):
-        aware.after_fork()
+    for owner, action in list(_actions.items()):
+        action(owner)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)

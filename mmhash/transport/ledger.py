@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import NamedTuple, Self
 
 from mmhash.errors import InputValueError, TransportError
-from mmhash.transport.fork import watch_forks
+from mmhash.forks import call_in_child
 from mmhash.transport.handles import Grant
 from mmhash.transport.segments import Segment, has_owner, identity, map_shared, open_segment
 
@@ -286,7 +286,7 @@ class _LedgerFiles:
         self._open: weakref.WeakValueDictionary[tuple[object, ...], _LedgerFile] = (
             weakref.WeakValueDictionary()
         )
-        watch_forks(self)
+        call_in_child(self, _LedgerFiles.after_fork)
 
     def after_fork(self) -> None:
         """Replace the lock: a thread of the parent may have held it."""
