@@ -185,7 +185,7 @@ class Source:
         self.loop.repeat(self._apply_replay)
 
     def _apply_replay(self) -> bool:
-        """Apply a part of a replay; return if there is more."""
+        """Apply a part of a replay; return True if there is more."""
         replay = self._replay
         if replay is None:
             return False
