@@ -14,7 +14,8 @@ from mmhash.forks import call_in_child, current_process
 from mmhash.transport import ipc_driver
 from mmhash.transport.feature import Feature
 from mmhash.transport.handles import Handle, parse
-from mmhash.transport.ledger import Layout, Lease
+from mmhash.transport.layout import Layout
+from mmhash.transport.lease import Lease
 from mmhash.transport.segments import has_owner
 from mmhash.transport.shm_tensor import Acknowledgement
 from mmhash.view import DeviceBytes, View, view_of

@@ -10,7 +10,8 @@ from mmhash.errors import DeviceError, InputTypeError, TransportError
 from mmhash.forks import Process, current_process
 from mmhash.transport.feature import Feature
 from mmhash.transport.handles import Grant, Handle, parse
-from mmhash.transport.ledger import Claim, Lease, Ledger
+from mmhash.transport.lease import Lease
+from mmhash.transport.ledger import Claim, Ledger
 from mmhash.transport.segments import Segment, map_private, pool_mappings
 from mmhash.view import View, view_of
 
