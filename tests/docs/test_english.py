@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("mmhash", "service", "bench", "tests", "examples", "docs", "deploy")
 
 FIRST_WORD = re.compile(r"(What|Who|Whoever|Whom|Whose|Whether|Where|Which|That|How)\b")
-ANSWER = re.compile(r"(Return|Say|Tell|Check) (whether|if)\b")
 PRONOUN = re.compile(r"\b(he|him|his|himself|she|hers|herself)\b", re.IGNORECASE)
 PHRASE = re.compile(r"\b(whoever|without a word|is none of ours|of which the)\b", re.IGNORECASE)
+ANSWER = re.compile(r"(Return|Say|Tell|Check) (whether|if)\b")
 
 
 def tracked(suffix: str) -> list[Path]:
