@@ -101,7 +101,7 @@ def match_rows() -> list[Row]:
         Worker(f"http://{one}", f"tcp://127.0.0.1:{5000 + one}") for one in range(WORKERS)
     )
     for state in index._workers.values():  # no engine publishes it here
-        state.rank(0).block_size = 16
+        state.ranks.get(0).block_size = 16
     sets = SetsTable()
     fill(lambda holder, ids: index.table.store(holder, "GPU", 0, ids))
     fill(sets.store)

@@ -5,7 +5,8 @@ from typing import Self
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
 from mmhash.digest import Digest, unchecked_digest
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.states import FlatBuffer, cpu_count, fork_count
+from mmhash.forks import fork_count
+from mmhash.states import FlatBuffer, cpu_count
 from mmhash.view import bytes_of
 
 __all__ = ["Hasher", "cpu_count", "hash_bytes", "hash_raw"]

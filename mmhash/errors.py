@@ -69,3 +69,8 @@ class ClosedError(MMHashError):
 
 class DeviceError(MMHashError):
     """A device cannot do the requested work."""
+
+
+def shown(number: int) -> str:
+    """Return a number as text for an error; Python does not convert very long ones."""
+    return str(number) if abs(number) < 1 << 128 else "a number of more than 128 bits"

@@ -3,28 +3,26 @@
 Data on a GPU is hashed there, in one launch for each GPU, while the CPU hashes the rest.
 """
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from operator import sub
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from mmhash import cuda
-from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
+from mmhash.algorithms import Algorithm, check_algorithm
 from mmhash.cpu import hash_bytes, hash_raw
 from mmhash.digest import Digest, blank_digests, fill_digests, unchecked_digest
 from mmhash.errors import DeviceError, InputError, InputTypeError, InputValueError
-from mmhash.framing import frame, frame_raw, new_framer, preimage_template, tenant_key
+from mmhash.framing import frame, frame_raw, preimage_template
+from mmhash.leaves import SHORT, Leaves, Options, check_copy_to_host, host_key, launch_keys
 from mmhash.split import LISTS, Bundle
-from mmhash.states import FlatBuffer
 from mmhash.view import (
     HOST,
     DeviceBytes,
-    Kind,
     Located,
     View,
     copy_located,
@@ -72,7 +70,7 @@ def digest(
         try:
             result = _digest_on_gpu(content.device, (content.address, content.nbytes), chosen)
         except DeviceError as error:
-            _check_copy_to_host(content.device, error, copy)
+            check_copy_to_host(content.device, error, copy)
             result = hash_bytes(content.to_host(), chosen, threads)
     else:
         result = hash_bytes(content, chosen, threads)
@@ -117,13 +115,13 @@ def key(
             return _short_key(located, chosen, tenant, threads)
         with suppress(DeviceError):  # _begin() copies it to the host then
             template = preimage_template("tensor", dtype, shape, chosen)
-            (key_bytes,) = _launch(device, [segment], [template], chosen, tenant).wait()
+            (key_bytes,) = launch_keys(device, [segment], [template], chosen, tenant).wait()
             return unchecked_digest("blake3", key_bytes)
     elif _is_leaf(item.__class__):
         view = view_of(item, copy=copy)
         if isinstance(view.data, memoryview):
-            return _host_key(view, view.data, chosen, tenant, threads)
-    (item_key,) = _begin([item], _Options(chosen, tenant, threads, copy)).wait()
+            return host_key(view, view.data, chosen, tenant, threads)
+    (item_key,) = _begin([item], Options(chosen, tenant, threads, copy)).wait()
     return item_key
 
 
@@ -190,27 +188,18 @@ def keys(
             f"keys() takes a list of items, not one {type(items).__name__}: use key(), or cut a"
             " bundle with split()"
         )
-    pending = _begin(
-        items, _Options(check_algorithm(algorithm), tenant, threads, copy), "item {}: "
-    )
+    pending = _begin(items, Options(check_algorithm(algorithm), tenant, threads, copy), "item {}: ")
     return pending.wait() if wait else pending
-
-
-class _Options(NamedTuple):
-    algorithm: Algorithm
-    tenant: bytes | None
-    threads: int | None
-    copy: bool
 
 
 # The plans of a list's parts, the number of a leaf, or the bytes of a key that is known already.
 _Plan = list["_Plan"] | int | bytes
 
 
-def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingKeys:
+def _begin(items: Iterable[Any], options: Options, label: str = "") -> PendingKeys:
     if isinstance(items, Bundle) and (started := _begin_bundle(items, options)):
         return started
-    leaves = _Leaves(options)
+    leaves = Leaves(options)
     plans: list[_Plan] = []
     for index, item in enumerate(items):
         if located := locate(item):
@@ -234,9 +223,9 @@ def _begin(items: Iterable[Any], options: _Options, label: str = "") -> PendingK
     return PendingKeys(collect)
 
 
-def _plan(item: Any, leaves: "_Leaves", options: _Options, depth: int = 0) -> _Plan:
+def _plan(item: Any, leaves: "Leaves", options: Options, depth: int = 0) -> _Plan:
     """Add the views of `item` and its parts to `leaves`; return how they make up the item."""
-    if (short := short_view(item)) and len(short[3]) <= _SHORT:
+    if (short := short_view(item)) and len(short[3]) <= SHORT:
         return leaves.key_of_short(*short)
     if not _is_leaf(item.__class__):
         if isinstance(item, LISTS):
@@ -271,7 +260,7 @@ def precomputed_digest(handle: Any, algorithm: Algorithm) -> Digest | None:
     return attached
 
 
-def _assemble(plan: _Plan, leaf_keys: dict[int, bytes], options: _Options) -> bytes:
+def _assemble(plan: _Plan, leaf_keys: dict[int, bytes], options: Options) -> bytes:
     if isinstance(plan, bytes):
         return plan
     if isinstance(plan, int):
@@ -281,118 +270,7 @@ def _assemble(plan: _Plan, leaf_keys: dict[int, bytes], options: _Options) -> by
     return frame("list", "", (len(plan),), content, tenant=options.tenant).bytes
 
 
-# A list of tensors is launched in groups of this size, so that the GPU hashes one group while the
-# next is read.
-_GROUP = 32
-
-# Data on the host up to this size is hashed when it is read, longer data when the GPUs are busy.
-# With their views kept until then, 20 000 items of 4 KiB took 12.5 µs each instead of 6.7.
-#
-# In a list of 50 000, the package's two calls take 3.2 µs of such an item, and keys() 4.5 of bytes,
-# 5.2 of an array and 5.8 of a tensor; with a View and a Digest for each it took 5.4, 6.1 and 8.0.
-# 100 000 new digests add 1.0 for each: Python's garbage collector then visits all objects once.
-_SHORT = 64 << 10
-
-# A leaf on a GPU: its number, location, the tensor that owns the memory, and the check of its
-# lease, if it has one. A class would take 0.3 µs more.
-_OnGpu = tuple[int, Located, Any, Callable[[], None] | None]
-
-
-class _Leaves:
-    """The items and parts of a list that have bytes, hashed where these are."""
-
-    def __init__(self, options: _Options) -> None:
-        self._options = options
-        self._host_options = options.algorithm, options.tenant, options.threads
-        # An error of the tenant names no item.
-        self._frame = new_framer(options.algorithm, options.tenant)
-        self._hash_short: Callable[[FlatBuffer], bytes] = (
-            ALGORITHM_SPECS[options.algorithm].hash_short
-            if options.threads is None
-            else partial(hash_raw, algorithm=options.algorithm, threads=options.threads)
-        )
-        self._count = 0
-        self._on_host: list[tuple[int, View, memoryview]] = []
-        self._groups: dict[int, list[_OnGpu]] = {}
-        self._launches: list[tuple[list[_OnGpu], cuda.Pending]] = []
-
-    def key_of_short(
-        self, kind: Kind, dtype: str, shape: tuple[int, ...], data: FlatBuffer
-    ) -> bytes:
-        """Return the bytes of the key of a short leaf on the host."""
-        return self._frame(kind, dtype, shape, self._hash_short(data))
-
-    def add(self, view: View) -> int | bytes:
-        """Add a leaf and return its number; of a short one on the host, return the key."""
-        data = view.data
-        if not isinstance(data, memoryview):
-            located = data.device, (data.address, data.nbytes), view.dtype, view.shape
-            return self.add_located(located, data.owner, view.check_lease)
-        if len(data) <= _SHORT:
-            return _host_key(view, data, *self._host_options).bytes
-        number = self._count
-        self._count += 1
-        self._on_host.append((number, view, data))
-        return number
-
-    def add_located(
-        self, located: Located, owner: Any, check_lease: Callable[[], None] | None = None
-    ) -> int | bytes:
-        """Do the same for a located tensor; launch the group of its GPU when it is full."""
-        device, segment, dtype, shape = located
-        if device == HOST:
-            return self.key_of_short("tensor", dtype, shape, copy_located(segment))
-        number = self._count
-        self._count += 1
-        group = self._groups.get(device)
-        if group is None:
-            group = self._groups[device] = []
-        group.append((number, located, owner, check_lease))
-        if len(group) == _GROUP:
-            self._launch(device)
-        return number
-
-    def _launch(self, device: int) -> None:
-        group = self._groups.pop(device)
-        algorithm, tenant, _, copy = self._options
-        segments, templates = [], []
-        for _, (_, segment, dtype, shape), _, _ in group:
-            segments.append(segment)
-            templates.append(preimage_template("tensor", dtype, shape, algorithm))
-        try:
-            pending = _launch(device, segments, templates, algorithm, tenant)
-        except DeviceError as error:
-            _check_copy_to_host(device, error, copy)
-            for number, (_, segment, dtype, shape), owner, check_lease in group:
-                data = DeviceBytes(device, *segment, owner).to_host()
-                view = View("tensor", dtype, shape, data, b"", check_lease)
-                self._on_host.append((number, view, data))
-        else:
-            self._launches.append((group, pending))
-
-    def start(self) -> Callable[[], dict[int, bytes]]:
-        """Launch the other groups, hash data on the host; return a function that collects keys."""
-        for device in list(self._groups):
-            self._launch(device)
-        keys_of_leaves = {
-            number: _host_key(view, data, *self._host_options).bytes
-            for number, view, data in self._on_host
-        }
-
-        def collect() -> dict[int, bytes]:
-            for group, pending in self._launches:
-                for (number, _, _, check_lease), key_bytes in zip(
-                    group, pending.wait(), strict=True
-                ):
-                    if check_lease is not None:
-                        check_lease()
-                    keys_of_leaves[number] = key_bytes
-            return keys_of_leaves
-
-        return collect
-
-
-def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
+def _begin_bundle(bundle: Bundle, options: Options) -> PendingKeys | None:
     """Hash a bundle's items without a slice for each; None if they are not contiguous."""
     feature, bounds, dim = bundle.feature, bundle.bounds, bundle.dim
     if is_tensor(feature):
@@ -411,7 +289,7 @@ def _begin_bundle(bundle: Bundle, options: _Options) -> PendingKeys | None:
     if isinstance(data, memoryview):
         parts = [data[start * row : end * row] for start, end in pairwise(bounds)]
         host_keys = [
-            _host_key(
+            host_key(
                 View(view.kind, view.dtype, shapes[count], part), part, algorithm, tenant, threads
             )
             for count, part in zip(counts, parts, strict=True)
@@ -430,11 +308,11 @@ def _launch_items(
     data: DeviceBytes,
     segments: list[tuple[int, int]],
     templates: list[tuple[bytes, int]],
-    options: _Options,
+    options: Options,
 ) -> PendingKeys | None:
     """Hash the items of a bundle on its GPU; None if it cannot: the slices are copied then."""
     try:
-        pending = _launch(data.device, segments, templates, options.algorithm, options.tenant)
+        pending = launch_keys(data.device, segments, templates, options.algorithm, options.tenant)
     except DeviceError:
         return None
 
@@ -446,28 +324,6 @@ def _launch_items(
     return PendingKeys(collect)
 
 
-def _launch(
-    device: int,
-    segments: Sequence[tuple[int, int]],
-    templates: list[tuple[bytes, int]],
-    algorithm: Algorithm,
-    tenant: bytes | None,
-) -> cuda.Pending:
-    """Hash tensors on their device, and frame their digests there too."""
-    secret = None if tenant is None else tenant_key(tenant)
-    framing = cuda.Frames(*cuda.framing_key(secret), templates)
-    return cuda.hash_segments(device, segments, algorithm, frames=framing)
-
-
-def _host_key(
-    view: View, data: memoryview, algorithm: Algorithm, tenant: bytes | None, threads: int | None
-) -> Digest:
-    content = hash_raw(data, algorithm, threads)
-    if view.check_lease is not None:
-        view.check_lease()
-    return frame_raw(view.kind, view.dtype, view.shape, algorithm, content, view.extra, tenant)
-
-
 def _short_key(
     located: Located, algorithm: Algorithm, tenant: bytes | None, threads: int | None
 ) -> Digest:
@@ -475,19 +331,3 @@ def _short_key(
     _, segment, dtype, shape = located
     content = hash_raw(copy_located(segment), algorithm, threads)
     return frame_raw("tensor", dtype, shape, algorithm, content, b"", tenant)
-
-
-_warned: set[str] = set()
-
-
-def _check_copy_to_host(device: int, error: DeviceError, copy: bool) -> None:
-    """Warn once that a GPU cannot hash, so that its tensors are copied; refuse it if not `copy`."""
-    if not copy:
-        raise InputValueError(
-            f"a tensor on GPU {device} cannot be read in place, and copy=False forbids a copy:"
-            f" {error}"
-        ) from error
-    reason = f"GPU {device} cannot hash ({error}): tensors on it are copied to the host"
-    if reason not in _warned:
-        _warned.add(reason)
-        warnings.warn(reason, RuntimeWarning, stacklevel=4)

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputTypeError, InputValueError, shown
 
 # No bundle has more; an expanded array that is only nominally long would make that many views.
 MAX_ITEMS = 1 << 20
@@ -94,7 +94,7 @@ def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) 
     axes = len(sizes)
     dim = _whole("dim", dim)
     if not -axes <= dim < axes:
-        raise InputValueError(f"dim {_short(dim)} is not one of the feature's {axes}")
+        raise InputValueError(f"dim {shown(dim)} is not one of the feature's {axes}")
     dim %= axes
     bundle = Bundle(feature, dim, _bounds(sizes[dim], grids, counts))
     try:
@@ -112,9 +112,7 @@ def _bounds(length: int, grids: Any, counts: Any) -> list[int]:
         if length > MAX_ITEMS:
             raise InputValueError(f"a bundle has at most {MAX_ITEMS} items, not {length}")
         if counts != length:
-            raise InputValueError(
-                f"counts says {_short(counts)} items, but there are {length} rows"
-            )
+            raise InputValueError(f"counts says {shown(counts)} items, but there are {length} rows")
         return list(range(length + 1))
     if counts is not None:
         name, lengths = "counts", _naturals("counts", _as_list("counts", counts))
@@ -122,7 +120,7 @@ def _bounds(length: int, grids: Any, counts: Any) -> list[int]:
         name, lengths = "grids", [prod(row) for row in _rows(grids)]
     if sum(lengths) != length:
         raise InputValueError(
-            f"{name} add up to {_short(sum(lengths))}, but there are {length} rows"
+            f"{name} add up to {shown(sum(lengths))}, but there are {length} rows"
         )
     return list(accumulate(lengths, initial=0))
 
@@ -152,7 +150,7 @@ def _naturals(name: str, values: list[Any]) -> list[int]:
     numbers = [_whole(name, value) for value in values]
     for number in numbers:
         if number < 0:
-            raise InputValueError(f"{name} holds no negative numbers, but {_short(number)}")
+            raise InputValueError(f"{name} holds no negative numbers, but {shown(number)}")
     return numbers
 
 
@@ -163,7 +161,3 @@ def _whole(name: str, value: Any) -> int:
     if type(value) is bool or not issubclass(type(value), (int, np.integer)):
         raise InputTypeError(f"{name} holds whole numbers, not {type(value).__name__}")
     return int.__index__(value) if issubclass(type(value), int) else int(value)
-
-
-def _short(number: int) -> str:
-    return str(number) if abs(number) < 1 << 128 else "a number of more than 128 bits"

@@ -13,6 +13,8 @@ from typing import Protocol, Self
 from blake3 import blake3
 from xxhash import xxh3_128, xxh3_128_digest
 
+from mmhash.forks import call_in_child, fork_count
+
 # The leaves of the xxh3 tree (docs/spec.md). Smaller leaves suit a GPU, larger ones a CPU: one
 # thread has, at 20 MiB and at 512 MiB, 0.86 and 0.76 of the speed of one XXH3-128 over all with
 # leaves of 64 KiB, 0.87 and 0.84 with 128 KiB, 0.91 and 0.92 with 256 KiB.
@@ -74,29 +76,14 @@ def _thread_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(cpu_count(), thread_name_prefix="mmhash")
 
 
-_forks = 0
-
-
-def fork_count() -> int:
-    """Return the number of forks between the first process and this one."""
-    return _forks
-
-
-def _after_fork() -> None:
-    # A forked child inherits the pools but not their threads: work submitted to them never ends.
-    global _forks  # noqa: PLW0603
-    _forks += 1
-    _thread_pool.cache_clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+# A forked child inherits the pool but not its threads: work submitted to it never ends.
+call_in_child(_thread_pool, lambda pool: pool.cache_clear())
 
 
 def blake3_state(threads: int) -> State:
     """Return a new BLAKE3 state; in a forked child it uses one thread."""
     # Neither blake3's thread pools nor the locks with which it creates them survive a fork.
-    if threads == 1 or _forks:
+    if threads == 1 or fork_count():
         return blake3()
     # AUTO shares one pool of all cores; a number creates a separate pool (0.5 ms).
     return blake3(max_threads=blake3.AUTO if threads >= cpu_count() else threads)

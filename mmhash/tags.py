@@ -66,7 +66,7 @@ def verify_tag(
     secrets: Sequence[bytes],
     now: float | None = None,
 ) -> None:
-    """Return if the tag authenticates `key`; else raise a TagError with the reason.
+    """Raise a TagError with the reason unless the tag authenticates `key`.
 
     Args:
         tag: The text that `sign_tag` returned.

@@ -89,7 +89,7 @@ class SimulatedWorker:
 
     def __init__(self, worker: Worker, index: Index, clock: Clock, blocks: int) -> None:
         self._worker, self._clock = worker, clock
-        self._rank = index._workers[worker.url].rank(0)
+        self._rank = index._workers[worker.url].ranks.get(0)
         self._cache = LruCache(blocks)
         self._free_at = 0.0
         self.computed = 0

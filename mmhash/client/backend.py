@@ -200,7 +200,7 @@ class _AsyncStream(httpcore.AsyncNetworkStream):
 
 
 def _is_readable(connected: socket.socket) -> bool:
-    """Return whether an idle connection was closed, or has bytes that were not requested."""
+    """Return True if an idle connection was closed, or has bytes that were not requested."""
     descriptor = connected.fileno()
     if descriptor < 0:
         return True

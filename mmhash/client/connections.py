@@ -4,9 +4,7 @@ httpcore follows no redirects, keeps no cookies and decodes no content.
 """
 
 import asyncio
-import os
 import threading
-import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, closing
 from typing import Any, NamedTuple
@@ -21,6 +19,7 @@ from mmhash.client.bounds import bounded
 from mmhash.client.effects import Request
 from mmhash.client.responses import Response, malformed
 from mmhash.errors import ClosedError, InputValueError, MMHashError
+from mmhash.forks import call_in_child
 
 # The default of httpx; further requests wait for a free connection, until their deadline.
 _MAX_CONNECTIONS = 100
@@ -83,7 +82,7 @@ class Connections:
         self._pool: httpcore.ConnectionPool | None = None
         self._reset()
         self._pool = self._new_pool()
-        _connections.add(self)
+        call_in_child(self, Connections.after_fork)
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
@@ -115,15 +114,7 @@ class Connections:
             response = pool.handle_request(
                 self._service.request(request, request.chunks(), seconds)
             )
-            with closing(response):
-                received = Response.begin(response, request.limit)
-                for chunk in response.iter_stream():
-                    if not received.append(chunk):
-                        return received
-                if _has_leftover(response):
-                    response.extensions["network_stream"].close()
-                    malformed("it is longer than announced")
-            return received
+            return _receive(response, request.limit)
 
     def close(self) -> None:
         """Close the connections; current and later requests fail."""
@@ -148,7 +139,7 @@ class AsyncConnections:
         self._closing: AsyncGenerator[None, None] | None = None
         self._reset()
         self._pool = self._new_pool()
-        _connections.add(self)
+        call_in_child(self, AsyncConnections.after_fork)
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
@@ -198,15 +189,7 @@ class AsyncConnections:
                     response = await pool.handle_async_request(
                         self._service.request(request, content, seconds)
                     )
-                    async with aclosing(response):
-                        received = Response.begin(response, request.limit)
-                        async for chunk in response.aiter_stream():
-                            if not received.append(chunk):
-                                return received
-                        if _has_leftover(response):
-                            await response.extensions["network_stream"].aclose()
-                            malformed("it is longer than announced")
-                    return received
+                    return await _receive_async(response, request.limit)
             except TimeoutError as error:
                 raise httpcore.ReadTimeout from error
 
@@ -220,8 +203,34 @@ class AsyncConnections:
             await generator.aclose()
 
 
+def _receive(response: httpcore.Response, limit: int) -> Response:
+    """Read a response up to a limit, and close it."""
+    with closing(response):
+        received = Response.begin(response, limit)
+        for chunk in response.iter_stream():
+            if not received.append(chunk):
+                return received
+        if _has_leftover(response):
+            response.extensions["network_stream"].close()
+            malformed("it is longer than announced")
+    return received
+
+
+async def _receive_async(response: httpcore.Response, limit: int) -> Response:
+    """Read a response as `_receive` does."""
+    async with aclosing(response):
+        received = Response.begin(response, limit)
+        async for chunk in response.aiter_stream():
+            if not received.append(chunk):
+                return received
+        if _has_leftover(response):
+            await response.extensions["network_stream"].aclose()
+            malformed("it is longer than announced")
+    return received
+
+
 def _has_leftover(response: httpcore.Response) -> bool:
-    """Return whether bytes follow a response: they would be read as the head of the next one.
+    """Return True if bytes follow a response: they would be read as the head of the next one.
 
     httpcore has no public name for them. A test fails if its internals change.
     """
@@ -243,14 +252,5 @@ async def _async_iterator(chunks: Iterator[Any]) -> AsyncIterator[Any]:
         yield chunk
 
 
-# The connections of this process, and those that a child has inherited.
-_connections: weakref.WeakSet[Connections | AsyncConnections] = weakref.WeakSet()
+# The connections that a child has inherited.
 _inherited: list[Any] = []
-
-
-def _after_fork() -> None:
-    for connections in list(_connections):
-        connections.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -329,12 +329,12 @@ def parse_info(payload: Any) -> dict[str, Any]:
 
 
 def health(session: Session) -> Effects[bool]:
-    """Return whether the service responds; without retries."""
+    """Return True if the service responds; without retries."""
     return (yield from _is_ok(session, "/health"))
 
 
 def ready(session: Session) -> Effects[bool]:
-    """Return whether the service accepts requests; without retries."""
+    """Return True if the service accepts requests; without retries."""
     return (yield from _is_ok(session, "/ready"))
 
 

@@ -99,12 +99,12 @@ def hash_items(  # noqa: D417  (a method has no session)
 
 
 def _is_large(payload: Payload) -> bool:
-    """Return whether shared memory is faster; images are sent, because the service decodes them."""
+    """Return True if shared memory is faster; images are sent, because the service decodes them."""
     return payload.kind != "image" and len(payload.content) >= SHM_MIN_BYTES
 
 
 def _reads_shared_memory(session: Session) -> Effects[bool]:
-    """Return whether the service reads shared memory; request it until there is a response."""
+    """Return True if the service reads shared memory; request it until there is a response."""
     if session.in_place is None:
         try:
             info = parse_info(document((yield from send_once(session, INFO))))

@@ -2,13 +2,13 @@
 
 import os
 import secrets
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
 from mmhash.errors import ClosedError
+from mmhash.forks import call_in_child
 from mmhash.transport import SharedPool, SharedTensor
 
 # Enough for three features of 20 MiB; without room, a feature gets a segment of its own.
@@ -28,7 +28,7 @@ class Session:
         self.in_place: bool | None = None
         self._closed = False
         self._reset()
-        _sessions.add(self)
+        call_in_child(self, Session.after_fork)
 
     def _reset(self) -> None:
         self._lock = Lock()
@@ -75,14 +75,5 @@ class Session:
             owned.close()
 
 
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 # Shared memory that a child has inherited: only the parent closes it.
 _inherited: list[Any] = []
-
-
-def _after_fork() -> None:
-    for session in list(_sessions):
-        session.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -3,7 +3,8 @@
 Importing this package imports neither torch nor the CUDA driver; the first hash loads them.
 """
 
+from mmhash.cuda.device import why_unavailable
 from mmhash.cuda.frames import Frames, framing_key
-from mmhash.cuda.launch import Pending, hash_segments, why_unavailable
+from mmhash.cuda.launch import Pending, hash_segments
 
 __all__ = ["Frames", "Pending", "framing_key", "hash_segments", "why_unavailable"]

@@ -1,4 +1,4 @@
-// The parameters of a launch, and the delivery of a segment's result. launch.py packs this layout.
+// The parameters of a launch, and the delivery of a segment's result. slots.py packs this layout.
 #pragma once
 #include "blake3.cuh"
 #include "tree.cuh"

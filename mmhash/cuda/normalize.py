@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 import torch
 
 from mmhash.algorithms import ALGORITHM_SPECS, ALGORITHMS, DIGEST_SIZE, Algorithm
-from mmhash.cuda.launch import current_stream, device_of, hash_segments
+from mmhash.cuda.device import current_stream, device_of
+from mmhash.cuda.launch import hash_segments
 
 # The kernels' limits: normalize.cuh's CHANNELS, images that its Divisor divides, words of pixels.
 _CHANNELS: Final = 8

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mmhash.digest import Digest
-from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError
+from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError, shown
 from mmhash.view import is_tensor
 
 # Limits above the contexts and requests of any engine.
@@ -246,8 +246,3 @@ def plain(name: str, value: Any) -> Any:
 
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
-
-
-def shown(number: int) -> str:
-    """Return a number as text for an error; Python does not convert very long ones."""
-    return str(number) if abs(number) < 1 << 128 else "a number of more than 128 bits"

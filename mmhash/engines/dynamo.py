@@ -27,7 +27,7 @@ from mmhash.engines.engine import (
     hash_field,
 )
 from mmhash.engines.releases import Range, Releases
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputTypeError, InputValueError, shown
 from mmhash.view import bytes_of, is_image, view_of
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def block_keys(
     block_size = _natural("block_size", block_size)
     if not 0 < block_size < 1 << 32:
         raise InputValueError(
-            f"block_size is a number from 1 to 2**32 - 1, not {checks.shown(block_size)}"
+            f"block_size is a number from 1 to 2**32 - 1, not {shown(block_size)}"
         )
     eagle = checks.flag("eagle", eagle)
     data = _u32s(tokens).tobytes()
@@ -229,7 +229,7 @@ def _leading_u64(mm_hash: str) -> int:
 def _natural(name: str, number: Any) -> int:
     natural: int = checks.whole(name, number, None)
     if natural < 0:
-        raise InputValueError(f"{name} is not negative, as {checks.shown(natural)} is")
+        raise InputValueError(f"{name} is not negative, as {shown(natural)} is")
     return natural
 
 

@@ -15,7 +15,7 @@ from mmhash.digest import Digest
 from mmhash.engines import engine
 from mmhash.engines.engine import Engine, RequestFields, Step, hash_field
 from mmhash.engines.releases import Range, Releases
-from mmhash.engines.vllm.blocks import Span as Span  # noqa: PLC0414  (a public name)
+from mmhash.engines.vllm.block_items import Span as Span  # noqa: PLC0414  (a public name)
 from mmhash.errors import InputTypeError, InputValueError
 
 # "hex": 16 bits of an identifier that is a hex number, for every position. "text": the same, and

@@ -1,9 +1,7 @@
 """`AsyncHasher`: keys for an event loop, without blocking it for longer than a time slice."""
 
 import asyncio
-import os
 import threading
-import weakref
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,6 +18,7 @@ from mmhash.executor.item_cost import ItemCost, cost_of, identity_of
 from mmhash.executor.job import Job, Options, Outcome, Result, Underestimated, item_error
 from mmhash.executor.lazy import LazyKey
 from mmhash.executor.placement import PARALLEL_MIN_BYTES, Placement
+from mmhash.forks import call_in_child
 from mmhash.framing import tenant_key
 from mmhash.hashing import key
 from mmhash.split import LISTS
@@ -85,7 +84,7 @@ class AsyncHasher:
         self._limit = max_inflight_bytes
         self._closed = False
         self._reset()
-        _hashers.add(self)
+        call_in_child(self, AsyncHasher._reset)
         self._inline = self._threaded = self._joined = self._deferred = self._failed = 0
 
     def _reset(self) -> None:
@@ -229,7 +228,7 @@ class AsyncHasher:
         return loop
 
     def _exceeds_limit(self, items: list[Any], options: Options) -> bool:
-        """Return whether the items would raise the backlog above the limit."""
+        """Return True if the items would raise the backlog above the limit."""
         if not self._queue.backlog:
             return False
         nbytes = 0
@@ -270,7 +269,7 @@ class AsyncHasher:
             outcomes[index] = item_error(error)
 
     def _slice_is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether all calls together have used this round's time slice.
+        """Return True if all calls together have used this round's time slice.
 
         Starting 128 calls takes 2 ms, which would otherwise be one stall of the loop.
         """
@@ -382,14 +381,3 @@ def _check_positive(name: str, value: object) -> None:
         raise InputTypeError(f"{name} is an int, not {type(value).__name__}")
     if value < 1:
         raise InputValueError(f"{name} is at least 1, not {value}")
-
-
-_hashers: weakref.WeakSet[AsyncHasher] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for hasher in list(_hashers):
-        hasher._reset()
-
-
-os.register_at_fork(after_in_child=_after_fork)

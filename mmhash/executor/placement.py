@@ -55,7 +55,7 @@ class Placement:
         self._rates = rates(gpu_in_use())
 
     def is_inline(self, cost: ItemCost, algorithm: Algorithm) -> bool:
-        """Return whether hashing the item on the loop costs less than passing it to a thread."""
+        """Return True if hashing the item on the loop costs less than passing it to a thread."""
         if cost.device is not None or not cost.in_place:
             return False
         known = self._rates

@@ -1,7 +1,9 @@
 """KV events: which blocks the engines' prefix caches hold."""
 
 from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared, parse_batch
-from mmhash.kvindex.index import Index, Match, Stats, Worker, WorkerStats
+from mmhash.kvindex.index import Index, Stats, WorkerStats
+from mmhash.kvindex.ranks import Match
+from mmhash.kvindex.source import Worker
 
 __all__ = [
     "Batch",

@@ -156,7 +156,7 @@ def _indexed_frames(source: Buffer, container: Any, stream: Any) -> int | None:
 
 
 def _has_fragments(source: Buffer) -> bool:
-    """Return whether an MP4 has frames outside of its index, or boxes that cannot be followed."""
+    """Return True if an MP4 has frames outside of its index, or boxes that cannot be followed."""
     view = memoryview(source)
     start = 0
     for _ in range(_MAX_BOXES):

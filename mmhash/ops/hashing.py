@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmhash.cuda.launch import Segment, hash_segments
+from mmhash.cuda.launch import hash_segments
+from mmhash.cuda.tiles import Segment
 from mmhash.digest import DIGEST_SIZE, Algorithm, check_algorithm
 from mmhash.errors import InputValueError
 from mmhash.ops.host import hash_buffers

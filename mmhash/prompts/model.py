@@ -75,7 +75,7 @@ class Model:
             return family
 
     def takes_hashes(self, engine: str, release: str) -> bool:
-        """Return if the engine identifies the items of its native requests by a caller's hashes.
+        """Return True if the engine names items of its native requests by a caller's hashes.
 
         A model that cannot be planned for the engine is an UnknownModelError.
         """

@@ -93,7 +93,7 @@ def open_plan(
 
 
 def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> Plan:
-    model, engine, release, opened, spelled = request
+    model, engine, release, opened, _ = request
     rules = _RULES[engine.name]
     family = model.family(engine.name, release)
     expanded = expand(
@@ -102,7 +102,7 @@ def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> 
         [(slot.source.modality, one.size) for slot, one in zip(opened.slots, media, strict=True)],
         _object(opened.body, "mm_processor_kwargs"),
     )
-    named = _name_items(engine, release, opened, media, spelled, options)
+    named = _name_items(request, media, options.model_id)
     items = [
         PlannedItem(
             placed.modality,
@@ -119,7 +119,7 @@ def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> 
         )
     ]
     takes_hashes = model.takes_hashes(engine.name, release)
-    carried = _fill(opened, items, engine, release, takes_hashes=takes_hashes)
+    carried = _fill(request, items, takes_hashes=takes_hashes)
     spans = [
         Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)
@@ -194,15 +194,9 @@ def _option_names(formats: AnnotateFormats | None) -> tuple[str, ...]:
     return () if formats is None else (*formats.chat_options, *formats.native_options)
 
 
-def _name_items(  # noqa: PLR0917
-    engine: Engine,
-    release: str,
-    opened: OpenedRequest,
-    media: Sequence[Media],
-    spelled: Mapping[str, Any],
-    options: PlanOptions,
-) -> list[_Named]:
+def _name_items(request: OpenedPlan, media: Sequence[Media], model_id: str | None) -> list[_Named]:
     """Return each item's key as the request carries it, and as the engine's blocks have it."""
+    _, engine, release, opened, spelled = request
     formats = engine.annotate
     if formats is None or not media:
         return []
@@ -215,35 +209,23 @@ def _name_items(  # noqa: PLR0917
         if modality not in texts:
             unhashed = formats.unhashed(given, release, modality) if is_chat else given
             texts[modality] = options_text(unhashed)
-    return [
-        _name_item(
-            engine,
-            release,
-            slot.source.modality,
-            engine.name_item(
-                one.key,
-                release,
-                options=texts[slot.source.modality],
-                orientation=one.exif_orientation,
-            ),
-            opened,
-            options.model_id,
+    named = []
+    for slot, one in zip(opened.slots, media, strict=True):
+        modality = slot.source.modality
+        key = engine.name_item(
+            one.key, release, options=texts[modality], orientation=one.exif_orientation
         )
-        for slot, one in zip(opened.slots, media, strict=True)
-    ]
+        named.append(_name_item(request, modality, key, model_id))
+    return named
 
 
-def _name_item(  # noqa: PLR0917
-    engine: Engine,
-    release: str,
-    modality: Modality,
-    key: Digest,
-    opened: OpenedRequest,
-    model_id: str | None,
+def _name_item(
+    request: OpenedPlan, modality: Modality, key: Digest, model_id: str | None
 ) -> _Named:
-    processing = _object(opened.body, "mm_processor_kwargs")
-    media_io = _object(opened.body, "media_io_kwargs")
-    if engine.name != "vllm" or not (processing or media_io):
+    body = request.opened.body
+    processing = _object(body, "mm_processor_kwargs")
+    media_io = _object(body, "media_io_kwargs")
+    if request.engine.name != "vllm" or not (processing or media_io):
         return _Named(key, key)
     # vLLM hashes a uuid with the options, and with its name of the model.
     if model_id is None:
@@ -258,20 +240,14 @@ def _name_item(  # noqa: PLR0917
         uuids=[vllm.uuid(key)],
         processor_kwargs=processing,
         media_io_kwargs=media_io,
-        version=release,
+        version=request.release,
     )
     return _Named(key, Digest("blake3", bytes.fromhex(identifier)))
 
 
-def _fill(
-    opened: OpenedRequest,
-    items: Sequence[PlannedItem],
-    engine: Engine,
-    release: str,
-    *,
-    takes_hashes: bool,
-) -> bool:
-    """Put the hashes into the request; return if the engine names blocks by them."""
+def _fill(request: OpenedPlan, items: Sequence[PlannedItem], *, takes_hashes: bool) -> bool:
+    """Put the hashes into the request; return True if the engine names blocks by them."""
+    _, engine, release, opened, _ = request
     formats = engine.annotate
     if formats is None:
         return False

@@ -73,12 +73,13 @@ def _open_chat(body: dict[str, Any], chat: ChatFormat | None) -> OpenedRequest:
             raise InputValueError("each of the messages is an object: batches are planned singly")
         copied = dict(message)
         copies.append(copied)
-        if isinstance(content := message.get("content"), list):
-            copied["content"] = [dict(part) if isinstance(part, dict) else part for part in content]
-            for part in copied["content"]:
-                if isinstance(part, dict) and (slot := _open_part(part, chat)) is not None:
-                    slots.append(slot)
-                    parts[id(part)] = slot.source.modality
+        if not isinstance(content := message.get("content"), list):
+            continue
+        copied["content"] = [dict(part) if isinstance(part, dict) else part for part in content]
+        for part in copied["content"]:
+            if isinstance(part, dict) and (slot := _open_part(part, chat)) is not None:
+                slots.append(slot)
+                parts[id(part)] = slot.source.modality
     body["messages"] = copies
     return OpenedRequest(body, slots, parts)
 

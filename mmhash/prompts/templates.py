@@ -11,7 +11,7 @@ from jinja2.runtime import new_context
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts.content_format import iterates_content
 from mmhash.prompts.files import UnknownModelError
-from mmhash.prompts.sandbox import MAX_TEXT, Sandbox, bound_work
+from mmhash.prompts.sandbox import MAX_TEXT, bound_work, new_sandbox
 
 ContentFormat = Literal["string", "openai"]
 
@@ -49,7 +49,7 @@ class ChatTemplate:
         if len(source) > MAX_SOURCE:
             raise UnknownModelError(f"the chat template is longer than {MAX_SOURCE} characters")
         self.source = source
-        self._sandbox = Sandbox()
+        self._sandbox = new_sandbox()
         try:
             tree = self._sandbox.parse(source)
             self.variables = frozenset(meta.find_undeclared_variables(tree))

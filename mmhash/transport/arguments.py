@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.transport.ledger import MAX_CONSUMERS
+from mmhash.transport.layout import MAX_CONSUMERS
 
 # More than any host has, and few enough for all offsets.
 MAX_POOL_BYTES = 1 << 46

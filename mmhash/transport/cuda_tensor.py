@@ -10,11 +10,12 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from mmhash.errors import DeviceError, TransportError
+from mmhash.forks import call_in_child, current_process
 from mmhash.transport import ipc_driver
 from mmhash.transport.feature import Feature
-from mmhash.transport.fork import current_process, watch_forks
 from mmhash.transport.handles import Handle, parse
-from mmhash.transport.ledger import Layout, Lease
+from mmhash.transport.layout import Layout
+from mmhash.transport.lease import Lease
 from mmhash.transport.segments import has_owner
 from mmhash.transport.shm_tensor import Acknowledgement
 from mmhash.view import DeviceBytes, View, view_of
@@ -161,7 +162,7 @@ class _Mappings:
         # By the driver's handle of the memory too: another file can take a ledger's name.
         self._mappings: dict[tuple[str, bytes, int], _Mapping] = {}
         self.opened = 0  # the number of mappings that the driver has made
-        watch_forks(self)
+        call_in_child(self, _Mappings.after_fork)
 
     def after_fork(self) -> None:
         """Forget the parent's mappings, which do not exist in a forked child."""

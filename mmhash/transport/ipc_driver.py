@@ -9,8 +9,8 @@ from typing import Any
 
 from mmhash.cuda.driver import driver
 from mmhash.errors import DeviceError
-from mmhash.transport.fork import Process, current_process
-from mmhash.transport.ledger import MEMORY_SIZE
+from mmhash.forks import Process, current_process
+from mmhash.transport.layout import MEMORY_SIZE
 
 _LAZY_PEER_ACCESS = 1
 _PORTABLE_MAPPED = 3

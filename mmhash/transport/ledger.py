@@ -1,83 +1,27 @@
-"""The leases of a pool, in a small segment that the producer and its consumers share.
+"""The producer's side of a ledger: it grants slices of a pool, and takes them back."""
 
-A slot is a lease. The producer writes the range of its slice and a generation number. The device
-writes the generation to the slot's ready word when the copy is done, and each consumer to a word of
-its own when it has released the slice. A word with another generation belongs to another lease, so
-a late write of an expired lease has no effect, and no two processes write the same word.
-"""
-
-import os
-import struct
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from operator import attrgetter
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from mmhash.errors import InputValueError, TransportError
-from mmhash.transport.fork import watch_forks
+from mmhash.errors import InputValueError
 from mmhash.transport.handles import Grant
-from mmhash.transport.segments import Segment, has_owner, identity, map_shared, open_segment
-
-MAX_SLOTS = 4096
-MAX_CONSUMERS = 64
-ALIGNMENT = 512
-# Bytes of the reference to the pool's memory: the driver's handle, or a segment's name.
-MEMORY_SIZE = 64
-
-_MAGIC = b"mmhpool1"
-_HEADER = struct.Struct(f"<8sIIQ{MEMORY_SIZE}s")
-_SLOTS_OFFSET = 128
-_LINE = 64  # each slot starts a new cache line
-_SLOT = struct.Struct("<IIQQ")  # generation, ready, offset, nbytes; then the consumers' words
-_ACKNOWLEDGED_OFFSET = _SLOT.size
-_WORD = struct.Struct("<I")
-_MAX_BYTES = _SLOTS_OFFSET + MAX_SLOTS * (_ACKNOWLEDGED_OFFSET + 4 * MAX_CONSUMERS + _LINE)
-
-# A reader polls the ready word at this interval, and its owner's process every so many polls.
-_POLL_S = 50e-6
-_OWNER_POLLS = 200
-
-
-def _slot_size(consumers: int) -> int:
-    return (_ACKNOWLEDGED_OFFSET + 4 * consumers + _LINE - 1) // _LINE * _LINE
-
-
-class Layout(NamedTuple):
-    """The header of a ledger, and the offsets of its slots."""
-
-    name: str
-    slots: int
-    consumers: int
-    nbytes: int
-    memory: bytes
-
-    @classmethod
-    def parse(cls, name: str, header: bytes, size: int) -> Self:
-        """Parse the header of a ledger of `size` bytes; raise if it is invalid."""
-        if len(header) == _HEADER.size:
-            magic, slots, consumers, nbytes, memory = _HEADER.unpack(header)
-            if (
-                magic == _MAGIC
-                and 0 < slots <= MAX_SLOTS
-                and 0 < consumers <= MAX_CONSUMERS
-                and size == _SLOTS_OFFSET + slots * _slot_size(consumers)
-            ):
-                return cls(name, slots, consumers, nbytes, memory)
-        raise TransportError(f"segment {name} is not a ledger of a pool")
-
-    def slot_offset(self, slot: int) -> int:
-        """Return the offset of a slot, in bytes."""
-        return _SLOTS_OFFSET + slot * _slot_size(self.consumers)
-
-    def is_pool_segment(self, name: str) -> bool:
-        """Return whether the pool's memory is the segment of that name."""
-        return self.memory.rstrip(b"\0") == name.encode()
-
-    def ready_offset(self, slot: int) -> int:
-        """Return the offset of a slot's ready word, in bytes."""
-        return self.slot_offset(slot) + 4
+from mmhash.transport.layout import (
+    ALIGNMENT,
+    HEADER,
+    MAGIC,
+    MAX_BYTES,
+    MAX_CONSUMERS,
+    MAX_SLOTS,
+    MEMORY_SIZE,
+    SLOTS_OFFSET,
+    Layout,
+    slot_size,
+)
+from mmhash.transport.segments import Segment, map_shared
 
 
 class Claim:
@@ -117,10 +61,10 @@ class Ledger:
     ) -> None:
         if not 0 < consumers <= MAX_CONSUMERS:
             raise InputValueError(f"a pool has 1 to {MAX_CONSUMERS} consumers, not {consumers}")
-        self._segment = Segment(_SLOTS_OFFSET + slots * _slot_size(consumers))
-        header = _HEADER.pack(_MAGIC, slots, consumers, nbytes, memory)
+        self._segment = Segment(SLOTS_OFFSET + slots * slot_size(consumers))
+        header = HEADER.pack(MAGIC, slots, consumers, nbytes, memory)
         self._segment.fill(memoryview(header))
-        self.mapping = map_shared(self._segment.name, _SLOTS_OFFSET, _MAX_BYTES)
+        self.mapping = map_shared(self._segment.name, SLOTS_OFFSET, MAX_BYTES)
         self.layout = Layout.parse(self._segment.name, header, len(self.mapping))
         self._words = memoryview(self.mapping).cast("I")
         self._longs = memoryview(self.mapping).cast("Q")
@@ -250,134 +194,3 @@ class Ledger:
             del self._active[lease.slot]
         if lease.overflow is not None:
             lease.overflow.close()
-
-
-class _LedgerFile:
-    """A ledger as its consumers read it.
-
-    They use pread() and no mapping: the owner can truncate the file, and reading the mapping would
-    then end the process (SIGBUS).
-    """
-
-    def __init__(self, layout: Layout, file: int) -> None:
-        self.layout = layout
-        self._file = file
-        # Not at exit: the finalizers that acknowledge leases then still need it.
-        weakref.finalize(self, os.close, file).atexit = False
-
-    def slot(self, slot: int) -> tuple[int, int, int, int]:
-        """Return generation, ready word, offset and length of a slot."""
-        content = os.pread(self._file, _SLOT.size, self.layout.slot_offset(slot))
-        if len(content) != _SLOT.size:
-            raise TransportError(f"segment {self.layout.name} was truncated")
-        return _SLOT.unpack(content)
-
-    def acknowledge(self, slot: int, consumer: int, generation: int) -> None:
-        """Write a consumer's word."""
-        offset = self.layout.slot_offset(slot) + _ACKNOWLEDGED_OFFSET + 4 * consumer
-        os.pwrite(self._file, _WORD.pack(generation), offset)
-
-
-class _LedgerFiles:
-    """The open ledgers, by the verified identity of each: another file can take its name."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # a finalizer may run in between, and acknowledge
-        self._open: weakref.WeakValueDictionary[tuple[object, ...], _LedgerFile] = (
-            weakref.WeakValueDictionary()
-        )
-        watch_forks(self)
-
-    def after_fork(self) -> None:
-        """Replace the lock: a thread of the parent may have held it."""
-        self._lock = threading.RLock()
-
-    def open(self, name: str) -> _LedgerFile:
-        """Return the ledger of that name, opened once for all its leases."""
-        with self._lock:
-            file, status = open_segment(name, os.O_RDWR, _SLOTS_OFFSET)
-            try:
-                key = (name, identity(status))
-                ledger = self._open.get(key)
-                if ledger is None:
-                    if status.st_size > _MAX_BYTES:
-                        raise TransportError(
-                            f"segment {name} has {status.st_size} bytes: {_MAX_BYTES} at most are"
-                            " expected of a ledger"
-                        )
-                    layout = Layout.parse(name, os.pread(file, _HEADER.size, 0), status.st_size)
-                    self._open[key] = ledger = _LedgerFile(layout, os.dup(file))
-                return ledger
-            finally:
-                os.close(file)
-
-
-_ledgers = _LedgerFiles()
-
-
-class Lease:
-    """The consumer's side of one lease; the ledger is opened on first use."""
-
-    def __init__(self, grant: Grant, consumer: int) -> None:
-        self._grant = grant
-        self._consumer = consumer
-        self._ledger: _LedgerFile | None = None
-
-    @property
-    def layout(self) -> Layout:
-        """The ledger's layout, checked to have this lease's slot and this consumer's word."""
-        return self._opened().layout
-
-    def check(self) -> None:
-        """Raise if the lease has ended: bytes read before this may be another feature's."""
-        self._check(self._opened().slot(self._grant.slot)[0])
-
-    def check_range(self, offset: int, nbytes: int) -> None:
-        """Raise unless the bytes are within the slice, and the slice within the pool."""
-        ledger = self._opened()
-        generation, _, start, length = ledger.slot(self._grant.slot)
-        self._check(generation)
-        if not start <= offset <= offset + nbytes <= start + length <= ledger.layout.nbytes:
-            raise TransportError("a handle's bytes are not within the slice of its lease")
-
-    def wait_ready(self, timeout: float) -> None:
-        """Wait until the producer's copy is done."""
-        ledger = self._opened()
-        deadline = time.monotonic() + timeout
-        polls = 0
-        while True:
-            generation, ready, _, _ = ledger.slot(self._grant.slot)
-            if ready == self._grant.generation:
-                return
-            polls += 1
-            if polls % _OWNER_POLLS == 0 and not has_owner(ledger.layout.name):
-                raise TransportError("the producer has exited, and its copy was not done")
-            if time.monotonic() > deadline:
-                raise TransportError(f"the producer's copy was not done within {timeout:g} s")
-            self._check(generation)
-            time.sleep(_POLL_S)
-
-    def acknowledge(self) -> None:
-        """Record that this consumer has released the slice; idempotent."""
-        ledger, grant = self._opened(), self._grant
-        if ledger.slot(grant.slot)[0] == grant.generation:  # else the word belongs to a later lease
-            ledger.acknowledge(grant.slot, self._consumer, grant.generation)
-
-    def _opened(self) -> _LedgerFile:
-        if self._ledger is None:
-            ledger = _ledgers.open(self._grant.name)
-            layout = ledger.layout
-            if self._grant.slot >= layout.slots:
-                raise TransportError(f"the pool has no slot {self._grant.slot} of {layout.slots}")
-            if not 0 <= self._consumer < layout.consumers:
-                raise TransportError(
-                    f"the pool has no consumer {self._consumer} of {layout.consumers}"
-                )
-            self._ledger = ledger
-        return self._ledger
-
-    def _check(self, generation: int) -> None:
-        if generation != self._grant.generation:
-            raise TransportError(
-                "the lease is over: it was acknowledged or timed out, and its slice may be reused"
-            )

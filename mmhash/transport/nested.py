@@ -12,7 +12,7 @@ MAX_DEPTH = 64
 
 
 def contains_handles(container: Any) -> bool:
-    """Return whether lists, tuples, dicts and dataclasses hold a feature behind a handle."""
+    """Return True if lists, tuples, dicts and dataclasses hold a feature behind a handle."""
     return _contains_handles(container, 0)
 
 

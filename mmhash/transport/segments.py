@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mmhash.errors import TransportError
-from mmhash.transport.fork import Process, current_process, watch_forks
+from mmhash.forks import Process, call_in_child, current_process
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108  (where shared memory is on Linux)
 
@@ -46,7 +46,7 @@ class Segment:
         # Two: the first may be interrupted, and its exception would be lost.
         self._finalizers = [weakref.finalize(self, _remove, *self._undo) for _ in range(2)]
         _exit_with_multiprocessing(self)
-        watch_forks(self)
+        call_in_child(self, Segment.after_fork)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE_FLAGS
         try:
             # In C from the call to the list: no signal handler runs in between.
@@ -156,7 +156,7 @@ class _PoolMappings:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._mappings: dict[tuple[str, tuple[int, int, int]], memoryview] = {}
-        watch_forks(self)
+        call_in_child(self, _PoolMappings.after_fork)
 
     def after_fork(self) -> None:
         """Replace the lock: a thread of the parent may have held it."""
@@ -188,7 +188,7 @@ pool_mappings = _PoolMappings()
 
 
 def has_owner(name: str) -> bool:
-    """Return whether a segment exists and its owner runs."""
+    """Return True if a segment exists and its owner runs."""
     return (DIRECTORY / name).exists() and not _is_orphaned(name)
 
 

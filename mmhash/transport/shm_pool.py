@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mmhash.errors import InputTypeError, TransportError
+from mmhash.forks import Process, call_in_child, current_process
 from mmhash.transport.arguments import check_pool
-from mmhash.transport.fork import Process, current_process, watch_forks
 from mmhash.transport.handles import Handle
 from mmhash.transport.ledger import Claim, Ledger
 from mmhash.transport.segments import Segment, map_shared, remove_orphans
@@ -34,7 +34,7 @@ class SharedPool:
         self._timeout = timeout
         self._replacing = threading.RLock()
         self._segment: _PoolSegment | None = _PoolSegment(nbytes, consumers, timeout)
-        watch_forks(self)
+        call_in_child(self, SharedPool.after_fork)
 
     def lease(self, item: Any) -> SharedTensor:
         """Copy an array, a tensor or bytes into a slice, or without room into a new segment."""

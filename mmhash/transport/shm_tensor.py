@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mmhash.errors import DeviceError, InputTypeError, TransportError
+from mmhash.forks import Process, current_process
 from mmhash.transport.feature import Feature
-from mmhash.transport.fork import Process, current_process
 from mmhash.transport.handles import Grant, Handle, parse
-from mmhash.transport.ledger import Claim, Lease, Ledger
+from mmhash.transport.lease import Lease
+from mmhash.transport.ledger import Claim, Ledger
 from mmhash.transport.segments import Segment, map_private, pool_mappings
 from mmhash.view import View, view_of
 

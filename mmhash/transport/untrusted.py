@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mmhash.errors import TransportError
 from mmhash.transport.feature import Feature
 from mmhash.transport.handles import Handle, parse
-from mmhash.transport.ledger import Lease
+from mmhash.transport.lease import Lease
 from mmhash.transport.segments import open_segment
 from mmhash.transport.shm_tensor import Acknowledgement
 from mmhash.view import View

@@ -33,7 +33,7 @@ class Report(NamedTuple):
 
     @property
     def is_correct(self) -> bool:
-        """Return whether all blocks were named, and all images found."""
+        """Return True if all blocks were named, and all images found."""
         return 0 < self.blocks == self.named and not self.missing
 
     def fields(self) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Names:
 
 
 def holds_images(events: list[BlocksStored], images: tuple[Sample, ...], version: str) -> bool:
-    """Return whether the stored tokens hold each image's pad values."""
+    """Return True if the stored tokens hold each image's pad values."""
     tokens = {token for event in events for token in event.tokens}
     return all(set(sglang.pad_values(image.key, version=version)) <= tokens for image in images)
 

@@ -90,7 +90,7 @@ class Names:
 
 
 def holds_images(events: list[BlocksStored], images: tuple[Sample, ...]) -> bool:
-    """Return whether the stored blocks bind each image's uuid."""
+    """Return True if the stored blocks bind each image's uuid."""
     bound = {
         value[0] if isinstance(value, list) and value else value
         for event in events

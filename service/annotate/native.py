@@ -34,7 +34,7 @@ def find_in_native(body: Object, native: NativeFormat, options: str) -> list[Has
 
 
 def is_native(body: Object, native: NativeFormat) -> bool:
-    """Return whether the body has a prompt of such a request."""
+    """Return True if the body has a prompt of such a request."""
     return not body.keys().isdisjoint(native.prompts)
 
 

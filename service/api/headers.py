@@ -21,6 +21,6 @@ SINGLE_VALUED = frozenset(
 
 
 def has_duplicates(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return whether a header that takes one value is repeated; names are in lower case."""
+    """Return True if a header that takes one value is repeated; names are in lower case."""
     names = [name for name, _ in headers if name in SINGLE_VALUED]
     return len(names) != len(set(names))

@@ -17,7 +17,7 @@ _STEP = 1 << 20
 
 
 def has_many_values(text: bytes | bytearray) -> bool:
-    """Return whether a JSON text may have more values than a parser may read in one call.
+    """Return True if a JSON text may have more values than a parser may read in one call.
 
     A text of fewer bytes is not counted. numpy releases the GIL, and takes a tenth of the time of
     count().

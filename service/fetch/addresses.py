@@ -57,7 +57,7 @@ def _is_allowed(address: Address, networks: Sequence[Network]) -> bool:
 
 
 def is_public(address: Address) -> bool:
-    """Return whether the address is on the public internet."""
+    """Return True if the address is on the public internet."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SPECIAL_V4)
     return address in _GLOBAL_V6 and not any(address in network for network in _SPECIAL_V6)

@@ -10,7 +10,7 @@ MAX_ESCAPES = 100_000
 
 
 def is_data_url(url: str) -> bool:
-    """Return whether the scheme is data:."""
+    """Return True if the scheme is data:."""
     return url[:5].lower() == "data:"
 
 

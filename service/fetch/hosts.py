@@ -67,7 +67,7 @@ class HostAllowlist:
         return url
 
     def has(self, url: httpx.URL) -> bool:
-        """Return whether an entry has the host and the port of a parsed URL."""
+        """Return True if an entry has the host and the port of a parsed URL."""
         return any(rule.allows(url) for rule in self._rules)
 
 
@@ -87,7 +87,7 @@ def _parse_url(text: str) -> httpx.URL:
 
 
 def _is_plain(spelled: str, host: str) -> bool:
-    """Return whether `spelled` is the canonical spelling of `host`, which httpx derived from it.
+    """Return True if `spelled` is the canonical spelling of `host`, which httpx derived from it.
 
     Upper case is allowed. A non-ASCII name must equal its decoded A-labels: dots, digits and
     letters of other scripts that IDNA maps to ASCII are refused.
@@ -119,7 +119,7 @@ def _parse_rule(entry: str) -> _Rule:
 
 
 def is_host(host: str) -> bool:
-    """Return whether `host` is a host name, or an IP address in its canonical spelling."""
+    """Return True if `host` is a host name, or an IP address in its canonical spelling."""
     if ":" in host or _NUMBER.fullmatch(host):
         try:
             return str(ip_address(host)) == host and "%" not in host

@@ -21,7 +21,7 @@ _SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def is_file_url(url: str) -> bool:
-    """Return whether the scheme is file:."""
+    """Return True if the scheme is file:."""
     return url[:5].lower() == "file:"
 
 

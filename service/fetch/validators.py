@@ -32,7 +32,7 @@ class Validator(NamedTuple):
         return [("If-Modified-Since", self.last_modified or "")]
 
     def is_confirmed(self, headers: httpx.Headers) -> bool:
-        """Return whether the headers of a 304 are consistent with this validator."""
+        """Return True if the headers of a 304 are consistent with this validator."""
         return (self.etag is None or headers.get("etag", self.etag) == self.etag) and (
             self.last_modified is None
             or headers.get("last-modified", self.last_modified) == self.last_modified
@@ -59,7 +59,7 @@ def strong_etag(text: str | None) -> str | None:
 
 
 def may_store(headers: httpx.Headers) -> bool:
-    """Return whether the response may be stored and used again."""
+    """Return True if the response may be stored and used again."""
     directives = {
         part.partition("=")[0].strip().lower()
         for part in headers.get("cache-control", "").split(",")

@@ -60,7 +60,7 @@ class Fleet:
         await asyncio.to_thread(self.index.stop)
 
     def _is_healthy(self, url: str) -> bool:
-        """Return whether the blocks of a worker count; the index's thread asks."""
+        """Return True if the blocks of a worker count; the index's thread asks."""
         worker = self.workers.get(url)
         return worker is not None and worker.is_healthy
 

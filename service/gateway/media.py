@@ -35,7 +35,7 @@ async def without_callers_hashes(body: bytes, content_type: str, work: WorkerPoo
 
 
 def is_light(body: bytes) -> bool:
-    """Return whether a body is searched and parsed in a few milliseconds: it has few values."""
+    """Return True if a body is searched and parsed in a few milliseconds: it has few values."""
     if not _LIGHT_SIGNS < len(body) <= _LIGHT_MAX:
         return len(body) <= _LIGHT_SIGNS
     signs = np.frombuffer(body, np.uint8)  # 10 µs for each sign and 100 kB; count() takes 40
@@ -53,14 +53,14 @@ def _strip(body: bytes, content_type: str) -> bytes:
 
 
 async def may_have_media(body: bytes, work: WorkerPool) -> bool:
-    """Return whether a request may have images, videos or audio."""
+    """Return True if a request may have images, videos or audio."""
     if len(body) <= _INLINE_MAX:
         return names_media(body)
     return await work.run(names_media, body)
 
 
 def names_media(body: bytes) -> bool:
-    """Return whether a request has a member that may hold images, videos or audio."""
+    """Return True if a request has a member that may hold images, videos or audio."""
     return any(name in body for name in _MEDIA_NAMES)
 
 

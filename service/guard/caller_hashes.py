@@ -177,7 +177,7 @@ def _put_back(encoded: bytes, words: dict[bytes, bytes]) -> list[bytes]:
 
 
 def _has_twins(text: bytes, encoded: bytes) -> bool:
-    """Return whether an object of the text may have two members of one name.
+    """Return True if an object of the text may have two members of one name.
 
     Only the last of them is encoded, so quotes are missing. An escaped quote counts in both texts,
     unless it is spelled by its number.
@@ -186,7 +186,7 @@ def _has_twins(text: bytes, encoded: bytes) -> bool:
 
 
 def _may_have(body: bytes, names: frozenset[bytes]) -> bool:
-    """Return whether one of the names may be in the body, perhaps with escapes."""
+    """Return True if one of the names may be in the body, perhaps with escapes."""
     for start in _steps(len(body)):
         end = start + _STEP + _LONGEST
         first, last = body.find(b'"', start, end), body.rfind(b'"', start, end)
@@ -283,7 +283,7 @@ def _are_allowed(value: Any, allowed: Container[str]) -> bool:
 
 
 def _is_allowed_number(value: Any, allowed: Container[str]) -> bool:
-    """Return whether the value is an allowed 64-bit hash as a number, not a text.
+    """Return True if the value is an allowed 64-bit hash as a number, not a text.
 
     An engine reads the text as decimal, not as hex.
     """
@@ -291,7 +291,7 @@ def _is_allowed_number(value: Any, allowed: Container[str]) -> bool:
 
 
 def _is_schema(container: dict[str, Any]) -> bool:
-    """Return whether the object maps names to schemas, as a tool's parameters do."""
+    """Return True if the object maps names to schemas, as a tool's parameters do."""
     return all(
         type(one) is bool
         or (type(one) is dict and not any(type(one.get(name)) is str for name in _MEDIA_TEXTS))

@@ -1,7 +1,7 @@
 """Items of a JSON body: their content is in the body, at a URL, or in memory of this host."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from io import BytesIO
 from typing import NamedTuple
 
@@ -18,10 +18,8 @@ from mmhash_service.items.bundles import hash_tensor
 from mmhash_service.items.shared_memory import check_proof, hash_shared, nbytes_of
 from mmhash_service.items.urls import hash_url
 from mmhash_service.runtime import tracing
+from mmhash_service.runtime.concurrency import run_few
 from mmhash_service.runtime.context import RequestContext
-
-# Images and URLs of one body that are decoded or fetched concurrently.
-_CONCURRENCY = 8
 
 
 class EncodedImage(NamedTuple):
@@ -85,24 +83,22 @@ async def _finish(
     hash_remote: HashRemote = hash_url,
 ) -> list[list[Item]]:
     """Decode images and fetch URLs, a few concurrently, in place of their intermediate results."""
-    semaphore = asyncio.Semaphore(_CONCURRENCY)
 
     async def finish(index: int, pending: EncodedImage | EncodedMedia | RemoteItem) -> None:
-        async with semaphore:
-            if isinstance(pending, EncodedImage):
-                results[index] = [await hash_pixels(context, items[index].name, *pending)]
-            elif isinstance(pending, EncodedMedia):
-                results[index] = [await hash_media(context, items[index].name, *pending)]
-            else:
-                results[index] = await hash_remote(context, items[index], pending.url)
+        if isinstance(pending, EncodedImage):
+            results[index] = [await hash_pixels(context, items[index].name, *pending)]
+        elif isinstance(pending, EncodedMedia):
+            results[index] = [await hash_media(context, items[index].name, *pending)]
+        else:
+            results[index] = await hash_remote(context, items[index], pending.url)
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for index, result in enumerate(results):
-                if not isinstance(result, list):
-                    group.create_task(finish(index, result))
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from failed.exceptions[0].__cause__
+    await run_few(
+        [
+            partial(finish, index, result)
+            for index, result in enumerate(results)
+            if not isinstance(result, list)
+        ]
+    )
     hashed = [result for result in results if isinstance(result, list)]
     if sum(map(len, hashed)) > context.settings.max_items:
         raise Problem("too-many-items")

@@ -150,7 +150,7 @@ class _Check:
         self._target.take(piece)
 
     def is_true(self) -> bool:
-        """Return whether the content has the claimed digest; also if none is claimed."""
+        """Return True if the content has the claimed digest; also if none is claimed."""
         if self._claimed is None or self._hasher is None:
             return True
         name = self._claimed.digest.name

@@ -142,7 +142,7 @@ def _tensor(item: JsonItem) -> Tensor | None:
 
 
 def _fits(tensor: Tensor | None, nbytes: int) -> bool:
-    """Return whether content of that length can be the tensor; any can be if it is not a tensor."""
+    """Return True if content of that length can be the tensor; any can be if it is not a tensor."""
     return tensor is None or nbytes == prod(tensor[1]) * ITEM_SIZE[tensor[0]]
 
 

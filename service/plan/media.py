@@ -1,8 +1,8 @@
 """The media of a request to plan: the item of each, with its key, and the size of an image."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from typing import NamedTuple
 
@@ -21,10 +21,8 @@ from mmhash_service.items.json_items import content_of
 from mmhash_service.items.remote_content import read_content
 from mmhash_service.items.urls import read_url
 from mmhash_service.memo.entries import Fetched
+from mmhash_service.runtime.concurrency import run_few
 from mmhash_service.runtime.context import RequestContext
-
-# Images and URLs of one request that are decoded or fetched concurrently.
-_CONCURRENCY = 8
 
 # Of the images of a request that is planned on the event loop: 4 Mpixel are 5000 tokens.
 _RECALLED_ITEMS = 4
@@ -66,24 +64,22 @@ async def read_media(
 async def read_rest(context: RequestContext, found: Found) -> dict[MediaSource, SizedItem]:
     """Decode and fetch what `read_inline` did not read."""
     results = sized_only(found)
-    semaphore = asyncio.Semaphore(_CONCURRENCY)
 
     async def finish(source: MediaSource, pending: _Encoded | _Remote) -> None:
-        async with semaphore:
-            if isinstance(pending, _Encoded):
-                results[source] = await _finish(context, pending)
-            else:
-                with context.admission.reserve() as admission:
-                    reserved = replace(context, admission=admission)
-                    results[source] = await _read_remote(reserved, pending.url)
+        if isinstance(pending, _Encoded):
+            results[source] = await _finish(context, pending)
+        else:
+            with context.admission.reserve() as admission:
+                reserved = replace(context, admission=admission)
+                results[source] = await _read_remote(reserved, pending.url)
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for source, pending in found.items():
-                if not isinstance(pending, SizedItem):
-                    group.create_task(finish(source, pending))
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from failed.exceptions[0].__cause__
+    await run_few(
+        [
+            partial(finish, source, pending)
+            for source, pending in found.items()
+            if not isinstance(pending, SizedItem)
+        ]
+    )
     return results
 
 

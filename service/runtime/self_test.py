@@ -6,8 +6,8 @@ from functools import cache
 
 import mmhash
 from mmhash.cuda import hash_segments, why_unavailable
+from mmhash.cuda.device import device_of
 from mmhash.cuda.driver import driver
-from mmhash.cuda.launch import device_of
 from mmhash.digest import Algorithm
 from mmhash.errors import DeviceError
 from mmhash_service.settings import Settings
@@ -26,7 +26,7 @@ def devices(settings: Settings) -> list[str]:
 
 
 def self_test(settings: Settings) -> bool:
-    """Return whether each backend computes the known digests."""
+    """Return True if each backend computes the known digests."""
     return all(
         digest == expected
         for algorithm, expected in _KNOWN_DIGESTS.items()

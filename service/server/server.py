@@ -225,7 +225,7 @@ class Server(uvicorn.Server):
             self._must_log_drain = True  # not here: a signal may interrupt another line of log
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether to exit; uvicorn calls this ten times a second."""
+        """Return True to exit; uvicorn calls this ten times a second."""
         if self._must_reload and (self._reload is None or self._reload.done()):
             self._must_reload = False
             loop = asyncio.get_running_loop()

@@ -16,7 +16,6 @@ from mmhash import InputValueError
 
 SIZE = (16, 12)
 FORMATS = ["GIF", "PNG", "WEBP", "AVIF", "TIFF", "MPO"]
-LOSSLESS = ["GIF", "PNG", "WEBP", "TIFF"]
 
 
 def noise(seed: int) -> Image.Image:

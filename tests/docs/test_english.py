@@ -16,6 +16,7 @@ FOLDERS = ("mmhash", "service", "bench", "tests", "examples", "docs", "deploy")
 FIRST_WORD = re.compile(r"(What|Who|Whoever|Whom|Whose|Whether|Where|Which|That|How)\b")
 PRONOUN = re.compile(r"\b(he|him|his|himself|she|hers|herself)\b", re.IGNORECASE)
 PHRASE = re.compile(r"\b(whoever|without a word|is none of ours|of which the)\b", re.IGNORECASE)
+ANSWER = re.compile(r"(Return|Say|Tell|Check) (whether|if)\b")
 
 
 def tracked(suffix: str) -> list[Path]:
@@ -47,11 +48,12 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_a_docstring_is_an_imperative_or_a_noun_phrase() -> None:
+    """A question is answered with "Return True if", as in the standard library."""
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
         for path in tracked(".py")
         for line, text in docstrings(path)
-        if FIRST_WORD.match(text)
+        if FIRST_WORD.match(text) or ANSWER.match(text)
     ]
     assert not found, "\n".join(found)
 

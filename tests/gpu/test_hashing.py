@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mmhash
-from mmhash import DeviceError, InputValueError, cuda, hashing
+from mmhash import DeviceError, InputValueError, cuda, leaves
 from mmhash.view import ITEM_SIZE
 
 pytestmark = pytest.mark.gpu
@@ -124,7 +124,7 @@ def test_a_gpu_that_cannot_hash_costs_a_copy_and_one_warning(
         raise DeviceError("no room for scratch")
 
     monkeypatch.setattr(cuda, "hash_segments", refuse)
-    monkeypatch.setattr(hashing, "_warned", set())
+    monkeypatch.setattr(leaves, "_warned", set())
     values = NOISE[:5000].view(torch.float32)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -10,8 +10,10 @@ import pytest
 
 from mmhash.algorithms import ALGORITHM_SPECS
 from mmhash.cpu import hash_bytes
-from mmhash.cuda import Frames, hash_segments, launch, why_unavailable
+from mmhash.cuda import Frames, hash_segments, tiles, why_unavailable
+from mmhash.cuda.device import device_of
 from mmhash.cuda.frames import framing_key
+from mmhash.cuda.slots import MAX_SEGMENTS
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import DeviceError, InputValueError
 from mmhash.framing import TENANT_SIZE, field, frame, tenant_key
@@ -86,8 +88,8 @@ def test_random_lists(content: Content, algorithm: Algorithm) -> None:
 
 @pytest.mark.parametrize("shift", [15, 17, 18, 19, 20])
 def test_every_tile_size(content: Content, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiling = launch.Tiling(shift, 0 if shift == 15 else launch.ALL)
-    monkeypatch.setattr(launch, "choose_tiling", lambda *_: tiling)
+    tiling = tiles.Tiling(shift, 0 if shift == 15 else tiles.ALL)
+    monkeypatch.setattr(tiles, "choose_tiling", lambda *_: tiling)
     for nbytes in (0, 1, 1 << shift, (1 << shift) + 1, 5 << shift, 66 * MIB - 300):
         for offset in (0, 16, 37):
             content.check([(offset, min(nbytes, 66 * MIB - 300))], "blake3")
@@ -95,7 +97,7 @@ def test_every_tile_size(content: Content, shift: int, monkeypatch: pytest.Monke
 
 
 def test_large_and_small_tiles_in_one_segment(content: Content) -> None:
-    processors = launch.device_of(0).processors
+    processors = device_of(0).processors
     large, small = (processors & ~1) << 17, 1 << 15
     for rest in (0, 1, 1000, 1024, small, small + 1, 5 * small + 1024, processors * small):
         for offset in (0, 16, 37):
@@ -211,7 +213,7 @@ def test_keys_are_framed_as_on_the_host(
 def test_a_handle_that_nobody_waits_for_gives_back_what_it_holds(content: Content) -> None:
     import torch
 
-    device = launch.device_of(0)
+    device = device_of(0)
     held = []
     for _ in range(5):
         for _ in range(50):
@@ -227,7 +229,7 @@ def test_a_launch_that_fails_gives_its_slot_back(
     content: Content, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Fail where the driver does (a stream that is none), and before it, for another reason."""
-    device = launch.device_of(0)
+    device = device_of(0)
     segments = [(content.address + index, 100) for index in range(count)]
     hash_segments(0, segments, "blake3").wait()
     before = len(device.free_slots) + len(device.abandoned_slots)
@@ -255,8 +257,8 @@ def test_a_later_launch_that_fails_gives_back_the_slots_of_all(
 ) -> None:
     import torch
 
-    device = launch.device_of(0)
-    segments = [(content.address, 100)] * (2 * launch.MAX_SEGMENTS)
+    device = device_of(0)
+    segments = [(content.address, 100)] * (2 * MAX_SEGMENTS)
     hash_segments(0, segments, "blake3").wait()
     gc.collect()  # earlier tests' errors hold launches as well
     torch.cuda.synchronize()

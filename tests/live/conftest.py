@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_quick(item: pytest.Item) -> bool:
-    """Say whether `make live` runs a test; those without an engine say it by a marker."""
+    """Return True if `make live` runs a test; those without an engine say it by a marker."""
     setup = _setup_of(item)
     if setup is None:
         return True
@@ -100,13 +100,13 @@ def _setup_of(item: pytest.Item) -> Setup | None:
 
 
 def _is_live(config: pytest.Config) -> bool:
-    """Say whether the run asks for live tests, as in `-m live`."""
+    """Return True if the run asks for live tests, as in `-m live`."""
     expression = config.getoption("markexpr")
     return "live" in expression and "not live" not in expression
 
 
 def _is_wanted(item: pytest.Item) -> bool:
-    """Say whether a test is for this way of starting an engine.
+    """Return True if a test is for this way of starting an engine.
 
     It says so by constants of its module and by the decorator `only`.
     """

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import httpx
 import zmq
 
-from mmhash.kvindex import BlocksStored, CacheCleared, parse_batch
+from mmhash.kvindex import BlocksStored, parse_batch
 from tests.live.environments import Environment
 from tests.support.ports import free_port
 
@@ -48,7 +48,6 @@ class Events:
 
     endpoint: str
     stored: list[BlocksStored] = field(default_factory=list)
-    cleared: int = 0
     _lock: Lock = field(default_factory=Lock)
     _is_closed: bool = False
 
@@ -69,7 +68,6 @@ class Events:
                 events = parse_batch(payload).events
                 with self._lock:
                     self.stored += [one for one in events if isinstance(one, BlocksStored)]
-                    self.cleared += sum(isinstance(one, CacheCleared) for one in events)
 
     def take(self) -> list[BlocksStored]:
         """Return what was stored since the last call."""

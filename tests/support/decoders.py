@@ -26,7 +26,7 @@ def wait_for_ready(client: httpx.Client) -> None:
 
 
 def is_decoder(pid: int) -> bool:
-    """Return whether a process is a decoder; one that has exited is none."""
+    """Return True if a process is a decoder; one that has exited is none."""
     try:
         return _MODULE in Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):

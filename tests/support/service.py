@@ -184,7 +184,7 @@ def serving(*arguments: str, **options: Any) -> Iterator[Service]:
 
 
 def handles_signals(pid: int) -> bool:
-    """Return whether a process has a handler for SIGTERM, as a worker that has started."""
+    """Return True if a process has a handler for SIGTERM, as a worker that has started."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = int(status.partition("SigCgt:")[2].split()[0], 16)
     return bool(caught >> (signal.SIGTERM - 1) & 1)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from mmhash.digest import Digest
 from mmhash.engines import checks, engine
 from mmhash.engines.sglang.releases import LATEST, RELEASES, Recipe, require
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputTypeError, InputValueError, shown
 
 IDENTITY_SIZE = 32
 _BASE = 1_000_000
@@ -72,7 +72,7 @@ def pad_input_ids(
     ordered = sorted(map(_span, checks.iterated("spans", spans)), key=lambda span: span[:2])
     for span in ordered:
         if not 0 <= span.start <= span.end <= len(padded):
-            ends = f"{checks.shown(span.start)} to {checks.shown(span.end)}"
+            ends = f"{shown(span.start)} to {shown(span.end)}"
             raise InputValueError(f"span {ends} does not lie within {len(padded)} ids")
     for before, after in pairwise(ordered):
         if before.end > after.start:

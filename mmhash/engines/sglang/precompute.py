@@ -59,7 +59,7 @@ def _content(item: Any) -> Any:
 
 
 def _is_readable(content: Any) -> bool:
-    """Return whether it is an array, a tensor, one of our handles, or a nonempty list of these."""
+    """Return True if it is an array, a tensor, one of our handles, or a nonempty list of these."""
     if isinstance(content, (list, tuple)):
         return bool(content) and all(map(_is_readable, content))
     return (

@@ -3,18 +3,9 @@
 `version` is a release of the engine; without it, the newest that is known.
 """
 
-from mmhash.engines.vllm.blocks import (
-    ExtraKeys,
-    Lora,
-    Span,
-    block_key,
-    block_keys,
-    event_extra_keys,
-    event_id,
-    extra_keys,
-    group_keys,
-    none_hash,
-)
+from mmhash.engines.vllm.block_extras import ExtraKeys, Lora, event_extra_keys, extra_keys
+from mmhash.engines.vllm.block_items import Span
+from mmhash.engines.vllm.blocks import block_key, block_keys, event_id, group_keys, none_hash
 from mmhash.engines.vllm.engine import ENGINE
 from mmhash.engines.vllm.media import EncodedMedia, identifiers, mm_hash, uuid
 from mmhash.engines.vllm.releases import LATEST, RELEASES

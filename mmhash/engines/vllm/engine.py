@@ -22,14 +22,10 @@ from mmhash.engines.engine import (
     caller_field,
     hash_field,
 )
-from mmhash.engines.vllm.blocks import (
-    DEFAULT_ALGORITHM,
-    Lora,
-    Span,
-    block_keys,
-    extra_keys,
-    group_keys,
-)
+from mmhash.engines.vllm.block_extras import Lora, extra_keys
+from mmhash.engines.vllm.block_hash import DEFAULT_ALGORITHM
+from mmhash.engines.vllm.block_items import Span
+from mmhash.engines.vllm.blocks import block_keys, group_keys
 from mmhash.engines.vllm.media import SCOPES, uuid
 from mmhash.engines.vllm.releases import RELEASES, applies_orientation
 from mmhash.errors import InputValueError

@@ -10,6 +10,8 @@ import pytest
 from mmhash.algorithms import Algorithm
 from mmhash.cpu import hash_bytes
 from mmhash.cuda import Frames, hash_segments, launch
+from mmhash.cuda import device as devices
+from mmhash.cuda.device import Device
 from mmhash.cuda.driver import Driver
 from mmhash.cuda.frames import framing_key
 from mmhash.errors import InputValueError
@@ -25,14 +27,14 @@ def library(compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
 
 
 @pytest.fixture(autouse=True)
-def device(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Iterator[launch.Device]:
+def device(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     with monkeypatch.context() as patch:
         patch.setattr(ctypes, "CDLL", lambda _: library)
         driver = Driver()
-    monkeypatch.setattr(launch, "driver", lambda: driver)
-    monkeypatch.setattr(launch, "nvrtc_version", lambda: (13, 0))
-    monkeypatch.setattr(launch, "load_kernels", lambda *_: b"")
-    device = launch.Device(0)
+    monkeypatch.setattr(devices, "driver", lambda: driver)
+    monkeypatch.setattr(devices, "nvrtc_version", lambda: (13, 0))
+    monkeypatch.setattr(devices, "load_kernels", lambda *_: b"")
+    device = Device(0)
     monkeypatch.setattr(launch, "device_of", lambda _: device)
     yield device
     library.set_delay(ctypes.c_uint64(0))
@@ -91,7 +93,7 @@ def test_results_on_the_device(algorithm: Algorithm) -> None:
 
 
 @pytest.mark.parametrize("microseconds", [50, 500, 20_000])
-def test_waiting(library: ctypes.CDLL, device: launch.Device, microseconds: int) -> None:
+def test_waiting(library: ctypes.CDLL, device: Device, microseconds: int) -> None:
     library.set_delay(ctypes.c_uint64(microseconds))
     device.rates["blake3"] = 1e9
     for _ in range(3):
@@ -103,9 +105,7 @@ def test_waiting(library: ctypes.CDLL, device: launch.Device, microseconds: int)
     assert len(device.free_slots) == 1
 
 
-def test_slots_of_launches_that_are_not_waited_for(
-    library: ctypes.CDLL, device: launch.Device
-) -> None:
+def test_slots_of_launches_that_are_not_waited_for(library: ctypes.CDLL, device: Device) -> None:
     library.set_delay(ctypes.c_uint64(20_000))
     first = hash_segments(0, [(NOISE.ctypes.data, 100)], "blake3", stream=0)
     second = hash_segments(0, [(NOISE.ctypes.data, 200)], "blake3", stream=0)

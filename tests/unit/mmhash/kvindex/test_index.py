@@ -74,9 +74,9 @@ def test_a_worker_that_is_unhealthy_before_it_is_opened_is_not_connected() -> No
     try:
         state = index._workers["http://a:1"]
         state.check(0.0, lambda _url: False)
-        index._tasks.popleft()()
-        assert not index._by_socket
+        index._loop._tasks.popleft()()
+        assert not index._loop._by_socket
         state.check(1.0, lambda _url: True)
-        assert index._by_socket
+        assert index._loop._by_socket
     finally:
         index.stop()

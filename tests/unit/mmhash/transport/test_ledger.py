@@ -14,7 +14,9 @@ import pytest
 from mmhash import InputValueError, TransportError
 from mmhash.transport import SharedTensor
 from mmhash.transport.handles import Grant
-from mmhash.transport.ledger import ALIGNMENT, Lease, Ledger
+from mmhash.transport.layout import ALIGNMENT
+from mmhash.transport.lease import Lease
+from mmhash.transport.ledger import Ledger
 from mmhash.transport.segments import DIRECTORY, Segment
 from tests.support.descriptors import descriptors_below
 
@@ -22,7 +24,7 @@ KIB = 1024
 CONSUMER = """
 import json, sys
 from mmhash.transport.handles import Grant
-from mmhash.transport.ledger import Lease
+from mmhash.transport.lease import Lease
 for line in sys.stdin:
     do, grant, consumer = json.loads(line)
     lease = Lease(Grant(*grant), consumer)

@@ -15,7 +15,7 @@ import torch
 import mmhash
 from mmhash import Digest, InputTypeError, InputValueError, TransportError
 from mmhash.transport import SharedPool, SharedTensor
-from mmhash.transport.ledger import Lease
+from mmhash.transport.lease import Lease
 from mmhash.transport.segments import DIRECTORY, pool_mappings
 
 KIB = 1024

@@ -1,0 +1,114 @@
+"""The memory of a launch: parameters, scratch and counters, and results that the host can read."""
+
+import ctypes
+import struct
+from typing import Final
+
+from mmhash.cuda.driver import Driver
+from mmhash.cuda.frames import MAX_PREIMAGE, Frames
+from mmhash.cuda.tiles import Grid
+from mmhash.errors import InputValueError
+
+# Segments that a kernel's parameters hold: one, those that fit 4 KiB, those that fit 32764 bytes.
+CAPACITIES: Final = (1, 180, 1600)
+MAX_SEGMENTS = CAPACITIES[-1]
+MAX_PREIMAGES = 64  # different ones in a launch
+
+# launch.cuh's Launch, and the arrays that follow it for one segment.
+_HEAD = struct.Struct("<6Q32s6I")
+_SINGLE = struct.Struct("<6Q32s6I2QI")
+_FRAME = struct.Struct("<IHH")
+_NO_KEY = bytes(32)
+
+# Pinned memory of a slot: the flag, the results, then frames and their preimages.
+RESULT_SIZE = 32
+_RESULT = struct.Struct(f"{RESULT_SIZE}s")
+_RESULTS_OFFSET = 64
+_FRAMES_OFFSET = _RESULTS_OFFSET + MAX_SEGMENTS * RESULT_SIZE
+_PREIMAGES_OFFSET = MAX_SEGMENTS * _FRAME.size  # from the frames
+_PINNED = _FRAMES_OFFSET + _PREIMAGES_OFFSET + MAX_PREIMAGES * MAX_PREIMAGE
+
+_COUNTERS = (MAX_SEGMENTS + 1) * 4 // 256 * 256 + 256
+
+
+class Slot:
+    """The memory of one launch, in use until its results are read."""
+
+    def __init__(self, cuda: Driver, scratch: int, stream: int) -> None:
+        self.capacity = scratch
+        self._counters = cuda.allocate(_COUNTERS + scratch)
+        self._scratch = self._counters + _COUNTERS
+        cuda.call("cuMemsetD32Async", self._counters, 0, _COUNTERS // 4, stream)
+        self._pinned, self._pinned_on_device = cuda.allocate_pinned(_PINNED)
+        ctypes.memset(self._pinned, 0, _RESULTS_OFFSET)
+        self.flag = ctypes.c_uint32.from_address(self._pinned)
+        self.ticket = 0
+        sizes = [_HEAD.size + 20 * capacity + 4 for capacity in CAPACITIES]
+        self._parameters = [ctypes.create_string_buffer(size) for size in sizes]
+        self.arguments = [
+            (ctypes.c_void_p * 1)(ctypes.addressof(buffer)) for buffer in self._parameters
+        ]
+
+    def fill(self, grid: Grid, frames: Frames | None, device_out: int) -> int:
+        """Write a launch's parameters; return the index of its kernel, by capacity."""
+        self.ticket = self.ticket % 0xFFFFFFFF + 1
+        frames_address = self._put_frames(frames) if frames else 0
+        key, mode = (frames.key, frames.mode) if frames else (_NO_KEY, 0)
+        count = len(grid.lengths)
+        flag = self._pinned_on_device
+        results = flag + _RESULTS_OFFSET
+        shift, head = grid.tiling
+        launch = (
+            *(self._scratch, self._counters, results, device_out, flag, frames_address),
+            *(key, mode, self.ticket, count, shift, 1, head),
+        )
+        variant = 0 if count == 1 else 1 if count <= CAPACITIES[1] else 2
+        parameters = self._parameters[variant]
+        try:
+            if variant == 0:
+                _SINGLE.pack_into(parameters, 0, *launch, grid.addresses[0], grid.lengths[0], 0)
+            else:
+                capacity, offset = CAPACITIES[variant], _HEAD.size
+                _HEAD.pack_into(parameters, 0, *launch)
+                struct.pack_into(f"<{count}Q", parameters, offset, *grid.addresses)
+                struct.pack_into(f"<{count}Q", parameters, offset + 8 * capacity, *grid.lengths)
+                struct.pack_into(
+                    f"<{count}I", parameters, offset + 16 * capacity, *grid.first_tiles
+                )
+        except struct.error as error:
+            raise InputValueError(f"a segment is an address and a length: {error}") from error
+        return variant
+
+    def read_results(self, count: int) -> list[bytes]:
+        """Return the results that a kernel has written, one for each of its segments."""
+        content = ctypes.string_at(self._pinned + _RESULTS_OFFSET, count * RESULT_SIZE)
+        return [result for (result,) in _RESULT.iter_unpack(content)]
+
+    def _put_frames(self, frames: Frames) -> int:
+        """Write the frames to pinned memory, each object once; return their device address."""
+        items = frames.items
+        # As one object in most lists: 2 instead of 9 µs for 64 items.
+        is_single = items.count(items[0]) == len(items)
+        different = items[:1] if is_single else {id(item): item for item in items}.values()
+        packed: dict[int, bytes] = {}
+        preimages: list[bytes] = []
+        offset = _PREIMAGES_OFFSET
+        for item in different:
+            if item is None:
+                packed[id(item)] = bytes(_FRAME.size)
+                continue
+            preimage, hole = item
+            if len(preimage) > MAX_PREIMAGE:
+                raise InputValueError(f"a frame on the device has at most {MAX_PREIMAGE} bytes")
+            packed[id(item)] = _FRAME.pack(offset, len(preimage), hole)
+            padded = preimage + bytes(-len(preimage) % 16)
+            preimages.append(padded)
+            offset += len(padded)
+        if is_single:
+            table = packed[id(items[0])] * len(items)
+        else:
+            table = b"".join([packed[id(item)] for item in items])
+        start = self._pinned + _FRAMES_OFFSET
+        ctypes.memmove(start, table, len(table))
+        ctypes.memmove(start + _PREIMAGES_OFFSET, b"".join(preimages), offset - _PREIMAGES_OFFSET)
+        return self._pinned_on_device + _FRAMES_OFFSET

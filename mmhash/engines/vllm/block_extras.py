@@ -1,0 +1,152 @@
+"""The values that vLLM binds into a block's key beside its tokens: items, LoRA, salt, lookahead."""
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+from mmhash.engines import checks, engine
+from mmhash.engines.vllm.block_hash import copied_text
+from mmhash.engines.vllm.block_items import Span, check_items, items_of_blocks, resumed_blocks
+from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe, require
+from mmhash.errors import InputTypeError
+
+ExtraKeys = tuple[Any, ...] | None
+"""The values that a block's key binds beside its tokens and the block before it."""
+
+
+class Lora(NamedTuple):
+    """The adapter of a request; its path counts since 0.31."""
+
+    name: str
+    path: str
+
+
+def extra_keys(
+    tokens: Sequence[int],
+    block_size: int,
+    *,
+    version: str = LATEST,
+    items: Sequence[Span | engine.Span] = (),
+    cache_salt: str | None = None,
+    lora: Lora | None = None,
+    lookahead: int = 0,
+    hashed_after: Sequence[int] = (),
+) -> list[ExtraKeys]:
+    """Return the values that each whole block's key binds beside its tokens; see `block_keys`."""
+    extras, _ = find_extra_keys(
+        checks.token_list("tokens", tokens),
+        block_size,
+        version=version,
+        items=items,
+        cache_salt=cache_salt,
+        lora=lora,
+        lookahead=lookahead,
+        hashed_after=hashed_after,
+    )
+    return extras
+
+
+def find_extra_keys(
+    tokens: list[int],
+    block_size: int,
+    *,
+    version: str,
+    items: Sequence[Span | engine.Span],
+    cache_salt: str | None,
+    lora: Lora | None,
+    lookahead: int,
+    hashed_after: Sequence[int],
+) -> tuple[list[ExtraKeys], list[range]]:
+    """Return the extra keys of each block, and the runs of blocks with keys that are alike.
+
+    Blocks of such a run have only the key of the item around them.
+    """
+    recipe = RELEASES.recipe(version)
+    block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
+    lookahead = checks.whole("lookahead", lookahead, 0, checks.MAX_TOKENS)
+    require(recipe.lookahead or not lookahead, "lookahead", "0.33.0", version)
+    resumed = resumed_blocks(hashed_after, len(tokens), block_size, lookahead)
+    stop = len(tokens) - block_size - lookahead + 1
+    found = items_of_blocks(
+        check_items(items), recipe, block_size, lookahead=lookahead, resumed=resumed, stop=stop
+    )
+    always = () if lora is None else (_lora_key(_check_lora(lora), recipe),)
+    salt = _salt_keys(cache_salt, recipe)
+    extras, alike = _item_keys(found, always, recipe)
+    if extras and salt:
+        extras[0] = (*(extras[0] or ()), *salt)
+    if lookahead:
+        ends = range(block_size, len(tokens), block_size)
+        extras = [
+            (extra, *tokens[end : end + lookahead])
+            for extra, end in zip(extras, ends, strict=False)
+        ]
+    return extras, alike
+
+
+def _item_keys(
+    found: Iterator[tuple[list[Span], range]], always: tuple[Any, ...], recipe: Recipe
+) -> tuple[list[ExtraKeys], list[range]]:
+    """Return the keys of each block: those that it always has, and those of its items.
+
+    Also return the runs of blocks that are alike.
+    """
+    extras: list[ExtraKeys] = []
+    alike: list[range] = []
+    for items, starts in found:
+        if not items:
+            extras += repeat(always or None, len(starts))
+        elif recipe.extra_keys == "tagged" and len(items) == 1 and not always:
+            # The usual case without calls for each block: 0.15 µs instead of 0.6 µs.
+            identifier, offset, _ = items[0]
+            if len(starts) > 2:  # the item may begin in the first block
+                alike.append(range(len(extras) + 1, len(extras) + len(starts)))
+            extras += [(("mm", identifier, offset - start),) for start in starts]
+        else:
+            extras += [
+                (*always, *[_item_key(item, start, recipe) for item in items]) for start in starts
+            ]
+    return extras, alike
+
+
+def _check_lora(lora: Any) -> Lora:
+    if not issubclass(type(lora), Lora):
+        raise InputTypeError(f"lora is a Lora or None, not {type(lora).__name__}")
+    name, path = checks.listed("lora", lora)
+    return Lora(copied_text("lora's name", name), copied_text("lora's path", path))
+
+
+def _lora_key(lora: Lora, recipe: Recipe) -> Any:
+    return ("lora", lora.name, lora.path) if recipe.extra_keys == "tagged" else lora.name
+
+
+def _item_key(item: Span, start: int, recipe: Recipe) -> Any:
+    match recipe.extra_keys:
+        case "bare":
+            return item.identifier
+        case "placed":
+            return item.identifier, item.offset - start
+        case "tagged":
+            return "mm", item.identifier, item.offset - start
+
+
+def _salt_keys(cache_salt: str | None, recipe: Recipe) -> tuple[Any, ...]:
+    salt = "" if cache_salt is None else copied_text("cache_salt", cache_salt)
+    if not salt:
+        return ()
+    return (("cache_salt", salt),) if recipe.extra_keys == "tagged" else (salt,)
+
+
+def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:
+    """Return a block's extra keys as in KV events: without the tags; not for `lookahead`."""
+    is_tagged = RELEASES.recipe(version).extra_keys == "tagged"
+    if extra is None:
+        return None
+    if not issubclass(type(extra), tuple):
+        raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
+    extra = checks.plain("extra", extra)
+    if not is_tagged:
+        return extra
+    if not all(isinstance(key, tuple) and len(key) > 1 for key in extra):
+        raise InputTypeError("extra holds tuples, as extra_keys() gives them")
+    return tuple(key[1:] if key[0] == "mm" else key[1] for key in extra)

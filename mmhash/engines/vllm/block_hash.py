@@ -1,0 +1,65 @@
+"""The hash functions of vLLM's block keys: `--prefix-caching-hash-algo`."""
+
+import hashlib
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from xxhash import xxh3_128_digest
+
+from mmhash.engines import cbor, checks
+from mmhash.errors import InputValueError
+
+DEFAULT_ALGORITHM = "sha256"
+"""The engine's own default: SHA-256 of pickles."""
+
+
+class BlockHash(NamedTuple):
+    """The functions that serialize a value, hash the bytes, and prepare blocks of tokens."""
+
+    dumps: Callable[[Any], bytes]
+    digest: Callable[[bytes], bytes]
+    arrays: Callable[[Sequence[int], int], Sequence[Any]]
+    cryptographic: bool
+
+    def __call__(self, value: Any) -> bytes:
+        """Return the hash of a value."""
+        return self.digest(self.dumps(value))
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _tuples(tokens: Sequence[int], length: int) -> list[tuple[int, ...]]:
+    whole = tuple(tokens)  # slices of a list take twice as long
+    stops = range(length, len(whole) + 1, length)
+    return [whole[stop - length : stop] for stop in stops]
+
+
+def pickled(value: Any) -> bytes:
+    """Return a pickle as the engine writes it; none is ever read."""
+    return pickle.dumps(value, 5)
+
+
+_BLOCK_HASHES = {
+    "sha256": BlockHash(pickled, _sha256, _tuples, True),
+    "sha256_cbor": BlockHash(cbor.dumps, _sha256, cbor.int_arrays, True),
+    "xxhash": BlockHash(pickled, xxh3_128_digest, _tuples, False),
+    "xxhash_cbor": BlockHash(cbor.dumps, xxh3_128_digest, cbor.int_arrays, False),
+}
+
+
+def block_hash(name: str) -> BlockHash:
+    """Return the hash function with this name."""
+    name = checks.text("algorithm", name)
+    if name not in _BLOCK_HASHES:
+        raise InputValueError(
+            f"unknown algorithm {name[:40]!r}: choose one of {', '.join(_BLOCK_HASHES)}"
+        )
+    return _BLOCK_HASHES[name]
+
+
+def copied_text(name: str, text: Any) -> str:
+    """Return a copy: a pickle shows which of its texts are one object, and in vLLM none are."""
+    return checks.text(name, text).encode().decode()

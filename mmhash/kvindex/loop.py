@@ -1,0 +1,107 @@
+"""The thread of an index, which reads all of its sockets in turn."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from mmhash.kvindex.table import MAX_HOLDERS
+
+if TYPE_CHECKING:
+    from mmhash.kvindex.subscriber import Context
+
+SLICE_S = 0.001
+"""The time for which one socket is read before the others have their turn."""
+
+_REST_S = 0.0001
+_POLL_MS = 50
+
+
+class SocketLoop:
+    """One thread for many sockets: `read` functions, tasks of other threads, and a regular check.
+
+    It gives up the interpreter lock after each millisecond of work.
+    """
+
+    def __init__(
+        self, *, check: Callable[[float], None], interval_s: float, close: Callable[[], None]
+    ) -> None:
+        """Make a loop that calls `check` with the time at each interval, and `close` at its end."""
+        self.context: Context = zmq.Context()
+        self.context.set(zmq.MAX_SOCKETS, 4 * MAX_HOLDERS)  # a rank has up to four
+        self._check = check
+        self._interval_s = interval_s
+        self._close = close
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._repeated: dict[Callable[[], bool], None] = {}
+        self._poller = zmq.Poller()
+        self._by_socket: dict[Any, Callable[[], None]] = {}
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="mmhash-kvindex", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and close all sockets; safe to call twice."""
+        self._is_stopping = True
+        if self._thread.ident is not None:
+            self._thread.join()
+        if not self.context.closed:
+            self.context.destroy(linger=0)
+
+    def submit(self, task: Callable[[], None]) -> None:
+        """Call `task` in the thread."""
+        self._tasks.append(task)
+
+    def watch(self, socket: Any, read: Callable[[], None]) -> None:
+        """Call `read` in the thread when a socket has messages, as long as it has some."""
+        self._poller.register(socket, zmq.POLLIN)
+        self._by_socket[socket] = read
+
+    def unwatch(self, socket: Any) -> None:
+        """Undo `watch`."""
+        if self._by_socket.pop(socket, None) is not None:
+            self._poller.unregister(socket)
+
+    def repeat(self, work: Callable[[], bool]) -> None:
+        """Call `work` in the thread, in turn with the sockets, as long as it returns True."""
+        self._repeated[work] = None
+
+    def _run(self) -> None:
+        next_check = 0.0
+        try:
+            while not self._is_stopping:
+                while self._tasks:
+                    self._tasks.popleft()()
+                self._read_ready()
+                now = time.monotonic()
+                if now >= next_check:
+                    next_check = now + self._interval_s
+                    self._check(now)
+        finally:
+            self._close()
+
+    def _read_ready(self) -> None:
+        """Read a part of what each socket has."""
+        start = time.monotonic()
+        if not self._by_socket:  # poll() would return at once
+            time.sleep(_POLL_MS / 1000)
+            return
+        for socket, _ in self._poller.poll(0 if self._repeated else _POLL_MS):
+            read = self._by_socket.get(socket)  # an earlier one may have closed it
+            if read is None:
+                continue
+            read()
+            if time.monotonic() - start > SLICE_S:
+                # To release the lock is not enough: a waiting thread needs time to wake up.
+                time.sleep(_REST_S)
+                start = time.monotonic()
+        for work in list(self._repeated):
+            if not work():
+                del self._repeated[work]
+            time.sleep(_REST_S)

@@ -1,0 +1,321 @@
+"""The environment of a template: it weighs values, and takes work from a budget."""
+
+import copy
+import re
+from collections.abc import Callable, Iterable, Iterator, MappingView, Sized
+from types import BuiltinMethodType, MethodType
+from typing import Any
+
+from jinja2 import pass_environment
+from jinja2.exceptions import SecurityError
+from jinja2.ext import LoopControlExtension
+from jinja2.runtime import Context, LoopContext, Macro, Undefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Cycler, Joiner, Namespace
+
+from mmhash.errors import LimitError
+from mmhash.prompts.sandbox.compiler import Generation, WeighingGenerator
+
+MAX_TEXT = 4 << 20
+"""The characters of the longest text that a template makes: a million tokens of English."""
+
+WORK = 20_000_000
+"""The units of work of one rendering: about 2 s. A chat of 100 messages takes 50 000."""
+
+_MAX_BITS = 256  # of an integer
+_HASH_BITS = 60  # longer integers may have equal hashes, and n of them in a dict take n² steps
+CALL = 64  # units of a call or filter, beside its body: 3 µs
+
+
+def words(text: str) -> list[str]:
+    """Return the names in a text."""
+    return text.split()
+
+
+_METHODS: dict[type, frozenset[str]] = {
+    str: frozenset(
+        words(
+            "capitalize count endswith find index isalnum isalpha isascii isdecimal isdigit islower"
+            " isnumeric isspace istitle isupper join lower lstrip partition removeprefix"
+            " removesuffix replace rfind rindex rpartition rsplit rstrip split splitlines"
+            " startswith strip swapcase title upper"
+        )
+    ),
+    dict: frozenset({"copy", "get", "items", "keys", "values"}),
+    list: frozenset({"copy", "count", "index"}),
+    tuple: frozenset({"count", "index"}),
+}
+
+# Methods that compare each character of a text with each one of their argument.
+_QUADRATIC = frozenset(words("lstrip rfind rindex rpartition rsplit rstrip strip"))
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """The environment; each rendering has a copy with its own budget."""
+
+    code_generator_class = WeighingGenerator
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(
+        self, filters: dict[str, Any], tests: dict[str, Any], functions: dict[str, Any]
+    ) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[Generation, LoopControlExtension]
+        )
+        self.work_left = WORK
+        self.finalize = _finalize
+        self.filters = filters
+        self.tests = tests
+        self.globals = functions
+
+    def fresh(self) -> "Sandbox":
+        """Return a copy with a whole budget, for one rendering."""
+        made = copy.copy(self)
+        made.work_left = WORK
+        return made
+
+    def spend(self, units: int) -> None:
+        """Take units of work from the budget; an empty one is a LimitError."""
+        self.work_left -= units
+        if self.work_left < 0:
+            raise LimitError("the chat template takes too many steps")
+
+    def steps(self, values: Iterable[Any], units: int) -> Iterator[Any]:
+        """Yield the values of a loop, each for the units of the loop's body."""
+        for value in values:
+            self.spend(units)
+            yield value
+
+    def spend_text(self, size: int) -> None:
+        """Check the size of a text that is to be made, and spend for it.
+
+        A unit for 8 characters keeps all texts of one rendering below 160 MB, or 640 MB if they
+        have characters beyond U+FFFF.
+        """
+        check_size(size)
+        self.spend(size >> 3)
+
+    def weigh_top(self, value: Any) -> Any:
+        """Spend for a copy of a list or a text, and return it."""
+        if isinstance(value, str):
+            self.spend_text(len(value))
+        elif isinstance(value, Sized):
+            self.spend(len(value) << 2)
+        return value
+
+    def weigh(self, value: Any) -> Any:
+        """Spend for a value and all that is in it, and return it."""
+        kind = type(value)
+        if kind is str:
+            if len(value) > 63:
+                self.spend(len(value) >> 6)
+        elif isinstance(value, (list, tuple, dict, str)):
+            self._weigh_deep(value)
+        return value
+
+    def weigh_keys(self, value: Any) -> Any:
+        """Spend for a value whose parts become keys, and return it."""
+        integers = self._weigh_deep(value)
+        self.spend(integers * integers >> 4)
+        return value
+
+    def operand(self, value: Any) -> Any:
+        """Return one side of a comparison, weighed; an iterator becomes a list."""
+        return self.weigh(self.listed(value))
+
+    def listed(self, value: Any) -> Any:
+        """Return an iterator, a range or the view of a dict as a list; other values as given."""
+        values: Any = value
+        if isinstance(value, (Iterator, range, MappingView)):
+            return list(self.steps(values, CALL))
+        return value
+
+    def _weigh_deep(self, value: Any) -> int:
+        """Spend for a value and all that is in it, and return the number of long integers."""
+        # Lists that hold the same list many times are counted as often as they are written.
+        integers, size, stack = 0, 0, [value]
+        while stack:
+            one = stack.pop()
+            if isinstance(one, str):
+                size += len(one)
+            elif isinstance(one, (list, tuple)):
+                self.spend(len(one) << 2)
+                stack.extend(one)
+            elif isinstance(one, dict):
+                self.spend(len(one) << 3)
+                stack.extend(one)
+                stack.extend(one.values())
+            elif isinstance(one, int) and one.bit_length() > _HASH_BITS:
+                integers += 1
+            size += 8
+            check_size(size)
+        self.spend(size >> 6)
+        return integers
+
+    def text(self, value: Any) -> str:
+        """Return the text that a value is written as."""
+        if isinstance(value, str):
+            return value
+        return str(self.weigh(value))
+
+    def concat(self, parts: Iterable[str]) -> str:
+        """Return the joined parts; their size is checked first."""
+        pieces = list(parts)
+        self.spend_text(sum(map(len, pieces)))
+        self.spend(len(pieces))
+        return "".join(pieces)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Return the result of an operator that could make a large value."""
+        if operator == "+":
+            self._check_sum(left, right)
+        elif operator == "*":
+            self._check_product(left, right)
+        elif operator == "**":
+            _check_power(left, right)
+        elif isinstance(left, str):
+            self.check_format("%", left, right)
+        return super().call_binop(context, operator, left, right)
+
+    def spend_search(self, text: str, part: str) -> None:
+        """Spend for a search from the right, or for characters of a set: it has no short cut."""
+        self.spend(len(text) * len(part) >> 6)
+
+    def _check_sum(self, left: Any, right: Any) -> None:
+        if isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
+            self.spend_text(len(left) + len(right))
+            if not isinstance(left, str):
+                self.spend(len(left) + len(right))
+
+    def _check_product(self, left: Any, right: Any) -> None:
+        for value, times in ((left, right), (right, left)):
+            if isinstance(value, (str, list, tuple)) and isinstance(times, int):
+                size = len(value) * max(times, 0)
+                self.spend_text(size)
+                if not isinstance(value, str):
+                    self.spend(size)
+        if isinstance(left, int) and isinstance(right, int):
+            _check_bits(left.bit_length() + right.bit_length())
+
+    def check_format(self, mark: str, pattern: str, *values: Any) -> None:
+        """Refuse a pattern that could make a large text: a wide column, or long values often."""
+        if "*" in pattern or re.search(r"\d{4}|\{[^}]*\{", pattern):
+            raise SecurityError("the format has too large a width")
+        self.spend(len(values))
+        longest = max((len(self.text(value)) for value in values), default=0)
+        self.spend_text(len(pattern) + pattern.count(mark) * (longest + 1000))
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Return a `str.format` that checks its pattern and values; None for other values."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None:
+            return None
+
+        def formatted(*args: Any, **kwargs: Any) -> str:
+            self.check_format("{", value.__self__, *args, *kwargs.values())
+            return str(wrapped(*args, **kwargs))
+
+        return offer(formatted)
+
+    def call(
+        __self,  # noqa: N805
+        __context: Context,  # noqa: PYI063
+        __obj: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Call what a template may call, and spend for it."""
+        __self.spend(CALL + len(args) + len(kwargs))
+        if type(__obj) is BuiltinMethodType:
+            __self._check_method(__obj, args)
+        elif not (isinstance(__obj, (Macro, Joiner, Undefined)) or _is_offered(__obj)):
+            raise SecurityError("the template calls a function that templates are not offered")
+        else:
+            __self._weigh_arguments(__obj, args)
+        result = super().call(__context, __obj, *args, **kwargs)
+        if isinstance(result, str):  # upper() makes three characters of some
+            __self.spend_text(len(result))
+        return result
+
+    def _weigh_arguments(self, function: Any, args: tuple[Any, ...]) -> None:
+        if type(function) is type:
+            self.weigh_keys(args)
+        elif isinstance(getattr(function, "__self__", None), LoopContext):
+            self.weigh(args)  # loop.changed compares them
+        else:  # a macro has its further arguments as a tuple
+            self.weigh([one for one in args if type(one) is tuple])
+
+    def _check_method(self, method: BuiltinMethodType, args: tuple[Any, ...]) -> None:
+        """Check that the method is one of a text, dict or list that is not expensive."""
+        owner = method.__self__
+        kind = next((kind for kind in _METHODS if isinstance(owner, kind)), None)
+        if kind is None or method.__name__ not in _METHODS[kind]:
+            raise SecurityError(f"the template calls {method.__name__}, which is not offered")
+        if method.__name__ == "copy":
+            self.weigh_top(owner)
+        if isinstance(owner, str):
+            self.spend_text(len(owner))
+            if args and isinstance(args[0], str) and method.__name__ in _QUADRATIC:
+                self.spend_search(owner, args[0])
+            if method.__name__ == "replace" and len(args) >= 2:
+                self.spend_text(size_replaced(owner, *args[:2]))
+            elif method.__name__ == "join" and args:
+                if isinstance(args[0], Sized):
+                    self.spend(len(args[0]))
+                self.spend_text(size_joined(owner, args[0]))
+            elif method.__name__ in {"split", "rsplit", "splitlines"}:
+                self.spend(2 * len(owner))  # a list of 58 bytes for each character, at most
+        elif method.__name__ in {"count", "index"}:
+            self.weigh(owner)
+
+
+def check_size(size: int) -> None:
+    """Refuse a text or list that is too long."""
+    if size > MAX_TEXT:
+        raise LimitError(f"the chat template makes more than {MAX_TEXT} characters")
+
+
+def size_replaced(text: str, old: Any, new: Any) -> int:
+    """Return the size of a text after a replacement, at most."""
+    if not isinstance(old, str) or not isinstance(new, str):
+        raise SecurityError("replace takes texts")
+    return len(text) + text.count(old) * len(new)
+
+
+def size_joined(separator: str, values: Any) -> int:
+    """Return the size of a joined text."""
+    # A generator's values are not known yet.
+    if not isinstance(values, (list, tuple, str, dict)):
+        raise SecurityError("join takes a list")
+    sizes = (len(value) for value in values if isinstance(value, str))
+    return sum(sizes) + len(values) * len(separator)
+
+
+def _check_power(left: Any, right: Any) -> None:
+    if isinstance(left, int) and isinstance(right, int):
+        _check_bits(max(left.bit_length(), 1) * abs(right))
+
+
+def _check_bits(bits: int) -> None:
+    if bits > _MAX_BITS:
+        raise LimitError(f"the chat template makes an integer of more than {_MAX_BITS} bits")
+
+
+@pass_environment
+def _finalize(environment: Sandbox, value: Any) -> str:
+    return environment.text(value)
+
+
+def offer(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let templates call a function."""
+    function.is_offered = True  # type: ignore[attr-defined]
+    return function
+
+
+def _is_offered(value: Any) -> bool:
+    if type(value) is type:
+        return value in {dict, Namespace, Cycler, Joiner}
+    if type(value) is MethodType:
+        owner = value.__self__
+        return isinstance(owner, (LoopContext, Cycler, Generation, Sandbox))
+    return getattr(value, "is_offered", False) is True

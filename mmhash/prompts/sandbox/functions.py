@@ -1,0 +1,240 @@
+"""The filters, tests and functions that chat templates use, each with bounded work."""
+
+import json
+import math
+from collections.abc import Callable
+from datetime import datetime
+from functools import wraps
+from typing import Any, cast
+
+from jinja2 import TemplateError, pass_context, pass_environment
+from jinja2.defaults import DEFAULT_FILTERS, DEFAULT_TESTS  # type: ignore[attr-defined]
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
+from jinja2.utils import Cycler, Joiner, Namespace
+
+from mmhash.errors import LimitError
+from mmhash.prompts.sandbox.environment import (
+    CALL,
+    Sandbox,
+    check_size,
+    offer,
+    size_joined,
+    size_replaced,
+    words,
+)
+
+MAX_RANGE = 100_000
+_MAX_WIDTH = 999  # columns of a number
+
+# Filters that look at each element once, and those that look into all of them.
+_SHALLOW = words(
+    "abs attr capitalize count d default e escape first float forceescape items last length"
+    " lower map reject rejectattr reverse safe select selectattr upper"
+)
+_OF_PIECES = ("list", "title", "wordcount")  # these make a value of each character or word
+_DEEP = ("dictsort", "groupby", "max", "min", "sort", "unique")
+_SORT = 16  # comparisons of each element, at most: a list has no more than MAX_TEXT elements
+
+
+@offer
+def _range(*args: int) -> range:
+    values = range(*args)
+    if len(values) > MAX_RANGE:
+        raise LimitError(f"the chat template makes a range of more than {MAX_RANGE}")
+    return values
+
+
+@offer
+def _raise_exception(message: Any) -> None:
+    raise TemplateError(str(message)[:1000])
+
+
+@offer
+def _strftime_now(pattern: str) -> str:
+    # The engine's clock, on which such a prompt depends, is read at another moment.
+    check_size(len(pattern) << 12)
+    return datetime.now().strftime(pattern)  # noqa: DTZ005  (as the engines: local time)
+
+
+FUNCTIONS: dict[str, Any] = {
+    "range": _range,
+    "dict": dict,
+    "namespace": Namespace,
+    "cycler": Cycler,
+    "joiner": Joiner,
+    "raise_exception": _raise_exception,
+    "strftime_now": _strftime_now,
+}
+
+
+def _metered(function: Callable[..., Any], units: int) -> Callable[..., Any]:
+    """Return a filter that spends for its value: for all that is in it if `units`."""
+    passed = getattr(function, "jinja_pass_arg", None)
+
+    @wraps(function)
+    def inner(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
+        environment = context.environment
+        assert isinstance(environment, Sandbox)  # noqa: S101  (for the type checker)
+        value = environment.listed(value)
+        if units and isinstance(value, str):
+            environment.spend(len(value) << 2)
+        elif units:
+            before = environment.work_left
+            environment.weigh_keys(value)
+            environment.spend((before - environment.work_left) * units)
+        environment.weigh_top(value)
+        environment.spend(CALL)
+        first = []
+        if passed is not None:
+            passable = {"context": context, "environment": environment}
+            first = [passable.get(passed.name, context.eval_ctx)]
+        result = function(*first, value, *args, **kwargs)
+        if isinstance(result, str):  # escapes make five characters of one
+            environment.spend_text(len(result))
+        return result
+
+    return pass_context(inner)
+
+
+@pass_environment
+def _join(environment: Sandbox, value: Any, d: str = "", attribute: Any = None) -> str:
+    values = list(environment.steps(value, CALL))
+    if attribute is not None:
+        values = [environment.getitem(one, attribute) for one in values]
+    texts = []
+    for one in values:
+        texts.append(environment.text(one))
+        environment.spend_text(len(texts[-1]))
+    environment.spend_text(size_joined(d, texts))
+    return d.join(texts)
+
+
+@pass_environment
+def _replace(environment: Sandbox, s: Any, old: str, new: str, count: int = -1) -> str:
+    text = environment.text(s)
+    environment.spend(CALL)
+    environment.spend_text(size_replaced(text, old, new))
+    return text.replace(old, new, -1 if count is None else count)
+
+
+@pass_environment
+def _trim(environment: Sandbox, value: Any, chars: str | None = None) -> str:
+    text = environment.text(value)
+    environment.spend_text(len(text))
+    if chars is not None:
+        environment.spend_search(text, chars)
+    return text.strip(chars)
+
+
+@pass_environment
+def _indent(
+    environment: Sandbox,
+    s: str,
+    width: int | str = 4,
+    first: bool = False,
+    blank: bool = False,
+) -> str:
+    size = len(width) if isinstance(width, str) else width
+    environment.spend_text(len(s) + (s.count("\n") + 2) * max(size, 0))
+    return str(DEFAULT_FILTERS["indent"](s, width, first, blank))
+
+
+@pass_environment
+def _tojson(  # noqa: PLR0917  (transformers has this order)
+    environment: Sandbox,
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    environment.weigh(value)
+    width = len(indent) if isinstance(indent, str) else indent or 0
+    if width > 16 or any(len(separator) > 16 for separator in separators or ()):
+        raise SecurityError("tojson takes an indent and separators of at most 16 characters")
+    text = json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+    return environment.concat([text])
+
+
+@pass_environment
+def _string(environment: Sandbox, value: Any) -> str:
+    return environment.text(value)
+
+
+@pass_environment
+def _sum(environment: Sandbox, iterable: Any, attribute: Any = None, start: float = 0) -> float:
+    total = start
+    for value in environment.steps(iterable, CALL):
+        number = value if attribute is None else environment.getitem(value, attribute)
+        if not isinstance(number, (int, float)):
+            raise SecurityError("sum takes numbers")
+        total += number
+    return total
+
+
+def _round(value: float, precision: int = 0, method: str = "common") -> float:
+    if abs(precision) > 20:
+        raise SecurityError("round takes a precision of at most 20")
+    if method == "common":
+        return round(value, precision)
+    function = {"ceil": math.ceil, "floor": math.floor}[method]
+    return float(function(value * 10**precision) / 10**precision)
+
+
+@pass_environment
+def _format(environment: Sandbox, value: str, *args: Any, **kwargs: Any) -> str:
+    environment.check_format("%", value, *args, *kwargs.values())
+    return str(value) % (kwargs or args)
+
+
+def _int(value: Any, default: int = 0, base: int = 10) -> int:
+    if isinstance(value, str) and len(value) > _MAX_WIDTH:
+        return default
+    return int(DEFAULT_FILTERS["int"](value, default, base))
+
+
+FILTERS: dict[str, Any] = {
+    **{name: _metered(DEFAULT_FILTERS[name], 0) for name in _SHALLOW},
+    **{name: _metered(DEFAULT_FILTERS[name], 1) for name in _OF_PIECES},
+    **{name: _metered(DEFAULT_FILTERS[name], _SORT) for name in _DEEP},
+    "format": _format,
+    "indent": _indent,
+    "int": _int,
+    "join": _join,
+    "replace": _replace,
+    "round": _round,
+    "string": _string,
+    "sum": _sum,
+    "tojson": _tojson,
+    "trim": _trim,
+}
+
+
+@pass_environment
+def _contains(environment: Sandbox, value: Any, values: Any) -> bool:
+    return environment.weigh(value) in environment.weigh(values)
+
+
+def _comparison(function: Callable[..., Any]) -> Callable[..., bool]:
+    @pass_environment
+    def compared(environment: Sandbox, left: Any, right: Any) -> bool:
+        return bool(function(environment.weigh(left), environment.weigh(right)))
+
+    return compared
+
+
+TESTS: dict[str, Any] = {
+    **DEFAULT_TESTS,
+    **{
+        name: _comparison(cast("Callable[..., Any]", DEFAULT_TESTS[name]))
+        for name in words("== != > >= < <= eq equalto ne gt greaterthan ge lt lessthan le")
+    },
+    "in": _contains,
+}

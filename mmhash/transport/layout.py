@@ -1,0 +1,68 @@
+"""The layout of a ledger: a small segment with the leases of a pool.
+
+A slot is a lease. The producer writes the range of its slice and a generation number. The device
+writes the generation to the slot's ready word when the copy is done, and each consumer to a word of
+its own when it has released the slice. A word with another generation belongs to another lease, so
+a late write of an expired lease has no effect, and no two processes write the same word.
+"""
+
+import struct
+from typing import NamedTuple, Self
+
+from mmhash.errors import TransportError
+
+MAX_SLOTS = 4096
+MAX_CONSUMERS = 64
+ALIGNMENT = 512
+# Bytes of the reference to the pool's memory: the driver's handle, or a segment's name.
+MEMORY_SIZE = 64
+
+MAGIC = b"mmhpool1"
+HEADER = struct.Struct(f"<8sIIQ{MEMORY_SIZE}s")
+SLOTS_OFFSET = 128
+_LINE = 64  # each slot starts a new cache line
+SLOT = struct.Struct("<IIQQ")  # generation, ready, offset, nbytes; then the consumers' words
+ACKNOWLEDGED_OFFSET = SLOT.size
+WORD = struct.Struct("<I")
+MAX_BYTES = SLOTS_OFFSET + MAX_SLOTS * (ACKNOWLEDGED_OFFSET + 4 * MAX_CONSUMERS + _LINE)
+
+
+def slot_size(consumers: int) -> int:
+    """Return the bytes of a slot, in whole cache lines."""
+    return (ACKNOWLEDGED_OFFSET + 4 * consumers + _LINE - 1) // _LINE * _LINE
+
+
+class Layout(NamedTuple):
+    """The header of a ledger, and the offsets of its slots."""
+
+    name: str
+    slots: int
+    consumers: int
+    nbytes: int
+    memory: bytes
+
+    @classmethod
+    def parse(cls, name: str, header: bytes, size: int) -> Self:
+        """Parse the header of a ledger of `size` bytes; raise if it is invalid."""
+        if len(header) == HEADER.size:
+            magic, slots, consumers, nbytes, memory = HEADER.unpack(header)
+            if (
+                magic == MAGIC
+                and 0 < slots <= MAX_SLOTS
+                and 0 < consumers <= MAX_CONSUMERS
+                and size == SLOTS_OFFSET + slots * slot_size(consumers)
+            ):
+                return cls(name, slots, consumers, nbytes, memory)
+        raise TransportError(f"segment {name} is not a ledger of a pool")
+
+    def slot_offset(self, slot: int) -> int:
+        """Return the offset of a slot, in bytes."""
+        return SLOTS_OFFSET + slot * slot_size(self.consumers)
+
+    def is_pool_segment(self, name: str) -> bool:
+        """Return True if the pool's memory is the segment of that name."""
+        return self.memory.rstrip(b"\0") == name.encode()
+
+    def ready_offset(self, slot: int) -> int:
+        """Return the offset of a slot's ready word, in bytes."""
+        return self.slot_offset(slot) + 4

@@ -1,0 +1,155 @@
+"""The consumer's side of a lease: it checks the ledger, and acknowledges the slice."""
+
+import os
+import threading
+import time
+import weakref
+
+from mmhash.errors import TransportError
+from mmhash.forks import call_in_child
+from mmhash.transport.handles import Grant
+from mmhash.transport.layout import (
+    ACKNOWLEDGED_OFFSET,
+    HEADER,
+    MAX_BYTES,
+    SLOT,
+    SLOTS_OFFSET,
+    WORD,
+    Layout,
+)
+from mmhash.transport.segments import has_owner, identity, open_segment
+
+# A reader polls the ready word at this interval, and its owner's process every so many polls.
+_POLL_S = 50e-6
+_OWNER_POLLS = 200
+
+
+class _LedgerFile:
+    """A ledger as its consumers read it.
+
+    They use pread() and no mapping: the owner can truncate the file, and reading the mapping would
+    then end the process (SIGBUS).
+    """
+
+    def __init__(self, layout: Layout, file: int) -> None:
+        self.layout = layout
+        self._file = file
+        # Not at exit: the finalizers that acknowledge leases then still need it.
+        weakref.finalize(self, os.close, file).atexit = False
+
+    def slot(self, slot: int) -> tuple[int, int, int, int]:
+        """Return generation, ready word, offset and length of a slot."""
+        content = os.pread(self._file, SLOT.size, self.layout.slot_offset(slot))
+        if len(content) != SLOT.size:
+            raise TransportError(f"segment {self.layout.name} was truncated")
+        return SLOT.unpack(content)
+
+    def acknowledge(self, slot: int, consumer: int, generation: int) -> None:
+        """Write a consumer's word."""
+        offset = self.layout.slot_offset(slot) + ACKNOWLEDGED_OFFSET + 4 * consumer
+        os.pwrite(self._file, WORD.pack(generation), offset)
+
+
+class _LedgerFiles:
+    """The open ledgers, by the verified identity of each: another file can take its name."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a finalizer may run in between, and acknowledge
+        self._open: weakref.WeakValueDictionary[tuple[object, ...], _LedgerFile] = (
+            weakref.WeakValueDictionary()
+        )
+        call_in_child(self, _LedgerFiles.after_fork)
+
+    def after_fork(self) -> None:
+        """Replace the lock: a thread of the parent may have held it."""
+        self._lock = threading.RLock()
+
+    def open(self, name: str) -> _LedgerFile:
+        """Return the ledger of that name, opened once for all its leases."""
+        with self._lock:
+            file, status = open_segment(name, os.O_RDWR, SLOTS_OFFSET)
+            try:
+                key = (name, identity(status))
+                ledger = self._open.get(key)
+                if ledger is None:
+                    if status.st_size > MAX_BYTES:
+                        raise TransportError(
+                            f"segment {name} has {status.st_size} bytes: {MAX_BYTES} at most are"
+                            " expected of a ledger"
+                        )
+                    layout = Layout.parse(name, os.pread(file, HEADER.size, 0), status.st_size)
+                    self._open[key] = ledger = _LedgerFile(layout, os.dup(file))
+                return ledger
+            finally:
+                os.close(file)
+
+
+_ledgers = _LedgerFiles()
+
+
+class Lease:
+    """The consumer's side of one lease; the ledger is opened on first use."""
+
+    def __init__(self, grant: Grant, consumer: int) -> None:
+        self._grant = grant
+        self._consumer = consumer
+        self._ledger: _LedgerFile | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """The ledger's layout, checked to have this lease's slot and this consumer's word."""
+        return self._opened().layout
+
+    def check(self) -> None:
+        """Raise if the lease has ended: bytes read before this may be another feature's."""
+        self._check(self._opened().slot(self._grant.slot)[0])
+
+    def check_range(self, offset: int, nbytes: int) -> None:
+        """Raise unless the bytes are within the slice, and the slice within the pool."""
+        ledger = self._opened()
+        generation, _, start, length = ledger.slot(self._grant.slot)
+        self._check(generation)
+        if not start <= offset <= offset + nbytes <= start + length <= ledger.layout.nbytes:
+            raise TransportError("a handle's bytes are not within the slice of its lease")
+
+    def wait_ready(self, timeout: float) -> None:
+        """Wait until the producer's copy is done."""
+        ledger = self._opened()
+        deadline = time.monotonic() + timeout
+        polls = 0
+        while True:
+            generation, ready, _, _ = ledger.slot(self._grant.slot)
+            if ready == self._grant.generation:
+                return
+            polls += 1
+            if polls % _OWNER_POLLS == 0 and not has_owner(ledger.layout.name):
+                raise TransportError("the producer has exited, and its copy was not done")
+            if time.monotonic() > deadline:
+                raise TransportError(f"the producer's copy was not done within {timeout:g} s")
+            self._check(generation)
+            time.sleep(_POLL_S)
+
+    def acknowledge(self) -> None:
+        """Record that this consumer has released the slice; idempotent."""
+        ledger, grant = self._opened(), self._grant
+        if ledger.slot(grant.slot)[0] == grant.generation:  # else the word belongs to a later lease
+            ledger.acknowledge(grant.slot, self._consumer, grant.generation)
+
+    def _opened(self) -> _LedgerFile:
+        if self._ledger is None:
+            ledger = _ledgers.open(self._grant.name)
+            layout = ledger.layout
+            if self._grant.slot >= layout.slots:
+                raise TransportError(f"the pool has no slot {self._grant.slot} of {layout.slots}")
+            if not 0 <= self._consumer < layout.consumers:
+                raise TransportError(
+                    f"the pool has no consumer {self._consumer} of {layout.consumers}"
+                )
+            self._ledger = ledger
+        return self._ledger
+
+    def _check(self, generation: int) -> None:
+        if generation != self._grant.generation:
+            raise TransportError(
+                "the lease is over: it was acknowledged or timed out, and its slice may be reused"
+            )
