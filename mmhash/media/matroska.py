@@ -7,7 +7,6 @@ not opened. Files of another structure are left to FFmpeg. A test compares both.
 """
 
 import mmap
-import re
 import struct
 from collections.abc import Iterator
 from fractions import Fraction
@@ -24,12 +23,16 @@ _SEEK, _SEEK_ID, _SEEK_POSITION = 0x4DBB, 0x53AB, 0x53AC
 _TAG, _SIMPLE_TAG, _VOID, _CHECKSUM = 0x7373, 0x67C8, 0xEC, 0xBF
 _SIMPLE_BLOCK, _BLOCK_GROUP, _BLOCK, _ENCRYPTED_BLOCK = 0xA3, 0xA0, 0xA1, 0xAF
 
-# The header of a file: the version of EBML, the length of its ids and sizes, the kind of file and
+# The headers of files: the version of EBML, the length of its ids and sizes, the kind of file and
 # its versions.
-_FILE = re.compile(
-    rb"\x42\x86\x81\x01\x42\xf7\x81\x01\x42\xf2\x81\x04\x42\xf3\x81\x08"
-    rb"\x42\x82(\x88matroska|\x84webm)\x42\x87\x81[\x02-\x04]\x42\x85\x81[\x01\x02]"
-)
+_FILES = {
+    bytes.fromhex("42868101 42f78101 42f28104 42f38108 4282")
+    + kind
+    + bytes((0x42, 0x87, 0x81, version, 0x42, 0x85, 0x81, reader))
+    for kind in (b"\x88matroska", b"\x84webm")
+    for version in (2, 3, 4)
+    for reader in (1, 2)
+}
 
 # The elements of headers, with what they contain: a number, a float, text, bytes or elements.
 # FFmpeg reads more of them, which can change the frames or be refused.
@@ -127,7 +130,7 @@ class _Walk:
     def index(self) -> VideoIndex:
         """Return the index of the only track."""
         _require(unpack_from(">I", self._data) == (_EBML,))  # most files are not Matroska
-        origin, end = start, _ = self._segment(_FILE)
+        origin, end = start, _ = self._segment(_FILES)
         headers: dict[int, Any] = {}
         places = set()
         blocks: list[int] = []
@@ -146,11 +149,11 @@ class _Walk:
             _require((seek[_SEEK_ID], seek[_SEEK_POSITION]) in places)
         return _video_index(headers[_TRACKS][_TRACK], blocks)
 
-    def _segment(self, file: re.Pattern[bytes] | None = None) -> tuple[int, int]:
+    def _segment(self, files: set[bytes] | None = None) -> tuple[int, int]:
         """Return the content of the segment; only a header is before it."""
         top = list(self._elements(0, len(self._data)))
         _require([ident for ident, _, _ in top] == [_EBML, _SEGMENT])
-        _require(file is None or file.fullmatch(self._data, *top[0][1:]))
+        _require(files is None or bytes(self._data[slice(*top[0][1:])]) in files)
         return top[1][1:]
 
     def _contents(self, start: int, end: int, schema: _Schema) -> dict[int, Any]:
@@ -232,12 +235,19 @@ class _Walk:
         return track
 
     def _elements(self, start: int, end: int) -> Iterator[_Element]:
+        data = self._data
         while start < end:
             self._left -= 1
-            ident = self._data[start]
-            if (width := _width(ident)) > 1:
-                ident = int.from_bytes(self._data[start : start + width])
-            size, start = self._number(start + width)
+            ident, width = data[start], 1
+            if ident < 0x80:
+                width = _width(ident)
+                ident = int.from_bytes(data[start : start + width])
+            start += width
+            size = data[start] - 0x80
+            if 0 <= size < 0x7F:  # most are short
+                start += 1
+            else:
+                size, start = self._number(start)
             if self._left < 0 or start + size > end:
                 raise _UnusualError
             yield ident, start, start + size
