@@ -208,8 +208,9 @@ class _Walk:
         1.1 µs instead of 0.4, and twice that with cold caches.
         """
         tracks = []
-        data, simple, sizes = self._data, _SIMPLE_BLOCK, _SIZES
-        while start + 9 <= end:
+        data, simple, sizes, left = self._data, _SIMPLE_BLOCK, _SIZES, self._left
+        while start + 9 <= end and left:
+            left -= 1
             ident, head = unpack_from(">BI", data, start)
             width = 33 - head.bit_length()
             if width > 4 or (ident != simple and ident not in _CLUSTER_FIELDS):
@@ -224,7 +225,7 @@ class _Walk:
                     break
                 tracks.append(track - 0x80)
             start = content + size
-        self._left -= len(tracks)
+        self._left = left
         return tracks, start
 
     def _track_of(self, start: int, end: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from mmhash.errors import MMHashError
 from mmhash.media.container import probe_video_index, read_video_index
-from mmhash.media.matroska import count_frames, read_index
+from mmhash.media.matroska import _UnusualError, _Walk, count_frames, read_index
 from mmhash.media.recipe import VideoIndex
 from tests.support.clips import make_audio, make_video
 
@@ -90,6 +90,11 @@ def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     film = remux(make_video("vp9.webm", 24))
     monkeypatch.setattr("mmhash.media.matroska._MAX_ELEMENTS", 30)
     assert count_frames(memoryview(film)) is None
+    assert read_index(film) is None
+    walk = _Walk(b"\xe7\x80" * 100)  # times of a cluster
+    with pytest.raises(_UnusualError):
+        walk._blocks(0, 200)
+    assert walk._left == -1
 
 
 def test_a_rate_that_no_header_declares_is_that_of_the_packets() -> None:
