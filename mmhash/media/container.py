@@ -14,7 +14,8 @@ from io import BytesIO
 from typing import Any
 
 from mmhash.errors import InputError, InputValueError, LimitError
-from mmhash.media.matroska import Buffer, count_frames
+from mmhash.media import matroska, mp4
+from mmhash.media.matroska import Buffer
 from mmhash.media.recipe import MAX_DIMENSION, MAX_FRAMES, AudioIndex, VideoIndex
 
 __all__ = [
@@ -67,6 +68,11 @@ def open_container(
 
 def read_video_index(source: Buffer) -> VideoIndex:
     """Return the index of the first video stream."""
+    return mp4.read_index(source) or matroska.read_index(source) or probe_video_index(source)
+
+
+def probe_video_index(source: Buffer) -> VideoIndex:
+    """Return the index of the first video stream, as FFmpeg reads it."""
     with open_container(source, packets=False) as container:
         stream = first_stream(container, "video")
         if stream.average_rate:
@@ -140,7 +146,7 @@ def _packets(container: Any, stream: Any) -> Iterator[Any]:
 def _indexed_frames(source: Buffer, container: Any, stream: Any) -> int | None:
     """Return the number of frames by the container's own structure, or None if it does not say."""
     if "matroska" in container.format.name:
-        return count_frames(source)
+        return matroska.count_frames(source)
     if "mp4" not in container.format.name:
         return None
     entries = stream.index_entries

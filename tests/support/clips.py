@@ -1,6 +1,10 @@
 """Small media files, written with PyAV: noise, so that no two frames or samples are equal."""
 
+from collections.abc import Sequence
+from fractions import Fraction
 from io import BytesIO
+from itertools import accumulate, cycle, islice
+from pathlib import Path
 from typing import Any
 
 import av
@@ -50,6 +54,42 @@ def make_video(
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
     return file.getvalue()
+
+
+def rewrite_video(
+    film: bytes,
+    container_format: str,
+    *,
+    path: Path | None = None,
+    base: int = 12_800,
+    start: int = 0,
+    durations: Sequence[int] = (512,),
+    frames: int | None = None,
+    options: dict[str, str] | None = None,
+) -> bytes:
+    """Return the packets of a video in another container, with other times in 1 / `base` seconds.
+
+    Only a file at a path can have its index at the front.
+    """
+    out: Any = BytesIO() if path is None else str(path)
+    opened: Any = av.open(BytesIO(film))
+    source = opened.streams.video[0]
+    packets = [packet for packet in opened.demux(source) if packet.size][:frames]
+    ranks = {pts: rank for rank, pts in enumerate(sorted(packet.pts for packet in packets))}
+    times = [*islice(accumulate(cycle(durations), initial=start), len(packets))]
+    delay = max(
+        time - times[ranks[packet.pts]] for time, packet in zip(times, packets, strict=True)
+    )
+    with av.open(out, "w", format=container_format, options=options or {}) as target:
+        stream: Any = target.add_stream_from_template(source, opaque=True)
+        stream.time_base = Fraction(1, base)
+        for number, packet in enumerate(packets):
+            packet.stream = stream
+            packet.time_base = Fraction(1, base)
+            packet.pts, packet.dts = times[ranks[packet.pts]], times[number] - delay
+            packet.duration = durations[number % len(durations)]
+            target.mux(packet)
+    return out.getvalue() if path is None else path.read_bytes()
 
 
 def make_audio(name: str, seconds: float = 1.0, *, rate: int = 16_000, channels: int = 2) -> bytes:

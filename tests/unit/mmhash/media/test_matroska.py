@@ -7,8 +7,10 @@ from typing import Any
 import av
 import pytest
 
-from mmhash.media.container import read_video_index
-from mmhash.media.matroska import count_frames
+from mmhash.errors import MMHashError
+from mmhash.media.container import probe_video_index, read_video_index
+from mmhash.media.matroska import _UnusualError, _Walk, count_frames, read_index
+from mmhash.media.recipe import VideoIndex
 from tests.support.clips import make_audio, make_video
 
 
@@ -33,6 +35,13 @@ def remux(film: bytes, sound: bytes | None = None, **options: str) -> bytes:
             packet.stream = streams[number]
             target.mux(packet)
     return out.getvalue()
+
+
+FILMS = {
+    "h264": remux(make_video("h264.mp4", 24)),
+    "vp9": make_video("vp9.webm", 16),
+    "av1": make_video("av1.mkv", 12),
+}
 
 
 @pytest.mark.parametrize("frames", [1, 24, 130])
@@ -81,6 +90,11 @@ def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     film = remux(make_video("vp9.webm", 24))
     monkeypatch.setattr("mmhash.media.matroska._MAX_ELEMENTS", 30)
     assert count_frames(memoryview(film)) is None
+    assert read_index(film) is None
+    walk = _Walk(b"\xe7\x80" * 100)  # times of a cluster
+    with pytest.raises(_UnusualError):
+        walk._blocks(0, 200)
+    assert walk._left == -1
 
 
 def test_a_rate_that_no_header_declares_is_that_of_the_packets() -> None:
@@ -90,3 +104,70 @@ def test_a_rate_that_no_header_declares_is_that_of_the_packets() -> None:
     index = read_video_index(film)
     assert index.frames == 24
     assert abs(index.rate - 12) < 0.5
+
+
+def index_by_ffmpeg(film: bytes) -> VideoIndex | None:
+    try:
+        return probe_video_index(film)
+    except MMHashError:
+        return None
+
+
+@pytest.mark.parametrize("name", FILMS)
+def test_the_header_of_a_video_is_read_without_ffmpeg(name: str) -> None:
+    index = read_index(FILMS[name])
+    assert index is not None
+    assert index == probe_video_index(FILMS[name])
+    assert index.frames == packets(FILMS[name])
+
+
+def with_duration(film: bytes, nanoseconds: int) -> bytes:
+    """Return a file that declares another duration of its frames."""
+    at = film.index(b"\x23\xe3\x83\x84") + 4
+    return film[:at] + nanoseconds.to_bytes(4) + film[at + 4 :]
+
+
+def test_rates_are_rounded_as_ffmpeg_does() -> None:
+    rng = random.Random(1)
+    film = FILMS["h264"]
+    common = [10**9 * 1001 // rate for rate in (24_000, 30_000, 60_000, 120_000)]
+    others = [rng.randint(10**6, 10**9) for _ in range(300)]
+    for nanoseconds in [*common, *others, 10**6, 10**9, 33_333_333, 16_666_667]:
+        film = with_duration(film, nanoseconds)
+        index = read_index(film)
+        assert index is not None
+        assert index == probe_video_index(film)
+    for nanoseconds in (0, 10**6 - 1, 10**9 + 1):
+        assert read_index(with_duration(film, nanoseconds)) is None
+
+
+def test_headers_of_another_structure_are_left_to_ffmpeg() -> None:
+    film = FILMS["h264"]
+    for other in (
+        b"",
+        remux(make_video("h264.mp4", 24), make_audio("flac.flac", 3)),
+        remux(make_video("h264.mp4", 24), live="1"),
+        film.replace(b"\x1c\x53\xbb\x6b", b"\x19\x41\xa4\x69"),  # attachments
+        film.replace(b"V_MPEG4/ISO/AVC", b"V_MPEG4/ISO/ASP"),
+        make_video("h264.mp4"),
+    ):
+        assert read_index(other) is None
+
+
+@pytest.mark.parametrize("name", FILMS)
+def test_damaged_headers_are_read_as_by_ffmpeg_or_left_to_it(name: str) -> None:
+    rng = random.Random(name)
+    film = FILMS[name]
+    header = film.index(b"\x1f\x43\xb6\x75") + 12
+    read = 0
+    for _ in range(800):
+        damaged = bytearray(film)
+        for _ in range(rng.randint(1, 2)):
+            at = rng.randrange(header)
+            value = damaged[at]
+            damaged[at] = rng.choice([value ^ 1 << rng.randrange(8), 0, 255, value + 1 & 255])
+        index = read_index(bytes(damaged))
+        if index is not None:
+            read += 1
+            assert index == index_by_ffmpeg(bytes(damaged))
+    assert read > 80

@@ -1,0 +1,166 @@
+"""The reader of plain MP4 files answers as FFmpeg does, or leaves the file to it."""
+
+import random
+import struct
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import mmhash
+from mmhash.errors import MMHashError
+from mmhash.media import mp4
+from mmhash.media.container import probe_video_index
+from mmhash.media.recipe import VideoIndex
+from tests.support.clips import make_audio, make_video, rewrite_video
+from tests.unit.mmhash.media.test_matroska import remux
+
+H264 = make_video("h264.mp4", 24)
+SOURCES = {
+    "h264": H264,
+    "h264, all keyframes": make_video("h264.mp4", 9, options={"bf": "0", "g": "1"}),
+    "h264, open GOP": make_video("h264.mp4", 30, options={"g": "6", "x264-params": "open-gop=1"}),
+    "vp9": make_video("vp9.webm", 16),
+    "av1": make_video("av1.mkv", 12),
+}
+CONTAINERS = {b"moov", b"trak", b"edts", b"mdia", b"minf", b"dinf", b"stbl", b"udta"}
+KINDS = [
+    *(b"moov trak edts elst mdia mdhd hdlr minf stbl stsd stts ctts stss stsc stsz".split()),
+    *(b"stco co64 stz2 stps sgpd mvex trex moof sidx cmov free wide mdat meta covr sinf".split()),
+]
+
+
+def index_by_ffmpeg(film: bytes) -> VideoIndex | None:
+    try:
+        return probe_video_index(film)
+    except MMHashError:
+        return None
+
+
+def boxes_of(film: bytes, start: int = 0, end: int | None = None) -> list[tuple[int, int, int]]:
+    """Return the start, size and depth of all boxes."""
+    end = len(film) if end is None else end
+    found = []
+    while start < end:
+        size, kind = struct.unpack_from(">I4s", film, start)
+        found.append((start, size, 0))
+        if kind in CONTAINERS:
+            inner = boxes_of(film, start + 8, start + size)
+            found += [(each, nbytes, depth + 1) for each, nbytes, depth in inner]
+        start += size
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "container"),
+    [*((name, "mp4") for name in SOURCES), *((name, "mov") for name in SOURCES if "h264" in name)],
+)
+def test_plain_files_are_read_without_ffmpeg(name: str, container: str, tmp_path: Path) -> None:
+    film = SOURCES[name]
+    for path, options in ((None, {}), (tmp_path / "film", {"movflags": "faststart"})):
+        for durations in ((512,), (300, 700, 512), (1, 5000)):
+            each = rewrite_video(
+                film, container, path=path, durations=durations, frames=9, options=options
+            )
+            index = mp4.read_index(each)
+            assert index == probe_video_index(each)
+            assert index is not None
+            assert index.frames == 9
+
+
+@pytest.mark.parametrize("scale", [30, 600, 12_800, 90_000, 1_000_000])
+def test_time_scales_and_negative_offsets(scale: int) -> None:
+    for options in ({}, {"movflags": "negative_cts_offsets"}, {"use_editlist": "0"}):
+        chosen = options | {"video_track_timescale": str(scale)}
+        film = rewrite_video(H264, "mp4", base=24_000, durations=(1001,), options=chosen)
+        index = mp4.read_index(film)
+        assert index is not None
+        assert index == probe_video_index(film)
+
+
+def test_the_rate_is_exact() -> None:
+    film = rewrite_video(H264, "mp4", base=30_000, durations=(1001,))
+    assert mp4.read_index(film) == VideoIndex(24, Fraction(30_000, 1001), 64, 48)
+
+
+def test_files_of_another_structure_are_left_to_ffmpeg() -> None:
+    fragmented = make_video("h264-fragmented.mp4")
+    late = rewrite_video(H264, "mp4", start=6400)
+    sound = make_audio("pcm.wav")
+    cut = bytearray(H264)
+    at = H264.index(b"elst") + 12
+    struct.pack_into(">I", cut, at, 1000)  # one second of two
+    for film in (
+        b"",
+        b"\0\0\0\x18ftyp",
+        fragmented,
+        late,
+        sound,
+        bytes(cut),
+        H264 + b"\0",
+        H264.replace(b"avc1\0\0\0\0", b"encv\0\0\0\0"),
+        remux(H264),
+    ):
+        assert mp4.read_index(film) is None
+    for end in range(0, len(H264), 97):
+        assert mp4.read_index(H264[:end]) is None
+
+
+def test_all_buffers_are_read() -> None:
+    index = probe_video_index(H264)
+    for source in (H264, bytearray(H264), memoryview(H264)):
+        assert mp4.read_index(source) == index
+
+
+def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmhash.media.mp4._MAX_FRAMES", 23)
+    assert mp4.read_index(H264) is None
+    many = H264 + struct.pack(">I4s", 8, b"free") * 1000
+    assert mp4.read_index(many) is None
+
+
+def damage(film: bytes, rng: random.Random) -> bytes:
+    """Return a file with another value, box or length somewhere outside of the media data."""
+    boxes = boxes_of(film)
+    start, size, depth = rng.choice([box for box in boxes if film[box[0] + 4 :][:4] != b"mdat"])
+    damaged = bytearray(film)
+    way = rng.randrange(6)
+    if way < 3:
+        at = start + rng.randrange(size)
+        value = damaged[at]
+        damaged[at] = rng.choice([value ^ 1 << rng.randrange(8), 0, 255, value + 1 & 255])
+    elif way == 3 and size >= 12:
+        at = start + 8 + 4 * rng.randrange((size - 8) // 4)
+        (value,) = struct.unpack_from(">I", damaged, at)
+        values = [value + rng.randint(-3000, 3000), value + 1, value - 1, rng.getrandbits(32), 0]
+        struct.pack_into(">I", damaged, at, rng.choice(values) & 0xFFFFFFFF)
+    elif way == 4:
+        damaged[start + 4 : start + 8] = rng.choice(KINDS)
+    else:  # removed, twice, or at the place of the next
+        box = damaged[start : start + size]
+        new = rng.choice([b"", box * 2])
+        for outer, nbytes, level in boxes:
+            if level < depth and outer < start < outer + nbytes:
+                struct.pack_into(">I", damaged, outer, nbytes + len(new) - size)
+        damaged[start : start + size] = new
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_damaged_files_are_read_as_by_ffmpeg_or_left_to_it(name: str) -> None:
+    rng = random.Random(name)
+    film = rewrite_video(SOURCES[name], "mp4", durations=(512, 512, 700))
+    read = 0
+    for _ in range(600):
+        damaged = damage(film, rng)
+        index = mp4.read_index(damaged)
+        if index is not None:
+            read += 1
+            assert index == index_by_ffmpeg(damaged)
+    assert read > 60
+
+
+def test_a_video_has_one_key_by_both_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = mmhash.video(H264, fps=2)
+    monkeypatch.setattr("mmhash.media.container.mp4.read_index", lambda _: None)
+    assert mmhash.video(H264, fps=2) == own
