@@ -126,10 +126,10 @@ class Service:
 
     @property
     def workers(self) -> list[int]:
-        """The worker processes, without the resource tracker of multiprocessing."""
+        """The worker processes."""
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return [int(child) for child in children if b"spawn_main" in _command_line(int(child))]
+        return [int(child) for child in children]
 
     def new_client(self, **options: Any) -> httpx.Client:
         """Return a client of it, which the caller closes."""
@@ -205,10 +205,3 @@ def count(client: httpx.Client, name: str, **labels: str) -> float:
         if match and wanted <= set((match[1] or "").split(",")):
             total += float(match[2])
     return total
-
-
-def _command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):  # it has exited, before or while it is read
-        return b""
