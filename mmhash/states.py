@@ -93,6 +93,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+def use_threads_again() -> None:
+    """Have this forked child use threads, which is safe only if its parents have never used any."""
+    global _forks  # noqa: PLW0603
+    _forks = 0
+
+
 def blake3_state(threads: int) -> State:
     """Return a new BLAKE3 state; in a forked child it uses one thread."""
     # Neither blake3's thread pools nor the locks with which it creates them survive a fork.

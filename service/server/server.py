@@ -10,17 +10,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.context import ForkProcess, SpawnProcess
 from multiprocessing.process import BaseProcess
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from mmhash.errors import MMHashError
+from mmhash.states import use_threads_again
 from mmhash_service.app import create_app
 from mmhash_service.plan.models import Models
 from mmhash_service.runtime import metrics
@@ -288,15 +290,17 @@ def _run_worker(
     listeners: list[socket.socket],
     supervisor: socket.socket,
     *,
-    inherited: list[socket.socket],
     is_restart: bool,
+    links: Iterable[socket.socket] = (),
+    received: tuple[list[int], list[int]] | None = None,
 ) -> None:
-    """Run one worker process."""
-    for link in inherited:
+    """Run one worker process; a forked one has the supervisor's links and received signals."""
+    for link in links:
         link.close()
     logs.configure()
     metrics.share()
-    signals, reloads = _catch_signals()
+    use_threads_again()  # the supervisor hashes nothing
+    signals, reloads = received or _catch_signals()
     exit_with_supervisor(supervisor, settings.grace_s)
     metrics.WORKER_RESTARTS.inc(int(is_restart))
     _run_server(settings, create, listeners, (reloads, signals), supervisor)
@@ -322,17 +326,15 @@ def _run_supervisor(
     """Run the supervisor process."""
     launched = 0
 
-    def launch(link: socket.socket, inherited: list[socket.socket]) -> BaseProcess:
+    def launch(link: socket.socket, links: list[socket.socket]) -> BaseProcess:
         nonlocal launched
         launched += 1
         process_type = _process_type()
+        options: dict[str, Any] = {"is_restart": launched > settings.workers}
+        if process_type is ForkProcess:
+            options |= {"links": links, "received": (signals, reloads)}
         process = process_type(
-            target=_run_worker,
-            args=(settings, create, listeners, link),
-            kwargs={
-                "inherited": inherited if process_type is ForkProcess else [],
-                "is_restart": launched > settings.workers,
-            },
+            target=_run_worker, args=(settings, create, listeners, link), kwargs=options
         )
         process.start()
         return process

@@ -126,10 +126,10 @@ class Service:
 
     @property
     def workers(self) -> list[int]:
-        """The worker processes."""
+        """The worker processes, without the resource tracker that spawned ones have."""
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return [int(child) for child in children]
+        return [int(pid) for pid in children if b"resource_tracker" not in command_line(int(pid))]
 
     def new_client(self, **options: Any) -> httpx.Client:
         """Return a client of it, which the caller closes."""
@@ -205,3 +205,11 @@ def count(client: httpx.Client, name: str, **labels: str) -> float:
         if match and wanted <= set((match[1] or "").split(",")):
             total += float(match[2])
     return total
+
+
+def command_line(pid: int) -> bytes:
+    """Return the arguments of a process, or nothing if it has exited."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # before or while it is read
+        return b""
