@@ -80,6 +80,12 @@ def _thread_pool() -> ThreadPoolExecutor:
 call_in_child(_thread_pool, lambda pool: pool.cache_clear())
 
 
+def use_threads_again() -> None:
+    """Have this forked child use threads, which is safe only if its parents have never used any."""
+    global _forks  # noqa: PLW0603
+    _forks = 0
+
+
 def blake3_state(threads: int) -> State:
     """Return a new BLAKE3 state; in a forked child it uses one thread."""
     # Neither blake3's thread pools nor the locks with which it creates them survive a fork.

@@ -1,5 +1,6 @@
 """The `mmhash` command: runs the app, and shows every error to the user as one line."""
 
+import gc
 import io
 import os
 import sys
@@ -27,6 +28,7 @@ def main() -> None:
         finally:
             # Flush, so that an error of stdout is raised here, not after the last handler.
             print(end="", flush=True)  # noqa: T201
+            gc.freeze()  # at its exit, Python would search all objects for garbage: 40 to 70 ms
     except KeyboardInterrupt:
         sys.exit(130)
     except MMHashError as error:

@@ -1,10 +1,8 @@
 """Arguments and options that several commands share."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
-
-from mmhash.engines.releases import Fallback
 
 Files = Annotated[
     list[str] | None,
@@ -14,8 +12,9 @@ Threads = Annotated[
     int | None,
     typer.Option(min=1, help="Number of threads for one file.", show_default="all cores"),
 ]
+# engines.releases.Fallback, without 0.1 s of CPU to import the engines and numpy.
 EngineFallback = Annotated[
-    Fallback | None,
+    Literal["nearest-older"] | None,
     typer.Option(
         help="For an unknown release: use the newest known one before it.", show_default="refuse"
     ),

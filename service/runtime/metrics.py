@@ -1,9 +1,12 @@
 """Prometheus metrics: in base units, and without labels that a client can choose."""
 
+import importlib
 import os
 import platform
+import sys
 from collections.abc import Iterable
 
+import prometheus_client.values
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -212,6 +215,15 @@ def _size(entry: "os.DirEntry[str]") -> int:
         return entry.stat().st_size
     except FileNotFoundError:  # of a worker that has exited meanwhile
         return 0
+
+
+def share() -> None:
+    """Store this worker's metrics in files, so that each worker can read those of all.
+
+    prometheus_client decides at its import, and a forked worker inherits the supervisor's modules.
+    """
+    importlib.reload(prometheus_client.values)
+    importlib.reload(sys.modules[__name__])
 
 
 def exposition() -> tuple[bytes, str]:

@@ -40,8 +40,9 @@ _MAX_DELAY_S = 30.0
 # The time that a worker may take to exit beyond its grace period.
 _MARGIN_S = 5.0
 
-# Starts a worker process and passes it the socket.
-Launch = Callable[[socket.socket], BaseProcess]
+# Starts a worker process and passes it its socket, and the supervisor's ends of all sockets: a
+# forked worker has to close its copies, or the streams would not end with the supervisor.
+Launch = Callable[[socket.socket, list[socket.socket]], BaseProcess]
 
 
 def supervise(
@@ -60,7 +61,8 @@ def supervise(
 
     The listeners stay open until then: connections wait in their backlog while a worker restarts.
     """
-    slots = [_Slot(launch) for _ in range(workers)]
+    links: list[socket.socket] = []
+    slots = [_Slot(launch, links) for _ in range(workers)]
     try:
         for tick in count():
             if signals:
@@ -108,8 +110,9 @@ def restart_delay(failures: int) -> float:
 class _Slot:
     """A slot for one worker at a time."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, links: list[socket.socket]) -> None:
         self._launch = launch
+        self._links = links
         self._process: BaseProcess | None = None
         self._link: socket.socket
         self._start_at = self._started_at = time.monotonic()
@@ -140,10 +143,12 @@ class _Slot:
     def _start(self) -> None:
         link, theirs = socket.socketpair()
         link.setblocking(False)
+        self._links.append(link)
         try:
             with theirs:
-                self._process = self._launch(theirs)
+                self._process = self._launch(theirs, self._links)
         except OSError as error:  # out of memory, processes or descriptors
+            self._links.remove(link)
             link.close()
             reason = error.strerror or type(error).__name__
             logger.warning("cannot start a worker: %s; %s", reason, self._schedule())
@@ -158,6 +163,7 @@ class _Slot:
         logger.error(
             "worker %d exited with %s; %s", process.pid, process.exitcode, self._schedule()
         )
+        self._links.remove(self._link)
         self._link.close()
         process.close()
         self._process = None

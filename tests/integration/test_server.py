@@ -20,7 +20,14 @@ import pytest
 from PIL import Image
 
 import mmhash
-from tests.support.service import TIMEOUT_S, Service, handles_signals, serving
+from tests.support.service import (
+    TIMEOUT_S,
+    Service,
+    command_line,
+    count,
+    handles_signals,
+    serving,
+)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -145,6 +152,31 @@ def test_several_workers_answer_count_together_and_stop_together() -> None:
             with service.new_client() as client:
                 # A worker counts a request after its response, and another one may be asked before.
                 wait_for(lambda: wanted <= set(client.get("/metrics").text.splitlines()))
+        service.stop()
+
+
+@pytest.mark.parametrize("is_threaded", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_workers_are_forked_unless_another_thread_may_hold_a_lock(
+    is_threaded: bool, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    thread = "    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()\n"
+    main = 'if __name__ == "__main__":\n'
+    text = PROGRAM.replace("HOOK", "").replace(main, main + thread * is_threaded)
+    program.write_text(text)
+    with serving(program=[sys.executable, str(program)]) as service:
+        with service.new_client() as client:
+            assert client.get("/version").status_code == 200
+            wait_for(lambda: count(client, "mmhash_requests_total", call="/version") == 1)
+        # The one that has answered runs the program that it will run.
+        workers = service.workers
+        assert any(b"spawn_main" in command_line(pid) for pid in workers) == is_threaded
+        os.kill(workers[0], signal.SIGKILL)
+        service.log.wait_for(f"worker {workers[0]} exited with -9")
+        with service.new_client() as client:
+            # The next worker and the others count in files of their own.
+            wait_for(lambda: count(client, "mmhash_worker_restarts_total") == 1)
+            assert count(client, "mmhash_requests_total", call="/version") == 1
         service.stop()
 
 
@@ -338,7 +370,7 @@ def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -
 
 
 PROGRAM = """
-import os, time
+import os, threading, time
 import mmhash_service.server.server as server
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings

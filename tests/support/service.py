@@ -126,10 +126,10 @@ class Service:
 
     @property
     def workers(self) -> list[int]:
-        """The worker processes, without the resource tracker of multiprocessing."""
+        """The worker processes, without the resource tracker that spawned ones have."""
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return [int(child) for child in children if b"spawn_main" in _command_line(int(child))]
+        return [int(pid) for pid in children if b"resource_tracker" not in command_line(int(pid))]
 
     def new_client(self, **options: Any) -> httpx.Client:
         """Return a client of it, which the caller closes."""
@@ -207,8 +207,9 @@ def count(client: httpx.Client, name: str, **labels: str) -> float:
     return total
 
 
-def _command_line(pid: int) -> bytes:
+def command_line(pid: int) -> bytes:
+    """Return the arguments of a process, or nothing if it has exited."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):  # it has exited, before or while it is read
+    except (FileNotFoundError, ProcessLookupError):  # before or while it is read
         return b""

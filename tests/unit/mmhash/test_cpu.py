@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -86,6 +88,26 @@ def test_a_forked_child_hashes_on_several_threads(algorithm: str) -> None:
         finally:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
+
+
+USE_THREADS_AGAIN = """
+import os, sys
+from blake3 import blake3
+from mmhash.states import blake3_state, use_threads_again
+
+child = os.fork()
+if child == 0:
+    use_threads_again()
+    state = blake3_state(2)
+    state.update(bytes(8 << 20))
+    os._exit(state.digest() != blake3(bytes(8 << 20)).digest() or len(os.listdir('/proc/self/task')) == 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system is not Linux")
+def test_a_forked_child_uses_threads_again_if_its_parent_has_used_none() -> None:
+    subprocess.run([sys.executable, "-c", USE_THREADS_AGAIN], check=True, timeout=120)
 
 
 @pytest.mark.parametrize(
