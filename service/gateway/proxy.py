@@ -109,8 +109,10 @@ class Proxy:
         """Forward one request."""
         request = Request(scope, receive)
         resolve_tenant(request, scope["app"].state.settings)  # refused here, not by the worker
-        # Clients remove such segments; behind a worker's URL with a path they would lead out of it.
-        if ".." in scope["path"].split("/"):
+        # Clients remove such segments; behind a worker's URL with a path they would lead out of it,
+        # and so would the target `*`.
+        path = scope["path"]
+        if not path.startswith("/") or ".." in path.split("/"):
             raise Problem("not-found")
         with self._limits.admit(), ExitStack() as holding:
             held = holding.enter_context(self._limits.reserve())
