@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from mmhash_service.runtime.metrics import MULTIPROC_VARIABLE
 from mmhash_service.server import logs
 from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.malloc import tune_malloc
+from mmhash_service.server.metrics_folder import hold, metrics_folder
 from mmhash_service.server.protocol import BoundedProtocol
 from mmhash_service.server.reload import ReloadError, read_again, reload
 from mmhash_service.server.supervisor import PING, RELOAD, STOP, exit_with_supervisor, supervise
@@ -291,6 +291,7 @@ def _run_worker(
     logs.configure()
     signals, reloads = _catch_signals()
     exit_with_supervisor(supervisor, settings.grace_s)
+    hold(os.environ[MULTIPROC_VARIABLE])
     metrics.WORKER_RESTARTS.inc(int(is_restart))
     _run_server(settings, create, listeners, (reloads, signals), supervisor)
 
@@ -321,7 +322,7 @@ def _run_supervisor(
         with suppress(ReloadError):  # each worker logs it
             settings = read_again(settings)
 
-    with tempfile.TemporaryDirectory(prefix="mmhash-metrics-") as folder:
+    with metrics_folder() as folder:
         os.environ[MULTIPROC_VARIABLE] = folder
         supervise(
             launch,
