@@ -308,12 +308,10 @@ def test_a_response_that_outlives_the_grace_period_is_not_completed() -> None:
         chat = CHAT | {"stream": True, "mode": "hang-in-stream"}
         with client.stream("POST", PATH, json=chat) as answer:
             pieces = answer.iter_raw()
-            received = next(pieces)
+            assert next(pieces).startswith(STREAM[0])
             gateway.process.send_signal(signal.SIGTERM)
             with pytest.raises(httpx.RemoteProtocolError):
-                for piece in pieces:
-                    received += piece
-        assert received == b"".join(STREAM[:2])
+                b"".join(pieces)
         gateway.wait()
         wait_until(lambda: engine.state()["aborted"] == 1)
 
