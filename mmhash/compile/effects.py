@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 from torch.fx import Graph, Node
 from torch.nn import functional
 
@@ -131,7 +132,14 @@ def storages_of(node: Node) -> Iterator[int]:
     """Yield the storage of each tensor that a node returns; views of one tensor share it."""
     for value in _flat(result_of(node)):
         if isinstance(value, Tensor) and value.layout == torch.strided:
-            yield value.untyped_storage()._cdata
+            yield _unwrapped(value).untyped_storage()._cdata
+
+
+def _unwrapped(value: Tensor) -> Tensor:
+    """Return the tensor of which torch.vmap made a batch of tensors."""
+    while functorch.is_functorch_wrapped_tensor(value):
+        value = functorch.get_unwrapped(value)
+    return value
 
 
 def result_of(node: Node) -> Any:

@@ -61,6 +61,11 @@ class Model:
         """The texts of named tokens, which templates read."""
         return self._directory.special_tokens
 
+    @property
+    def has_known_expressions(self) -> bool:
+        """True if a short text takes a short time: the tokenizer's expressions are known."""
+        return self._directory.encoder.has_known_expressions
+
     def placeholders(self) -> Mapping[Modality, Placeholder]:
         """Return the placeholder of each modality that the model takes."""
         return self._placeholders

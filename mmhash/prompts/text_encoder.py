@@ -15,7 +15,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from mmhash.errors import InputValueError
-from mmhash.prompts.words import Owner, WordEncoder, bytes_of, find_words
+from mmhash.prompts.words import Owner, WordEncoder, bytes_of, find_words, has_known_expressions
 
 MAX_CACHE = 8 << 20
 """The bytes of the cache of one model, estimated."""
@@ -43,6 +43,8 @@ class TextEncoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._cuts = _find_cuts(tokenizer)
+        self.has_known_expressions = has_known_expressions(tokenizer)
+        """A short text takes a short time."""
         words = find_words(tokenizer)
         # Other added tokens are found in the words.
         is_cut = len(self._cuts) == len(tokenizer.get_added_tokens_decoder())

@@ -8,6 +8,7 @@ words takes 1.1 times as long as by the tokenizer.
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import chain
 from threading import Lock
 from typing import Any
@@ -107,6 +108,27 @@ def find_words(tokenizer: Tokenizer) -> re.Pattern[str] | None:
         }:
             return _EXPRESSIONS.get(text)
     return None
+
+
+def has_known_expressions(tokenizer: Tokenizer) -> bool:
+    """Return True if the regular expressions of a tokenizer are those above, or it has none.
+
+    Another one can take minutes for a text of 4 kB: each match has a limit, their number has none.
+    """
+    steps = (tokenizer.normalizer, tokenizer.pre_tokenizer)
+    states = [_state(step) for step in steps if step is not None]
+    return all(text in _EXPRESSIONS for text in _expressions(states))
+
+
+def _expressions(state: Any) -> Iterator[str]:
+    """Yield the regular expressions in the state of a step, which sequences may hold."""
+    if isinstance(state, dict):
+        if "Regex" in state:
+            yield state["Regex"]
+        state = list(state.values())
+    if isinstance(state, list):
+        for part in state:
+            yield from _expressions(part)
 
 
 def _state(step: Any) -> Any:

@@ -230,3 +230,5 @@ class Connection(asyncio.Protocol):
         """End the response, unless it was interim."""
         if self._has_head:
             self._is_complete = True
+            # A trailer may end the connection: the parser would refuse the next response.
+            self.is_reusable &= self._parser.should_keep_alive()

@@ -109,8 +109,10 @@ class Proxy:
         """Forward one request."""
         request = Request(scope, receive)
         resolve_tenant(request, scope["app"].state.settings)  # refused here, not by the worker
-        # Clients remove such segments; behind a worker's URL with a path they would lead out of it.
-        if ".." in scope["path"].split("/"):
+        # Clients remove such segments; behind a worker's URL with a path they would lead out of it,
+        # and so would the target `*`.
+        path = scope["path"]
+        if not path.startswith("/") or ".." in path.split("/"):
             raise Problem("not-found")
         with self._limits.admit(), ExitStack() as holding:
             held = holding.enter_context(self._limits.reserve())
@@ -216,6 +218,10 @@ class Proxy:
             metrics.GATEWAY_BROKEN.inc()
             self._fleet.note_failure(exchange.worker, error)
             return False
+        except asyncio.CancelledError:
+            if watch.is_gone or not self._limits.draining:
+                raise
+            return False  # the grace period is over, too late for a problem
         watch.stop()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return connection.status < 400
@@ -226,7 +232,7 @@ class _ClientWatch:
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._is_gone = False
+        self.is_gone = False
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
@@ -236,7 +242,7 @@ class _ClientWatch:
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._is_gone = True
+        self.is_gone = True
         if self._task is not None:
             self._task.cancel()
 
@@ -246,7 +252,7 @@ class _ClientWatch:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         self.stop()
-        if not self._is_gone or self._task is None:
+        if not self.is_gone or self._task is None:
             return False
         self._task.uncancel()
         metrics.GATEWAY_DISCONNECTS.inc()

@@ -53,7 +53,7 @@ _MINUS_ZERO = re.compile(rb"-0(?=[ \t\r\n,\]}])(?<=[ \t\r\n,:\[]-0)")
 # The longest rest of an escape after its backslash.
 _ESCAPE_MAX = 8
 
-_CHARSET = re.compile(r"charset\s*=\s*\"?(?P<name>[^\s\";]*)", re.IGNORECASE)
+_CHARSET = re.compile(r";\s*charset\s*=\s*(\"?)(utf-?8|us-ascii)\1\s*(;|$)")
 
 
 def _keep_spelling(number: str) -> Raw:
@@ -128,10 +128,12 @@ def check_form(body: bytes, content_type: str) -> None:
 
     A form is never rewritten: its parts would have to be found as the engine's parser finds them.
     """
-    if not content_type.lower().lstrip().startswith("multipart/form-data"):
+    content_type = content_type.lower().lstrip()
+    if not content_type.startswith("multipart/form-data"):
         return
-    charset = _CHARSET.search(content_type)
-    if charset is not None and charset["name"].lower() not in {"utf-8", "utf8", "us-ascii"}:
+    # Of two charsets, or of one spelled as in RFC 2231, an engine may use another one.
+    charsets = content_type.count("charset")
+    if charsets > 1 or (charsets == 1 and _CHARSET.search(content_type) is None):
         raise RefusedError("unsupported-encoding")
     if _may_have(body, _PEERS):
         raise RefusedError("named-peer")

@@ -100,8 +100,13 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse("The head or the trailer of the request is too long.")
 
     def _refuse(self, reason: str) -> None:
-        if not self.transport.is_closing():
-            self.logger.warning(reason)
+        if self.transport.is_closing():
+            return
+        self.logger.warning(reason)
+        cycle = self._answering
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            self.transport.close()  # the refusal would become a part of that response
+        else:
             self.send_400_response(reason)
 
     def _parse(self, data: bytes | memoryview) -> bytes:
@@ -128,9 +133,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header; ignore trailers."""
+        """Store a header; ignore trailers, except one that closes the connection."""
         if self._in_head:
             super().on_header(name, value)
+        elif b"close" in value.lower() and name.lower().endswith(b"connection"):
+            # The parser would drop all that follows, silently, and the connection would stay open.
+            raise RefusedHeadError("A trailer closes the connection.")
 
     def on_headers_complete(self) -> None:
         """Begin the request, unless its head is refused or will be parsed again."""
@@ -138,11 +146,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._overhead = self._received = 0
         self._sink = None
         self._check_head()
+        self._length = self._content_length()
         if self.parser.should_upgrade():
             return
         super().on_headers_complete()
-        length = next((value for name, value in self.headers if name == b"content-length"), None)
-        self._length = None if length is None else parse_natural(length.decode("latin-1"))
         if self._length is None or self._length >= DIRECT_MIN_BYTES:
             receive = partial(self._receive_body, self.cycle)
             self.scope["extensions"] = {RECEIVE_BODY: {"receive": receive}}
@@ -160,6 +167,8 @@ class BoundedProtocol(HttpToolsProtocol):
             )
         if self.parser.get_method() == b"CONNECT":
             raise RefusedHeadError("CONNECT is not supported.")
+        if b"#" in self.url:  # a proxy may compare its rules with the fragment
+            raise RefusedHeadError("The target of the request has a fragment.")
         version = self.parser.get_http_version()
         if version not in _VERSIONS:
             raise RefusedHeadError("The version is neither HTTP/1.0 nor HTTP/1.1.")
@@ -168,6 +177,15 @@ class BoundedProtocol(HttpToolsProtocol):
             version != "1.1" or [text.strip().lower() for text in codings] != [b"chunked"]
         ):
             raise RefusedHeadError("Transfer-Encoding must be chunked, once, in HTTP/1.1.")
+
+    def _content_length(self) -> int | None:
+        for name, value in self.headers:
+            if name == b"content-length":
+                length = parse_natural(value.strip().decode("latin-1"))
+                if length is None:
+                    raise RefusedHeadError("The Content-Length is not a number below 2**63.")
+                return length
+        return None
 
     def on_body(self, body: bytes | memoryview) -> None:
         """Receive a chunk of the body."""

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +30,7 @@ from mmhash_service.runtime.metrics import MULTIPROC_VARIABLE
 from mmhash_service.server import logs
 from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.malloc import tune_malloc
+from mmhash_service.server.metrics_folder import hold, metrics_folder
 from mmhash_service.server.protocol import BoundedProtocol
 from mmhash_service.server.reload import ReloadError, read_again, reload
 from mmhash_service.server.supervisor import PING, RELOAD, STOP, exit_with_supervisor, supervise
@@ -302,6 +302,7 @@ def _run_worker(
     use_threads_again()  # the supervisor hashes nothing
     signals, reloads = received or _catch_signals()
     exit_with_supervisor(supervisor, settings.grace_s)
+    hold(os.environ[MULTIPROC_VARIABLE])
     metrics.WORKER_RESTARTS.inc(int(is_restart))
     _run_server(settings, create, listeners, (reloads, signals), supervisor)
 
@@ -344,7 +345,7 @@ def _run_supervisor(
         with suppress(ReloadError):  # each worker logs it
             settings = read_again(settings)
 
-    with tempfile.TemporaryDirectory(prefix="mmhash-metrics-") as folder:
+    with metrics_folder() as folder:
         os.environ[MULTIPROC_VARIABLE] = folder
         gc.freeze()  # collections in the workers do not write to what they share
         supervise(

@@ -5,6 +5,7 @@ The upstream is a worker of the settings; targets, hosts and headers of a reques
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -75,11 +76,33 @@ def test_a_request_that_can_be_read_in_two_ways_reaches_no_worker(
     assert worker.state()["seen"] == before
 
 
-@pytest.mark.parametrize("target", [b"/../a", b"/v1/../../a", b"/%2e%2e/a", b"/v1/.%2E", b"/.."])
+@pytest.mark.parametrize(
+    "target",
+    [b"/../a", b"/v1/../../a", b"/%2e%2e/a", b"/v1/.%2E", b"/..", b"*", b"http://g/../a"],
+)
 def test_no_target_leads_out_of_the_path_of_a_worker(
     gateway: Service, worker: EngineProcess, target: bytes
 ) -> None:
     before = worker.state()["seen"]
-    answer = send(gateway, b"GET %b HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n" % target)
-    assert answer.startswith(b"HTTP/1.1 404 "), answer
+    # Behind a worker's URL with a path, `*` would be appended to that path.
+    for method in (b"GET", b"POST", b"OPTIONS"):
+        head = b"%b %b HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n" % (method, target)
+        answer = send(gateway, head)
+        assert answer.startswith(b"HTTP/1.1 404 "), answer
     assert worker.state()["seen"] == before
+
+
+def test_a_refusal_is_not_written_into_another_response(gateway: Service) -> None:
+    body = b'{"stream": true, "mode": "hang-in-stream"}'
+    head = b"POST /v1/x HTTP/1.1\r\nHost: g\r\nContent-Type: application/json\r\n"
+    with gateway.connect() as connection:
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        answer = b""
+        while b"a comment" not in answer:
+            answer += connection.recv(65536)
+        connection.sendall(b"no request\r\n\r\n")
+        with suppress(ConnectionResetError):
+            answer += b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b" 400 " not in answer
+    assert not answer.endswith(b"0\r\n\r\n")

@@ -207,8 +207,37 @@ def test_no_form_names_a_peer() -> None:
         assert through(body, headers, engine="vllm", allow_peers=True)[1] == body
     body, headers = form('{"temperature": 1.0}')
     assert through(body, headers, engine="vllm")[1] == body
-    body, headers = form("{}", "; charset=utf-16")
-    assert through(body, headers, engine="vllm")[0] == 415
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "; charset=utf-16",
+        "; charset=utf-7",
+        "; CHARSET = utf-7",
+        "; charset=utf-8; charset=utf-7",
+        "; charset=utf-7; charset=utf-8",
+        "; xcharset=utf-8; charset=utf-7",
+        '; a="charset=utf-8"; charset=utf-7',
+        "; charset=utf-8x; charset=utf-7",
+        '; charset="utf-8"x; charset=utf-7',
+        "; charset*=us-ascii''utf-7",
+        "; charset*0=utf; charset*1=-7",
+        "; charset=utf-8; charset*=us-ascii''utf-7",
+        "; charset=unicode_escape",
+        '; charset="utf\\-7"',
+    ],
+)
+def test_a_form_has_one_charset_that_is_utf_8(parameters: str) -> None:
+    """The form's parser takes the last of them, and finds other names in the same bytes."""
+    body, headers = form('{"kv+AF8-transfer+AF8-params": {}}', parameters)
+    assert through(body, headers, engine="vllm") == (415, b"", {})
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "UTF-8", '"utf-8"', "utf8", "us-ascii"])
+def test_a_form_may_say_that_it_is_utf_8(charset: str) -> None:
+    body, headers = form('{"temperature": 1.0}', f"; charset={charset}")
+    assert through(body, headers, engine="vllm")[1] == body
 
 
 OBJECTS = {"image_url": {"url": "https://p.example/1.png"}, "uuid": {"a": 1}}

@@ -121,3 +121,17 @@ def test_a_client_has_the_gateway_drop_no_header_that_names_it(
     answer = send(gateway, header, b"Connection: close, " + name)
     assert answer.startswith(b"HTTP/1.1 200 "), answer
     assert name.lower() + b": " + value in engine.heads[-1]
+
+
+@pytest.mark.parametrize(
+    "trailer", [b"connection: close", b"proxy-connection: close", b"connection: x, close"]
+)
+def test_a_trailer_that_ends_the_connection_ends_no_other_request(
+    gateway: Service, engine: Engine, trailer: bytes
+) -> None:
+    """The parser takes what follows on that connection for garbage, after the worker has run it."""
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    engine.response = head + b"2\r\n{}\r\n0\r\n" + trailer + b"\r\n\r\n"
+    for _ in range(3):
+        assert send(gateway, b"Connection: close").startswith(b"HTTP/1.1 200 ")
+    engine.response = OK

@@ -5,6 +5,8 @@ Each is a named error at once, or a plan that is bounded in time and memory.
 
 import json
 import os
+import select
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from mmhash import key
 from mmhash.errors import MMHashError
 from mmhash.prompts import Media, MediaSize, Model, UnknownModelError
 from tests.support import prompt_models
+from tests.support.gateway import gateway_before
+from tests.support.ports import free_port
 
 ENGINE = "vllm@0.32.0"
 URL = "http://images.example/a.jpg"
@@ -99,6 +103,33 @@ def test_patterns_that_backtrack(folder: Path, place: str, pattern: str) -> None
         step |= {"type": "Split", "behavior": "Isolated", "invert": False}
     _edit(folder / "tokenizer.json", lambda document: document.update({place: step}))
     _plan_or_refuse(folder)
+
+
+@pytest.mark.slow
+def test_a_pattern_that_is_slow_at_each_place_holds_no_other_request(folder: Path) -> None:
+    """Each match has a limit, and their number has none: one more `a` in it takes thrice as long."""
+    step = {
+        "type": "Split",
+        "behavior": "Isolated",
+        "invert": False,
+        "pattern": {"Regex": "(?:a|aa|aaa){10}b|a"},
+    }
+    _edit(folder / "tokenizer.json", lambda document: document.update(pre_tokenizer=step))
+    chat = {"model": "tiny", "messages": [{"role": "user", "content": "a" * 3000}]}
+    body = json.dumps(chat).encode()
+    head = b"POST /route HTTP/1.1\r\nHost: g\r\nContent-Type: application/json\r\n"
+    worker = f"http://127.0.0.1:{free_port()},engine={ENGINE}"
+    with (
+        gateway_before([worker], settings={"models": {"tiny": str(folder)}}) as gateway,
+        gateway.new_client() as client,
+        gateway.connect() as slow,
+    ):
+        slow.sendall(head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        time.sleep(0.2)
+        for _ in range(3):
+            assert client.get("/live").status_code == 200
+        assert not select.select([slow], [], [], 0)[0]
+        assert slow.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("kind", ["Replace", "Prepend"])

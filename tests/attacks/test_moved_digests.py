@@ -100,6 +100,8 @@ WRITES: list[Write] = [
     lambda x, r: r.apply_(lambda value: value + 1),
     lambda x, r: r.resize_(1, 3),
     lambda x, r: r.set_(x[0, 0]),
+    lambda x, r: torch.vmap(lambda row: row.add_(1))(r),
+    lambda x, r: torch.vmap(torch.vmap(lambda one: one.mul_(2)))(r),
     lambda x, r: bump(r),
     lambda x, r: aten.index_put_.default(r, [torch.tensor([0])], torch.tensor(7.0)),
 ]

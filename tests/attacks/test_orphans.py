@@ -318,3 +318,27 @@ def test_a_signal_to_any_process_drains_them(
     assert not any(map(runs, pids))
     assert "Traceback" not in supervisor.log.text
     assert "exited with" not in supervisor.log.text
+
+
+def test_the_next_supervisor_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    env = service.environment(TMPDIR=str(tmp_path))
+    killed = Supervisor("--workers", "2", settings={"grace_s": 0.2}, env=env)
+    try:
+        killed.wait_until_listening()
+        killed.wait_for_workers()
+        (orphan,) = tmp_path.glob("mmhash-metrics-*")
+        killed.process.kill()
+        killed.log.join()  # its workers have exited too
+    finally:
+        killed.kill()
+    os.utime(orphan, (0, 0))
+    started = Supervisor("--workers", "2", env=env)
+    try:
+        started.wait_until_listening()
+        started.wait_for_workers()
+        (folder,) = tmp_path.glob("mmhash-metrics-*")
+        assert folder != orphan
+        started.stop()
+    finally:
+        started.kill()
+    assert not list(tmp_path.glob("mmhash-metrics-*"))

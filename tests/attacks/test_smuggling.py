@@ -31,6 +31,8 @@ REFUSED = {
     "a chunk longer than it says": b"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
     "a chunk of a bare line feed": b"Transfer-Encoding: chunked\r\n\r\n1\na\n0\n\n",
     "a blank before the colon": b"Content-Length : 0\r\n\r\n",
+    "a length beyond 63 bits": b"Content-Length: 9223372036854775808\r\n\r\n",
+    "a length of many zeros": b"Content-Length: 00000000000000000000000000\r\n\r\n",
     "a folded header": b"X: a\r\n Content-Length: 38\r\nContent-Length: 0\r\n\r\n",
     "a header without a name": b": 0\r\nContent-Length: 0\r\n\r\n",
     "a header without a colon": b"Content-Length\r\n\r\n",
@@ -132,3 +134,59 @@ def test_a_client_that_was_answered_before_its_body_begins_no_request_as_a_body(
             pass
     assert b"connection: close" in answer
     assert b'"mmhash"' not in answer
+
+
+def with_trailer(trailer: bytes, length: int) -> bytes:
+    chunk = b"%x\r\n%b\r\n" % (length, bytes(length))
+    coding = b"Transfer-Encoding: chunked\r\n\r\n"
+    return HEAD + coding + chunk + b"0\r\n" + trailer + b"\r\n\r\n" + HIDDEN
+
+
+@pytest.mark.parametrize("length", [3, 300_000])
+@pytest.mark.parametrize(
+    "trailer",
+    [
+        b"Connection: close",
+        b"CONNECTION: keep-alive, Close",
+        b"Proxy-Connection: close",
+        b"Content-Length: 0",
+        b"Transfer-Encoding: chunked",
+    ],
+)
+def test_a_trailer_that_ends_the_connection_is_refused(
+    server: Any, trailer: bytes, length: int
+) -> None:
+    # After `Connection: close` the parser dropped all that followed, silently: behind a proxy that
+    # forwards trailers, those were the requests of other clients.
+    answer = server.send_raw(with_trailer(trailer, length))
+    assert statuses(answer) == [b"400"], answer
+    assert b"connection: close" in answer
+
+
+@pytest.mark.parametrize("length", [3, 300_000])
+@pytest.mark.parametrize(
+    "trailer",
+    [b"Connection: upgrade\r\nUpgrade: h2c", b"Keep-Alive: timeout=1", b"TE: x", b"Host: other"],
+)
+def test_any_other_trailer_is_ignored(server: Any, trailer: bytes, length: int) -> None:
+    last = b"GET /version HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+    answer = server.send_raw(with_trailer(trailer, length) + last)
+    assert answer.count(b"HTTP/1.1 200 ") == answer.count(b"HTTP/1.1 ") == 3, answer
+    assert b'"nbytes":%d' % length in answer
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        b"/hash#",
+        b"/hash#/version",
+        b"/version#/../hash",
+        b"/hash?of=bytes#x",
+        b"http://test/hash#x",
+    ],
+)
+def test_a_target_has_no_fragment(server: Any, target: bytes) -> None:
+    # A proxy may compare its rules with all of it, and the server drops the fragment.
+    line = HEAD.replace(b"/hash", target)
+    answer = server.send_raw(line + b"Content-Length: 3\r\n\r\nabc" + HIDDEN)
+    assert statuses(answer) == [b"400"], answer

@@ -283,6 +283,39 @@ def test_a_draining_gateway_finishes_its_streams() -> None:
         assert gateway.wait()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_request_that_outlives_the_grace_period_is_refused_by_name(workers: int) -> None:
+    with fleet_of(1, workers=workers, grace_s=0.5) as ((engine,), gateway, client):
+        answers: list[httpx.Response] = []
+
+        def ask() -> None:
+            answers.append(client.post(PATH, json=CHAT | {"mode": "hang"}))
+
+        thread = Thread(target=ask)
+        thread.start()
+        wait_until(lambda: engine.state()["seen"])
+        gateway.process.send_signal(signal.SIGTERM)
+        thread.join()
+        (answer,) = answers
+        assert (answer.status_code, answer.json()["title"]) == (503, "Draining")
+        assert answer.headers["connection"] == "close"
+        gateway.wait()
+        wait_until(lambda: engine.state()["aborted"] == 1)
+
+
+def test_a_response_that_outlives_the_grace_period_is_not_completed() -> None:
+    with fleet_of(1, grace_s=0.5) as ((engine,), gateway, client):
+        chat = CHAT | {"stream": True, "mode": "hang-in-stream"}
+        with client.stream("POST", PATH, json=chat) as answer:
+            pieces = answer.iter_raw()
+            assert next(pieces).startswith(STREAM[0])
+            gateway.process.send_signal(signal.SIGTERM)
+            with pytest.raises(httpx.RemoteProtocolError):
+                b"".join(pieces)
+        gateway.wait()
+        wait_until(lambda: engine.state()["aborted"] == 1)
+
+
 def test_two_processes_forward_too() -> None:
     with (
         engines(1) as (one,),

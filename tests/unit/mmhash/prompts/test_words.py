@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 
 from mmhash.prompts import words
 from mmhash.prompts.text_encoder import TextEncoder
-from mmhash.prompts.words import WordEncoder, find_words
+from mmhash.prompts.words import WordEncoder, find_words, has_known_expressions
 
 # As tokenizer.json of these models has them.
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -139,3 +139,27 @@ def test_the_words_are_bounded_and_each_tenants_own(monkeypatch: pytest.MonkeyPa
     assert " secret" not in of_words._known.get(None, ())
     encoder.clear()
     assert not of_words._known
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_the_expressions_of_these_are_known(name: str) -> None:
+    assert has_known_expressions(TOKENIZERS[name])
+
+
+def test_other_expressions_are_not_known_wherever_they_are() -> None:
+    for known in (pre_tokenizers.Metaspace(), pre_tokenizers.Split(" ", "isolated"), None):
+        tokenizer = Tokenizer(models.BPE())
+        if known is not None:
+            tokenizer.pre_tokenizer = known
+        assert has_known_expressions(tokenizer)
+    unknown = pre_tokenizers.Split(Regex("a+"), "isolated")
+    nested = pre_tokenizers.Sequence([pre_tokenizers.Digits(), unknown])
+    for step in (unknown, nested, pre_tokenizers.Sequence([nested])):
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = step
+        assert not has_known_expressions(tokenizer)
+    for pattern, is_known in ((Regex("a+"), False), ("a", True)):
+        tokenizer = Tokenizer(models.BPE())
+        replace = normalizers.Replace(pattern, "b")
+        tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), replace])
+        assert has_known_expressions(tokenizer) == is_known
