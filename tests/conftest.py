@@ -35,6 +35,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The files with slow tests first: a long one at the end would leave the other cores idle.
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_tests and not _has_gpu():
         for item in gpu_tests:
