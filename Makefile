@@ -52,8 +52,11 @@ serve: $(SERVICE)
 # One process per core; the tests of a file share its servers. ARGS="-k name" selects tests.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
+# All their tests are slow: importing openai, playwright and the rest takes 1.5 s per process.
+SLOW_FOLDERS := --ignore tests/browser --ignore tests/live
+
 test: $(DEV)
-	HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not slow and not live" $(ARGS)
+	HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not slow and not live" $(SLOW_FOLDERS) $(ARGS)
 
 # The engines last, by themselves: each needs both cores to start.
 test-all: $(DEV)
@@ -64,7 +67,7 @@ test-all: $(DEV)
 # leaves its lock taken, and the run never ends.
 coverage: $(DEV)
 	HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not slow and not live" --cov --cov-report term:skip-covered \
-		--ignore tests/property/test_interruptions.py $(ARGS)
+		$(SLOW_FOLDERS) --ignore tests/property/test_interruptions.py $(ARGS)
 
 check: $(DEV)
 	$(BIN)/ruff check .

@@ -1,7 +1,9 @@
-"""Hypothesis's profile, and the tests that need a GPU."""
+"""Hypothesis's profile, the garbage collector, and the tests that need a GPU."""
 
+import gc
 import os
 import signal
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,7 +20,24 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "mmhash"))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, which then ignores the modules and the tests.
+
+    This takes 8 s of CPU instead of 11; a full collection takes 0.1 s instead of 1 s.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The files with slow tests first: a long one at the end would leave the other cores idle.
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_tests and not _has_gpu():
         for item in gpu_tests:

@@ -16,6 +16,7 @@ import mmhash
 from tests.support import service
 
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
+TAG_SECRET = "5c" * 32
 LIMITS = {
     "max_body_bytes": 8 << 20,
     "max_json_bytes": 4 << 20,
@@ -23,7 +24,6 @@ LIMITS = {
     "max_pixels": 640 * 480,
     "shm": True,
     "tenants": TENANTS,
-    "decoders": 1,  # each takes 0.3 s of CPU to start
 }
 
 IMPATIENT_S = 2.0
@@ -122,6 +122,19 @@ def impatient(_impatient: Victim) -> Iterator[Victim]:
     """A server that waits only so long for a client, but longer than a busy machine stalls."""
     yield _impatient
     _impatient.assert_well()
+
+
+@pytest.fixture(scope="session")
+def _signing() -> Iterator[Victim]:
+    with _serving(tag_secrets=[TAG_SECRET]) as victim:
+        yield victim
+
+
+@pytest.fixture
+def signing(_signing: Victim) -> Iterator[Victim]:
+    """A server that signs tags."""
+    yield _signing
+    _signing.assert_well()
 
 
 @pytest.fixture(scope="session")

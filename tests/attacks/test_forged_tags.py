@@ -11,8 +11,9 @@ import pytest
 
 import mmhash
 from mmhash import Digest, TagError, sign_tag, verify_tag
+from tests.attacks.conftest import TAG_SECRET
 
-SECRET, OTHER = bytes(range(32)), bytes(32)
+SECRET, OTHER = bytes.fromhex(TAG_SECRET), bytes(32)
 KEY = mmhash.key(b"a picture")
 NOW = 1_800_000_000
 TAG = sign_tag(KEY, engine="vllm", tenant="acme", expires=NOW + 60, secrets=[SECRET])
@@ -94,14 +95,13 @@ def test_the_service_signs_for_nobody_without_a_secret(server: Any, problem_of: 
     assert problem_of(server.hash(b"abc", sign=1, engines="vllm")) == "sign-off"
 
 
-def test_the_service_signs_for_the_tenant_that_was_named_alone(serving: Any) -> None:
-    with serving(tag_secrets=[SECRET.hex()]) as server:
-        headers = {"content-type": "application/octet-stream", "x-mmhash-tenant": "acme"}
-        answer = server.client.post("/hash?sign=1&engines=vllm", content=b"abc", headers=headers)
-        item = answer.json()["items"][0]
-        key = Digest("blake3", bytes.fromhex(item["key"]))
-        verify(item["tag"], key, now=time.time())
-        with pytest.raises(TagError):
-            verify(item["tag"], key, now=time.time(), tenant="umbrella")
-        unsigned = server.hash(b"abc", sign=1, engines="vllm,sglang")
-        assert unsigned.json()["type"] == "urn:mmhash:problem:sign-engine"
+def test_the_service_signs_for_the_tenant_that_was_named_alone(signing: Any) -> None:
+    headers = {"content-type": "application/octet-stream", "x-mmhash-tenant": "acme"}
+    answer = signing.client.post("/hash?sign=1&engines=vllm", content=b"abc", headers=headers)
+    item = answer.json()["items"][0]
+    key = Digest("blake3", bytes.fromhex(item["key"]))
+    verify(item["tag"], key, now=time.time())
+    with pytest.raises(TagError):
+        verify(item["tag"], key, now=time.time(), tenant="umbrella")
+    unsigned = signing.hash(b"abc", sign=1, engines="vllm,sglang")
+    assert unsigned.json()["type"] == "urn:mmhash:problem:sign-engine"

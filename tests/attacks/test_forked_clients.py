@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -30,10 +30,9 @@ DEADLINE_S = 120
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 
-@pytest.fixture(scope="module")
-def url(serving: Any) -> Iterator[str]:
-    with serving() as victim:
-        yield str(victim.client.base_url)
+@pytest.fixture
+def url(server: Any) -> str:
+    return str(server.client.base_url)
 
 
 def forked(work: Callable[[], None]) -> int:

@@ -3,13 +3,12 @@
 A host and a port have one plain spelling; every other one is refused before anything is resolved.
 """
 
-import socket
 from collections.abc import Iterator
-from contextlib import suppress
-from threading import Thread
 from typing import Any
 
 import pytest
+
+from tests.support.visited_host import VisitedHost
 
 HOSTS = {
     "ideographic dots": "127\u30020\u30020\u30021",
@@ -56,37 +55,16 @@ PORTS = {
 DIGITS = {"Arabic": 0x660, "fullwidth": 0xFF10, "Devanagari": 0x966, "bold": 0x1D7CE}
 
 
-class _Host:
-    """The allowed host: it counts visits, and answers with content or a redirect."""
+class _Host(VisitedHost):
+    """The allowed host: it answers with content, or once with a redirect."""
 
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.location: str | None = None
-        self.visits = 0
-        self._thread = Thread(target=self._serve)
-        self._thread.start()
+    location: str | None = None
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            with connection, suppress(OSError):
-                connection.settimeout(60)
-                self.visits += 1
-                connection.recv(65536)
-                head = "HTTP/1.1 200 OK"
-                if self.location is not None:
-                    head, self.location = f"HTTP/1.1 302 Found\r\nLocation: {self.location}", None
-                head += "\r\nContent-Length: 3\r\nConnection: close\r\n\r\n"
-                connection.sendall(head.encode() + b"abc")
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listener.close()
+    def respond(self) -> bytes:
+        head = "HTTP/1.1 200 OK"
+        if self.location is not None:
+            head, self.location = f"HTTP/1.1 302 Found\r\nLocation: {self.location}", None
+        return f"{head}\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc".encode()
 
 
 @pytest.fixture(scope="module")

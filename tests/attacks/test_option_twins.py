@@ -5,7 +5,6 @@ Where the engine does not keep the options apart /annotate does, and it keeps no
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,9 +12,9 @@ import pytest
 import mmhash
 from mmhash.engines import vllm
 from mmhash_service.guard import Guard
+from tests.attacks.conftest import TAG_SECRET
 
 URL = "data:image/png;base64,YWJj"
-SECRET = "5c" * 32
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"media_io_kwargs": {"image": {"image_mode": "RGBA"}}},
@@ -87,13 +86,6 @@ def test_two_samplings_of_a_video_never_share_a_cache_entry(server: Any, release
     assert len(uuids) == expected
 
 
-@pytest.fixture(scope="module")
-def signing(serving: Any) -> Iterator[Any]:
-    """A server that signs tags."""
-    with serving(tag_secrets=json.dumps([SECRET])) as server:
-        yield server
-
-
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_tag_is_for_the_uuid_that_names_the_options(signing: Any, options: Any) -> None:
     request = annotate(signing, "vllm@0.29.0", chat(PART, **options), sign=1)
@@ -121,7 +113,7 @@ def through(request: Any) -> Any:
     async def send(message: Any) -> None:
         raise AssertionError(message)
 
-    guard = Guard(engine, engine="vllm", secrets=[SECRET])
+    guard = Guard(engine, engine="vllm", secrets=[TAG_SECRET])
     asyncio.run(guard({"type": "http", "headers": []}, receive, send))
     return json.loads(b"".join(seen))
 

@@ -5,7 +5,6 @@ Engines that may apply it get a name that covers it, unlike the key; a tag is fo
 
 import base64
 import json
-from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
@@ -15,8 +14,8 @@ from PIL import Image, ImageOps
 
 import mmhash
 from mmhash.engines.options import with_options
+from tests.attacks.conftest import TAG_SECRET
 
-SECRET = "5c" * 32
 APPLIES = ["vllm@0.24.0", "vllm@0.32.0"]
 MAY_APPLY = ["sglang@0.5.23", "trtllm@1.4.0", "dynamo@1.6.1"]
 DOES_NOT_APPLY = ["vllm@0.18.0", "vllm@0.23.0"]
@@ -102,17 +101,10 @@ def test_annotate_names_the_twins_as_hash_does(server: Any, options: dict[str, A
     assert older[0] == older[1]
 
 
-@pytest.fixture(scope="module")
-def signing(serving: Any) -> Iterator[Any]:
-    """A server that signs tags."""
-    with serving(tag_secrets=json.dumps([SECRET])) as server:
-        yield server
-
-
 def test_a_tag_is_for_the_name_and_not_for_the_key(signing: Any) -> None:
     turned = named(signing, photo("PNG", 6), ["vllm@0.32.0"], sign=1)
     uuid = mmhash.Digest("blake3", bytes.fromhex(turned["engines"]["vllm@0.32.0"]["uuid"]))
-    secrets = [bytes.fromhex(SECRET)]
+    secrets = [bytes.fromhex(TAG_SECRET)]
     mmhash.verify_tag(turned["tag"], uuid, engine="vllm", secrets=secrets)
     key = mmhash.Digest("blake3", bytes.fromhex(turned["key"]))
     with pytest.raises(mmhash.MMHashError, match="another key"):

@@ -4,9 +4,7 @@ Hosts are named by the operator, read once, resolved once, and every address is 
 """
 
 import asyncio
-import socket
-from contextlib import suppress
-from threading import Thread
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ import mmhash
 from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.settings import Settings
+from tests.support.visited_host import VisitedHost
 
 SPELLINGS = [
     "http://127.0.0.1:{port}/",
@@ -58,42 +57,29 @@ SPELLINGS = [
 ]
 
 
-class _Inside:
-    """A host behind the firewall: it counts who comes, and answers by a redirect or content."""
-
-    def __init__(self, answer: bytes) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self.answer = answer
-        self.visits = 0
-        self._thread = Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            with connection, suppress(OSError):  # the client may be gone
-                self.visits += 1
-                connection.recv(65536)
-                connection.sendall(self.answer)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listener.close()
-
-
 SECRET = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nsecret"
 
 
-@pytest.fixture
-def inside() -> Any:
-    host = _Inside(SECRET)
+@pytest.fixture(scope="module")
+def _host() -> Iterator[VisitedHost]:
+    host = VisitedHost()
     yield host
     host.close()
+
+
+@pytest.fixture
+def inside(_host: VisitedHost) -> VisitedHost:
+    """A host behind the firewall."""
+    _host.answer, _host.visits = SECRET, 0
+    return _host
+
+
+@pytest.fixture(scope="module")
+def allowing(serving: Any, _host: VisitedHost) -> Any:
+    """A server that may ask the host, and reads 1000 bytes of it."""
+    hosts = [f"127.0.0.1:{_host.port}"]
+    with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"], url_max_bytes=1000) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +92,7 @@ def fetching(serving: Any) -> Any:
 
 @pytest.mark.parametrize("url", SPELLINGS)
 def test_no_spelling_of_a_url_leads_inside(
-    fetching: Any, problem_of: Any, inside: _Inside, url: str
+    fetching: Any, problem_of: Any, inside: VisitedHost, url: str
 ) -> None:
     found = problem_of_url(fetching, problem_of, url.format(port=inside.port))
     assert found in {"url-off", "url-refused", "invalid-url", "invalid-base64"}
@@ -124,7 +110,7 @@ def problem_of_url(server: Any, problem_of: Any, url: str) -> str:
 
 
 def test_an_allowed_name_of_an_inner_address_is_not_dialled(
-    serving: Any, problem_of: Any, inside: _Inside
+    serving: Any, problem_of: Any, inside: VisitedHost
 ) -> None:
     with serving(url_hosts=[f"localhost:{inside.port}", f"127.0.0.1:{inside.port}"]) as server:
         for host in ("localhost", "127.0.0.1"):
@@ -148,21 +134,18 @@ LOCATIONS = [
 ]
 
 
-def test_a_redirect_leads_nowhere_else(serving: Any, problem_of: Any, inside: _Inside) -> None:
-    url = f"http://127.0.0.1:{inside.port}/"
-    hosts = [f"127.0.0.1:{inside.port}"]
-    with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"]) as server:
-        for location in LOCATIONS:
-            told = location.format(port=inside.port)
-            head = f"HTTP/1.1 302 Found\r\nLocation: {told}\r\nContent-Length: 0\r\n"
-            inside.answer = f"{head}Connection: close\r\n\r\n".encode()
-            inside.visits = 0
-            answer = server.hash_json({"kind": "bytes", "url": url})
-            assert problem_of(answer) == "url-refused", location
-            assert inside.visits <= 4
+def test_a_redirect_leads_nowhere_else(allowing: Any, problem_of: Any, inside: VisitedHost) -> None:
+    for location in LOCATIONS:
+        told = location.format(port=inside.port)
+        head = f"HTTP/1.1 302 Found\r\nLocation: {told}\r\nContent-Length: 0\r\n"
+        inside.answer = f"{head}Connection: close\r\n\r\n".encode()
+        inside.visits = 0
+        answer = allowing.hash_json({"kind": "bytes", "url": f"http://127.0.0.1:{inside.port}/"})
+        assert problem_of(answer) == "url-refused", location
+        assert inside.visits <= 4
 
 
-def test_dns_that_changes_its_answer_is_asked_once(inside: _Inside) -> None:
+def test_dns_that_changes_its_answer_is_asked_once(inside: VisitedHost) -> None:
     """The server's own resolver cannot be bent from outside, so the name server is a function here."""
     answers = iter([["127.0.0.1"], ["10.0.0.1"], ["169.254.169.254"]])
     asked: list[str] = []
@@ -209,24 +192,22 @@ def test_one_inner_address_among_public_ones_is_enough_to_refuse() -> None:
 
 
 def test_a_host_that_gives_another_length_than_it_says_is_refused(
-    serving: Any, inside: _Inside
+    allowing: Any, inside: VisitedHost
 ) -> None:
-    hosts = [f"127.0.0.1:{inside.port}"]
-    with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"], url_max_bytes=1000) as server:
-        url = f"http://127.0.0.1:{inside.port}/"
-        for head, status, name in (
-            ("Content-Length: 7", 502, "url-failed"),
-            ("Content-Length: 5", 502, "url-failed"),
-            ("Content-Length: 99999999999", 413, "url-too-large"),
-            ("Content-Encoding: gzip\r\nContent-Length: 6", 502, "url-failed"),
-            ("X: y", 502, "url-failed"),
-        ):
-            inside.answer = f"HTTP/1.1 200 OK\r\nConnection: close\r\n{head}\r\n\r\nsecret".encode()
-            answer = server.hash_json({"kind": "bytes", "url": url})
-            assert (answer.status_code, answer.json()["type"]) == (
-                status,
-                f"urn:mmhash:problem:{name}",
-            )
-        inside.answer = SECRET
-        answer = server.hash_json({"kind": "bytes", "url": url})
-        assert answer.json()["items"][0]["key"] == mmhash.key(b"secret").hex()
+    url = f"http://127.0.0.1:{inside.port}/"
+    for head, status, name in (
+        ("Content-Length: 7", 502, "url-failed"),
+        ("Content-Length: 5", 502, "url-failed"),
+        ("Content-Length: 99999999999", 413, "url-too-large"),
+        ("Content-Encoding: gzip\r\nContent-Length: 6", 502, "url-failed"),
+        ("X: y", 502, "url-failed"),
+    ):
+        inside.answer = f"HTTP/1.1 200 OK\r\nConnection: close\r\n{head}\r\n\r\nsecret".encode()
+        answer = allowing.hash_json({"kind": "bytes", "url": url})
+        assert (answer.status_code, answer.json()["type"]) == (
+            status,
+            f"urn:mmhash:problem:{name}",
+        )
+    inside.answer = SECRET
+    answer = allowing.hash_json({"kind": "bytes", "url": url})
+    assert answer.json()["items"][0]["key"] == mmhash.key(b"secret").hex()

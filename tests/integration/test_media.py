@@ -17,7 +17,7 @@ FILM, SOUND = make_video("h264.mp4"), make_audio("flac.flac")
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    server = service.Service(settings={"decoders": 1, "tenants": {"acme": TENANT.hex()}})
+    server = service.Service(settings={"tenants": {"acme": TENANT.hex()}})
     try:
         server.wait_until_listening()
         with server.new_client() as client:

@@ -17,6 +17,7 @@ import mmhash
 from mmhash.engines import sglang
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
+from tests.support.in_process import start_decoders_late
 
 SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 
@@ -120,6 +121,7 @@ Annotate = Callable[[str, Members], Any]
 def annotate() -> Iterator[Annotate]:
     """Have a request annotated for an engine, straight by the app."""
     app = create_app(Settings())
+    start_decoders_late(app)
     stack = AsyncExitStack()
 
     async def start() -> httpx.AsyncClient:

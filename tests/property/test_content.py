@@ -47,14 +47,14 @@ def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
 
 @given(length=lengths, offset=offsets)
 @example(length=0, offset=0)
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 def test_blake3_is_the_package(length: int, offset: int) -> None:
     data = NOISE[offset : offset + length]
     assert mmhash.digest(data).bytes == blake3(data).digest()
 
 
 @given(length=lengths, cuts=st.lists(st.floats(0, 1), max_size=12), algorithm=algorithms)
-@settings(max_examples=150)
+@settings(max_examples=2 * settings().max_examples)
 def test_chunking_does_not_count(length: int, cuts: list[float], algorithm: str) -> None:
     data = NOISE[:length]
     bounds = [0, *sorted(int(cut * length) for cut in cuts), length]
@@ -83,7 +83,7 @@ def strided(draw: st.DrawFn) -> np.ndarray[Any, Any]:
 
 
 @given(values=strided(), algorithm=algorithms)
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 def test_strides_do_not_count(values: np.ndarray[Any, Any], algorithm: str) -> None:
     contiguous = np.array(values, order="C", copy=True)
     assert mmhash.digest(values, algorithm=algorithm) == mmhash.digest(
@@ -106,7 +106,7 @@ class Exporter:
 
 
 @given(values=arrays())
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 def test_the_container_does_not_count(values: np.ndarray[Any, Any]) -> None:
     tensor = torch.from_numpy(values.copy())
     big_endian = values.astype(values.dtype.newbyteorder(">"))
@@ -139,7 +139,7 @@ def layouts(draw: st.DrawFn) -> tuple[np.ndarray[Any, Any], torch.Tensor]:
     ),
     algorithm="blake3",
 )
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 def test_layouts_of_numpy_and_torch_are_one(
     pair: tuple[np.ndarray[Any, Any], torch.Tensor], algorithm: str
 ) -> None:
@@ -152,7 +152,7 @@ def test_layouts_of_numpy_and_torch_are_one(
 
 
 @given(values=arrays(), other=arrays())
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 def test_what_differs_has_another_key(
     values: np.ndarray[Any, Any], other: np.ndarray[Any, Any]
 ) -> None:

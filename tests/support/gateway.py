@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 
 from tests.support.ports import free_port
-from tests.support.service import TIMEOUT_S, Service, serving
+from tests.support.service import FEW, TIMEOUT_S, Service, serving
 
-COMMAND = (sys.executable, "-m", "mmhash", "gateway", "--port", "0")
+COMMAND = (sys.executable, "-m", "mmhash", "gateway", *FEW)
 
 # A worker that ended is noticed within a second; a slow one on a busy machine is healthy.
 QUICK = {

@@ -62,24 +62,32 @@ def model(folder: Path) -> Model:
 
 
 @contextmanager
-def fleet_of(folder: Path, engine: str = ENGINE, **settings: Any) -> Iterator[Fleet]:
+def fleet_of(
+    workers: list[EngineProcess], folder: Path, engine: str = ENGINE, **settings: Any
+) -> Iterator[Fleet]:
     with ExitStack() as stack:
-        started = stack.enter_context(engines(2))
-        publishers = [stack.enter_context(Publisher()) for _ in started]
+        publishers = [stack.enter_context(Publisher()) for _ in workers]
         specs = [
             f"{one.url},events={its.events},replay={its.replay},engine={engine},block_size=16"
-            for one, its in zip(started, publishers, strict=True)
+            for one, its in zip(workers, publishers, strict=True)
         ]
         chosen = {"models": {"tiny": str(folder)}} | settings
         gateway = stack.enter_context(gateway_before(specs, settings=chosen))
-        fleet = Fleet(started, publishers, stack.enter_context(gateway.new_client()))
+        fleet = Fleet(workers, publishers, stack.enter_context(gateway.new_client()))
         wait_until(lambda: all(one["connected"] and one["healthy"] for one in fleet.states()))
         yield fleet
 
 
 @pytest.fixture(scope="module")
-def fleet(folder: Path) -> Iterator[Fleet]:
-    with fleet_of(folder) as fleet:
+def workers() -> Iterator[list[EngineProcess]]:
+    """Two small engines, which the gateways of all tests have as their workers."""
+    with engines(2) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def fleet(workers: list[EngineProcess], folder: Path) -> Iterator[Fleet]:
+    with fleet_of(workers, folder) as fleet:
         yield fleet
 
 
@@ -203,8 +211,10 @@ def test_a_lost_batch_is_replayed(fleet: Fleet, model: Model) -> None:
 
 
 @pytest.mark.slow
-def test_a_gap_that_is_not_replayed_costs_hits_and_no_request(folder: Path, model: Model) -> None:
-    with fleet_of(folder) as fleet:
+def test_a_gap_that_is_not_replayed_costs_hits_and_no_request(
+    workers: list[EngineProcess], folder: Path, model: Model
+) -> None:
+    with fleet_of(workers, folder) as fleet:
         publisher = fleet.publishers[0]
         known = chat("known before ")
         fleet.publish(0, model.plan(known, ENGINE, block_size=16))
@@ -219,7 +229,7 @@ def test_a_gap_that_is_not_replayed_costs_hits_and_no_request(folder: Path, mode
 
 @pytest.mark.slow
 def test_a_worker_that_restarts_has_nothing_cached(folder: Path, model: Model) -> None:
-    with fleet_of(folder) as fleet:
+    with engines(2) as workers, fleet_of(workers, folder) as fleet:
         request = chat("known before ")
         fleet.publish(0, model.plan(request, ENGINE, block_size=16))
         fleet.engines[0].kill()
@@ -229,9 +239,11 @@ def test_a_worker_that_restarts_has_nothing_cached(folder: Path, model: Model) -
         wait_until(lambda: all(one["healthy"] for one in fleet.states()))
 
 
-def test_keys_are_signed_for_workers_that_run_the_guard(folder: Path, model: Model) -> None:
+def test_keys_are_signed_for_workers_that_run_the_guard(
+    workers: list[EngineProcess], folder: Path, model: Model
+) -> None:
     settings = {"tag_secrets": [SECRET], "gateway.sign": "true"}
-    with fleet_of(folder, **settings) as fleet:
+    with fleet_of(workers, folder, **settings) as fleet:
         request = chat("describe it ", picture("red"))
         sent = json.loads(fleet.client.post(PATH, json=request).json()["body"])
         (tag,) = sent.pop("mmhash_tags")
@@ -242,11 +254,13 @@ def test_keys_are_signed_for_workers_that_run_the_guard(folder: Path, model: Mod
 
 
 @pytest.mark.parametrize("model_type", ["qwen2_vl", "qwen3_vl"])
-def test_hashes_end_no_engine_that_takes_none(tmp_path: Path, model_type: str) -> None:
+def test_hashes_end_no_engine_that_takes_none(
+    workers: list[EngineProcess], tmp_path: Path, model_type: str
+) -> None:
     """Signed requests are annotated: for Qwen3-VL the hashes would end SGLang."""
     models.write(model_type, tmp_path / "model")
     settings = {"tag_secrets": [SECRET], "gateway.sign": "true"}
-    with fleet_of(tmp_path / "model", engine="sglang@0.5.23", **settings) as fleet:
+    with fleet_of(workers, tmp_path / "model", engine="sglang@0.5.23", **settings) as fleet:
         text = "<|vision_start|><|image_pad|><|vision_end|>what is it?"
         request = {"text": text, "image_data": picture("red")}
         sent = json.loads(fleet.client.post("/generate", json=request).json()["body"])
@@ -256,17 +270,21 @@ def test_hashes_end_no_engine_that_takes_none(tmp_path: Path, model_type: str) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["round-robin", "least-load", "consistent-hash"])
-def test_the_controls_answer_as_well(folder: Path, policy: str) -> None:
-    with fleet_of(folder, **{"gateway.policy": policy}) as fleet:
+def test_the_controls_answer_as_well(
+    workers: list[EngineProcess], folder: Path, policy: str
+) -> None:
+    with fleet_of(workers, folder, **{"gateway.policy": policy}) as fleet:
         request = chat("describe it ", picture("red"))
         names = [fleet.client.post(PATH, json=request).json()["worker"] for _ in range(4)]
         assert len(set(names)) == (1 if policy == "consistent-hash" else 2)
 
 
 @pytest.mark.slow
-def test_workers_of_two_engines_get_their_own_fields(folder: Path) -> None:
+def test_workers_of_two_engines_get_their_own_fields(
+    workers: list[EngineProcess], folder: Path
+) -> None:
+    one, two = workers
     with ExitStack() as stack:
-        one, two = stack.enter_context(engines(2))
         specs = [f"{one.url},engine={ENGINE}", f"{two.url},engine=sglang@0.5.23"]
         settings = {"models": {"tiny": str(folder)}, "gateway.policy": "round-robin"}
         gateway = stack.enter_context(gateway_before(specs, settings=settings))
@@ -310,9 +328,11 @@ def test_gateways_agree_on_the_home_of_new_content(fleet: Fleet, folder: Path) -
         assert len(set(homes)) == 2
 
 
-def test_an_image_whose_blocks_have_no_names_stays_with_its_worker(folder: Path) -> None:
+def test_an_image_whose_blocks_have_no_names_stays_with_its_worker(
+    workers: list[EngineProcess], folder: Path
+) -> None:
     """SGLang names no block behind an image of a chat, so its events cannot show it."""
-    with fleet_of(folder, engine="sglang@0.5.23") as fleet:
+    with fleet_of(workers, folder, engine="sglang@0.5.23") as fleet:
         urls = {one.name: one.url for one in fleet.engines}
         for color in ("red", "blue", "green", "white"):
             request = chat("describe it ", picture(color))

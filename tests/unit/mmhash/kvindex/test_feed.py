@@ -123,7 +123,7 @@ def run(engine: Engine, steps: Any) -> None:
     engine.settle()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=5 * settings().max_examples)
 @given(STEPS, st.sampled_from([3, 1000]), st.booleans())
 def test_a_feed_never_has_a_block_that_was_removed(
     steps: Any, buffered: int, has_replay: bool
@@ -134,7 +134,7 @@ def test_a_feed_never_has_a_block_that_was_removed(
     assert not engine.feed.is_replaying
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(STEPS)
 def test_a_feed_has_all_blocks_if_replays_have_all_batches(steps: Any) -> None:
     steps = [("lost", *step[1:]) if step[0] == "garbage" else step for step in steps]

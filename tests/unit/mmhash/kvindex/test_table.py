@@ -66,7 +66,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(
     STEPS, st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=10), min_size=1, max_size=5)
 )

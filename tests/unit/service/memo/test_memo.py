@@ -2,11 +2,12 @@
 
 import asyncio
 import base64
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager
 from io import BytesIO
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from PIL import Image
@@ -214,58 +215,62 @@ def test_what_could_not_be_asked_for_again_is_not_kept(etag: str | None) -> None
     run(test)
 
 
+@pytest.fixture(scope="module")
+def shared(running: Running) -> Iterator[httpx.Client]:
+    """A service for the tests that each have images of their own."""
+    with running(create_app(Settings(decoders=1, tenants=TENANTS))) as server:
+        yield server.client
+
+
 def test_an_answer_says_whether_the_memo_knew_it_and_is_the_same(
-    running: Running, ask: Ask, images: list[bytes]
+    shared: httpx.Client, ask: Ask, images: list[bytes]
 ) -> None:
-    with running(create_app(Settings(decoders=1))) as server:
-        missed, hit = (ask(server.client, images[0]) for _ in range(2))
+    missed, hit = (ask(shared, images[1]) for _ in range(2))
     assert (missed.pop("memo"), hit.pop("memo")) == ("miss", "hit")
     assert missed == hit
 
 
 def test_each_way_in_which_an_image_comes_finds_the_others(
-    running: Running, ask: Ask, images: list[bytes]
+    shared: httpx.Client, ask: Ask, images: list[bytes]
 ) -> None:
-    image = images[0]
+    image = images[2]
     data = base64.b64encode(image).decode()
     items = [
         {"kind": "image", "data": data},
         {"kind": "image", "url": f"data:image/png;base64,{data}"},
     ]
-    with running(create_app(Settings(decoders=1))) as server:
-        ask(server.client, image)
-        found = server.client.post("/hash", json={"items": items}).json()["items"]
-        files = {"a": ("a.png", image, "image/png"), "b": ("b.png", images[1], "image/png")}
-        found += server.client.post("/hash?of=pixels", files=files).json()["items"]
+    ask(shared, image)
+    found = shared.post("/hash", json={"items": items}).json()["items"]
+    files = {"a": ("a.png", image, "image/png"), "b": ("b.png", images[3], "image/png")}
+    found += shared.post("/hash?of=pixels", files=files).json()["items"]
     assert [item["memo"] for item in found] == ["hit", "hit", "hit", "miss"]
     wanted = mmhash.key(Image.open(BytesIO(image))).hex()
     assert [item["key"] for item in found[:3]] == [wanted] * 3
 
 
-def test_bytes_and_tensors_are_nothing_for_the_memo(running: Running, images: list[bytes]) -> None:
+def test_bytes_and_tensors_are_nothing_for_the_memo(
+    shared: httpx.Client, images: list[bytes]
+) -> None:
     headers = {"content-type": "image/png"}
-    with running(create_app(Settings(decoders=1))) as server:
-        answer = server.client.post("/hash", content=images[0], headers=headers).json()
+    answer = shared.post("/hash", content=images[0], headers=headers).json()
     assert "memo" not in answer["items"][0]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_keys_of_a_hit_are_the_tenant_s_own(
-    running: Running, images: list[bytes], algorithm: str
+    shared: httpx.Client, images: list[bytes], algorithm: str
 ) -> None:
     query = {"of": "pixels", "algorithm": algorithm}
-    with running(create_app(Settings(decoders=1, tenants=TENANTS))) as server:
-        items = [
-            server.client.post(
-                "/hash",
-                params=query,
-                content=images[0],
-                headers={"content-type": "image/png"}
-                | ({"x-mmhash-tenant": tenant} if tenant else {}),
-            ).json()["items"][0]
-            for tenant in (None, "acme", "umbrella")
-        ]
-    image = Image.open(BytesIO(images[0]))
+    items = [
+        shared.post(
+            "/hash",
+            params=query,
+            content=images[4],
+            headers={"content-type": "image/png"} | ({"x-mmhash-tenant": tenant} if tenant else {}),
+        ).json()["items"][0]
+        for tenant in (None, "acme", "umbrella")
+    ]
+    image = Image.open(BytesIO(images[4]))
     secrets = [None, *(bytes.fromhex(TENANTS[name]) for name in ("acme", "umbrella"))]
     assert [(item["key"], item["memo"]) for item in items] == [
         (mmhash.key(image, algorithm=algorithm, tenant=secret).hex(), told)  # type: ignore[arg-type]
@@ -287,17 +292,16 @@ def test_a_private_tenant_shares_with_nobody(
 
 
 def test_a_damaged_image_is_refused_each_time(
-    running: Running, problem_of: Callable[..., tuple[int, str]], encode: Callable[..., bytes]
+    shared: httpx.Client, problem_of: Callable[..., tuple[int, str]], encode: Callable[..., bytes]
 ) -> None:
     image = encode("PNG", size=(64, 48))
-    with running(create_app(Settings(decoders=1))) as server:
-        for _ in range(2):
-            answer = server.client.post(
-                "/hash?of=pixels",
-                content=image[: len(image) // 2],
-                headers={"content-type": "image/png"},
-            )
-            assert problem_of(answer) == (422, "damaged-image")
+    for _ in range(2):
+        answer = shared.post(
+            "/hash?of=pixels",
+            content=image[: len(image) // 2],
+            headers={"content-type": "image/png"},
+        )
+        assert problem_of(answer) == (422, "damaged-image")
 
 
 def test_a_memo_of_no_bytes_holds_nothing(running: Running, ask: Ask, images: list[bytes]) -> None:
@@ -306,16 +310,14 @@ def test_a_memo_of_no_bytes_holds_nothing(running: Running, ask: Ask, images: li
 
 
 def test_the_metrics_say_how_often_it_knew(
-    running: Running, ask: Ask, count: Callable[..., float], images: list[bytes]
+    shared: httpx.Client, ask: Ask, count: Callable[..., float], images: list[bytes]
 ) -> None:
-    with running(create_app(Settings(decoders=1))) as server:
+    def asked(source: str) -> float:
+        labels = {"kind": "pixels", "source": source}
+        return count(shared, "mmhash_memo_lookups_total", **labels)
 
-        def asked(source: str) -> float:
-            labels = {"kind": "pixels", "source": source}
-            return count(server.client, "mmhash_memo_lookups_total", **labels)
-
-        before = asked("memory"), asked("miss"), count(server.client, "mmhash_memo_bytes")
-        for image in (images[0], images[1], images[0], images[0]):
-            ask(server.client, image)
-        assert (asked("memory"), asked("miss")) == (before[0] + 2, before[1] + 2)
-        assert count(server.client, "mmhash_memo_bytes") > before[2]
+    before = asked("memory"), asked("miss"), count(shared, "mmhash_memo_bytes")
+    for image in (images[5], images[6], images[5], images[5]):
+        ask(shared, image)
+    assert (asked("memory"), asked("miss")) == (before[0] + 2, before[1] + 2)
+    assert count(shared, "mmhash_memo_bytes") > before[2]

@@ -28,6 +28,7 @@ Count = Callable[..., float]
 Running = Callable[[FastAPI], AbstractContextManager[Any]]
 
 MAX_BYTES = 1 << 20
+ENTRIES = 5000  # twice as many as fit
 
 # Beside its entries the file has a schema, and the WAL is folded in when it has a thousand pages.
 SCHEMA_BYTES = 4 * 4096
@@ -99,12 +100,12 @@ def test_the_oldest_go_and_the_file_does_not_grow(tmp_path: Path) -> None:
 
     async def fill() -> list[bytes | None]:
         store = SqliteStore(path, MAX_BYTES)
-        for number in range(8000):
+        for number in range(ENTRIES):
             await store.put(number.to_bytes(32), os.urandom(400))
             if number % 500 == 0:
                 assert path.stat().st_size <= MAX_BYTES + SCHEMA_BYTES
                 assert (tmp_path / "memo-wal").stat().st_size <= WAL_BYTES
-        found = [await store.get(number.to_bytes(32)) for number in range(8000)]
+        found = [await store.get(number.to_bytes(32)) for number in range(ENTRIES)]
         await store.close()
         return found
 
