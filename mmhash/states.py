@@ -80,16 +80,20 @@ def _thread_pool() -> ThreadPoolExecutor:
 call_in_child(_thread_pool, lambda pool: pool.cache_clear())
 
 
+# The fork after which this process may use blake3's threads.
+_threads_since = 0
+
+
 def use_threads_again() -> None:
     """Have this forked child use threads, which is safe only if its parents have never used any."""
-    global _forks  # noqa: PLW0603
-    _forks = 0
+    global _threads_since  # noqa: PLW0603
+    _threads_since = fork_count()
 
 
 def blake3_state(threads: int) -> State:
     """Return a new BLAKE3 state; in a forked child it uses one thread."""
     # Neither blake3's thread pools nor the locks with which it creates them survive a fork.
-    if threads == 1 or fork_count():
+    if threads == 1 or fork_count() != _threads_since:
         return blake3()
     # AUTO shares one pool of all cores; a number creates a separate pool (0.5 ms).
     return blake3(max_threads=blake3.AUTO if threads >= cpu_count() else threads)

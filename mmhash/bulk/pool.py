@@ -7,22 +7,19 @@ result; a ProcessPoolExecutor would wait forever for the rest of it.
 """
 
 import multiprocessing
-import os
-import signal
+import subprocess
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from multiprocessing.connection import Connection, wait
-from queue import SimpleQueue
 from types import TracebackType
 from typing import Self
 
 from mmhash.bulk.work import SLICE, Options, Row, Shard
 from mmhash.errors import MMHashError
-
-_Task = tuple[Callable[[Options, int], list[Row]], Options, int]
 
 # Shards that a worker has, so that it stays busy while the parent writes its last result to disk.
 _AHEAD = 2
@@ -180,42 +177,23 @@ class _Thread(_Worker):
 class _Process(_Worker):
     def __init__(self) -> None:
         super().__init__()
-        context = multiprocessing.get_context("spawn")
-        self._process = context.Process(target=_serve, args=(self._worker_pipe,), daemon=True)
-        self._process.start()
+        descriptor = self._worker_pipe.fileno()
+        self._process = subprocess.Popen(  # noqa: S603  (the arguments are ours)
+            [sys.executable, "-P", "-m", "mmhash.bulk.worker", str(descriptor)],
+            pass_fds=[descriptor],
+            start_new_session=True,  # Ctrl-C is for the parent, which ends its workers
+        )
         # The worker has the only copy of its end: the pipe ends when it exits.
         self._worker_pipe.close()
 
     def end(self) -> None:
         self._process.kill()
-        self._process.join()
+        self._process.wait()
         self.pipe.close()
 
     def _exit_error(self) -> MMHashError:
-        self._process.join()
+        status = self._process.wait()
         return MMHashError(
-            f"a worker exited (status {self._process.exitcode}), perhaps for lack of memory:"
-            " finished shards are kept, run the same command again to resume"
+            f"a worker exited (status {status}), perhaps for lack of memory: finished shards are"
+            " kept, run the same command again to resume"
         )
-
-
-def _serve(pipe: Connection) -> None:
-    """Hash shards until the parent ends this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent acts
-    tasks: SimpleQueue[_Task] = SimpleQueue()
-    threading.Thread(target=_listen, args=(pipe, tasks), daemon=True).start()
-    while True:
-        hash_shard, options, threads = tasks.get()
-        pipe.send(hash_shard(options, threads))
-
-
-def _listen(pipe: Connection, tasks: SimpleQueue[_Task]) -> None:
-    """Receive tasks while another thread hashes; otherwise the parent would block in send().
-
-    If the parent was killed, exit at once, without hashing the rest of a large file.
-    """
-    try:
-        while True:
-            tasks.put(pipe.recv())
-    except (EOFError, OSError):
-        os._exit(1)

@@ -20,15 +20,19 @@ class ChildProcess:
         self.connection, theirs = socket.socketpair()
         with theirs:
             descriptor = theirs.fileno()
-            self._process = subprocess.Popen(  # noqa: S603  (no argument is a client's)
-                [sys.executable, "-P", "-m", module, *map(str, (descriptor, *arguments))],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env=_without_hooks(os.environ if environment is None else environment),
-                pass_fds=[descriptor],
-                # Ctrl-C is for the service, which still has requests to answer.
-                start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(  # noqa: S603  (no argument is a client's)
+                    [sys.executable, "-P", "-m", module, *map(str, (descriptor, *arguments))],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env=_without_hooks(os.environ if environment is None else environment),
+                    pass_fds=[descriptor],
+                    # Ctrl-C is for the service, which still has requests to answer.
+                    start_new_session=True,
+                )
+            except BaseException:
+                self.connection.close()
+                raise
         self.pid = self._process.pid
 
     def kill(self) -> None:

@@ -176,6 +176,21 @@ def test_ctrl_c_ends_it_and_what_is_finished_stays(many: Path, out: Path) -> Non
     assert pq.read_table(out).num_rows == FILES + 1
 
 
+@pytest.mark.slow
+def test_ctrl_c_while_the_workers_import_ends_it(many: Path, out: Path) -> None:
+    with subprocess.Popen(
+        command(many, "--out", out, "--processes", 2),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    ) as process:  # fmt: skip
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while len(children.read_text().split()) < 2:
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait() == 130
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+
+
 def _interrupted(many: Path, out: Path) -> Path:
     """A run's parts, which Ctrl-C ended once there were some."""
     parts = out.with_name("keys.parquet.parts")
