@@ -1,6 +1,9 @@
 """Small media files, written with PyAV: noise, so that no two frames or samples are equal."""
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from io import BytesIO
 from itertools import accumulate, cycle, islice
@@ -42,7 +45,10 @@ def make_video(
     movflags = {key: value for key, value in chosen.items() if key == "movflags"}
     file = BytesIO()
     random = np.random.default_rng(seed)
-    with av.open(file, "w", format=container_format, options=movflags) as container:
+    with (
+        _kept_scheduling(),
+        av.open(file, "w", format=container_format, options=movflags) as container,
+    ):
         codec_options = {key: value for key, value in chosen.items() if key != "movflags"}
         stream: Any = container.add_stream(codec, rate=rate, options=codec_options)
         stream.width, stream.height = size
@@ -54,6 +60,23 @@ def make_video(
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
     return file.getvalue()
+
+
+@contextmanager
+def _kept_scheduling() -> Iterator[None]:
+    """Keep the scheduling of this thread.
+
+    SVT-AV1 makes a thread of root a real-time one of the highest priority. All threads and processes
+    that it starts inherit that: they never share a core, and tests wait for each other in vain.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameters)
 
 
 def rewrite_video(

@@ -3,6 +3,7 @@
 import random
 import struct
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,18 +17,25 @@ from tests.support.clips import make_audio, make_video, rewrite_video
 from tests.unit.mmhash.media.test_matroska import remux
 
 H264 = make_video("h264.mp4", 24)
-SOURCES = {
-    "h264": H264,
-    "h264, all keyframes": make_video("h264.mp4", 9, options={"bf": "0", "g": "1"}),
-    "h264, open GOP": make_video("h264.mp4", 30, options={"g": "6", "x264-params": "open-gop=1"}),
-    "vp9": make_video("vp9.webm", 16),
-    "av1": make_video("av1.mkv", 12),
+SOURCES: dict[str, tuple[str, int, dict[str, str]]] = {
+    "h264": ("h264.mp4", 24, {}),
+    "h264, all keyframes": ("h264.mp4", 9, {"bf": "0", "g": "1"}),
+    "h264, open GOP": ("h264.mp4", 30, {"g": "6", "x264-params": "open-gop=1"}),
+    "vp9": ("vp9.webm", 16, {}),
+    "av1": ("av1.mkv", 12, {}),
 }
 CONTAINERS = {b"moov", b"trak", b"edts", b"mdia", b"minf", b"dinf", b"stbl", b"udta"}
 KINDS = [
     *(b"moov trak edts elst mdia mdhd hdlr minf stbl stsd stts ctts stss stsc stsz".split()),
     *(b"stco co64 stz2 stps sgpd mvex trex moof sidx cmov free wide mdat meta covr sinf".split()),
 ]
+
+
+@cache
+def source(name: str) -> bytes:
+    """Return a video of `SOURCES`."""
+    kind, frames, options = SOURCES[name]
+    return make_video(kind, frames, options=options)
 
 
 def index_by_ffmpeg(film: bytes) -> VideoIndex | None:
@@ -56,7 +64,7 @@ def boxes_of(film: bytes, start: int = 0, end: int | None = None) -> list[tuple[
     [*((name, "mp4") for name in SOURCES), *((name, "mov") for name in SOURCES if "h264" in name)],
 )
 def test_plain_files_are_read_without_ffmpeg(name: str, container: str, tmp_path: Path) -> None:
-    film = SOURCES[name]
+    film = source(name)
     for path, options in ((None, {}), (tmp_path / "film", {"movflags": "faststart"})):
         for durations in ((512,), (300, 700, 512), (1, 5000)):
             each = rewrite_video(
@@ -108,8 +116,8 @@ def test_files_of_another_structure_are_left_to_ffmpeg() -> None:
 
 def test_all_buffers_are_read() -> None:
     index = probe_video_index(H264)
-    for source in (H264, bytearray(H264), memoryview(H264)):
-        assert mp4.read_index(source) == index
+    for film in (H264, bytearray(H264), memoryview(H264)):
+        assert mp4.read_index(film) == index
 
 
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +157,7 @@ def damage(film: bytes, rng: random.Random) -> bytes:
 @pytest.mark.parametrize("name", SOURCES)
 def test_damaged_files_are_read_as_by_ffmpeg_or_left_to_it(name: str) -> None:
     rng = random.Random(name)
-    film = rewrite_video(SOURCES[name], "mp4", durations=(512, 512, 700))
+    film = rewrite_video(source(name), "mp4", durations=(512, 512, 700))
     read = 0
     for _ in range(600):
         damaged = damage(film, rng)
