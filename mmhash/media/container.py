@@ -15,7 +15,7 @@ from typing import Any
 
 from mmhash.errors import InputError, InputValueError, LimitError
 from mmhash.media import matroska, mp4
-from mmhash.media.matroska import Buffer
+from mmhash.media.plain import Buffer
 from mmhash.media.recipe import MAX_DIMENSION, MAX_FRAMES, AudioIndex, VideoIndex
 
 __all__ = [

@@ -6,13 +6,13 @@ no longer in the core's caches: a file with only a video and with the elements t
 not opened. Files of another structure are left to FFmpeg. A test compares both.
 """
 
-import mmap
 import struct
 from collections.abc import Iterator
 from fractions import Fraction
 from struct import unpack_from
 from typing import Any
 
+from mmhash.media.plain import Buffer, UnusualError, require
 from mmhash.media.recipe import VideoIndex
 
 _EBML, _SEGMENT, _TRACKS, _CLUSTER = 0x1A45DFA3, 0x18538067, 0x1654AE6B, 0x1F43B675
@@ -76,21 +76,16 @@ _MAX_SIDE = (1 << 16) - 1
 # FFmpeg rounds rates to fractions of numbers up to this.
 _MAX_RATIO = 30_000
 
-Buffer = bytes | bytearray | memoryview | mmap.mmap
 
 _Element = tuple[int, int, int]
 """The id of an element, and the start and end of its content."""
-
-
-class _UnusualError(Exception):
-    """The file has a structure that is not counted here."""
 
 
 def count_frames(source: Buffer) -> int | None:
     """Return the number of frames of the first video track; None if FFmpeg has to count them."""
     try:
         return _Walk(source).count()
-    except (_UnusualError, LookupError, struct.error):
+    except (UnusualError, LookupError, struct.error):
         return None
 
 
@@ -98,13 +93,8 @@ def read_index(source: Buffer) -> VideoIndex | None:
     """Return the index of the only track, a video; None if FFmpeg has to read it."""
     try:
         return _Walk(source).index()
-    except (_UnusualError, LookupError, struct.error):
+    except (UnusualError, LookupError, struct.error):
         return None
-
-
-def _require(condition: object) -> None:
-    if not condition:
-        raise _UnusualError
 
 
 class _Walk:
@@ -124,12 +114,12 @@ class _Walk:
             elif ident == _CLUSTER and track is not None:
                 frames += self._blocks(start, end).count(track)
             elif ident in {_TRACKS, _CLUSTER}:
-                raise _UnusualError
+                raise UnusualError
         return frames or None
 
     def index(self) -> VideoIndex:
         """Return the index of the only track."""
-        _require(unpack_from(">I", self._data) == (_EBML,))  # most files are not Matroska
+        require(unpack_from(">I", self._data) == (_EBML,))  # most files are not Matroska
         origin, end = start, _ = self._segment(_FILES)
         headers: dict[int, Any] = {}
         places = set()
@@ -140,20 +130,20 @@ class _Walk:
             if ident == _CLUSTER:
                 blocks += self._blocks(inner, inner_end)
             elif ident in _HEADERS:
-                _require(ident not in headers and (ident == _TAGS or not blocks))
+                require(ident not in headers and (ident == _TAGS or not blocks))
                 headers[ident] = self._contents(inner, inner_end, _HEADERS[ident])
             else:
-                _require(ident == _VOID or (ident == _CUES and blocks))
+                require(ident == _VOID or (ident == _CUES and blocks))
         # FFmpeg reads what these name, wherever that is.
         for seek in headers.get(_SEEK_HEAD, {}).get(_SEEK, ()):
-            _require((seek[_SEEK_ID], seek[_SEEK_POSITION]) in places)
+            require((seek[_SEEK_ID], seek[_SEEK_POSITION]) in places)
         return _video_index(headers[_TRACKS][_TRACK], blocks)
 
     def _segment(self, files: set[bytes] | None = None) -> tuple[int, int]:
         """Return the content of the segment; only a header is before it."""
         top = list(self._elements(0, len(self._data)))
-        _require([ident for ident, _, _ in top] == [_EBML, _SEGMENT])
-        _require(files is None or bytes(self._data[slice(*top[0][1:])]) in files)
+        require([ident for ident, _, _ in top] == [_EBML, _SEGMENT])
+        require(files is None or bytes(self._data[slice(*top[0][1:])]) in files)
         return top[1][1:]
 
     def _contents(self, start: int, end: int, schema: _Schema) -> dict[int, Any]:
@@ -171,7 +161,7 @@ class _Walk:
             if ident in _REPEATED:
                 contents.setdefault(ident, []).append(value)
             else:
-                _require(ident not in contents)
+                require(ident not in contents)
                 contents[ident] = value
         return contents
 
@@ -184,7 +174,7 @@ class _Walk:
                     if bytes(self._data[at:to]) not in _CODECS or _ENCODINGS in members:
                         break
                     return self._integer(members[_NUMBER])
-        raise _UnusualError
+        raise UnusualError
 
     def _blocks(self, start: int, end: int) -> list[int]:
         """Return the track of each block of a cluster."""
@@ -195,10 +185,10 @@ class _Walk:
             elif ident == _BLOCK_GROUP:
                 blocks = [each for each in self._elements(at, to) if each[0] == _BLOCK]
                 if len(blocks) != 1:
-                    raise _UnusualError
+                    raise UnusualError
                 tracks.append(self._track_of(*blocks[0][1:]))
             elif ident == _ENCRYPTED_BLOCK:
-                raise _UnusualError
+                raise UnusualError
         return tracks
 
     def _simple_blocks(self, start: int, end: int) -> tuple[list[int], int]:
@@ -218,7 +208,7 @@ class _Walk:
             content = start + 1 + width
             size = head >> 32 - 8 * width & sizes[width]
             if size == sizes[width] or size > end - content:
-                raise _UnusualError
+                raise UnusualError
             if ident == simple:
                 track = data[content]
                 if not 0x80 <= track < 0xFF or size <= 4 or data[content + 3] & _LACING:
@@ -232,7 +222,7 @@ class _Walk:
         track, start = self._number(start)
         flags = self._data[start + 2]
         if flags & _LACING or start + 3 >= end:
-            raise _UnusualError
+            raise UnusualError
         return track
 
     def _elements(self, start: int, end: int) -> Iterator[_Element]:
@@ -250,7 +240,7 @@ class _Walk:
             else:
                 size, start = self._number(start)
             if self._left < 0 or start + size > end:
-                raise _UnusualError
+                raise UnusualError
             yield ident, start, start + size
             start += size
 
@@ -263,7 +253,7 @@ class _Walk:
         largest = (1 << 7 * width) - 1
         value = int.from_bytes(self._data[start : start + width]) & largest
         if value == largest:  # a size that is not known
-            raise _UnusualError
+            raise UnusualError
         return value, start + width
 
     def _integer(self, element: tuple[int, int]) -> int:
@@ -273,30 +263,30 @@ class _Walk:
 def _width(first: int) -> int:
     """Return the length of a number by its first byte."""
     if first == 0:
-        raise _UnusualError
+        raise UnusualError
     return 9 - first.bit_length()
 
 
 def _value(content: bytes, kind: str) -> int | bytes:
     """Return the value of an element of a header."""
     if kind == "number":
-        _require(1 <= len(content) <= 8)
+        require(1 <= len(content) <= 8)
         return int.from_bytes(content)
     if kind == "float":
-        _require(len(content) in {4, 8})
+        require(len(content) in {4, 8})
     if kind == "text":
         # PyAV refuses other encodings.
-        _require(len(content) <= _MAX_TEXT and content.isascii())
+        require(len(content) <= _MAX_TEXT and content.isascii())
     return content
 
 
 def _video_index(track: dict[int, Any], blocks: list[int]) -> VideoIndex:
     """Return the index of a video by its header and the track of each block."""
     width, height = track[_PICTURE][_WIDTH], track[_PICTURE][_HEIGHT]
-    _require(track[_TYPE] == _VIDEO and track[_CODEC] in _CODECS)
-    _require(0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE)
-    _require(blocks and blocks.count(track[_NUMBER]) == len(blocks))
-    _require(10**6 <= track[_DURATION] <= 10**9)
+    require(track[_TYPE] == _VIDEO and track[_CODEC] in _CODECS)
+    require(0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE)
+    require(blocks and blocks.count(track[_NUMBER]) == len(blocks))
+    require(10**6 <= track[_DURATION] <= 10**9)
     rate = Fraction(10**9, track[_DURATION])
     if rate.numerator > _MAX_RATIO:
         rate = 1 / (1 / rate).limit_denominator(_MAX_RATIO)

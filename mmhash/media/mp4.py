@@ -15,7 +15,7 @@ from itertools import accumulate, chain, repeat
 from operator import add, mul, sub
 from struct import calcsize, unpack_from
 
-from mmhash.media.matroska import Buffer
+from mmhash.media.plain import Buffer, UnusualError, require
 from mmhash.media.recipe import VideoIndex
 
 # The configuration that each kind of sample has.
@@ -45,10 +45,6 @@ _Ints = tuple[int, ...]
 _Kinds = Container[bytes] | Iterator[bytes]
 
 
-class _UnusualError(Exception):
-    """The file has a structure that is not read here."""
-
-
 def read_index(source: Buffer) -> VideoIndex | None:
     """Return the index of the video; None if FFmpeg has to read it."""
     try:
@@ -56,28 +52,23 @@ def read_index(source: Buffer) -> VideoIndex | None:
             return None
         start, end = _find_movie(source)
         return _Movie(bytes(source[start:end]), len(source)).index()
-    except (_UnusualError, struct.error, LookupError):
+    except (UnusualError, struct.error, LookupError):
         return None
-
-
-def _require(condition: object) -> None:
-    if not condition:
-        raise _UnusualError
 
 
 def _find_movie(source: Buffer) -> _Span:
     """Return the content of the box of all tables, in a file of that and media data."""
     (first, start, end), *others = _boxes(source, 0, len(source))
-    _require(first == b"ftyp" and 8 <= end - start <= 256)
+    require(first == b"ftyp" and 8 <= end - start <= 256)
     brands = bytes(source[start:end])
     # FFmpeg guesses the format by these bytes, and looks for MPEG-PS in MOV there.
-    _require(brands[:4] in _BRANDS and brands.isascii() and b"mhlrMPEG" not in source[:2048])
+    require(brands[:4] in _BRANDS and brands.isascii() and b"mhlrMPEG" not in source[:2048])
     kinds = [kind for kind, _, _ in others]
-    _require(kinds.count(b"moov") == 1 and set(kinds) <= {b"moov", b"mdat", b"free", b"wide"})
+    require(kinds.count(b"moov") == 1 and set(kinds) <= {b"moov", b"mdat", b"free", b"wide"})
     # FFmpeg looks for media data in this one, unless it is empty.
-    _require(all(start == end for kind, start, end in others if kind == b"wide"))
+    require(all(start == end for kind, start, end in others if kind == b"wide"))
     _, start, end = others[kinds.index(b"moov")]
-    _require(end - start <= _MAX_MOVIE)
+    require(end - start <= _MAX_MOVIE)
     return start, end
 
 
@@ -90,10 +81,10 @@ def _boxes(data: Buffer, start: int, end: int) -> list[tuple[bytes, int, int]]:
         if size == 1:
             (size,) = unpack_from(">Q", data, start + 8)
             header = 16
-        _require(header <= size <= end - start and len(boxes) < _MAX_BOXES)
+        require(header <= size <= end - start and len(boxes) < _MAX_BOXES)
         boxes.append((kind, start + header, start + size))
         start += size
-    _require(boxes)
+    require(boxes)
     return boxes
 
 
@@ -110,7 +101,7 @@ class _Movie:
         if b"udta" in movie:
             self._check_tags(movie[b"udta"])
         track = self._children(movie[b"trak"], iter((b"tkhd", b"edts", b"mdia")))
-        _require(b"tkhd" in track)
+        require(b"tkhd" in track)
         media = self._children(track[b"mdia"], iter((b"mdhd", b"hdlr", b"minf")))
         self._check_handler(media[b"hdlr"])
         tables = self._tables(media[b"minf"])
@@ -118,8 +109,8 @@ class _Movie:
         frames = self._check_samples(tables)
         runs, durations = self._runs(tables[b"stts"], "I", frames)
         # Muxers do not know the duration of the last frame.
-        _require(all(durations[:-1]) and (durations[-1] or runs[-1] == 1 < frames))
-        _require(max(durations) <= _INT_MAX)
+        require(all(durations[:-1]) and (durations[-1] or runs[-1] == 1 < frames))
+        require(max(durations) <= _INT_MAX)
         offsets = self._runs(tables[b"ctts"], "i", frames) if b"ctts" in tables else None
         scale = self._time_scale(media[b"mdhd"], {0: 24, 1: 36})
         if b"edts" in track:
@@ -128,7 +119,7 @@ class _Movie:
             end = start + (2 * duration * scale + movie_scale) // (2 * movie_scale)
             _check_edit(start, end, _expand(runs, durations), offsets and _expand(*offsets))
         rate = Fraction(scale * frames, sum(map(mul, runs, durations)))
-        _require(max(rate.numerator, rate.denominator) <= _INT_MAX)
+        require(max(rate.numerator, rate.denominator) <= _INT_MAX)
         return VideoIndex(frames, rate, width, height)
 
     def _children(
@@ -137,71 +128,71 @@ class _Movie:
         """Return the boxes in a box, all of other kinds; of an iterator, in its order."""
         boxes = _boxes(self._data, *span)
         children = {kind: (start, end) for kind, start, end in boxes if kind in kinds}
-        _require(len(children) == len(boxes))
+        require(len(children) == len(boxes))
         return children
 
     def _time_scale(self, span: _Span, sizes: dict[int, int]) -> int:
         version = self._data[span[0]]
-        _require(sizes.get(version) == span[1] - span[0])
+        require(sizes.get(version) == span[1] - span[0])
         (scale,) = unpack_from(">I", self._data, span[0] + (20 if version else 12))
-        _require(0 < scale <= _INT_MAX)
+        require(0 < scale <= _INT_MAX)
         return int(scale)
 
     def _check_handler(self, span: _Span) -> None:
         content = self._data[slice(*span)]
         # PyAV refuses names in other encodings.
-        _require(len(content) >= 24 and content[8:12] == b"vide" and content.isascii())
+        require(len(content) >= 24 and content[8:12] == b"vide" and content.isascii())
 
     def _tables(self, span: _Span) -> dict[bytes, _Span]:
         information = self._children(span, {b"vmhd", b"hdlr", b"dinf", b"stbl"})
         if b"hdlr" in information:  # that of the data, in MOV
             handler = self._data[slice(*information[b"hdlr"])]
-            _require(handler[4:12] in {b"dhlrurl ", b"dhlralis"} and handler.isascii())
+            require(handler[4:12] in {b"dhlrurl ", b"dhlralis"} and handler.isascii())
         references = self._children(information[b"dinf"], {b"dref"})
-        _require(self._data[slice(*references[b"dref"])] == _LOCAL_MEDIA)
+        require(self._data[slice(*references[b"dref"])] == _LOCAL_MEDIA)
         return self._children(information[b"stbl"], _TABLES)
 
     def _size(self, span: _Span) -> tuple[int, int]:
         """Return the width and height in the only description of the samples."""
         start, end = span
         count, size, kind = unpack_from(">4xII4s", self._data, start)
-        _require(count == 1 and size == end - start - 8 and kind in _CODECS)
+        require(count == 1 and size == end - start - 8 and kind in _CODECS)
         entry = self._data[start + 8 : end]
         # A name that FFmpeg reads as another codec; a palette.
-        _require(entry[51:57] != b"Planar" and entry[82:86] == b"\0\x18\xff\xff")
+        require(entry[51:57] != b"Planar" and entry[82:86] == b"\0\x18\xff\xff")
         (first, inner, inner_end), *others = _boxes(entry, 86, len(entry))
-        _require(first == _CODECS[kind] and entry[inner] in {0x01, 0x81})
-        _require(8 <= inner_end - inner < _MAX_CONFIGURATION)
+        require(first == _CODECS[kind] and entry[inner] in {0x01, 0x81})
+        require(8 <= inner_end - inner < _MAX_CONFIGURATION)
         if first == b"vpcC":  # its end is the length of what may follow
-            _require(inner_end - inner == 12 and entry[inner + 10 : inner_end] == bytes(2))
+            require(inner_end - inner == 12 and entry[inner + 10 : inner_end] == bytes(2))
         for other, inner, inner_end in others:
             if other == b"colr":
-                _require(entry[inner : inner + 4] in {b"nclx", b"nclc"} and inner_end - inner >= 10)
+                require(entry[inner : inner + 4] in {b"nclx", b"nclc"} and inner_end - inner >= 10)
             else:
-                _require(other in {b"pasp", b"btrt", b"fiel"} and inner_end - inner >= 2)
+                require(other in {b"pasp", b"btrt", b"fiel"} and inner_end - inner >= 2)
         width, height = unpack_from(">2H", entry, 32)
-        _require(width and height)
+        require(width and height)
         return width, height
 
     def _check_samples(self, tables: dict[bytes, _Span]) -> int:
         """Return the number of samples, which all are in the file."""
         sizes = self._table(tables[b"stsz"], "I", header=12)
-        _require(unpack_from(">I", self._data, tables[b"stsz"][0] + 4) == (0,))
+        require(unpack_from(">I", self._data, tables[b"stsz"][0] + 4) == (0,))
         if b"stss" in tables:
             self._table(tables[b"stss"], "I")
         if b"sdtp" in tables:
-            _require(tables[b"sdtp"][1] - tables[b"sdtp"][0] == 4 + len(sizes))
+            require(tables[b"sdtp"][1] - tables[b"sdtp"][0] == 4 + len(sizes))
         kind, form = (b"co64", "Q") if b"co64" in tables else (b"stco", "I")
         chunks = self._table(tables.pop(kind), form)
-        _require({b"co64", b"stco"}.isdisjoint(tables))
+        require({b"co64", b"stco"}.isdisjoint(tables))
         table = self._table(tables[b"stsc"], "I", columns=3)
         first, samples = table[::3], table[1::3]
         runs = list(map(sub, (*first[1:], len(chunks) + 1), first))
-        _require(first[0] == 1 and min(runs) > 0 and min(samples) > 0 and set(table[2::3]) == {1})
-        _require(sum(map(mul, runs, samples)) == len(sizes) and max(sizes) < 1 << 30)
+        require(first[0] == 1 and min(runs) > 0 and min(samples) > 0 and set(table[2::3]) == {1})
+        require(sum(map(mul, runs, samples)) == len(sizes) and max(sizes) < 1 << 30)
         sums = list(accumulate(sizes, initial=0))
         ends = [sums[number] for number in accumulate(_expand(runs, samples))]
-        _require(max(map(add, chunks, map(sub, ends, [0, *ends]))) <= self._nbytes)
+        require(max(map(add, chunks, map(sub, ends, [0, *ends]))) <= self._nbytes)
         return len(sizes)
 
     def _edit(self, span: _Span) -> _Span:
@@ -209,16 +200,16 @@ class _Movie:
         start, end = self._children(span, {b"elst"})[b"elst"]
         version, count = unpack_from(">B3xI", self._data, start)
         form = {0: ">Ii", 1: ">qq"}[version]
-        _require(count == 1 and end - start == 8 + calcsize(form) + 4)
+        require(count == 1 and end - start == 8 + calcsize(form) + 4)
         duration, time = unpack_from(form, self._data, start + 8)
-        _require(0 <= time < 1 << 40 and 0 <= duration < 1 << 40)
+        require(0 <= time < 1 << 40 and 0 <= duration < 1 << 40)
         return time, duration
 
     def _runs(self, span: _Span, form: str, frames: int) -> tuple[_Ints, _Ints]:
         """Return the length of each run of a table of runs, and its value."""
         table = self._table(span, form, columns=2)
         lengths, values = table[::2], table[1::2]
-        _require(min(lengths) > 0 and sum(lengths) == frames)
+        require(min(lengths) > 0 and sum(lengths) == frames)
         return lengths, values
 
     def _table(self, span: _Span, form: str, *, columns: int = 1, header: int = 8) -> _Ints:
@@ -226,7 +217,7 @@ class _Movie:
         start, end = span
         (rows,) = unpack_from(">I", self._data, start + header - 4)
         numbers = f">{rows * columns}{form}"
-        _require(0 < rows <= _MAX_FRAMES and end - start == header + calcsize(numbers))
+        require(0 < rows <= _MAX_FRAMES and end - start == header + calcsize(numbers))
         return unpack_from(numbers, self._data, start + header)
 
     def _check_tags(self, span: _Span) -> None:
@@ -235,19 +226,19 @@ class _Movie:
         if boxes[0][0] != b"meta":  # MOV
             for kind, start, end in boxes:
                 (size,) = unpack_from(">H", self._data, start)
-                _require(kind[0] == 0xA9 and size == end - start - 4)
-                _require(size and self._data[start + 4 : end].isascii())
+                require(kind[0] == 0xA9 and size == end - start - 4)
+                require(size and self._data[start + 4 : end].isascii())
             return
-        _require(len(boxes) == 1)
+        require(len(boxes) == 1)
         _, start, end = boxes[0]
-        _require(self._data[start : start + 4] == bytes(4))
+        require(self._data[start : start + 4] == bytes(4))
         meta = self._children((start + 4, end), iter((b"hdlr", b"ilst")))
         handler = meta[b"hdlr"][0]
-        _require(self._data[handler + 8 : handler + 12] == b"mdir")
+        require(self._data[handler + 8 : handler + 12] == b"mdir")
         for kind, start, end in _boxes(self._data, *meta[b"ilst"]):
             size, name, form = unpack_from(">I4sI", self._data, start)
-            _require(kind[0] == 0xA9 and (size, name, form) == (end - start, b"data", 1))
-            _require(size >= 16 and self._data[start:end].isascii())
+            require(kind[0] == 0xA9 and (size, name, form) == (end - start, b"data", 1))
+            require(size >= 16 and self._data[start:end].isascii())
 
 
 def _expand(runs: Iterable[int], values: Iterable[int]) -> list[int]:
@@ -265,9 +256,9 @@ def _check_edit(
     shown = list(accumulate(durations, initial=0))
     shown.pop()
     if offsets:
-        _require(max(map(abs, offsets)) <= 1 << 28)
+        require(max(map(abs, offsets)) <= 1 << 28)
         shown = list(map(add, shown, offsets))
-    _require(start <= shown[0] and max(shown) < end and shown.count(shown[0]) == 1)
-    _require(min(shown) == shown[0])
+    require(start <= shown[0] and max(shown) < end and shown.count(shown[0]) == 1)
+    require(min(shown) == shown[0])
     until = map(add, shown[:-1], durations)
-    _require(sum(map(end.__le__, until)) <= 1)
+    require(sum(map(end.__le__, until)) <= 1)

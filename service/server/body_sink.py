@@ -145,7 +145,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self._has_ended = False
 
     def end(self) -> None:
-        """End the reception; a second call does nothing."""
+        """End the reception."""
         self._has_ended = True
 
     def get_buffer(self, sizehint: int) -> memoryview:

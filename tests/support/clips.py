@@ -79,6 +79,29 @@ def _kept_scheduling() -> Iterator[None]:
         os.sched_setscheduler(0, policy, parameters)
 
 
+def remux(
+    film: bytes,
+    sound: bytes | None = None,
+    container_format: str = "matroska",
+    **options: str,
+) -> bytes:
+    """Return a film in another container, after a sound if there is one."""
+    out = BytesIO()
+    with av.open(out, "w", format=container_format, options=options) as target:
+        opened: list[Any] = [av.open(BytesIO(each)) for each in (sound, film) if each is not None]
+        streams = [target.add_stream_from_template(source.streams[0]) for source in opened]
+        pieces = [
+            (packet.dts * packet.time_base, number, packet)
+            for number, source in enumerate(opened)
+            for packet in source.demux()
+            if packet.dts is not None
+        ]
+        for _, number, packet in sorted(pieces, key=lambda piece: piece[:2]):
+            packet.stream = streams[number]
+            target.mux(packet)
+    return out.getvalue()
+
+
 def rewrite_video(
     film: bytes,
     container_format: str,

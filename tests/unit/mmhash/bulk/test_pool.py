@@ -13,6 +13,7 @@ import pytest
 import mmhash
 from mmhash.bulk.pool import Pool
 from mmhash.bulk.work import SLICE, Options, Row, Shard, hash_files
+from tests.support.service import command_line
 
 
 @pytest.fixture(autouse=True)
@@ -37,16 +38,8 @@ def fail(options: Options, threads: int) -> list[Row]:
 
 def worker_count() -> int:
     """Return the number of worker processes of this process."""
-    commands = [path.parent / "cmdline" for path in Path("/proc").glob("[0-9]*/status")
-                if f"PPid:\t{os.getpid()}\n" in read(path)]  # fmt: skip
-    return sum("mmhash.bulk.worker" in read(path) for path in commands)
-
-
-def read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (FileNotFoundError, ProcessLookupError):  # another process, which has ended
-        return ""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return sum(b"mmhash.bulk.worker" in command_line(int(pid)) for pid in children)
 
 
 def shards_of(sizes: list[int]) -> dict[int, Shard]:
