@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import numpy as np
 
 from mmhash.errors import DeviceError, InputTypeError, InputValueError, MMHashError
+from mmhash.memory import check_copy
 from mmhash.pil_image import read_pil_image
 from mmhash.states import FlatBuffer
 
@@ -177,9 +178,10 @@ def _why_refused(item: Any) -> str:
             )
 
 
-def _need_copy(what: str, copy: bool) -> None:
+def _need_copy(what: str, copy: bool, nbytes: int = 0) -> None:
     if not copy:
         raise InputValueError(f"{what} cannot be read in place, and copy=False forbids a copy")
+    check_copy(what, nbytes)
 
 
 def _buffer_of(item: Any) -> memoryview:
@@ -198,7 +200,7 @@ def _flat_buffer(buffer: memoryview, copy: bool) -> memoryview:
             "a buffer of object pointers or other addresses has no content: hash what is at them"
         )
     if not buffer.c_contiguous:
-        _need_copy("a buffer that is not C-contiguous", copy)
+        _need_copy("a buffer that is not C-contiguous", copy, buffer.nbytes)
         return memoryview(buffer.tobytes())
     if buffer.nbytes == 0:
         return memoryview(b"")
@@ -248,10 +250,10 @@ def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
     name = _dtype_name(values.dtype)
     shape = values.shape
     if values.dtype.byteorder == ">":
-        _need_copy("a big-endian array", copy)
+        _need_copy("a big-endian array", copy, values.nbytes)
         values = values.byteswap()
     if not values.flags.c_contiguous:
-        _need_copy("an array that is not C-contiguous", copy)
+        _need_copy("an array that is not C-contiguous", copy, values.nbytes)
         values = np.ascontiguousarray(values)
     return View("tensor", name, shape, _flat_array(values))
 
@@ -318,11 +320,11 @@ def _read_tensor(tensor: "torch.Tensor", copy: bool) -> View:
     contiguous = tensor.is_contiguous()
     _check_storage(tensor, contiguous=contiguous)
     if tensor.is_neg() or tensor.is_conj():
-        _need_copy("a lazily conjugated or negated tensor", copy)
+        _need_copy("a lazily conjugated or negated tensor", copy, tensor.nbytes)
         tensor = tensor.resolve_conj().resolve_neg()
         contiguous = tensor.is_contiguous()
     if not contiguous:
-        _need_copy("a tensor that is not contiguous", copy)
+        _need_copy("a tensor that is not contiguous", copy, tensor.nbytes)
         tensor = _in_c_order(tensor.detach())
     if on_gpu:
         data = DeviceBytes(tensor.get_device(), tensor.data_ptr(), tensor.nbytes, tensor)

@@ -16,6 +16,7 @@ from mmhash.digest import Digest
 from mmhash.engines import checks
 from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe
 from mmhash.errors import InputError, InputTypeError, InputValueError
+from mmhash.memory import check_copy
 from mmhash.view import is_image, is_tensor
 
 if TYPE_CHECKING:
@@ -265,6 +266,7 @@ def _array(values: np.ndarray[Any, Any]) -> dict[str, Any]:
     elif values.flags.c_contiguous:
         data = values.reshape(-1).view(np.uint8).data
     else:
+        check_copy("an array that is not C-contiguous", values.nbytes)
         data = values.tobytes()
     return {"dtype": values.dtype.str, "shape": values.shape, "data": data}
 
@@ -276,6 +278,7 @@ def _tensor(tensor: "torch.Tensor") -> Any:
         tensor = tensor.cpu()
         if tensor.dtype is not torch.bfloat16:
             return tensor.numpy()
+        check_copy("a tensor of bfloat16", tensor.nbytes)
         return {
             "original_dtype": str(tensor.dtype),
             "original_shape": tuple(tensor.shape),
