@@ -25,7 +25,7 @@ from redis.exceptions import ConnectionError as NotListening
 from bench.support.measure import Row, report
 from mmhash.kvindex import Index, Worker, parse_batch
 from mmhash.kvindex.events import parse_changes
-from mmhash.kvindex.table import BlockTable, block_ids
+from mmhash.kvindex.table import BlockTable
 
 BLOCKS = 1_000_000
 WORKERS = 32
@@ -163,7 +163,7 @@ def event_rows() -> list[Row]:
             for payload in payloads:
                 for event in parse_changes(payload).events:
                     change = table.store if type(event).__name__ == "Stored" else table.remove
-                    change(0, "GPU", 0, block_ids(event.block_hashes))  # type: ignore[union-attr]
+                    change(0, "GPU", 0, event.block_hashes)  # type: ignore[union-attr]
 
         def parse(payloads: list[bytes] = payloads) -> None:
             for payload in payloads:
