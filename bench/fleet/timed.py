@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from io import BytesIO
 from typing import Any
 
+import httpx
 import uvicorn
 from PIL import Image
 from starlette.applications import Starlette
@@ -92,6 +93,8 @@ def main() -> None:
             for policy in POLICIES:
                 own = renamed(requests, f"{policy}-{number}-")
                 with running("mmhash", "gateway", *words, "--policy", policy) as url:
+                    # The self-test takes a second, and the first requests would wait for it.
+                    httpx.get(f"{url}/ready", timeout=60, trust_env=False).raise_for_status()
                     answers = replay(url, own)
                 times = [1e3 * one.first_token_s for one in answers]
                 cuts = statistics.quantiles(times, n=100, method="inclusive")
