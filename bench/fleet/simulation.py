@@ -49,9 +49,15 @@ RECIPE = Recipe(f"{ENGINE}@{RELEASE}", BLOCK_SIZE)
 def system_prompt_only() -> LiveTrace:
     """Return the trace without reuse, but with a system prompt that all requests begin with."""
     trace = TRACES["servegen, no reuse"]
-    one_client = {"clients": 1, "top_clients": 1, "top_share": 1.0, "tenants": 1}
     workload = replace(
-        trace.workload, name="system prompt only", sessions=60, system=SYSTEM, **one_client
+        trace.workload,
+        name="system prompt only",
+        sessions=60,
+        system=SYSTEM,
+        clients=1,
+        top_clients=1,
+        top_share=1.0,
+        tenants=1,
     )
     return trace._replace(workload=workload)
 
