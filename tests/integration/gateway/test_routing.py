@@ -15,7 +15,7 @@ from PIL import Image
 from mmhash.prompts import Model, Plan
 from mmhash.tags import open_tag
 from mmhash_service.gateway.worker import RUNNING_TOKENS
-from tests.integration.gateway.test_faults import wait_until
+from tests.integration.gateway.test_faults import replace, wait_until
 from tests.live import models
 from tests.support.gateway import EngineProcess, engines, gateway_before
 from tests.support.kv_publisher import CLEARED, Publisher, stored
@@ -238,6 +238,39 @@ def test_a_worker_that_restarts_has_nothing_cached(folder: Path, model: Model) -
         wait_until(lambda: fleet.matched(request) == [0, 0])
         fleet.engines[0].start()
         wait_until(lambda: all(one["healthy"] for one in fleet.states()))
+
+
+def test_a_worker_that_leaves_and_joins_again_is_indexed_again(
+    workers: list[EngineProcess], folder: Path, model: Model, tmp_path: Path
+) -> None:
+    file, request = tmp_path / "workers", chat("stays in its cache ")
+    ids = model.plan(request, ENGINE, block_size=16).event_ids
+    first, second = workers
+    settings = {"models": {"tiny": str(folder)}, "gateway.refresh_s": "0.1"}
+    with ExitStack() as stack:
+        publisher = stack.enter_context(Publisher())
+        spec = f"{first.url},events={publisher.events},replay={publisher.replay},engine={ENGINE}"
+        file.write_text(f"{spec},block_size=16\n{second.url}\n")
+        gateway = stack.enter_context(
+            gateway_before([], "--worker-file", str(file), settings=settings)
+        )
+        fleet = Fleet([first], [publisher], stack.enter_context(gateway.new_client()))
+
+        def held() -> dict[str, int]:
+            return {one["url"]: one["blocks"] for one in fleet.states()}
+
+        wait_until(lambda: fleet.states()[0]["connected"])
+        publisher.publish(stored(*ids))
+        wait_until(lambda: held() == {first.url: len(ids), second.url: 0})
+        replace(file, f"{second.url}\n")
+        wait_until(lambda: held() == {second.url: 0})
+        routed = fleet.client.post("/route", json=request).json()["workers"]
+        assert [one["url"] for one in routed] == [second.url]
+        replace(file, f"{spec},block_size=16\n{second.url}\n")
+        wait_until(lambda: held() == {first.url: len(ids), second.url: 0})  # by a replay
+        assert fleet.matched(request) == [16 * len(ids)]
+        replace(file, f"{spec},block_size=32\n{second.url}\n")  # names other blocks
+        wait_until(lambda: fleet.matched(request) == [0])
 
 
 def test_keys_are_signed_for_workers_that_run_the_guard(
