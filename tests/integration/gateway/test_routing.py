@@ -15,7 +15,7 @@ from PIL import Image
 from mmhash.prompts import Model, Plan
 from mmhash.tags import open_tag
 from mmhash_service.gateway.worker import RUNNING_TOKENS
-from tests.integration.gateway.test_faults import replace, wait_until
+from tests.integration.gateway.test_faults import healthy, replace, wait_until
 from tests.live import models
 from tests.support.gateway import EngineProcess, engines, gateway_before
 from tests.support.kv_publisher import CLEARED, Publisher, stored
@@ -363,16 +363,22 @@ def test_a_prompt_is_load_until_its_response_has_a_body(fleet: Fleet) -> None:
 
 
 @pytest.mark.slow
-def test_gateways_agree_on_the_home_of_new_content(fleet: Fleet, folder: Path) -> None:
-    specs = [f"{one.url},engine={ENGINE},block_size=16" for one in reversed(fleet.engines)]
-    with (
-        gateway_before(specs, settings={"models": {"tiny": str(folder)}}) as other,
-        other.new_client() as client,
-    ):
+def test_gateways_agree_on_the_home_of_new_content(
+    workers: list[EngineProcess], folder: Path
+) -> None:
+    specs = [f"{one.url},engine={ENGINE},block_size=16" for one in workers]
+    settings = {"models": {"tiny": str(folder)}}
+    with ExitStack() as stack:  # new ones: the requests of other tests would count as turnover
+        clients = []
+        for order in (specs, specs[::-1]):
+            gateway = stack.enter_context(gateway_before(order, settings=settings))
+            client = stack.enter_context(gateway.new_client())
+            wait_until(lambda client=client: healthy(client) == [True, True])  # type: ignore[misc]
+            clients.append(client)
         homes = []
         for number in range(30):  # 8 would have one home in one of 128 runs
             request = chat(f"{number} new content ")
-            answers = [one.post("/route", json=request).json() for one in (fleet.client, client)]
+            answers = [one.post("/route", json=request).json() for one in clients]
             first, second = (answer["workers"][0]["url"] for answer in answers)
             assert first == second
             homes.append(first)
