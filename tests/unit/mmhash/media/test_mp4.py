@@ -42,6 +42,7 @@ def boxes_of(film: bytes, start: int = 0, end: int | None = None) -> list[tuple[
     found = []
     while start < end:
         size, kind = struct.unpack_from(">I4s", film, start)
+        assert size >= 8
         found.append((start, size, 0))
         if kind in CONTAINERS:
             inner = boxes_of(film, start + 8, start + size)
@@ -112,7 +113,7 @@ def test_all_buffers_are_read() -> None:
 
 
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmhash.media.mp4._MAX_FRAMES", 23)
+    monkeypatch.setattr("mmhash.media.boxes.MAX_ROWS", 23)
     assert mp4.read_index(H264) is None
     many = H264 + struct.pack(">I4s", 8, b"free") * 1000
     assert mp4.read_index(many) is None
