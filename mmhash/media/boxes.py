@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterator
 from struct import calcsize, unpack_from
 
-from mmhash.media.plain import Buffer, require
+from mmhash.media.plain import Buffer, UnusualError, require
 
 # Of each level. A film has a few at the top, and a track ten.
 _MAX_BOXES = 32
@@ -25,7 +25,8 @@ def read_boxes(data: Buffer, start: int, end: int) -> list[tuple[bytes, int, int
         if size == 1:
             (size,) = unpack_from(">Q", data, start + 8)
             header = 16
-        require(header <= size <= end - start and len(boxes) < _MAX_BOXES)
+        if not header <= size <= end - start or len(boxes) == _MAX_BOXES:
+            raise UnusualError
         boxes.append((kind, start + header, start + size))
         start += size
     require(boxes)
@@ -42,13 +43,18 @@ def children(
     return found
 
 
-def read_table(data: Buffer, span: Span, form: str, *, columns: int = 1, header: int = 8) -> Ints:
-    """Return the numbers of a table; that of its rows is at the end of its header."""
+def count_rows(data: Buffer, span: Span, row: str, header: int = 8) -> int:
+    """Return the number of rows of a table, which is at the end of its header."""
     start, end = span
     (rows,) = unpack_from(">I", data, start + header - 4)
-    numbers = f">{rows * columns}{form}"
-    require(0 < rows <= MAX_ROWS and end - start == header + calcsize(numbers))
-    return unpack_from(numbers, data, start + header)
+    require(0 < rows <= MAX_ROWS and end - start == header + rows * calcsize(f">{row}"))
+    return int(rows)
+
+
+def read_table(data: Buffer, span: Span, form: str, *, columns: int = 1, header: int = 8) -> Ints:
+    """Return the numbers of a table."""
+    rows = count_rows(data, span, f"{columns}{form}", header)
+    return unpack_from(f">{rows * columns}{form}", data, span[0] + header)
 
 
 def read_runs(data: Buffer, span: Span, form: str, samples: int) -> tuple[Ints, Ints]:

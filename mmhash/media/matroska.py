@@ -42,6 +42,8 @@ _SIMPLE_BLOCK, _BLOCK_GROUP, _BLOCK, _ENCRYPTED_BLOCK = 0xA3, 0xA0, 0xA1, 0xAF
 
 # A time, a position, the size of the cluster before and a checksum.
 _CLUSTER_FIELDS = {0xE7, 0xA7, 0xAB, CHECKSUM}
+# The id of an element of one byte, and the bytes that start with its size.
+_read_head = struct.Struct(">BI").unpack_from
 # The size that stands for an unknown one, by its length.
 _SIZES = (0, 0x7F, 0x3FFF, 0x1FFFFF, 0xFFFFFFF)
 
@@ -171,24 +173,25 @@ class _Walk:
         1.1 µs instead of 0.4, and twice that with cold caches.
         """
         tracks = []
-        data, simple, sizes, left = self._data, _SIMPLE_BLOCK, _SIZES, self._left
-        while start + 9 <= end and left:
-            left -= 1
-            ident, head = unpack_from(">BI", data, start)
+        data, left = self._data, self._left
+        for left in range(self._left, 0, -1):
+            if start + 9 > end:
+                break
+            ident, head = _read_head(data, start)
             width = 33 - head.bit_length()
-            if width > 4 or (ident != simple and ident not in _CLUSTER_FIELDS):
+            if width > 4 or (ident != _SIMPLE_BLOCK and ident not in _CLUSTER_FIELDS):
                 break
             content = start + 1 + width
-            size = head >> 32 - 8 * width & sizes[width]
-            if size == sizes[width] or size > end - content:
+            size = head >> 32 - 8 * width & _SIZES[width]
+            if size == _SIZES[width] or size > end - content:
                 raise UnusualError
-            if ident == simple:
+            if ident == _SIMPLE_BLOCK:
                 track = data[content]
                 if not 0x80 <= track < 0xFF or size <= 4 or data[content + 3] & _LACING:
                     break
                 tracks.append(track - 0x80)
             start = content + size
-        self._left = left
+        self._left = left - 1
         return tracks, start
 
     def _track_of(self, start: int, end: int) -> int:

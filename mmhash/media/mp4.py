@@ -9,13 +9,22 @@ NumPy would take twice the time: most of it is code that the caches lack.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate, chain, repeat
 from operator import add, mul, sub
 from struct import calcsize, iter_unpack, unpack_from
 
-from mmhash.media.boxes import MAX_ROWS, Span, children, read_boxes, read_runs, read_table
+from mmhash.media.boxes import (
+    MAX_ROWS,
+    Ints,
+    Span,
+    children,
+    count_rows,
+    read_boxes,
+    read_runs,
+    read_table,
+)
 from mmhash.media.descriptions import check_sound, read_video_size
 from mmhash.media.plain import Buffer, UnusualError, require
 from mmhash.media.recipe import VideoIndex
@@ -34,6 +43,7 @@ _TABLES = {
     b"co64",
     *_GROUPS,
 }
+_SOUND_TABLES = _TABLES - {b"ctts", b"stss", b"sdtp"}
 _LOCAL_MEDIA = bytes.fromhex("0000000000000001 0000000c 75726c20 00000001")
 
 # As FFmpeg has to read them.
@@ -90,10 +100,10 @@ def _read_movie(movie: bytes, nbytes: int) -> VideoIndex:
 
 
 class _Track:
-    """The content of a trak box of a movie, of which all samples are in the file."""
+    """The content of a trak box of a movie."""
 
     def __init__(self, movie: bytes, nbytes: int, span: Span) -> None:
-        self._movie = movie
+        self._movie, self._nbytes = movie, nbytes
         track = children(movie, span, iter((b"tkhd", b"edts", b"mdia")))
         require(b"tkhd" in track)
         media = children(movie, track[b"mdia"], iter((b"mdhd", b"hdlr", b"minf")))
@@ -101,20 +111,19 @@ class _Track:
         self._scale = _time_scale(movie, media[b"mdhd"], {0: 24, 1: 36})
         self._edits = self._read_edits(track[b"edts"]) if b"edts" in track else []
         self._tables = self._read_tables(media[b"minf"])
-        self._samples = self._check_samples(nbytes)
-        self._runs = read_runs(movie, self._tables[b"stts"], "I", self._samples)
 
     def index(self, movie_scale: int) -> VideoIndex:
         """Return the index of a video, of which FFmpeg keeps all frames."""
-        tables, frames = self._tables, self._samples
-        width, height = read_video_size(self._movie, tables[b"stsd"])
-        runs, durations = self._runs
+        movie, tables = self._movie, self._tables
+        width, height = read_video_size(movie, tables[b"stsd"])
+        frames = self._count_samples()
+        runs, durations = read_runs(movie, tables[b"stts"], "I", frames)
         # Muxers do not know the duration of the last frame.
         require(all(durations[:-1]) and (durations[-1] or runs[-1] == 1 < frames))
         require(max(durations) <= _INT_MAX)
         offsets = None
         if b"ctts" in tables:
-            offsets = _expand(*read_runs(self._movie, tables[b"ctts"], "i", frames))
+            offsets = _expand(*read_runs(movie, tables[b"ctts"], "i", frames))
         if self._edits:
             start, duration = self._edits[0]
             require(len(self._edits) == 1 and start >= 0)
@@ -125,9 +134,14 @@ class _Track:
         return VideoIndex(frames, rate, width, height)
 
     def check_sound(self) -> None:
-        """Check that FFmpeg accepts the track as a sound."""
-        require(self.handler == b"soun" and b"ctts" not in self._tables)
-        check_sound(self._movie, self._tables[b"stsd"])
+        """Check that FFmpeg reads the track as a sound: nothing of it changes the video."""
+        movie, tables = self._movie, self._tables
+        require(self.handler == b"soun" and tables.keys() <= _SOUND_TABLES)
+        check_sound(movie, tables[b"stsd"])
+        # FFmpeg reads no edit list of any track after a track without times.
+        count_rows(movie, tables[b"stts"], "2I")
+        self._read_sizes()
+        self._read_chunks()
 
     def _read_handler(self, span: Span) -> bytes:
         content = self._movie[slice(*span)]
@@ -160,34 +174,44 @@ class _Track:
             require(movie[start + 4 : start + 8] == b"roll")
         return tables
 
-    def _check_samples(self, nbytes: int) -> int:
+    def _count_samples(self) -> int:
         """Return the number of samples, which all are in the file."""
         movie, tables = self._movie, self._tables
-        sizes = self._read_sizes(tables[b"stsz"])
+        sizes = self._read_sizes()
         if b"stss" in tables:
-            read_table(movie, tables[b"stss"], "I")
+            count_rows(movie, tables[b"stss"], "I")
         if b"sdtp" in tables:
             require(tables[b"sdtp"][1] - tables[b"sdtp"][0] == 4 + len(sizes))
-        kind, form = (b"co64", "Q") if b"co64" in tables else (b"stco", "I")
-        chunks = read_table(movie, tables[kind], form)
-        require(not {b"co64", b"stco"} <= tables.keys())
-        table = read_table(movie, tables[b"stsc"], "I", columns=3)
-        first, samples = table[::3], table[1::3]
-        runs = list(map(sub, (*first[1:], len(chunks) + 1), first))
-        require(first[0] == 1 and min(runs) > 0 and min(samples) > 0 and set(table[2::3]) == {1})
-        require(sum(map(mul, runs, samples)) == len(sizes) and max(sizes) < 1 << 30)
+        chunks, runs, samples = self._read_chunks()
+        offsets = read_table(movie, tables[chunks], "Q" if chunks == b"co64" else "I")
+        require(sum(map(mul, runs, samples)) == len(sizes))
         sums = list(accumulate(sizes, initial=0))
         ends = [sums[number] for number in accumulate(_expand(runs, samples))]
-        require(max(map(add, chunks, map(sub, ends, [0, *ends]))) <= nbytes)
+        require(max(map(add, offsets, map(sub, ends, [0, *ends]))) <= self._nbytes)
         return len(sizes)
 
-    def _read_sizes(self, span: Span) -> Sequence[int]:
+    def _read_chunks(self) -> tuple[bytes, Ints, Ints]:
+        """Return the table of the chunks, and the length and samples of each run of them."""
+        kind, form = (b"co64", "Q") if b"co64" in self._tables else (b"stco", "I")
+        require(not {b"co64", b"stco"} <= self._tables.keys())
+        chunks = count_rows(self._movie, self._tables[kind], form)
+        table = read_table(self._movie, self._tables[b"stsc"], "I", columns=3)
+        first, samples = table[::3], table[1::3]
+        runs = tuple(map(sub, (*first[1:], chunks + 1), first))
+        require(first[0] == 1 and min(runs) > 0 and min(samples) > 0 and set(table[2::3]) == {1})
+        return kind, runs, samples
+
+    def _read_sizes(self) -> Sequence[int]:
         """Return the size of each sample; one number in the table if all have the same."""
-        size, samples = unpack_from(">4x2I", self._movie, span[0])
-        if size == 0:
-            return read_table(self._movie, span, "I", header=12)
-        require(0 < samples <= MAX_ROWS and span[1] - span[0] == 12)
-        return [size] * samples
+        start, end = self._tables[b"stsz"]
+        size, samples = unpack_from(">4x2I", self._movie, start)
+        if size:
+            require(0 < samples <= MAX_ROWS and end - start == 12)
+            sizes: Sequence[int] = [size] * samples
+        else:
+            sizes = read_table(self._movie, (start, end), "I", header=12)
+        require(max(sizes) < 1 << 30)
+        return sizes
 
 
 def _time_scale(movie: bytes, span: Span, sizes: dict[int, int]) -> int:
@@ -220,7 +244,10 @@ def _check_tags(movie: bytes, span: Span) -> None:
         require(size >= 16 and movie[start:end].isascii())
 
 
-def _expand(runs: Iterable[int], values: Iterable[int]) -> list[int]:
+def _expand(runs: Ints, values: Ints) -> Sequence[int]:
+    """Return the value of each member of the runs."""
+    if sum(runs) == len(runs):  # of frames out of order, most runs have one: 15 µs
+        return values
     return list(chain.from_iterable(map(repeat, values, runs)))
 
 
@@ -235,9 +262,9 @@ def _check_edit(
     shown = list(accumulate(durations, initial=0))
     shown.pop()
     if offsets:
-        require(max(map(abs, offsets)) <= 1 << 28)
+        require(min(offsets) >= -1 << 28 and max(offsets) <= 1 << 28)
         shown = list(map(add, shown, offsets))
     require(start <= shown[0] and max(shown) < end and shown.count(shown[0]) == 1)
     require(min(shown) == shown[0])
-    until = map(add, shown[:-1], durations)
-    require(sum(map(end.__le__, until)) <= 1)
+    until = sorted(map(add, shown, durations))
+    require(len(until) == 1 or until[-2] < end)
