@@ -2,7 +2,7 @@
 
 FFmpeg copies each packet twice to count it. That takes 3 ms for a video of 20 MB, and a walk over
 the headers 0.1 ms. To open a file takes FFmpeg 0.5 ms more after 20 MB were hashed, because it is
-no longer in the core's caches: a file with only a video and with the elements that muxers write is
+no longer in the core's caches: a file with one video and with the elements that muxers write is
 not opened. Files of another structure are left to FFmpeg. A test compares both.
 """
 
