@@ -1,9 +1,11 @@
 """Boxes of MP4 and MOV files, and the tables in them."""
 
 from collections.abc import Container, Iterator
-from struct import calcsize, unpack_from
+from struct import Struct, calcsize, unpack_from
 
 from mmhash.media.plain import Buffer, UnusualError, require
+
+_read_header = Struct(">I4s").unpack_from
 
 # Of each level. A film has a few at the top, and a track ten.
 _MAX_BOXES = 32
@@ -20,7 +22,7 @@ def read_boxes(data: Buffer, start: int, end: int) -> list[tuple[bytes, int, int
     """Return the kind and content of the boxes that fill the bytes from `start` to `end`."""
     boxes: list[tuple[bytes, int, int]] = []
     while start < end:
-        size, kind = unpack_from(">I4s", data, start)
+        size, kind = _read_header(data, start)
         header = 8
         if size == 1:
             (size,) = unpack_from(">Q", data, start + 8)

@@ -174,9 +174,8 @@ class _Walk:
         """
         tracks = []
         data, left = self._data, self._left
-        for left in range(self._left, 0, -1):
-            if start + 9 > end:
-                break
+        while start + 9 <= end and left:
+            left -= 1
             ident, head = _read_head(data, start)
             width = 33 - head.bit_length()
             if width > 4 or (ident != _SIMPLE_BLOCK and ident not in _CLUSTER_FIELDS):
@@ -191,7 +190,7 @@ class _Walk:
                     break
                 tracks.append(track - 0x80)
             start = content + size
-        self._left = left - 1
+        self._left = left
         return tracks, start
 
     def _track_of(self, start: int, end: int) -> int:

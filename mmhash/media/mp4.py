@@ -190,9 +190,11 @@ class _Track:
         runs = tuple(map(sub, (*first[1:], len(chunks) + 1), first))
         require(first[0] == 1 and min(runs) > 0 and min(samples) > 0 and set(table[2::3]) == {1})
         require(sum(map(mul, runs, samples)) == len(sizes))
-        sums = list(accumulate(sizes, initial=0))
-        ends = [sums[number] for number in accumulate(_expand(runs, samples))]
-        require(max(map(add, chunks, map(sub, ends, [0, *ends]))) <= self._nbytes)
+        # The chunks of a sound are short and rarely at the end: that takes 20 µs less.
+        if max(chunks) + max(samples) * max(sizes) > self._nbytes:
+            sums = list(accumulate(sizes, initial=0))
+            ends = [sums[number] for number in accumulate(_expand(runs, samples))]
+            require(max(map(add, chunks, map(sub, ends, [0, *ends]))) <= self._nbytes)
         return len(sizes)
 
     def _read_sizes(self) -> Sequence[int]:
