@@ -16,6 +16,14 @@ Port = Annotated[
     int | None,
     typer.Option(min=0, max=65535, help="Port to listen on.", show_default="MMHASH_PORT"),
 ]
+Uds = Annotated[
+    Path | None,
+    typer.Option(help="Unix socket to listen on instead.", show_default="MMHASH_UDS"),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of processes.", show_default="MMHASH_WORKERS"),
+]
 Config = Annotated[
     Path | None,
     typer.Option(help="TOML file with settings of the service.", show_default="MMHASH_CONFIG"),
@@ -45,8 +53,11 @@ def say_facts(facts: dict[str, str], *, as_json: bool) -> None:
 
 def use_config(path: Path | None) -> None:
     """Have the settings read this file, in every process."""
-    if path is not None:
-        os.environ["MMHASH_CONFIG"] = str(path)
+    if path is None:
+        return
+    if not path.is_file():
+        raise InputValueError(f"--config {path}: not a file")
+    os.environ["MMHASH_CONFIG"] = str(path)
 
 
 def with_options(assigned: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +78,7 @@ def settings_errors() -> Iterator[None]:
     except ValidationError as error:
         # Without the values: a setting may be a secret.
         details = [
-            f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+            f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}"
             + (form_hint(str(one["loc"][0])) if len(one["loc"]) == 1 else "")
             for one in error.errors()
         ]
