@@ -77,11 +77,7 @@ def settings_errors() -> Iterator[None]:
         yield
     except ValidationError as error:
         # Without the values: a setting may be a secret.
-        details = [
-            f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}"
-            + (form_hint(str(one["loc"][0])) if len(one["loc"]) == 1 else "")
-            for one in error.errors()
-        ]
+        details = [_detail(dict(one)) for one in error.errors()]
         raise InputValueError(f"settings: {'; '.join(details)}") from error
     except RecursionError as error:
         raise InputValueError("settings: a value is nested too deep") from error
@@ -91,3 +87,18 @@ def settings_errors() -> Iterator[None]:
         raise InputValueError(f"settings: {reason}") from error
     except ValueError as error:
         raise InputValueError(f"settings: {error}") from error
+
+
+def _detail(error: dict[str, Any]) -> str:
+    """Return one error of pydantic's, with the form of a setting that has one."""
+    from mmhash_service.settings import (  # noqa: PLC0415  (may not be installed)
+        Settings,
+        form_hint,
+        unknown_name_message,
+    )
+
+    name = str(error["loc"][0]) if len(error["loc"]) == 1 else ""
+    if name and error["type"] == "extra_forbidden":  # of the file
+        return unknown_name_message(name, list(Settings.model_fields))
+    path = ".".join(map(str, error["loc"]))
+    return f"{path}: {error['msg'].removeprefix('Value error, ')}{form_hint(name)}"

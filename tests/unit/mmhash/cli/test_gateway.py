@@ -67,6 +67,24 @@ def test_it_may_listen_on_a_unix_socket(tmp_path: Path) -> None:
     assert "uds: the directory of the Unix socket does not exist" in str(done.exception)
 
 
+def test_a_file_has_only_settings_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "settings.toml"
+    monkeypatch.setenv("MMHASH_CONFIG", str(file))  # the option sets it, and this restores it
+    file.write_text('prot = 1\n[gateway]\npolicy = "round-robin"\n')
+    arguments = ["gateway", "--check", "--worker", "http://a:1", "--config", str(file)]
+    done = CliRunner().invoke(app, arguments)
+    reason = "unknown name prot: did you mean port?; unknown name gateway: docs/settings.md lists"
+    assert reason in str(done.exception)
+
+
+@pytest.mark.parametrize("name", ["", "none.toml"])
+def test_the_file_is_named_if_it_is_none(tmp_path: Path, name: str) -> None:
+    done = CliRunner().invoke(app, ["serve", "--check", "--config", str(tmp_path / name)])
+    assert str(done.exception) == f"--config {tmp_path / name}: not a file"
+
+
 def test_json_is_for_the_check() -> None:
     done = CliRunner().invoke(app, ["gateway", "--json", "--worker", "http://a:1"])
     assert done.exit_code == 2
