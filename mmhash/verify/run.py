@@ -47,9 +47,8 @@ class Report(NamedTuple):
         how = f" with {self.algorithm}" if self.algorithm and self.named else ""
         line = f"{self.engine}: {verdict}: {self.named} of {self.blocks} blocks{how}"
         if self.blocks == 0:
-            line += (
-                "; no block was stored: are KV events and prefix cache on, and the endpoint right?"
-            )
+            line += "; no block was stored: are KV events and the prefix cache on? "
+            line += "Is --events their endpoint?"
         if self.missing:
             line += f"; images not found in: {', '.join(self.missing)}"
         return line
