@@ -97,4 +97,4 @@ def run_gateway(
         found = asyncio.run(read_workers(gateway))
         for spec in found:
             check_release(spec, effective.engine_fallback)
-    say_facts(check_resources(effective) | {"workers": str(len(found))}, as_json=as_json)
+    say_facts(check_resources(effective) | {"workers": len(found)}, as_json=as_json)

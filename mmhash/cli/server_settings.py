@@ -43,12 +43,13 @@ def refuse_json(*, as_json: bool, check: bool) -> None:
         raise typer.BadParameter("the server's log has its own format", param_hint="--json")
 
 
-def say_facts(facts: dict[str, str], *, as_json: bool) -> None:
+def say_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     """Print what was checked."""
     if as_json:
         say_json(facts)
-    else:
-        say("; ".join(f"{name}: {value}" for name, value in facts.items()))
+        return
+    shown = facts | {"models": ", ".join(facts["models"]) or "none"}
+    say("; ".join(f"{name}: {value}" for name, value in shown.items()))
 
 
 def use_config(path: Path | None) -> None:

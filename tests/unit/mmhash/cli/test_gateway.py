@@ -16,7 +16,7 @@ def test_check_counts_the_workers(tmp_path: Path) -> None:
     arguments = ["gateway", "--check", "--json", "--worker-file", str(workers)]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
-    facts = {"settings": "ok", "models": "none", "memo": "memory", "workers": "2"}
+    facts = {"settings": "ok", "models": [], "memo": "memory", "workers": 2}
     assert json.loads(done.stdout) == facts
 
 

@@ -66,10 +66,10 @@ def test_env() -> None:
 
 def test_health() -> None:
     (line,) = lines("health", "127.0.0.1:1", status=1)
-    assert line == {"url": "127.0.0.1:1", "status": None, "reason": "ConnectionRefusedError"}
+    assert line == {"url": "127.0.0.1:1", "status": None, "reason": "Connection refused"}
 
 
 def test_serve_check(tmp_path: Path) -> None:
     store = tmp_path / "memo"
     (line,) = lines("serve", "--check", "--set", f"memo_url=sqlite:{store}")
-    assert line == {"settings": "ok", "models": "none", "memo": "sqlite: reachable"}
+    assert line == {"settings": "ok", "models": [], "memo": "sqlite: reachable"}
