@@ -9,6 +9,8 @@ from mmhash.engines.registry import ENGINES
 from mmhash.engines.releases import Fallback
 from mmhash.view import Kind
 
+MAX_MODEL_NAME = 255
+
 Natural = Annotated[int, Field(ge=0, lt=1 << 63)]
 Token = Annotated[int, Field(ge=0, lt=1 << 63)]
 BlockSize = Annotated[int, Field(ge=1, lt=1 << 24)]
@@ -100,7 +102,9 @@ class PlanQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    model: Annotated[str, Field(max_length=64)] = Field(description="A name of the setting models.")
+    model: Annotated[str, Field(max_length=MAX_MODEL_NAME)] = Field(
+        description="A name of the setting models."
+    )
     engine: Annotated[str, Field(max_length=64, pattern=rf"^({_PLANNED})(@.+)?$")] = Field(
         description=_ENGINE
     )
@@ -147,7 +151,7 @@ class AnnotateQuery(_Query):
     engine: Annotated[str, Field(max_length=64, pattern=rf"^({_ANNOTATED})(@.+)?$")] = Field(
         description="The engine that receives the request, and its release if it is not the newest."
     )
-    plan: Annotated[str, Field(max_length=64)] | None = Field(
+    plan: Annotated[str, Field(max_length=MAX_MODEL_NAME)] | None = Field(
         default=None, description="A name of the setting models: return the prompt's plan too."
     )
 
@@ -557,6 +561,9 @@ class WorkerState(BaseModel):
     load: float = Field(description="The tokens that it has to compute, by estimate.")
     connected: bool = Field(description="Its KV events are received.")
     blocks: int = Field(description="The blocks that it has cached, by its KV events.")
+    block_size: int = Field(
+        description="The tokens of a block, by its KV events; 0 before the first."
+    )
     expected_blocks: int = Field(
         description="The blocks that it did not have cached when requests with them were sent to "
         "it, until a second after these end. They are not in `blocks`."
