@@ -31,18 +31,7 @@ from mmhash.media.recipe import VideoIndex
 
 _BRANDS = {b"isom", b"iso2", b"iso4", b"iso5", b"iso6", b"mp41", b"mp42", b"avc1", b"M4V ", b"qt  "}
 _GROUPS = {b"sgpd", b"sbgp"}
-_TABLES = {
-    b"stsd",
-    b"stts",
-    b"ctts",
-    b"stss",
-    b"sdtp",
-    b"stsc",
-    b"stsz",
-    b"stco",
-    b"co64",
-    *_GROUPS,
-}
+_TABLES = {*b"stsd stts ctts stss sdtp stsc stsz stco co64".split(), *_GROUPS}
 _SOUND_TABLES = _TABLES - {b"ctts", b"stss", b"sdtp"}
 _LOCAL_MEDIA = bytes.fromhex("0000000000000001 0000000c 75726c20 00000001")
 
