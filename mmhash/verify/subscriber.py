@@ -6,7 +6,7 @@ from typing import Self
 import zmq
 
 from mmhash.errors import InputValueError, TransportError
-from mmhash.kvindex.events import BlocksStored, parse_batch
+from mmhash.kvindex.events import BlocksStored, Event, parse_batch
 from mmhash.kvindex.subscriber import subscribe
 
 
@@ -16,7 +16,7 @@ class Subscriber:
     def __init__(self, endpoint: str) -> None:
         self._context = zmq.Context()
         try:
-            self._socket = subscribe(self._context, endpoint)
+            self._connection = subscribe(self._context, endpoint)
         except InputValueError:
             self.close()
             raise
@@ -43,14 +43,17 @@ class Subscriber:
         """
         blocks: list[BlocksStored] = []
         wait_s = first_s
-        while self._socket.poll(int(1000 * wait_s)):
-            try:
-                *_, payload = self._socket.recv_multipart()
-                events = parse_batch(payload).events
-            except InputValueError as error:
-                raise TransportError(f"the events are not those of an engine: {error}") from None
-            found = [event for event in events if isinstance(event, BlocksStored)]
+        while self._connection.socket.poll(int(1000 * wait_s)):
+            found = [event for event in self._receive() if isinstance(event, BlocksStored)]
             blocks += found
             if found:
                 wait_s = quiet_s
         return blocks
+
+    def _receive(self) -> list[Event]:
+        """Return the events that have arrived."""
+        try:
+            messages = self._connection.receive() or []
+            return [event for *_, payload in messages for event in parse_batch(payload).events]
+        except InputValueError as error:
+            raise TransportError(f"the events are not those of an engine: {error}") from None
