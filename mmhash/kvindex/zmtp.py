@@ -79,25 +79,23 @@ class Decoder:
         while True:
             (flags,) = yield 1
             length = int.from_bytes((yield 8 if flags & _LONG else 1), "big")
-            self._check_length(length, is_command=bool(flags & _COMMAND))
-            body = yield length
             if flags & _COMMAND:
-                self._take_command(body)
+                self._check(length <= MAX_COMMAND_BYTES, "a command that is too long")
+                self._take_command((yield length))
                 continue
-            self._parts.append(body)
+            self._check(self.is_ready, "a message before the handshake")
+            nbytes = length + sum(map(len, self._parts))
+            self._check(nbytes <= self._max_bytes, "a message that is too long")
+            self._parts.append((yield length))
+            self._check(len(self._parts) <= MAX_PARTS, "a message of too many parts")
             if not flags & _MORE:
                 self._messages.append(self._parts)
                 self._parts = []
 
-    def _check_length(self, length: int, *, is_command: bool) -> None:
-        """Check what a frame adds before its bytes are kept."""
-        if is_command:
-            is_too_long = length > MAX_COMMAND_BYTES
-        else:
-            nbytes = length + sum(map(len, self._parts))
-            is_too_long = nbytes > self._max_bytes or len(self._parts) == MAX_PARTS
-        if is_too_long:
-            raise TransportError("the peer sends a message or command that is too long")
+    @staticmethod
+    def _check(is_valid: bool, sent: str) -> None:
+        if not is_valid:
+            raise TransportError(f"the peer sends {sent}")
 
     def _take_command(self, body: bytes) -> None:
         if body.startswith(_READY):

@@ -1,5 +1,6 @@
 """The KV events of one running engine, read while prompts are sent to it."""
 
+import time
 from types import TracebackType
 from typing import Self
 
@@ -9,6 +10,8 @@ from mmhash.errors import InputValueError, TransportError
 from mmhash.kvindex.events import BlocksStored, Event, parse_batch
 from mmhash.kvindex.subscriber import subscribe
 
+_READY_S = 10
+
 
 class Subscriber:
     """A subscription to an engine's KV events."""
@@ -17,7 +20,8 @@ class Subscriber:
         self._context = zmq.Context()
         try:
             self._connection = subscribe(self._context, endpoint)
-        except InputValueError:
+            self._wait_until_ready(endpoint)
+        except (InputValueError, TransportError):
             self.close()
             raise
 
@@ -31,6 +35,15 @@ class Subscriber:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _wait_until_ready(self, endpoint: str) -> None:
+        """Do the handshake: what is published before its end does not arrive."""
+        end = time.monotonic() + _READY_S
+        while not self._connection.is_ready:
+            self._connection.socket.poll(100)
+            self._connection.receive()
+            if time.monotonic() > end:
+                raise TransportError(f"no publisher of KV events answers at {endpoint}")
 
     def close(self) -> None:
         """Close the subscription."""
