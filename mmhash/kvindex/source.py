@@ -6,9 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import zmq
-
-from mmhash.errors import InputValueError, TransportError
+from mmhash.errors import InputValueError, LimitError, TransportError
 from mmhash.kvindex.events import Changes
 from mmhash.kvindex.feed import Feed
 from mmhash.kvindex.loop import SLICE_S, SocketLoop
@@ -91,7 +89,7 @@ class Source:
         self._disconnect()
 
     def _connect(self) -> None:
-        with contextlib.suppress(zmq.ZMQError, InputValueError):  # no descriptor: the next check
+        with contextlib.suppress(InputValueError, LimitError):  # the next check tries again
             self._events = subscribe(self.loop.context, self._endpoint)
             self.loop.watch(self._events.socket, self._read_events)
 
@@ -189,7 +187,7 @@ class Source:
         self._close_replay()
         self._replay_until = time.monotonic() + self.timeouts.replay_s
         self._gap_since = time.monotonic() if self._gap_since is None else self._gap_since
-        with contextlib.suppress(zmq.ZMQError, InputValueError):  # then it times out
+        with contextlib.suppress(InputValueError, LimitError):  # then it times out
             connection = request_replay(self.loop.context, self._replay_endpoint or "", start)
             self._replay = Replay(connection)
             self.loop.watch(connection.socket, self._read_replay)

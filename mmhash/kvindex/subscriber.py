@@ -9,7 +9,7 @@ import time
 
 import zmq
 
-from mmhash.errors import InputValueError, TransportError
+from mmhash.errors import InputValueError, LimitError, TransportError
 from mmhash.kvindex import zmtp
 from mmhash.kvindex.events import MAX_BYTES
 
@@ -116,7 +116,10 @@ def _connect(
     context: Context, endpoint: str, name: str, queued: int, socket_type: bytes
 ) -> zmq.Socket[bytes]:
     """Return a socket that connects, and that sends the first half of the handshake."""
-    socket = context.socket(zmq.STREAM)
+    try:
+        socket = context.socket(zmq.STREAM)
+    except zmq.ZMQError as error:
+        raise LimitError(f"no more connections are possible: {error}") from None
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.RCVHWM, queued)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
