@@ -143,10 +143,9 @@ class Source:
         if self._events is None:
             self._connect()
             return
-        silent_s = now - self._events.heard
-        if silent_s > self.timeouts.silence_s:
+        if self._events.unanswered_s() > self.timeouts.silence_s * 2 / 3:
             self._lose()
-        elif silent_s > self.timeouts.silence_s / 3:
+        elif now - self._events.heard > self.timeouts.silence_s / 3:
             self._events.ping()
 
     def _lose(self) -> None:

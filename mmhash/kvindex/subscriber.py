@@ -39,6 +39,9 @@ class Connection:
         """Start the handshake on a connected socket; `request` is sent at its end."""
         self.socket = socket
         self.heard = time.monotonic()
+        # Since then nothing has answered the handshake or a ping. Silence alone is no sign: this
+        # process may have been suspended.
+        self._asked: float | None = self.heard
         self._request = request
         self._decoder = zmtp.Decoder(max_bytes)
         self._is_open = False
@@ -62,6 +65,7 @@ class Connection:
             raise TransportError("the peer has closed the connection")
         self._is_open = True  # the first one is empty
         messages = self._decoder.feed(piece)
+        self._asked = None if self.is_ready else self.heard
         if self._decoder.is_ready and self._request:
             _send(self.socket, self._request)
             self._request = b""
@@ -72,8 +76,14 @@ class Connection:
 
     def ping(self) -> None:
         """Make the peer send something."""
+        if self._asked is None:
+            self._asked = time.monotonic()
         if self.is_ready:
             _send(self.socket, zmtp.ping())
+
+    def unanswered_s(self) -> float:
+        """Return the seconds for which a ping or the handshake has had no answer."""
+        return 0.0 if self._asked is None else time.monotonic() - self._asked
 
     def close(self) -> None:
         """Close the connection."""

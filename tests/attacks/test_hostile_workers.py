@@ -320,7 +320,7 @@ def test_messages_without_an_end_are_not_kept(name: str, transport: str, tmp_pat
             Worker(HOSTILE, events.endpoint, replay.endpoint),
             Worker(HONEST, honest.events, honest.replay),
         ]
-        with Index(workers, silence_s=4, replay_s=4) as index:
+        with Index(workers) as index:
             for number in range(20):
                 honest.publish(stored(number))
                 _wait(lambda: index.match([number])[HONEST].tokens == 16)  # noqa: B023
