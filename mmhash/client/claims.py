@@ -12,6 +12,7 @@ from mmhash.errors import InputTypeError
 
 _STATES = frozenset({"held", "busy", "done", "free"})
 _MAX_FENCE = 1 << 53
+_MAX_MS = 1 << 53
 
 # A result has at most 16 KiB of JSON, perhaps escaped.
 _RESULT_BYTES = 100 << 10
@@ -101,7 +102,7 @@ def _parse(key: str, holder: str, payload: Any) -> Claim:
     result = payload.get("result")
     if state not in _STATES or not 0 <= fence < _MAX_FENCE:
         malformed("it is not the state of a claim")
-    if type(remaining_ms) is not int or remaining_ms < 0:
+    if type(remaining_ms) is not int or not 0 <= remaining_ms < _MAX_MS:
         malformed("its 'remaining_ms' is not a number of milliseconds")
     if (state == "done") != isinstance(result, dict):
         malformed("a claim has a result exactly if it is done")

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from mmhash.errors import InputValueError
+from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex.feed import Counts
 from mmhash.kvindex.loop import SocketLoop
 from mmhash.kvindex.ranks import Match, Ranks
 from mmhash.kvindex.source import Source, Timeouts, Worker
 from mmhash.kvindex.subscriber import subscribe
-from mmhash.kvindex.table import BlockTable, block_ids
+from mmhash.kvindex.table import MAX_HOLDERS, BlockTable, block_ids
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Index:
         try:
             for worker in workers:
                 self.add(worker)
-        except InputValueError:
+        except (InputValueError, LimitError):
             self.stop()
             raise
 
@@ -124,6 +124,9 @@ class Index:
         """Subscribe to one more worker; its URL must be new."""
         if worker.url in self._workers:
             raise InputValueError(f"the index has a worker {worker.url} already")
+        ranks = worker.ranks + sum(one.ranks for one in self.workers)
+        if ranks > MAX_HOLDERS:
+            raise LimitError(f"an index has at most {MAX_HOLDERS} ranks of workers, not {ranks}")
         subscribe(self._loop.context, worker.events).close()  # raises here, not in the thread
         state = self._workers[worker.url] = _WorkerState(
             worker, self.table, self._loop, self._timeouts

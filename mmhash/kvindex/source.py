@@ -4,23 +4,20 @@ import contextlib
 import re
 import time
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import zmq
-from zmq.utils.monitor import recv_monitor_message
-
-from mmhash.errors import InputValueError
+from mmhash.errors import InputValueError, LimitError, TransportError
 from mmhash.kvindex.events import Changes
 from mmhash.kvindex.feed import Feed
 from mmhash.kvindex.loop import SLICE_S, SocketLoop
 from mmhash.kvindex.ranks import Ranks
 from mmhash.kvindex.replay import Replay
-from mmhash.kvindex.subscriber import read_message, request_replay, subscribe_monitored
+from mmhash.kvindex.subscriber import Connection, read_message, request_replay, subscribe
 
 MAX_RANKS = 256
 
-_ENDPOINT = re.compile(r"(tcp://[^\s/]+:)(\d{1,5})|(ipc|inproc)://\S+")
-_BATCHES_AT_ONCE = 64
+_ENDPOINT = re.compile(r"(tcp://[^\s/]+:)(\d{1,5})|ipc://\S+")
+_PIECES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -63,9 +60,9 @@ class Source:
     loop: SocketLoop
     timeouts: Timeouts
     is_connected: bool = False
+    _is_open: bool = False
     disconnects: int = 0
-    _events: Any = None
-    _monitor: Any = None
+    _events: Connection | None = None
     _replay: Replay | None = None
     _published: set[int] = field(default_factory=set)
     _lag_s: float = 0.0
@@ -82,24 +79,27 @@ class Source:
         self.feed = Feed(self, None if worker.replay is None else self._ask)
 
     def open(self) -> None:
-        """Connect to the publisher."""
-        self._events, self._monitor = subscribe_monitored(
-            self.loop.context, self._endpoint, silence_s=self.timeouts.silence_s
-        )
-        self.loop.watch(self._monitor, self._read_monitor)
-        self.loop.watch(self._events, self._read_events)
+        """Connect to the publisher, again and again until `close`."""
+        self._is_open = True
+        self._connect()
 
     def close(self) -> None:
         """Close the connections, and drop the blocks."""
+        self._is_open = False
+        self._disconnect()
+
+    def _connect(self) -> None:
+        with contextlib.suppress(InputValueError, LimitError):  # the next check tries again
+            self._events = subscribe(self.loop.context, self._endpoint)
+            self.loop.watch(self._events.socket, self._read_events)
+
+    def _disconnect(self) -> None:
         self._close_replay()
         if self._events is None:
             return
-        self.loop.unwatch(self._events)
-        self.loop.unwatch(self._monitor)
-        self._events.disable_monitor()
-        self._monitor.close()
+        self.loop.unwatch(self._events.socket)
         self._events.close()
-        self._events = self._monitor = None
+        self._events = None
         self.is_connected = False
         self.feed.disconnected()
 
@@ -112,6 +112,8 @@ class Source:
 
     def check(self, now: float) -> None:
         """Look at the time-outs."""
+        if self._is_open:
+            self._check_connection(now)
         if self.feed.is_replaying:
             if now > self._replay_until:
                 self._close_replay()
@@ -132,45 +134,62 @@ class Source:
         """Drop the blocks of the ranks that publish here."""
         self.ranks.clear(self._published)
 
-    def _read_monitor(self) -> None:
-        try:
-            event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
-        except zmq.Again:
+    def _check_connection(self, now: float) -> None:
+        """Connect again, or find out if the publisher's machine and process still run.
+
+        Its I/O thread answers pings. TCP alone notices a machine that is off after minutes, and a
+        process that is stopped never.
+        """
+        if self._events is None:
+            self._connect()
             return
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self.is_connected = True
-            self._heard = time.monotonic()
-            self.feed.connected()
-        elif event == zmq.EVENT_DISCONNECTED:
-            self.disconnects += self.is_connected  # else another program had the port
-            # Another socket: this one still holds batches of the publisher that is gone.
-            self.close()
-            self.open()
+        if self._events.unanswered_s() > self.timeouts.silence_s * 2 / 3:
+            self._lose()
+        elif now - self._events.heard > self.timeouts.silence_s / 3:
+            self._events.ping()
+
+    def _lose(self) -> None:
+        """Close the connection; the next check makes another one, not at once."""
+        self.disconnects += self.is_connected  # else another program had the port
+        self._disconnect()
 
     def _read_events(self) -> None:
         until = time.monotonic() + SLICE_S
-        for _ in range(_BATCHES_AT_ONCE):
-            try:
-                frames = self._events.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+        for _ in range(_PIECES_AT_ONCE):
+            if self._events is None:
                 return
-            self._heard = time.monotonic()
-            message = read_message(frames)
-            if message is None:
-                self.feed.counts.garbage += 1
-            else:
-                self.feed.live(*message)
+            try:
+                messages = self._events.receive()
+            except TransportError:
+                self._lose()
+                return
+            if messages is None:
+                return
+            if self._events.is_ready and not self.is_connected:
+                self.is_connected = True
+                self._heard = time.monotonic()
+                self.feed.connected()
+            for frames in messages:
+                self._read_batch(frames)
             if time.monotonic() > until:
                 return
+
+    def _read_batch(self, frames: list[bytes]) -> None:
+        self._heard = time.monotonic()
+        message = read_message(frames)
+        if message is None:
+            self.feed.counts.garbage += 1
+        else:
+            self.feed.live(*message)
 
     def _ask(self, start: int) -> None:
         self._close_replay()
         self._replay_until = time.monotonic() + self.timeouts.replay_s
         self._gap_since = time.monotonic() if self._gap_since is None else self._gap_since
-        with contextlib.suppress(zmq.Again):  # then it times out
-            socket = request_replay(self.loop.context, self._replay_endpoint or "", start)
-            self._replay = Replay(socket)
-            self.loop.watch(socket, self._read_replay)
+        with contextlib.suppress(InputValueError, LimitError):  # then it times out
+            connection = request_replay(self.loop.context, self._replay_endpoint or "", start)
+            self._replay = Replay(connection)
+            self.loop.watch(connection.socket, self._read_replay)
 
     def _read_replay(self) -> None:
         replay = self._replay
@@ -180,8 +199,8 @@ class Source:
         self._heard = time.monotonic()
         self._replay_until = self._heard + self.timeouts.replay_s
         if replay.has_end or replay.is_cut:
-            self.loop.unwatch(replay.socket)
-            replay.socket.close()
+            self.loop.unwatch(replay.connection.socket)
+            replay.connection.close()
         self.loop.repeat(self._apply_replay)
 
     def _apply_replay(self) -> bool:
@@ -195,7 +214,7 @@ class Source:
         self._replay_until = time.monotonic() + self.timeouts.replay_s
         if replay.batches:
             return True
-        if replay.socket.closed:
+        if replay.connection.socket.closed:
             self._close_replay()
             # Both may ask again.
             (self.feed.replay_ended if replay.has_end else self.feed.replay_cut)()
@@ -204,8 +223,8 @@ class Source:
     def _close_replay(self) -> None:
         self._gap_since = None
         if self._replay is not None:
-            self.loop.unwatch(self._replay.socket)
-            self._replay.socket.close()
+            self.loop.unwatch(self._replay.connection.socket)
+            self._replay.connection.close()
             self._replay = None
 
 

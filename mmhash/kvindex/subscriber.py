@@ -1,20 +1,26 @@
-"""ZeroMQ sockets to an engine's KV events: the subscription, and requests for replays.
+"""Connections to an engine's KV events: the subscription, and requests for replays.
 
 Messages are a topic, a number of 8 bytes and a batch. A replay is asked for with an empty frame and
 the first number, over DEALER, and ends with the number -1.
 """
 
+import contextlib
+import time
+
 import zmq
 
-from mmhash.errors import InputValueError
+from mmhash.errors import InputValueError, LimitError, TransportError
+from mmhash.kvindex import zmtp
 from mmhash.kvindex.events import MAX_BYTES
 
-# A publisher keeps what a subscriber does not read: 32 batches of 16 MiB are half a gigabyte here.
-QUEUED_MESSAGES = 32
+# libzmq receives in pieces of up to 8 KiB. A publisher keeps what a subscriber does not read.
+QUEUED_PIECES = 4096
 # Replays come in one burst, and the engine drops what finds a full queue: 1000 batches of 12 KB
-# arrive at once. 512 of 2 MiB, each with 400 000 tokens, are 1 GiB here.
-QUEUED_REPLAYS = 512
-MAX_REPLAY_BYTES = 2 << 20
+# arrive at once.
+QUEUED_REPLAY_PIECES = 16_384
+MAX_REPLAY_BYTES = 2 << 20  # a batch with 400 000 tokens
+
+_PEER = b"peer"
 
 END = (-1).to_bytes(8, "big", signed=True)
 LAST = (1 << 63) - 1  # no batch has this number, because one that follows could not be asked for
@@ -23,44 +29,81 @@ LAST = (1 << 63) - 1  # no batch has this number, because one that follows could
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
-def subscribe(context: Context, endpoint: str) -> zmq.Socket[bytes]:
+class Connection:
+    """A connection to one socket of an engine, made in the background.
+
+    `heard` is the time at which the peer last sent anything.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], request: bytes, max_bytes: int) -> None:
+        """Start the handshake on a connected socket; `request` is sent at its end."""
+        self.socket = socket
+        self.heard = time.monotonic()
+        # Since then nothing has answered the handshake or a ping. Silence alone is no sign: this
+        # process may have been suspended.
+        self._asked: float | None = self.heard
+        self._request = request
+        self._decoder = zmtp.Decoder(max_bytes)
+        self._is_open = False
+
+    @property
+    def is_ready(self) -> bool:
+        """True from the end of the handshake."""
+        return self._decoder.is_ready
+
+    def receive(self) -> list[list[bytes]] | None:
+        """Return the messages that one more piece completes; None if nothing has arrived.
+
+        A TransportError says that the connection has ended or must be closed.
+        """
+        try:
+            _, piece = self.socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        self.heard = time.monotonic()
+        if not piece and self._is_open:
+            raise TransportError("the peer has closed the connection")
+        self._is_open = True  # the first one is empty
+        messages = self._decoder.feed(piece)
+        self._asked = None if self.is_ready else self.heard
+        if self._decoder.is_ready and self._request:
+            _send(self.socket, self._request)
+            self._request = b""
+        if self._decoder.pongs:
+            _send(self.socket, self._decoder.pongs)
+            self._decoder.pongs = b""
+        return messages
+
+    def ping(self) -> None:
+        """Make the peer send something."""
+        if self._asked is None:
+            self._asked = time.monotonic()
+        if self.is_ready:
+            _send(self.socket, zmtp.ping())
+
+    def unanswered_s(self) -> float:
+        """Return the seconds for which a ping or the handshake has had no answer."""
+        return 0.0 if self._asked is None else time.monotonic() - self._asked
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.socket.close()
+
+
+def subscribe(context: Context, endpoint: str) -> Connection:
     """Return a subscription to all topics of an endpoint, connected in the background."""
-    socket = _socket(context, zmq.SUB, {zmq.RCVHWM: QUEUED_MESSAGES})
-    socket.setsockopt(zmq.SUBSCRIBE, b"")
-    return _connect(socket, endpoint, "events")
+    socket = _connect(context, endpoint, "events", QUEUED_PIECES, b"SUB")
+    return Connection(socket, zmtp.encode([b"\1"]), MAX_BYTES)
 
 
-def subscribe_monitored(
-    context: Context, endpoint: str, *, silence_s: float
-) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-    """Return a subscription, and a socket that receives when it is connected or disconnected.
+def request_replay(context: Context, endpoint: str, start: int) -> Connection:
+    """Ask for all batches from a number on; return the connection that receives them.
 
-    Pings are answered by the publisher's I/O thread. They end a connection to a machine that is off
-    and to a process that is stopped, which TCP alone does not notice for minutes.
+    Each request has its own, so the rest of an earlier answer cannot be taken for this one.
     """
-    options = {
-        zmq.HEARTBEAT_IVL: int(1000 * silence_s / 3),
-        zmq.HEARTBEAT_TIMEOUT: int(1000 * silence_s * 2 / 3),
-        zmq.RECONNECT_IVL_MAX: 1000,
-        zmq.RCVHWM: QUEUED_MESSAGES,
-    }
-    socket = _socket(context, zmq.SUB, options)
-    socket.setsockopt(zmq.SUBSCRIBE, b"")
-    # Before it connects: on one machine that takes less time than the next line.
-    monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-    return _connect(socket, endpoint, "events"), monitor
-
-
-def request_replay(context: Context, endpoint: str, start: int) -> zmq.Socket[bytes]:
-    """Ask for all batches from a number on; return the socket that receives them.
-
-    Each request has its own socket, so the rest of an earlier answer cannot be taken for this one.
-    """
-    options = {zmq.RCVHWM: QUEUED_REPLAYS, zmq.MAXMSGSIZE: MAX_REPLAY_BYTES}
-    socket = _socket(context, zmq.DEALER, options)
-    _connect(socket, endpoint, "replay")
-    socket.send_multipart([b"", start.to_bytes(8, "big")], zmq.NOBLOCK)
-    return socket
+    socket = _connect(context, endpoint, "replay", QUEUED_REPLAY_PIECES, b"DEALER")
+    request = zmtp.encode([b"", start.to_bytes(8, "big")])
+    return Connection(socket, request, MAX_REPLAY_BYTES)
 
 
 def read_message(frames: list[bytes]) -> tuple[int, bytes] | None:
@@ -79,14 +122,18 @@ def is_end(frames: list[bytes]) -> bool:
     return len(frames) >= 2 and frames[-2] == END
 
 
-def _socket(context: Context, kind: int, options: dict[zmq.SocketOption, int]) -> zmq.Socket[bytes]:
-    socket = context.socket(kind)
-    for option, value in {zmq.MAXMSGSIZE: MAX_BYTES, zmq.LINGER: 0, **options}.items():
-        socket.setsockopt(option, value)  # only those set before the connection count
-    return socket
-
-
-def _connect(socket: zmq.Socket[bytes], endpoint: str, name: str) -> zmq.Socket[bytes]:
+def _connect(
+    context: Context, endpoint: str, name: str, queued: int, socket_type: bytes
+) -> zmq.Socket[bytes]:
+    """Return a socket that connects, and that sends the first half of the handshake."""
+    try:
+        socket = context.socket(zmq.STREAM)
+    except zmq.ZMQError as error:
+        raise LimitError(f"no more connections are possible: {error}") from None
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.RCVHWM, queued)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    socket.setsockopt(zmq.CONNECT_ROUTING_ID, _PEER)
     try:
         socket.connect(endpoint)
     except zmq.ZMQError as error:
@@ -94,4 +141,10 @@ def _connect(socket: zmq.Socket[bytes], endpoint: str, name: str) -> zmq.Socket[
         raise InputValueError(
             f"{name} is an endpoint such as tcp://127.0.0.1:5557: {error}"
         ) from None
+    _send(socket, zmtp.greeting(socket_type))
     return socket
+
+
+def _send(socket: zmq.Socket[bytes], data: bytes) -> None:
+    with contextlib.suppress(zmq.ZMQError):  # a lost connection is noticed when it is read
+        socket.send_multipart([_PEER, data], zmq.NOBLOCK)

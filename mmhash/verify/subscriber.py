@@ -1,13 +1,16 @@
 """The KV events of one running engine, read while prompts are sent to it."""
 
+import time
 from types import TracebackType
 from typing import Self
 
 import zmq
 
 from mmhash.errors import InputValueError, TransportError
-from mmhash.kvindex.events import BlocksStored, parse_batch
+from mmhash.kvindex.events import BlocksStored, Event, parse_batch
 from mmhash.kvindex.subscriber import subscribe
+
+_READY_S = 10
 
 
 class Subscriber:
@@ -16,8 +19,9 @@ class Subscriber:
     def __init__(self, endpoint: str) -> None:
         self._context = zmq.Context()
         try:
-            self._socket = subscribe(self._context, endpoint)
-        except InputValueError:
+            self._connection = subscribe(self._context, endpoint)
+            self._wait_until_ready(endpoint)
+        except (InputValueError, TransportError):
             self.close()
             raise
 
@@ -32,6 +36,15 @@ class Subscriber:
     ) -> None:
         self.close()
 
+    def _wait_until_ready(self, endpoint: str) -> None:
+        """Do the handshake: what is published before its end does not arrive."""
+        end = time.monotonic() + _READY_S
+        while not self._connection.is_ready:
+            self._connection.socket.poll(100)
+            self._connection.receive()
+            if time.monotonic() > end:
+                raise TransportError(f"no publisher of KV events answers at {endpoint}")
+
     def close(self) -> None:
         """Close the subscription."""
         self._context.destroy(linger=0)
@@ -43,14 +56,17 @@ class Subscriber:
         """
         blocks: list[BlocksStored] = []
         wait_s = first_s
-        while self._socket.poll(int(1000 * wait_s)):
-            try:
-                *_, payload = self._socket.recv_multipart()
-                events = parse_batch(payload).events
-            except InputValueError as error:
-                raise TransportError(f"the events are not those of an engine: {error}") from None
-            found = [event for event in events if isinstance(event, BlocksStored)]
+        while self._connection.socket.poll(int(1000 * wait_s)):
+            found = [event for event in self._receive() if isinstance(event, BlocksStored)]
             blocks += found
             if found:
                 wait_s = quiet_s
         return blocks
+
+    def _receive(self) -> list[Event]:
+        """Return the events that have arrived."""
+        try:
+            messages = self._connection.receive() or []
+            return [event for *_, payload in messages for event in parse_batch(payload).events]
+        except InputValueError as error:
+            raise TransportError(f"the events are not those of an engine: {error}") from None

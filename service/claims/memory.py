@@ -33,18 +33,16 @@ class MemoryClaims:
     def __init__(self) -> None:
         self._records: OrderedDict[bytes, _Record] = OrderedDict()
         self._result_bytes = 0
+        self._last_fence = 0
 
     async def acquire(self, name: bytes, holder: bytes, ttl_ms: int) -> Answer:
         """Hold a free claim."""
-        now_ms = _now_us() // 1000
+        now_ms = _now_ms()
         record = self._records.get(name)
         is_live = record is not None and record.deadline_ms > now_ms
         if record is not None and is_live and (record.state == "done" or record.holder != holder):
             return _seen(record, now_ms)
-        if record is not None and is_live:
-            fence = record.fence
-        else:
-            fence = max(_now_us(), record.fence + 1 if record else 0)
+        fence = record.fence if record is not None and is_live else self._next_fence()
         self._put(name, _Record(fence, holder, now_ms + ttl_ms, "held"))
         return Answer("held", fence, ttl_ms)
 
@@ -53,7 +51,7 @@ class MemoryClaims:
         record = self._own(name, holder, fence)
         if record is None or record.state != "held":
             return Answer("lost")
-        record.deadline_ms = _now_us() // 1000 + ttl_ms
+        record.deadline_ms = _now_ms() + ttl_ms
         return Answer("held", fence, ttl_ms)
 
     async def complete(
@@ -63,7 +61,7 @@ class MemoryClaims:
         record = self._own(name, holder, fence)
         if record is None or record.state == "free":
             return Answer("lost")
-        self._put(name, _Record(fence, holder, _now_us() // 1000 + keep_ms, "done", result))
+        self._put(name, _Record(fence, holder, _now_ms() + keep_ms, "done", result))
         return Answer("done", fence, keep_ms, result)
 
     async def fail(self, name: bytes, holder: bytes, fence: int) -> Answer:
@@ -75,10 +73,18 @@ class MemoryClaims:
 
     async def look(self, name: bytes) -> Answer:
         """Return the state without changing it."""
-        record, now_ms = self._records.get(name), _now_us() // 1000
+        record, now_ms = self._records.get(name), _now_ms()
         if record is None or record.deadline_ms <= now_ms:
             return Answer("free", record.fence if record else 0)
         return _seen(record, now_ms)
+
+    def _next_fence(self) -> int:
+        """Return the time in microseconds, or more: fences grow after a restart too.
+
+        The monotonic clock begins again with each boot, and is another one on each host.
+        """
+        self._last_fence = max(self._last_fence + 1, time.time_ns() // 1000)
+        return self._last_fence
 
     def _own(self, name: bytes, holder: bytes, fence: int) -> _Record | None:
         record = self._records.get(name)
@@ -96,7 +102,7 @@ class MemoryClaims:
 
     def _evict(self) -> None:
         """Drop the oldest record that is no running lease: a lost result is only a miss."""
-        now_ms = _now_us() // 1000
+        now_ms = _now_ms()
         for name, record in islice(self._records.items(), _TRIES):
             if record.state != "held" or record.deadline_ms <= now_ms:
                 self._drop(name)
@@ -117,5 +123,5 @@ def _seen(record: _Record, now_ms: int) -> Answer:
     return Answer("busy", record.fence, remaining_ms)
 
 
-def _now_us() -> int:
-    return time.monotonic_ns() // 1000
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

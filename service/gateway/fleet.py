@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import exp
 from typing import Any
 
-from mmhash.errors import InputValueError
+from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import WorkerError
@@ -166,7 +166,7 @@ class Fleet:
                 self._is_indexing = True
                 self.index.start()
             self.index.add(EventSource(spec.url, spec.events, spec.replay, ranks=spec.ranks))
-        except InputValueError as error:
+        except (InputValueError, LimitError) as error:
             logger.error("worker %s: no KV events: %s", spec.url, error)  # noqa: TRY400
 
     def _remove(self, url: str) -> None:

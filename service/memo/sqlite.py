@@ -5,10 +5,12 @@ named the wrong one.
 """
 
 import asyncio
+import os
 import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +28,12 @@ _CHECK_INSTRUCTIONS = 10_000
 # limit is global to the process, which uses SQLite for nothing else.
 _MAX_ROW = MAX_SEALED + 4096
 _MAX_HEAP = 16 << 20
+
+# SQLite's log has 4 MiB, but grows for as long as another process reads an old state of the file.
+_MAX_LOG = 16 << 20
+
+# For the schema and indexes. The file grows beyond `memo_bytes` by no more, whatever triggers do.
+_EXTRA_BYTES = 1 << 20
 
 # Connections of the parent process, after a fork: SQLite forbids a child to use or close them.
 _parent_connections: list[object] = []
@@ -45,6 +53,7 @@ _USED = """
 SELECT (page_count - freelist_count) * page_size
 FROM pragma_page_count, pragma_freelist_count, pragma_page_size
 """
+_INSERT = "INSERT OR REPLACE INTO mmhash_memo (name, value) VALUES (?, ?)"
 # Few rows at a time, so that other processes hardly wait for the lock.
 _EVICT = """
 DELETE FROM mmhash_memo WHERE age IN (SELECT age FROM mmhash_memo ORDER BY age LIMIT 64)
@@ -56,7 +65,7 @@ class SqliteStore:
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path, self._max_bytes = path, max_bytes
-        self._file = _File(path)
+        self._file = _File(path, max_bytes)
 
     async def get(self, name: bytes) -> bytes | None:
         """Return the value, or None."""
@@ -64,27 +73,34 @@ class SqliteStore:
 
     async def put(self, name: bytes, value: bytes) -> None:
         """Store the value, and evict the oldest entries beyond the size limit."""
-        await self._file.run(partial(_put, name, value, self._max_bytes))
+        await self._file.run(partial(self._put, name, value))
+
+    def _put(self, name: bytes, value: bytes, connection: sqlite3.Connection) -> None:
+        _check_log(Path(os.path.realpath(self._path) + "-wal"), connection)
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            if _make_room(len(name) + len(value), self._max_bytes, connection):
+                connection.execute(_INSERT, (name, value))
 
     async def drop(self) -> None:
         """Do nothing: replies cannot get out of sync."""
 
     async def close(self) -> None:
         """Close the file; the next operation reopens it."""
-        file, self._file = self._file, _File(self._path)
+        file, self._file = self._file, _File(self._path, self._max_bytes)
         await file.close()
 
     def abandon(self) -> None:
         """Forget the connection without closing it: after a fork, the parent uses it."""
         _parent_connections.append(self._file)
-        self._file = _File(self._path)
+        self._file = _File(self._path, self._max_bytes)
 
 
 class _File:
     """A connection, opened on first use, and its thread."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self._path, self._max_bytes = path, max_bytes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mmhash-memo")
         self._connection: sqlite3.Connection | None = None
         self._started = 0.0
@@ -107,9 +123,7 @@ class _File:
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
-            # Reading a FIFO blocks, and opening a device may have side effects.
-            if self._path.exists() and not self._path.is_file():
-                raise sqlite3.OperationalError("not a regular file")
+            self._check_files()
             # Autocommit, except inside an explicit BEGIN.
             connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
             self._connection = connection
@@ -120,8 +134,22 @@ class _File:
             connection.execute("PRAGMA journal_mode = WAL")
             # No fsync per entry: a crash of the host may lose the last entries, but not the file.
             connection.execute("PRAGMA synchronous = NORMAL")
+            (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+            most = (self._max_bytes + _EXTRA_BYTES) // page_size
+            connection.execute(f"PRAGMA max_page_count = {most}")
             connection.execute(_TABLE)
         return self._connection
+
+    def _check_files(self) -> None:
+        """Raise an error if SQLite would open anything that is not a regular file.
+
+        Opening a FIFO blocks, and opening a device may have side effects.
+        """
+        path = os.path.realpath(self._path)
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            file = Path(path + suffix)
+            if file.is_symlink() or (file.exists() and not file.is_file()):
+                raise sqlite3.OperationalError("not a regular file")
 
     def _is_overdue(self) -> bool:
         return time.monotonic() > self._started + _STATEMENT_TIMEOUT_S
@@ -137,12 +165,18 @@ def _get(name: bytes, connection: sqlite3.Connection) -> bytes | None:
     return None if row is None else row[0]
 
 
-def _put(name: bytes, value: bytes, max_bytes: int, connection: sqlite3.Connection) -> None:
-    with connection:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(
-            "INSERT OR REPLACE INTO mmhash_memo (name, value) VALUES (?, ?)", (name, value)
-        )
-        while connection.execute(_USED).fetchone()[0] > max_bytes:
-            if connection.execute(_EVICT).rowcount == 0:
-                break
+def _check_log(path: Path, connection: sqlite3.Connection) -> None:
+    """Raise an error if the log is too long and cannot be folded into the file."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_size > _MAX_LOG:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if path.stat().st_size > _MAX_LOG:
+                raise sqlite3.OperationalError("another process keeps the log from being cleared")
+
+
+def _make_room(nbytes: int, max_bytes: int, connection: sqlite3.Connection) -> bool:
+    """Evict the oldest entries until there is room; return False if there is none."""
+    while connection.execute(_USED).fetchone()[0] + nbytes > max_bytes:
+        if connection.execute(_EVICT).rowcount == 0:
+            return False
+    return True

@@ -54,7 +54,8 @@ STORES = (
         parse_sqlite_url,
         _create_sqlite,
         "a file that the workers and other services of a host may share; it grows to `memo_bytes` "
-        "plus a log of 4 MiB, then the oldest entries are deleted",
+        "plus a log of 4 MiB, then the oldest entries are deleted; while another process reads an "
+        "old state of the file for long, the log grows to 16 MiB, and then no entries are stored",
     ),
     StoreType(
         "redis://HOST:PORT/DB",

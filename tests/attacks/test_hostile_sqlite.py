@@ -11,8 +11,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,98 @@ def test_a_locked_file_costs_a_moment(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(ask())
+
+
+GROWS = """
+CREATE TRIGGER t AFTER INSERT ON mmhash_memo BEGIN
+INSERT INTO sink SELECT zeroblob(100000) FROM (
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 200) SELECT i FROM n); END
+"""
+READ = """
+import sqlite3, sys
+file = sqlite3.connect(sys.argv[1], isolation_level=None)
+file.execute("BEGIN")
+print(file.execute("SELECT count(*) FROM mmhash_memo").fetchone(), flush=True)
+sys.stdin.read()
+"""
+
+
+async def fill(store: SqliteStore, count: int) -> int:
+    """Store entries of 10 KB; return how many were stored."""
+    stored = 0
+    for number in range(count):
+        with suppress(sqlite3.Error):
+            await store.put(number.to_bytes(32), bytes(10_000))
+            stored += 1
+    return stored
+
+
+def used_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def test_a_trigger_that_writes_does_not_fill_the_disk(tmp_path: Path) -> None:
+    async def work() -> None:
+        store = SqliteStore(tmp_path / "memo", 1 << 20)
+        await fill(store, 20)
+        assert used_bytes(tmp_path) < 32 << 20
+        await store.close()
+
+    database(TABLE, "CREATE TABLE sink (i)", GROWS)(tmp_path / "memo")
+    asyncio.run(work())
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Have another process read the file in one transaction."""
+    command = [sys.executable, "-c", READ, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"(1,)\n"
+        yield
+        reader.communicate()
+
+
+def test_a_reader_without_an_end_does_not_fill_the_disk(tmp_path: Path) -> None:
+    """SQLite's log grows for as long as a process reads what the file was before."""
+
+    async def work() -> None:
+        store = SqliteStore(path, 1 << 20)
+        await fill(store, 1)
+        with reading(path):
+            await fill(store, 900)
+            assert used_bytes(tmp_path) < 24 << 20  # without the limit 34
+            assert await store.get(bytes(32)) in {None, bytes(10_000)}
+        while await fill(store, 10) < 10:  # the machine may be busy
+            pass
+        assert used_bytes(tmp_path) < 8 << 20
+        await store.close()
+
+    path = tmp_path / "memo"
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
+@pytest.mark.parametrize("kind", ["a FIFO", "a socket", "a directory", "/dev/zero", "a link"])
+def test_files_beside_it_are_regular_too(tmp_path: Path, kind: str, suffix: str) -> None:
+    """SQLite opens them: to open a FIFO waits for ever, and a link names another file."""
+
+    async def work() -> None:
+        store = SqliteStore(path, 1 << 20)
+        with pytest.raises((sqlite3.Error, OSError)):
+            await store.get(b"name")
+        await store.close()
+
+    path, other = tmp_path / "memo", tmp_path / "other"
+    database("PRAGMA journal_mode = WAL", TABLE)(path)
+    other.write_bytes(b"of another program")
+    beside = Path(f"{path}{suffix}")
+    if kind == "a link":
+        beside.symlink_to(other)
+    else:
+        FILES[kind](beside)
+    asyncio.run(asyncio.wait_for(work(), 60))
+    assert other.read_bytes() == b"of another program"
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,16 @@
 Batches have limits on bytes, blocks, ranks, tiers and groups; what a worker publishes changes only its own.
 """
 
+import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from msgspec import msgpack
@@ -247,6 +249,85 @@ def test_a_replay_without_an_end_does_not_pile_up(tmp_path: Path) -> None:
                 most = max(most, _resident())
                 time.sleep(0.2)
     assert most - before < GIB
+
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\3\0" + b"NULL".ljust(52, b"\0")
+MIB_PART = b"\3" + (1 << 20).to_bytes(8, "big") + bytes(1 << 20)
+PING = b"\4\7\4PING\0\0"
+ENDLESS = {
+    "parts of 1 MiB": MIB_PART,
+    "empty parts": b"\1\0" * (1 << 19),
+    "a part of an exabyte": b"\3" + (1 << 60).to_bytes(8, "big") + bytes(1 << 20),
+    "a command of an exabyte": b"\6" + (1 << 60).to_bytes(8, "big") + bytes(1 << 20),
+    "pings": PING * (1 << 17),
+    "messages of no batch": b"\0\0" * (1 << 19),
+    "greetings": GREETING * (1 << 14),
+    "parts of 15 MiB": b"\3" + (15 << 20).to_bytes(8, "big") + bytes(15 << 20),
+}
+
+
+class EndlessPeer:
+    """A socket that does the handshake of a type, and then sends bytes again and again."""
+
+    def __init__(self, path: str | None, kind: bytes, content: bytes) -> None:
+        """Listen at a path, or at a port."""
+        self.sent = 0
+        self._content = content
+        self._ready = b"\x05READY\x0bSocket-Type\0\0\0" + bytes([len(kind)]) + kind
+        if path is None:
+            self._listener = socket.create_server(("127.0.0.1", 0))
+            self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(path)
+            self._listener.listen()
+            self.endpoint = f"ipc://{path}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._send, args=(connection,), daemon=True).start()
+
+    def _send(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.sendall(GREETING + bytes([4, len(self._ready)]) + self._ready)
+            while True:
+                self.sent += connection.send(self._content)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+@pytest.mark.parametrize("name", ENDLESS)
+def test_messages_without_an_end_are_not_kept(name: str, transport: str, tmp_path: Path) -> None:
+    """libzmq keeps all parts of a message until the last one has arrived."""
+    paths = [str(tmp_path / one) if transport == "ipc" else None for one in ("events", "replay")]
+    before, most = _resident(), 0
+    with (
+        Publisher() as honest,
+        EndlessPeer(paths[0], b"PUB", ENDLESS[name]) as events,
+        EndlessPeer(paths[1], b"ROUTER", ENDLESS[name]) as replay,
+    ):
+        workers = [
+            Worker(HOSTILE, events.endpoint, replay.endpoint),
+            Worker(HONEST, honest.events, honest.replay),
+        ]
+        with Index(workers) as index:
+            for number in range(20):
+                honest.publish(stored(number))
+                _wait(lambda: index.match([number])[HONEST].tokens == 16)  # noqa: B023
+                most = max(most, _resident())
+                time.sleep(0.1)
+            assert events.sent > 0
+    assert most - before < GIB // 2
 
 
 @contextmanager

@@ -31,8 +31,9 @@ from mmhash.engines import sglang
 from mmhash.engines.caller_fields import KINDS
 from mmhash.engines.sglang.identity import parse_content_hash
 from mmhash.engines.sglang.pads import parse_mm_hash
-from mmhash.errors import MMHashError
+from mmhash.errors import MMHashError, TransportError
 from mmhash.image import DAMAGE
+from mmhash.kvindex.zmtp import Decoder
 from mmhash.media import matroska, mp4
 from mmhash.media.container import probe_video_index
 from mmhash.prompts.headers import read_size
@@ -578,3 +579,21 @@ def image_sizes(data: bytes) -> None:
     stored = (header.width, header.height)
     # Pillow turns a TIFF by its tag when it opens it, and by its XMP when it loads it.
     assert size in ({header.oriented, stored} if header.format == "TIFF" else {stored})
+
+
+@target
+def zmtp(data: bytes) -> None:
+    """The bytes of an engine's connection: the result does not depend on how they are split."""
+    assert _decode_zmtp(data, 1 + len(data) % 7) == _decode_zmtp(data, max(1, len(data)))
+
+
+def _decode_zmtp(data: bytes, step: int) -> tuple[list[list[bytes]], bool, bytes] | None:
+    decoder = Decoder(1 << 12)
+    messages = []
+    try:
+        for at in range(0, len(data), step):
+            messages += decoder.feed(data[at : at + step])
+    except TransportError:
+        return None
+    assert all(sum(map(len, parts)) <= 1 << 13 for parts in messages)
+    return messages, decoder.is_ready, decoder.pongs

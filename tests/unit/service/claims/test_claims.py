@@ -2,10 +2,14 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
+import pytest
+
 from mmhash_service.claims.claims import Claims
+from mmhash_service.claims.memory import MemoryClaims
 
 Open = Callable[[], AbstractAsyncContextManager[Claims]]
 ONE, TWO = b"1" * 16, b"2" * 16
@@ -49,6 +53,33 @@ def test_a_result_is_for_all(open_claims: Open) -> None:
         assert held.fence > fence
 
     run(open_claims, test)
+
+
+def test_fences_grow_from_one_process_to_the_next(open_claims: Open) -> None:
+    """A monotonic clock begins again with each boot, and is another one on each host."""
+
+    async def test(claims: Claims, name: bytes) -> None:
+        before_us = time.time_ns() // 1000 - 60_000_000
+        fences = [(await claims.acquire(name, ONE, MINUTE)).fence]
+        for holder in (TWO, ONE) * 10:
+            await claims.fail(name, TWO if holder == ONE else ONE, fences[-1])
+            fences.append((await claims.acquire(name, holder, MINUTE)).fence)
+        assert fences == sorted(set(fences))
+        assert before_us < fences[0] < 1 << 53
+
+    run(open_claims, test)
+
+
+def test_fences_grow_if_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        claims = MemoryClaims()
+        first = (await claims.acquire(b"a", ONE, MINUTE)).fence
+        monkeypatch.setattr(time, "time_ns", lambda: 0)
+        assert (await claims.fail(b"a", ONE, first)).state == "free"
+        claims._drop(b"a")  # as when the table is full
+        assert (await claims.acquire(b"a", TWO, MINUTE)).fence > first
+
+    asyncio.run(test())
 
 
 def test_a_lease_ends_but_its_holder_may_finish_until_it_is_replaced(open_claims: Open) -> None:

@@ -1,6 +1,8 @@
 """Workers from a list, a file and a DNS name."""
 
 import asyncio
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,27 @@ def test_a_file_that_has_none_is_an_error(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(ValueError, match=r"."):
         read(worker_file=file)
+
+
+def test_a_long_list_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    file = tmp_path / "workers"
+    file.write_text("".join(f"no worker {number}\n" for number in range(1025)))
+    with pytest.raises(ValueError, match="more than 1024 workers"):
+        read(worker_file=file)
+
+
+@pytest.mark.parametrize("replace", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to(path)])
+def test_a_file_that_is_replaced_is_an_error(
+    tmp_path: Path, replace: Callable[[Path], None]
+) -> None:
+    """To open a FIFO would wait for ever, and the exit of the gateway with it."""
+    file = tmp_path / "workers"
+    file.write_text("http://a:1")
+    settings = GatewaySettings(worker_file=file)
+    file.unlink()
+    replace(file)
+    with pytest.raises(ValueError, match="not a regular file"):
+        asyncio.run(read_workers(settings))
 
 
 def test_a_name_stands_for_each_address() -> None:
