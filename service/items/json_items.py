@@ -147,10 +147,11 @@ def _check_fields(context: RequestContext, item: JsonItem) -> None:
 def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -> _Result:
     if item.dtype is not None and item.shape is not None:
         return hash_tensor(context, item, parse_dtype(item.dtype), tuple(item.shape), content)
-    if item.kind in {"video", "audio"}:
-        digest = hash_bytes(memoryview(content), "blake3")
-        return EncodedMedia("video" if item.kind == "video" else "audio", BytesIO(content), digest)
-    if item.kind == "image":
-        return EncodedImage(BytesIO(content), hash_bytes(memoryview(content), "blake3"))
+    match item.kind:
+        case "video" | "audio" as modality:
+            digest = hash_bytes(memoryview(content), "blake3")
+            return EncodedMedia(modality, BytesIO(content), digest)
+        case "image":
+            return EncodedImage(BytesIO(content), hash_bytes(memoryview(content), "blake3"))
     digest = hash_bytes(memoryview(content), context.algorithm)
     return [context.item(item.name, "bytes", "", (), len(content), digest)]

@@ -128,10 +128,11 @@ def _open_reader(
 ) -> "_BundleReader | MediaReader | PixelsReader | StreamReader":
     if tensor is not None and (item.grids is not None or item.counts is not None):
         return _BundleReader(context, item, tensor)
-    if item.kind == "image":
-        return PixelsReader(context, item.name)
-    if item.kind in {"video", "audio"}:
-        return MediaReader(context, item.name, "video" if item.kind == "video" else "audio")
+    match item.kind:
+        case "image":
+            return PixelsReader(context, item.name)
+        case "video" | "audio" as modality:
+            return MediaReader(context, item.name, modality)
     return StreamReader(context, item.name, tensor)
 
 

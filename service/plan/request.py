@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from mmhash import Digest
 from mmhash.errors import InputError, LimitError, MMHashError
 from mmhash.prompts import MediaSize, Plan, PlannedItem
@@ -117,8 +115,3 @@ def _answer(plan: Plan, items: list[dict[str, Any]], recipe: str | None) -> dict
         "request": plan.request,
     }
     return answer if recipe is None else answer | {"recipe": recipe}
-
-
-def encode(answer: dict[str, Any]) -> bytes:
-    """Return the answer as JSON; run this in a worker thread."""
-    return msgspec.json.encode(answer)
