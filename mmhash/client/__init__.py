@@ -9,8 +9,8 @@ except ModuleNotFoundError as missing:
 
 from mmhash.client.claims import Claim
 from mmhash.client.clients import AsyncClient, Client
-from mmhash.client.endpoints import Blocks, PlannedPrompt
-from mmhash.client.responses import Annotated, Item
+from mmhash.client.endpoints import Annotated, Blocks, PlannedPrompt
+from mmhash.client.items import Item
 from mmhash.engines.engine import Span
 
 __all__ = ["Annotated", "AsyncClient", "Blocks", "Claim", "Client", "Item", "PlannedPrompt", "Span"]
