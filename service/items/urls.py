@@ -6,7 +6,7 @@ from math import prod
 from blake3 import blake3
 
 from mmhash import Digest
-from mmhash.view import ITEM_SIZE, Kind
+from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Item, JsonItem
 from mmhash_service.bodies.media import MediaReader
@@ -84,8 +84,14 @@ class _UrlItem:
         if not _fits(self._tensor, fetched.nbytes):
             return None
         dtype, shape = self._tensor or ("", ())
-        kind: Kind = "bytes" if self._tensor is None else "tensor"
-        result = context.item(item.name, kind, dtype, shape, fetched.nbytes, fetched.digest)
+        result = context.item(
+            item.name,
+            "bytes" if self._tensor is None else "tensor",
+            dtype,
+            shape,
+            fetched.nbytes,
+            fetched.digest,
+        )
         result.memo = "hit"
         return result
 

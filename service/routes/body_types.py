@@ -5,7 +5,7 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
-from mmhash.view import ITEM_SIZE
+from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.openapi import json_schema
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import HashBody, HashQuery

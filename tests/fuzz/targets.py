@@ -27,6 +27,7 @@ import mmhash
 from mmhash import Digest
 from mmhash.cli.sumline import format_line, parse_line
 from mmhash.digest import Algorithm
+from mmhash.dtypes import ITEM_SIZE
 from mmhash.engines import sglang
 from mmhash.engines.caller_fields import KINDS
 from mmhash.engines.sglang.identity import parse_content_hash
@@ -38,7 +39,6 @@ from mmhash.media.container import probe_video_index
 from mmhash.prompts.headers import read_size
 from mmhash.tags import open_tag, sign_tag
 from mmhash.transport import handles
-from mmhash.view import ITEM_SIZE
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas import Item
 from mmhash_service.app import create_app

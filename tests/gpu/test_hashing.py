@@ -9,7 +9,7 @@ import torch
 
 import mmhash
 from mmhash import DeviceError, InputValueError, cuda, leaves
-from mmhash.view import ITEM_SIZE
+from mmhash.dtypes import ITEM_SIZE
 
 pytestmark = pytest.mark.gpu
 
