@@ -492,23 +492,23 @@ SPANS = [Span(1, 3, mmhash.key(b"x"))]
 
 
 @pytest.mark.parametrize(
-    "told", [{}, [], {"input_ids": [5, 6]}, {"input_ids": [5, 1, 1, 9]}, {"input_ids": [5, 1.5, 1, 8]},
+    "payload", [{}, [], {"input_ids": [5, 6]}, {"input_ids": [5, 1, 1, 9]}, {"input_ids": [5, 1.5, 1, 8]},
              {"input_ids": [5, "1", 1, 8]}, {"input_ids": [5, True, 1, 8]}, {"input_ids": "5678"}]
 )  # fmt: skip
-def test_ids_of_another_prompt_are_refused(connect: Any, told: Any) -> None:
-    act = sends(answer(json.dumps(told).encode()))
+def test_ids_of_another_prompt_are_refused(connect: Any, payload: Any) -> None:
+    act = sends(answer(json.dumps(payload).encode()))
     refused(connect, act, lambda client: client.pad(IDS, SPANS))
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {"blocks": 1}, {"blocks": ["ab" * 32]}, {"blocks": ["ab" * 32] * 3},
+    "payload", [{}, {"blocks": 1}, {"blocks": ["ab" * 32]}, {"blocks": ["ab" * 32] * 3},
              {"blocks": ["AB" * 32] * 2}, {"blocks": ["ab", 5]}, {"blocks": [None, None]},
              {"blocks": ["\n" * 64] * 2}, {"event_ids": None}, {"event_ids": [1]},
              {"event_ids": [1, "2"]}, {"event_ids": [1, True]}, {"recipe": 5}]
 )  # fmt: skip
-def test_blocks_of_another_prompt_are_refused(connect: Any, told: Any) -> None:
+def test_blocks_of_another_prompt_are_refused(connect: Any, payload: Any) -> None:
     good = {"blocks": ["ab" * 32] * 2, "event_ids": [1, 2]}
-    act = sends(answer(json.dumps(good | told if told else told).encode()))
+    act = sends(answer(json.dumps(good | payload if payload else payload).encode()))
     refused(connect, act, lambda client: client.blocks(IDS, 2, engine="vllm"))
 
 
@@ -524,24 +524,24 @@ def test_blocks_of_another_prompt_are_refused(connect: Any, told: Any) -> None:
     ],
 )
 def test_groups_of_another_request_are_refused(connect: Any, groups: Any) -> None:
-    told = {"blocks": ["ab" * 32] * 2, "event_ids": [1, 2], "groups": groups}
-    act = sends(answer(json.dumps(told).encode()))
+    payload = {"blocks": ["ab" * 32] * 2, "event_ids": [1, 2], "groups": groups}
+    act = sends(answer(json.dumps(payload).encode()))
     refused(connect, act, lambda client: client.blocks(IDS, 2, engine="vllm", groups=[4]))
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {"request": {}}, {"items": []}, {"request": [], "items": []},
+    "payload", [{}, {"request": {}}, {"items": []}, {"request": [], "items": []},
              {"request": {}, "items": [5]}, {"request": {}, "items": [item(algorithm="xxh3")]},
              {"request": {}, "items": [item(engines={"sglang": {}})]}]
 )  # fmt: skip
-def test_malformed_annotations_are_refused(connect: Any, told: Any) -> None:
-    act = sends(answer(json.dumps(told).encode()))
+def test_malformed_annotations_are_refused(connect: Any, payload: Any) -> None:
+    act = sends(answer(json.dumps(payload).encode()))
     refused(connect, act, lambda client: client.annotate({"messages": []}, engine="vllm"))
 
 
-@pytest.mark.parametrize("told", [[], {}, {"in_place": "shm"}, {"in_place": [5]}])
-def test_malformed_facts_are_refused(connect: Any, told: Any) -> None:
-    act = sends(answer(json.dumps(told).encode()))
+@pytest.mark.parametrize("payload", [[], {}, {"in_place": "shm"}, {"in_place": [5]}])
+def test_malformed_facts_are_refused(connect: Any, payload: Any) -> None:
+    act = sends(answer(json.dumps(payload).encode()))
     refused(connect, act, lambda client: client.info())
 
 

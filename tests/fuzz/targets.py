@@ -231,8 +231,8 @@ def pad_body(data: bytes) -> None:
 @target
 def blocks_body(data: bytes) -> None:
     if (answer := _ask("/blocks", data)) is not None:
-        told = json.loads(data)
-        assert len(answer["blocks"]) <= len(told["input_ids"])
+        sent = json.loads(data)
+        assert len(answer["blocks"]) <= len(sent["input_ids"])
 
 
 @target
@@ -429,11 +429,11 @@ def engines(data: bytes) -> None:
 @target
 def handle(data: bytes) -> None:
     try:
-        told = json.loads(data)
+        sent = json.loads(data)
     except (ValueError, RecursionError):
         return
     transport = "cuda_ipc" if len(data) % 2 else "shm"
-    parsed = handles.parse(told, transport)
+    parsed = handles.parse(sent, transport)
     assert handles.parse(parsed.document(), transport) == parsed
 
 
@@ -512,13 +512,13 @@ class _Rows:
 @target
 def split(data: bytes) -> None:
     try:
-        told = json.loads(data)
+        sent = json.loads(data)
     except (ValueError, RecursionError):
         return
-    if isinstance(told, dict) and not (
-        isinstance(told.get("counts"), int) and told["counts"] > 1000
+    if isinstance(sent, dict) and not (
+        isinstance(sent.get("counts"), int) and sent["counts"] > 1000
     ):
-        cuts = mmhash.split(_Rows(12), grids=told.get("grids"), counts=told.get("counts"))
+        cuts = mmhash.split(_Rows(12), grids=sent.get("grids"), counts=sent.get("counts"))
         assert sum(cuts) == 12
 
 
