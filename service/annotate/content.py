@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import replace
 
 from mmhash_service.annotate.slots import Media
-from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.api.schemas.items import Item, JsonItem
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
 from mmhash_service.fetch.data import is_data_url
 from mmhash_service.items.json_items import content_of, hash_items

@@ -13,7 +13,7 @@ from mmhash_service.annotate.options import options_text, read_options
 from mmhash_service.annotate.raw_json import Object, open_body, open_text, write
 from mmhash_service.annotate.slots import HashSlot, Media
 from mmhash_service.api.problems import InvalidPart, Problem
-from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.api.schemas.items import Item, JsonItem
 from mmhash_service.guard.caller_hashes import TAGS
 from mmhash_service.items.json_items import hash_items
 from mmhash_service.items.urls import hash_url, key_by_url

@@ -20,7 +20,7 @@ from mmhash.media.recipe import (
     select_video,
 )
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery, Item
+from mmhash_service.api.schemas.items import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery, Item
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.bodies.readers import EncodedReader
 from mmhash_service.claims.flight import Compute

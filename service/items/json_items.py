@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import HashBody, Item, JsonItem, Proof
+from mmhash_service.api.schemas.items import HashBody, Item, JsonItem, Proof
 from mmhash_service.bodies.json_body import JsonText, parse_json
 from mmhash_service.bodies.media import Modality, hash_media
 from mmhash_service.bodies.parsing import parse_base64, parse_dtype

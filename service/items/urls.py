@@ -8,7 +8,7 @@ from blake3 import blake3
 from mmhash import Digest
 from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.api.schemas.items import Item, JsonItem
 from mmhash_service.bodies.media import MediaReader
 from mmhash_service.bodies.parsing import parse_dtype
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader, recall_pixels

@@ -10,7 +10,7 @@ from mmhash.prompts.media import Media, MediaSource
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan, open_plan
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item, PlanQuery
+from mmhash_service.api.schemas.prompts import PlanQuery
 from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.engines import RequestedEngine
 from mmhash_service.plan.media import SizedItem, read_media
@@ -18,6 +18,7 @@ from mmhash_service.runtime.context import RequestContext
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model
+    from mmhash_service.api.schemas.items import Item
 
 
 async def plan_request(

@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 from mmhash_service.annotate.request import annotate
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body, query_parameters
-from mmhash_service.api.schemas import AnnotateAnswer, AnnotateQuery, Item, PlannedPrompt
+from mmhash_service.api.schemas.items import Item
+from mmhash_service.api.schemas.prompts import AnnotateAnswer, AnnotateQuery, PlannedPrompt
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_quality, parse_query
 from mmhash_service.plan.request import plan_request

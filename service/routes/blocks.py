@@ -7,7 +7,7 @@ from mmhash.errors import InputError
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem, unsupported_field
-from mmhash_service.api.schemas import BlocksAnswer, BlocksBody, GroupBlocks
+from mmhash_service.api.schemas.prompts import BlocksAnswer, BlocksBody, GroupBlocks
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.engines import find_engine, item_span
 from mmhash_service.settings import Settings

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
-from mmhash_service.api.schemas import ClaimAnswer, ClaimBody, FoundClaims
+from mmhash_service.api.schemas.claims import ClaimAnswer, ClaimBody, FoundClaims
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.tenants import HEADER_PARAMETER, resolve_tenant
 

@@ -8,7 +8,7 @@ from msgspec.json import Encoder
 
 from mmhash.kvindex import WorkerStats
 from mmhash_service.api.openapi import json_body
-from mmhash_service.api.schemas import RouteAnswer, WorkersAnswer, WorkerState
+from mmhash_service.api.schemas.fleet import RouteAnswer, WorkersAnswer, WorkerState
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.gateway.media import without_callers_hashes
 from mmhash_service.gateway.policy import Ranked

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import query_parameters
-from mmhash_service.api.schemas import HashAnswer, HashQuery
+from mmhash_service.api.schemas.items import HashAnswer, HashQuery
 from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.bodies.reading import declared_length, read_body
 from mmhash_service.routes.body_types import BODY_TYPES, find_body_type, open_body

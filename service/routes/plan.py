@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request, Response
 
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body, query_parameters
-from mmhash_service.api.schemas import PlanAnswer, PlanQuery
+from mmhash_service.api.schemas.prompts import PlanAnswer, PlanQuery
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.plan.request import plan_request

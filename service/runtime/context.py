@@ -8,7 +8,7 @@ from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.framing import frame
 from mmhash.view import Kind
-from mmhash_service.api.schemas import HashQuery, Item, ItemKind
+from mmhash_service.api.schemas.items import HashQuery, Item, ItemKind
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.engines import RequestedEngine, parse_engines
 from mmhash_service.fetch.fetcher import Fetcher

@@ -40,7 +40,7 @@ from mmhash.prompts.headers import read_size
 from mmhash.tags import open_tag, sign_tag
 from mmhash.transport import handles
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item
+from mmhash_service.api.schemas.items import Item
 from mmhash_service.app import create_app
 from mmhash_service.bodies.multipart import MultipartReader
 from mmhash_service.bodies.parsing import (
