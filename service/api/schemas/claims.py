@@ -1,4 +1,4 @@
-"""`POST /claim`."""
+"""`POST /claim`: its body, and the states of claims."""
 
 from typing import Annotated, Any, Literal, Self
 
