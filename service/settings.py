@@ -20,6 +20,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import from_json
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -66,12 +67,26 @@ LIBRARY_VARIABLES = frozenset(
     }
 )
 
+_NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII | re.IGNORECASE)
 # Of a misspelt name; difflib's default of 0.6 suggests file_root for log_root.
 _SIMILAR = 0.75
 
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
+FORMS = {
+    "url_hosts": '["example.org"]',
+    "url_networks": '["10.0.0.0/8"]',
+    "url_identity": '{"example.org": {"digests": ["repr-digest"]}}',
+    "models": '{"qwen": "/models/qwen"}',
+    "tenants": '{"acme": "64 hex digits"}',
+    "private_tenants": '["acme"]',
+    "tag_secrets": '["64 hex digits"]',
+    "api_key_digests": '["64 hex digits"]',
+}
+"""Settings that are JSON in a variable and in `--set`, each with a value as it is written."""
 
 
 class Settings(BaseSettings):
@@ -373,6 +388,27 @@ def _check_path(path: Path) -> None:
         raise ValueError("the path cannot be encoded") from None
     if path == Path() or b"\0" in text:
         raise ValueError("the path is empty or contains a zero byte")
+
+
+def parse_assignment(text: str, model: type[BaseSettings] | None = None) -> tuple[str, Any]:
+    """Return the name and value of `name=value`, parsed as in an environment variable."""
+    name, sign, value = text.partition("=")
+    if not _NAME.fullmatch(name):  # not shown: it may be a value, and a secret
+        raise ValueError("expected NAME=VALUE")
+    known = (model or Settings).model_fields
+    if not sign or name not in known:
+        raise ValueError(unknown_name_message(name, list(known)))
+    if value[:1] not in {"[", "{"}:
+        return name, value
+    try:
+        return name, from_json(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: not JSON: {error}{form_hint(name)}") from None
+
+
+def form_hint(name: str) -> str:
+    """Return the form of a setting that is JSON, to be appended to an error message."""
+    return f"; its form is {FORMS[name]}" if name in FORMS else ""
 
 
 def unknown_name_message(name: str, known: list[str]) -> str:

@@ -14,7 +14,6 @@ from mmhash.cli.server_settings import (
     Config,
     Host,
     Port,
-    parse_assignment,
     refuse_json,
     say_facts,
     settings_errors,
@@ -64,7 +63,7 @@ def run_gateway(
         from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
         from mmhash_service.server import server  # noqa: PLC0415
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
-        from mmhash_service.settings import Settings  # noqa: PLC0415
+        from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
 
     refuse_json(as_json=as_json, check=check)
     use_config(config)
@@ -80,7 +79,7 @@ def run_gateway(
     with settings_errors():
         assigned = dict(parse_assignment(text, GatewaySettings) for text in own)
         gateway = GatewaySettings(**with_options(assigned, fleet))
-        assigned = dict(parse_assignment(text, Settings) for text in others)
+        assigned = dict(map(parse_assignment, others))
         effective = Settings(**with_options(assigned, {"host": host, "port": port}))
     if not gateway.has_workers:
         raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")

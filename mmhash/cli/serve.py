@@ -12,7 +12,6 @@ from mmhash.cli.server_settings import (
     Config,
     Host,
     Port,
-    parse_assignment,
     refuse_json,
     say_facts,
     settings_errors,
@@ -45,13 +44,13 @@ def serve(
     with extra("service"):
         from mmhash_service.server import server  # noqa: PLC0415  (may not be installed)
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
-        from mmhash_service.settings import Settings  # noqa: PLC0415
+        from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
 
     refuse_json(as_json=as_json, check=check)
     use_config(config)
     options = {"host": host, "port": port, "uds": uds, "workers": workers}
     with settings_errors():
-        assigned = dict(parse_assignment(text, Settings) for text in settings or ())
+        assigned = dict(map(parse_assignment, settings or ()))
         effective = Settings(**with_options(assigned, options))
     if not check:
         server.serve(effective)

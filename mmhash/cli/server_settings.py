@@ -1,19 +1,15 @@
 """The options and errors of settings, shared by `mmhash serve` and `mmhash gateway`."""
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from mmhash.cli.report import say, say_json
 from mmhash.errors import InputValueError
-
-if TYPE_CHECKING:
-    from pydantic_settings import BaseSettings
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="MMHASH_HOST")]
 Port = Annotated[
@@ -24,25 +20,13 @@ Config = Annotated[
     Path | None,
     typer.Option(help="TOML file with settings of the service.", show_default="MMHASH_CONFIG"),
 ]
+
+
 Check = Annotated[
     bool,
     typer.Option("--check", help="Check settings, models and the memo's store, and exit."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="With --check: print the result as JSON.")]
-
-FORMS = {
-    "url_hosts": '["example.org"]',
-    "url_networks": '["10.0.0.0/8"]',
-    "url_identity": '{"example.org": {"digests": ["repr-digest"]}}',
-    "models": '{"qwen": "/models/qwen"}',
-    "tenants": '{"acme": "64 hex digits"}',
-    "private_tenants": '["acme"]',
-    "tag_secrets": '["64 hex digits"]',
-    "api_key_digests": '["64 hex digits"]',
-}
-"""Settings that are JSON in a variable and in `--set`, each with a value as it is written."""
-
-_NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII | re.IGNORECASE)
 
 
 def refuse_json(*, as_json: bool, check: bool) -> None:
@@ -70,37 +54,13 @@ def with_options(assigned: dict[str, Any], options: dict[str, Any]) -> dict[str,
     return assigned | {name: value for name, value in options.items() if value is not None}
 
 
-def parse_assignment(text: str, model: "type[BaseSettings]") -> tuple[str, Any]:
-    """Return the name and value of `name=value`, parsed as in an environment variable."""
-    from pydantic_core import from_json  # noqa: PLC0415  (may not be installed)
-
-    from mmhash_service.settings import unknown_name_message  # noqa: PLC0415
-
-    name, sign, value = text.partition("=")
-    if not _NAME.fullmatch(name):  # not shown: it may be a value, and a secret
-        raise ValueError("expected NAME=VALUE")
-    if not sign or name not in model.model_fields:
-        raise ValueError(unknown_name_message(name, list(model.model_fields)))
-    if value[:1] not in {"[", "{"}:
-        return name, value
-    try:
-        return name, from_json(value)
-    except ValueError as error:
-        raise ValueError(f"{name}: not JSON: {error}{form_hint(name)}") from None
-
-
-def form_hint(name: str) -> str:
-    """Return the form of a setting that is JSON, to be appended to an error message."""
-    return f"; its form is {FORMS[name]}" if name in FORMS else ""
-
-
 @contextmanager
 def settings_errors() -> Iterator[None]:
     """Replace the errors of settings by one line that names them."""
     from pydantic import ValidationError  # noqa: PLC0415  (may not be installed)
     from pydantic_settings import SettingsError  # noqa: PLC0415
 
-    from mmhash_service.settings import Settings  # noqa: PLC0415
+    from mmhash_service.settings import Settings, form_hint  # noqa: PLC0415
 
     try:
         yield

@@ -9,7 +9,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from mmhash_service.secret_files import VARIABLES
-from mmhash_service.settings import LIBRARY_VARIABLES, Settings
+from mmhash_service.settings import FORMS, LIBRARY_VARIABLES, Settings, parse_assignment
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
@@ -276,6 +276,32 @@ def test_no_secret_is_shown() -> None:
     with pytest.raises(ValidationError) as refused:
         Settings(tenants={"acme": SECRET + "x"})
     assert SECRET not in str(refused.value)
+
+
+def test_an_assignment_is_read_as_the_environment_would_have_it() -> None:
+    assert parse_assignment("port=1") == ("port", "1")
+    assert parse_assignment('tenants={"a":"b=c"}') == ("tenants", {"a": "b=c"})
+    assert Settings(**dict([parse_assignment("shm=true")])).shm
+    with pytest.raises(ValueError, match=r"^unknown name prot: did you mean port\?$"):
+        parse_assignment("prot=1")
+    with pytest.raises(ValueError, match="unknown name"):
+        parse_assignment("port")
+
+
+def test_a_far_name_gets_no_guess() -> None:
+    for name in ("log_level", "debug", "x"):
+        with pytest.raises(ValueError, match=f"^unknown name {name}: docs/settings.md lists"):
+            parse_assignment(f"{name}=1")
+
+
+def test_forms_are_those_of_settings_that_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    are_json = {
+        name
+        for name, field in Settings.model_fields.items()
+        if isinstance(field.default, (tuple, dict, frozenset))
+    }
+    assert FORMS.keys() == are_json
+    assert all(type(json.loads(form)) in {list, dict} for form in FORMS.values())
 
 
 FILES = {
