@@ -44,8 +44,9 @@ class TransportError(MMHashError):
 class ServiceError(MMHashError):
     """The service refused a request, or did not respond: then `status` is None.
 
-    `type` and `detail` are those of the problem in the response (docs/http.md); `retry_after` is
-    the number of seconds to wait before a retry, if the response has one.
+    `type` and `detail` are those of the problem in the response (docs/problems.md), and `errors`
+    are the places in the request, each with its reason; `retry_after` is the number of seconds to
+    wait before a retry, if the response has one.
     """
 
     def __init__(
@@ -55,9 +56,11 @@ class ServiceError(MMHashError):
         status: int | None = None,
         problem: str = "about:blank",
         retry_after: float | None = None,
+        errors: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(detail)
+        super().__init__(f"{detail} ({'; '.join(errors)})" if errors else detail)
         self.detail = detail
+        self.errors = errors
         self.status = status
         self.type = problem
         self.retry_after = retry_after

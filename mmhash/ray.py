@@ -4,16 +4,19 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
-from mmhash.bulk.shard_store import schema_of, table_of
-from mmhash.bulk.sources import content_kind
-from mmhash.bulk.work import Options, hash_files, hash_values
 from mmhash.digest import check_algorithm
 from mmhash.engines.registry import parse_with_fields as parse_engine
 from mmhash.engines.registry import split_names
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError
+from mmhash.extras import needs_extra
+
+with needs_extra("ray"):
+    import pyarrow as pa
+
+    from mmhash.bulk.shard_store import schema_of, table_of
+    from mmhash.bulk.sources import content_kind
+    from mmhash.bulk.work import Options, hash_files, hash_values
 
 if TYPE_CHECKING:
     from ray.data import Dataset

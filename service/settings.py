@@ -29,6 +29,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from mmhash_service.api.schemas.types import MAX_MODEL_NAME
 from mmhash_service.fetch.hosts import HostAllowlist, is_host
 from mmhash_service.fetch.policies import IdentityPolicies, IdentityPolicy
 from mmhash_service.gateway.settings import PREFIX as GATEWAY_PREFIX
@@ -74,6 +75,10 @@ _SIMILAR = 0.75
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+# The names that engines serve models by: of a hub, Qwen/Qwen2-VL-7B-Instruct, or of a directory.
+ModelName = Annotated[
+    str, StringConstraints(pattern=rf"^[A-Za-z0-9._/:@+-]{{1,{MAX_MODEL_NAME}}}$")
+]
 
 
 FORMS = {
@@ -221,7 +226,7 @@ class Settings(BaseSettings):
         description="The recipe for unknown releases of engines: `nearest-older` uses that of the "
         "newest known older release. If unset, they are refused.",
     )
-    models: dict[Name, Path] = Field(
+    models: dict[ModelName, Path] = Field(
         default={},
         description="Models that `/plan` plans prompts for: name and directory.",
     )
@@ -305,7 +310,7 @@ class Settings(BaseSettings):
         for name, path in models.items():
             _check_path(path)
             if not path.is_dir():
-                raise ValueError(f"the directory of {name} does not exist")
+                raise ValueError(f"the directory of {name} does not exist: {path}")
         return models
 
     @field_validator("url_hosts")
@@ -393,11 +398,16 @@ def _check_path(path: Path) -> None:
 def parse_assignment(text: str, model: type[BaseSettings] | None = None) -> tuple[str, Any]:
     """Return the name and value of `name=value`, parsed as in an environment variable."""
     name, sign, value = text.partition("=")
+    if model is None and name.removeprefix("gateway.") in GatewaySettings.model_fields:
+        name = name.removeprefix("gateway.")
+        raise ValueError(f"{name} is a setting of `mmhash gateway`: --set gateway.{name}=VALUE")
     if not _NAME.fullmatch(name):  # not shown: it may be a value, and a secret
-        raise ValueError("expected NAME=VALUE")
+        raise ValueError("--set expects NAME=VALUE")
     known = (model or Settings).model_fields
-    if not sign or name not in known:
+    if name not in known:
         raise ValueError(unknown_name_message(name, list(known)))
+    if not sign:
+        raise ValueError(f"{name} has no value: --set expects NAME=VALUE")
     if value[:1] not in {"[", "{"}:
         return name, value
     try:

@@ -96,6 +96,10 @@ def _read_list(name: str) -> Iterator[str]:
                 raise InputValueError(
                     f"{name}: not a list of paths: line {number} is over {MAX_PATH} bytes long"
                 )
+            if b"\0" in line:
+                raise InputValueError(
+                    f"{name}: not a list of paths, one per line: line {number} has a zero byte"
+                )
             if path := line.rstrip(b"\n"):
                 yield os.fsdecode(path)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mmhash.cli.extras import extra
 from mmhash.cli.terminal import visible
 from mmhash.errors import MMHashError
+from mmhash.io.names import printable, reason
 
 if TYPE_CHECKING:
     from typer import Typer
@@ -36,8 +37,9 @@ def main() -> None:
     except OSError as error:
         # stdout is closed or full: Python flushes its buffer again at exit, to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        named = f"{printable(str(error.filename))}: {reason(error)}" if error.filename else error
         sys.exit(
-            1 if isinstance(error, BrokenPipeError) else visible(f"mmhash: {error}", sys.stderr)
+            1 if isinstance(error, BrokenPipeError) else visible(f"mmhash: {named}", sys.stderr)
         )
     sys.exit(status)
 

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import mmhash
 from mmhash.cli.extras import extra
-from mmhash.cli.options import AsJson, EngineFallback, Quiet
+from mmhash.cli.options import AsJson, EngineFallback, Of, Quiet
 from mmhash.cli.progress import bytes_progress, is_watched
 from mmhash.cli.report import complain, say, say_json
 from mmhash.digest import Algorithm
@@ -38,10 +38,7 @@ def key_bulk(
     column: Annotated[
         str | None, typer.Option(help="The column of a Parquet file: bytes or paths.")
     ] = None,
-    of: Annotated[
-        Literal["bytes", "pixels"],
-        typer.Option(help="Hash the bytes of files, or the pixels of images."),
-    ] = "bytes",
+    of: Of = "bytes",
     algorithm: Annotated[Algorithm, typer.Option(help="The hash algorithm.")] = "blake3",
     engine: Annotated[
         list[str] | None,

@@ -49,6 +49,7 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
     encoded, nbytes = hash_named_file(path, "blake3", None, quiet=True)
     yield "file", f"{nbytes} bytes"
     yield "digest of the file, as b3sum", encoded.hex()
+    yield "key by of=bytes, the default of requests", frame("bytes", "", (), encoded).hex()
     with open_file(path) as file, open_image(file) as image:
         yield "decoded", f"{image.format}, mode {image.mode}, {image.width} x {image.height}"
         kind, dtype, shape, _, extra, _ = view = view_of(image)
@@ -60,7 +61,7 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
     packed = struct.pack(f"<{len(shape)}Q", *shape).hex()
     yield "framed with kind, shape, modes and sizes", f"{kind} {packed} {extra[:33].hex()}"
     key = frame(kind, dtype, shape, content, extra)
-    yield "key", key.hex()
+    yield "key by of=pixels", key.hex()
     found, version = mmhash.engines.find(engine)
     named = found.name_item(key, version, orientation=orientation)
     if named != key:

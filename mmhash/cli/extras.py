@@ -3,15 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from mmhash.extras import needs_extra
+
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
     """Exit with the install line of an extra if an import in the block fails."""
     try:
-        yield
+        with needs_extra(name):
+            yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("mmhash"):
             raise  # a bug in mmhash
-        raise SystemExit(
-            f"mmhash: {error.name} is not installed: pip install 'mmhash-keys[{name}]'"
-        ) from None
+        raise SystemExit(f"mmhash: {error}") from None

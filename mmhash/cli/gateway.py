@@ -14,6 +14,8 @@ from mmhash.cli.server_settings import (
     Config,
     Host,
     Port,
+    Uds,
+    Workers,
     refuse_json,
     say_facts,
     settings_errors,
@@ -21,6 +23,8 @@ from mmhash.cli.server_settings import (
     with_options,
 )
 from mmhash.errors import InputValueError
+
+_PREFIX = "gateway."
 
 
 def run_gateway(
@@ -44,6 +48,8 @@ def run_gateway(
     ] = None,
     host: Host = None,
     port: Port = None,
+    uds: Uds = None,
+    workers: Workers = None,
     config: Config = None,
     settings: Annotated[
         list[str] | None,
@@ -59,7 +65,7 @@ def run_gateway(
     """Forward requests to vLLM and SGLang workers, each to the one that has its prefix cached."""
     with extra("service"):
         from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415  (may be missing)
-        from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415
+        from mmhash_service.gateway.settings import GatewaySettings, check_release  # noqa: PLC0415
         from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
         from mmhash_service.server import server  # noqa: PLC0415
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
@@ -73,19 +79,22 @@ def run_gateway(
         "worker_file": worker_file,
         "policy": policy,
     }
-    prefix = "gateway."
-    own = [text.removeprefix(prefix) for text in settings or () if text.startswith(prefix)]
-    others = [text for text in settings or () if not text.startswith(prefix)]
+    options = {"host": host, "port": port, "uds": uds, "workers": workers}
+    own = [text.removeprefix(_PREFIX) for text in settings or () if text.startswith(_PREFIX)]
+    others = [text for text in settings or () if not text.startswith(_PREFIX)]
     with settings_errors():
         assigned = dict(parse_assignment(text, GatewaySettings) for text in own)
         gateway = GatewaySettings(**with_options(assigned, fleet))
         assigned = dict(map(parse_assignment, others))
-        effective = Settings(**with_options(assigned, {"host": host, "port": port}))
+        effective = Settings(**with_options(assigned, options))
+        gateway.check_releases(effective.engine_fallback)
     if not gateway.has_workers:
         raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")
     if not check:
         server.serve(effective, partial(create_gateway, gateway=gateway))
         return
     with settings_errors():
-        workers = asyncio.run(read_workers(gateway))
-    say_facts(check_resources(effective) | {"workers": str(len(workers))}, as_json=as_json)
+        found = asyncio.run(read_workers(gateway))
+        for spec in found:
+            check_release(spec, effective.engine_fallback)
+    say_facts(check_resources(effective) | {"workers": len(found)}, as_json=as_json)

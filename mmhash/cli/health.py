@@ -11,6 +11,7 @@ import typer
 from mmhash.cli.options import AsJson
 from mmhash.cli.report import say, say_json
 from mmhash.errors import InputValueError
+from mmhash.io.names import reason
 
 _TIMEOUT_S = 5.0
 
@@ -31,10 +32,11 @@ def check_health(
             with connection.getresponse() as response:
                 status, phrase = response.status, response.reason
     except (OSError, ValueError, http.client.HTTPException) as error:
+        why = reason(error)
         if as_json:
-            say_json({"url": url, "status": None, "reason": type(error).__name__})
+            say_json({"url": url, "status": None, "reason": why})
         else:
-            say(f"{url}: no response ({type(error).__name__})")
+            say(f"{url}: no response ({why})")
         raise typer.Exit(1) from error
     if as_json:
         say_json({"url": url, "status": status, "reason": phrase})

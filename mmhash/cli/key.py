@@ -5,14 +5,14 @@ import re
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
 
 import mmhash
 from mmhash.cli.content import hash_named_file
-from mmhash.cli.options import AsJson, EngineFallback, Files, Threads
+from mmhash.cli.options import AsJson, EngineFallback, Files, Of, Threads
 from mmhash.cli.report import Hashed, print_lines
 from mmhash.digest import Algorithm, Digest
 from mmhash.dtypes import ITEM_SIZE
@@ -55,10 +55,7 @@ class _Keyed(NamedTuple):
 def key_files(
     files: Files = None,
     *,
-    of: Annotated[
-        Literal["bytes", "pixels"],
-        typer.Option(help="Hash the bytes of files, or the pixels of images."),
-    ] = "bytes",
+    of: Of = "bytes",
     dtype: Annotated[
         str | None, typer.Option(help="Files are tensors of this dtype: float16, bfloat16, …")
     ] = None,

@@ -12,6 +12,10 @@ Threads = Annotated[
     int | None,
     typer.Option(min=1, help="Number of threads for one file.", show_default="all cores"),
 ]
+Of = Annotated[
+    Literal["bytes", "pixels"],
+    typer.Option(help="Hash the bytes of files, or the pixels of images."),
+]
 # engines.releases.Fallback, without 0.1 s of CPU to import the engines and numpy.
 EngineFallback = Annotated[
     Literal["nearest-older"] | None,

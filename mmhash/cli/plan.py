@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from mmhash.cli.extras import extra
-from mmhash.cli.options import AsJson
+from mmhash.cli.options import AsJson, Of
 from mmhash.cli.report import say, say_json
 from mmhash.errors import InputValueError
 from mmhash.io.files import open_file
@@ -23,7 +23,7 @@ def plan_request(
     block_size: Annotated[
         int | None, typer.Option(min=1, help="The number of tokens that the engine hashes at once.")
     ] = None,
-    pixels: Annotated[bool, typer.Option("--pixels", help="Key images by their pixels.")] = False,
+    of: Of = "bytes",
     as_json: AsJson = False,
 ) -> None:
     """Show a request's prompt as an engine will have it: its tokens, items and block keys."""
@@ -34,7 +34,6 @@ def plan_request(
         text = file.read(_MAX_REQUEST + 1)
     if len(text) > _MAX_REQUEST:
         raise InputValueError(f"{printable(request)}: more than {_MAX_REQUEST} bytes")
-    of = "pixels" if pixels else "bytes"
     plan = Model.load(model).plan(text, engine, block_size=block_size, of=of)
     items = [
         {

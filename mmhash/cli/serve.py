@@ -1,6 +1,5 @@
 """`mmhash serve`: start the HTTP service of mmhash_service."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +11,8 @@ from mmhash.cli.server_settings import (
     Config,
     Host,
     Port,
+    Uds,
+    Workers,
     refuse_json,
     say_facts,
     settings_errors,
@@ -24,14 +25,8 @@ def serve(
     *,
     host: Host = None,
     port: Port = None,
-    uds: Annotated[
-        Path | None,
-        typer.Option(help="Unix socket to listen on instead.", show_default="MMHASH_UDS"),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of processes.", show_default="MMHASH_WORKERS"),
-    ] = None,
+    uds: Uds = None,
+    workers: Workers = None,
     config: Config = None,
     settings: Annotated[
         list[str] | None,

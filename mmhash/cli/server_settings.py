@@ -16,6 +16,14 @@ Port = Annotated[
     int | None,
     typer.Option(min=0, max=65535, help="Port to listen on.", show_default="MMHASH_PORT"),
 ]
+Uds = Annotated[
+    Path | None,
+    typer.Option(help="Unix socket to listen on instead.", show_default="MMHASH_UDS"),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of processes.", show_default="MMHASH_WORKERS"),
+]
 Config = Annotated[
     Path | None,
     typer.Option(help="TOML file with settings of the service.", show_default="MMHASH_CONFIG"),
@@ -35,18 +43,22 @@ def refuse_json(*, as_json: bool, check: bool) -> None:
         raise typer.BadParameter("the server's log has its own format", param_hint="--json")
 
 
-def say_facts(facts: dict[str, str], *, as_json: bool) -> None:
+def say_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     """Print what was checked."""
     if as_json:
         say_json(facts)
-    else:
-        say("; ".join(f"{name}: {value}" for name, value in facts.items()))
+        return
+    shown = facts | {"models": ", ".join(facts["models"]) or "none"}
+    say("; ".join(f"{name}: {value}" for name, value in shown.items()))
 
 
 def use_config(path: Path | None) -> None:
     """Have the settings read this file, in every process."""
-    if path is not None:
-        os.environ["MMHASH_CONFIG"] = str(path)
+    if path is None:
+        return
+    if not path.is_file():
+        raise InputValueError(f"--config {path}: not a file")
+    os.environ["MMHASH_CONFIG"] = str(path)
 
 
 def with_options(assigned: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -66,11 +78,7 @@ def settings_errors() -> Iterator[None]:
         yield
     except ValidationError as error:
         # Without the values: a setting may be a secret.
-        details = [
-            f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
-            + (form_hint(str(one["loc"][0])) if len(one["loc"]) == 1 else "")
-            for one in error.errors()
-        ]
+        details = [_detail(dict(one)) for one in error.errors()]
         raise InputValueError(f"settings: {'; '.join(details)}") from error
     except RecursionError as error:
         raise InputValueError("settings: a value is nested too deep") from error
@@ -80,3 +88,18 @@ def settings_errors() -> Iterator[None]:
         raise InputValueError(f"settings: {reason}") from error
     except ValueError as error:
         raise InputValueError(f"settings: {error}") from error
+
+
+def _detail(error: dict[str, Any]) -> str:
+    """Return one error of pydantic's, with the form of a setting that has one."""
+    from mmhash_service.settings import (  # noqa: PLC0415  (may not be installed)
+        Settings,
+        form_hint,
+        unknown_name_message,
+    )
+
+    name = str(error["loc"][0]) if len(error["loc"]) == 1 else ""
+    if name and error["type"] == "extra_forbidden":  # of the file
+        return unknown_name_message(name, list(Settings.model_fields))
+    path = ".".join(map(str, error["loc"]))
+    return f"{path}: {error['msg'].removeprefix('Value error, ')}{form_hint(name)}"

@@ -5,6 +5,7 @@ A response that is malformed, too long or encoded is a `ServiceError`.
 
 import json
 import time
+from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any, NoReturn, Self
@@ -17,6 +18,7 @@ from mmhash.errors import ServiceError
 MAX_ERROR_BODY = 64 << 10
 # The service's own details have fewer than 200 characters.
 _MAX_DETAIL = 1000
+_MAX_ERRORS = 8
 _MAX_SHOWN = 80
 # A longer Retry-After counts as a day.
 _MAX_RETRY_AFTER_S = 86_400.0
@@ -109,7 +111,16 @@ def error_from_response(response: Response) -> ServiceError:
         status=response.status,
         problem=_printable(problem) if isinstance(problem, str) else "about:blank",
         retry_after=_seconds(response.headers.get(b"retry-after", b"").decode("latin-1")),
+        errors=tuple(_places(payload.get("errors"))),
     )
+
+
+def _places(errors: Any) -> Iterator[str]:
+    """Yield a problem's errors as texts: the place, which may be the whole body, and the reason."""
+    for error in errors[:_MAX_ERRORS] if isinstance(errors, list) else ():
+        if isinstance(error, dict) and isinstance(reason := error.get("reason"), str):
+            place = error.get("parameter") or error.get("pointer")
+            yield _printable(f"{place}: {reason}" if place and isinstance(place, str) else reason)
 
 
 def _problem(response: Response) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """KV events: which blocks the engines' prefix caches hold."""
 
-from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared, parse_batch
-from mmhash.kvindex.index import Index, Stats, WorkerStats
-from mmhash.kvindex.ranks import Match
-from mmhash.kvindex.source import Worker
+from mmhash.extras import needs_extra
+
+with needs_extra("kvindex"):
+    from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared, parse_batch
+    from mmhash.kvindex.index import Index, Stats, WorkerStats
+    from mmhash.kvindex.ranks import Match
+    from mmhash.kvindex.source import Worker
 
 __all__ = [
     "Batch",

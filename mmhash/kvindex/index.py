@@ -24,6 +24,7 @@ class WorkerStats:
     """The state of a worker, and counts of all its ranks since it was added."""
 
     blocks: int
+    block_size: int  # of the largest block that its events had; 0 before the first
     tiers: dict[str, int]
     is_connected: bool
     is_healthy: bool
@@ -206,6 +207,7 @@ class _WorkerState:
         counts = [source.feed.counts for source in self.sources]
         return WorkerStats(
             blocks=sum(tiers.values()),
+            block_size=max((rank.block_size for rank in self.ranks), default=0),
             tiers=tiers,
             is_connected=all(source.is_connected for source in self.sources),
             is_healthy=self.is_healthy,

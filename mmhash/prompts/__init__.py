@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mmhash.extras import needs_extra
+
 if TYPE_CHECKING:
     from mmhash.prompts.families.family import MediaSize as MediaSize
     from mmhash.prompts.files import UnknownModelError as UnknownModelError
@@ -43,4 +45,5 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    with needs_extra("prompts"):
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

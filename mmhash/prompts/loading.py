@@ -155,8 +155,9 @@ def _read_section(
     path = directory / name
     if not required and not path.exists():
         return Section(name, {})
+    data = _read_file(path, limit)
     try:
-        values: Any = json.loads(_read_file(path, limit))
+        values: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise UnknownModelError(f"{name} is not JSON: {str(error)[:200]}") from error
     if not isinstance(values, dict):
@@ -177,7 +178,7 @@ def _read_file(path: Path, limit: int) -> bytes:
             data = file.read(limit + 1)
     except OSError as error:
         reason = error.strerror or error
-        raise UnknownModelError(f"{path.name} cannot be read: {reason}") from error
+        raise UnknownModelError(f"{path} cannot be read: {reason}") from error
     if len(data) > limit:
         raise LimitError(f"{path.name} has more than {limit} bytes")
     return data

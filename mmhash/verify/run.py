@@ -6,6 +6,7 @@ import httpx
 
 from mmhash.engines import registry
 from mmhash.errors import InputValueError, ServiceError
+from mmhash.io.names import reason
 from mmhash.verify import sglang, vllm
 from mmhash.verify.prompts import Prompt, prompts
 from mmhash.verify.subscriber import Subscriber
@@ -46,7 +47,8 @@ class Report(NamedTuple):
         how = f" with {self.algorithm}" if self.algorithm and self.named else ""
         line = f"{self.engine}: {verdict}: {self.named} of {self.blocks} blocks{how}"
         if self.blocks == 0:
-            line += "; no block was stored: are KV events and the prefix cache on?"
+            line += "; no block was stored: are KV events and the prefix cache on? "
+            line += "Is --events their endpoint?"
         if self.missing:
             line += f"; images not found in: {', '.join(self.missing)}"
         return line
@@ -77,7 +79,7 @@ def verify_engine(
         try:
             release = engine or _detect(client)
         except httpx.HTTPError as error:
-            raise ServiceError(f"no engine answers at {url}: {type(error).__name__}") from error
+            raise ServiceError(f"no engine answers at {url}: {reason(error)}") from error
         # An unknown release is checked with the best guess: that is the question after an upgrade.
         fallback: Fallback | None = "nearest-older" if engine is None else None
         name, version = registry.parse(release, engine_fallback=fallback)

@@ -8,7 +8,7 @@ from math import exp
 from typing import Any
 
 from mmhash.errors import InputValueError
-from mmhash.kvindex import Index
+from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import WorkerError
 from mmhash_service.gateway.engine_load import count_requests
@@ -137,12 +137,25 @@ class Fleet:
     def _measure_caches(self) -> None:
         """Note how many tokens the caches hold; a figure within a few seconds is near enough."""
         stats = self.index.stats().workers
+        self._compare_block_sizes(stats)
         held = sum(
             stats[url].blocks * worker.spec.recipe.tokens_per_block
             for url, worker in self.workers.items()
             if url in stats and worker.spec.recipe
         )
         self.cached_tokens = max(LEAST_CACHED_TOKENS, held)
+
+    def _compare_block_sizes(self, stats: dict[str, WorkerStats]) -> None:
+        """Warn once of a worker whose blocks have another size than its plans: none would match."""
+        for url, worker in self.workers.items():
+            recipe, size = worker.spec.recipe, stats[url].block_size if url in stats else 0
+            if recipe is None or size in {0, recipe.tokens_per_block} or worker.has_size_warning:
+                continue
+            worker.has_size_warning = True
+            logger.warning(
+                "worker %s stores blocks of %d tokens, but is planned for with block_size=%d",
+                url, size, recipe.tokens_per_block,
+            )  # fmt: skip
 
     def _subscribe(self, worker: Worker) -> None:
         spec = worker.spec

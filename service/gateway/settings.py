@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from mmhash.engines.registry import find
+from mmhash.engines.releases import Fallback
 from mmhash.prompts.planning import BLOCK_SIZES
 from mmhash_service.gateway.policy import Policy
 from mmhash_service.guard.settings import PrefixedSettings
@@ -134,6 +135,11 @@ class GatewaySettings(PrefixedSettings):
         description="The API key of the workers, sent in place of the clients' Authorization.",
     )
 
+    def check_releases(self, engine_fallback: Fallback | None) -> None:
+        """Refuse a worker of a release that is not known: none of its requests would be planned."""
+        for spec in map(parse_worker, filter(None, (*self.worker_list, self.worker_dns))):
+            check_release(spec, engine_fallback)
+
     @property
     def has_workers(self) -> bool:
         """True if a source of workers is set."""
@@ -194,13 +200,19 @@ def parse_worker(text: str) -> WorkerSpec:
     )
 
 
+def check_release(spec: WorkerSpec, engine_fallback: Fallback | None) -> None:
+    """Refuse a worker of a release that is neither known nor covered by the setting."""
+    if spec.recipe is not None:
+        find(spec.recipe.engine, engine_fallback=engine_fallback)
+
+
 def _recipe(named: dict[str, str]) -> Recipe | None:
     block_size = _number(named, "block_size")
     if "engine" not in named:
         if not named.keys().isdisjoint({"block_size", "algorithm", "seed"}):
             raise ValueError("a worker with block_size, algorithm or seed needs its engine")
         return None
-    # The setting engine_fallback is the service's: a release that it refuses is never planned for.
+    # The setting engine_fallback is the service's: check_release() compares with it.
     find(named["engine"], engine_fallback="nearest-older")
     return Recipe(named["engine"], block_size, named.get("algorithm"), named.get("seed"))
 

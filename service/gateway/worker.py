@@ -33,6 +33,8 @@ class Worker:
         self.expected = ExpectedBlocks()
         self.engine_requests = 0
         """The requests that it reports itself."""
+        self.has_size_warning = False
+        """True once the log has the size of its blocks, which is not that of its plans."""
         self._eject_after = settings.eject_after
         self._failures = 0
         self._pending_tokens = 0

@@ -60,6 +60,7 @@ def _state(worker: Worker, stats: WorkerStats | None) -> WorkerState:
         load=worker.load,
         connected=stats is not None and stats.is_connected,
         blocks=stats.blocks if stats else 0,
+        block_size=stats.block_size if stats else 0,
         expected_blocks=len(worker.expected),
         events=stats.events if stats else 0,
         gaps=stats.gaps if stats else 0,

@@ -28,12 +28,14 @@ _LIMITS = (
 )
 
 
+@router.head("/live", include_in_schema=False)
 @router.get("/live")
 async def live() -> Health:
     """Answer while the process runs; if it does not answer, restart it."""
     return Health(status="ok")
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready")
 async def ready(request: Request) -> Health:
     """Answer if the server accepts requests and every backend passes its self-test."""
@@ -49,6 +51,7 @@ async def ready(request: Request) -> Health:
     return Health(status="ok")
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health")
 async def health() -> Health:
     """Answer while the process runs."""

@@ -1,6 +1,7 @@
 """`mmhash serve --check`: everything that a server needs at its start, tried without listening."""
 
 import asyncio
+from typing import Any
 
 from mmhash.errors import MMHashError
 from mmhash_service.memo.stores import create_store, scheme_of
@@ -14,10 +15,10 @@ class CheckError(MMHashError):
     """A resource that the settings name cannot be used."""
 
 
-def check_resources(settings: Settings) -> dict[str, str]:
+def check_resources(settings: Settings) -> dict[str, Any]:
     """Read the models, and a value of the store; return what was checked, without secrets."""
     models = Models(settings.models).names
-    facts = {"settings": "ok", "models": ", ".join(models) or "none", "memo": "memory"}
+    facts: dict[str, Any] = {"settings": "ok", "models": models, "memo": "memory"}
     if settings.memo_url is not None:
         url = settings.memo_url.get_secret_value()
         asyncio.run(_check_store(url, settings.memo_bytes))

@@ -1,4 +1,4 @@
-"""The examples and the tables of docs/http.md."""
+"""The examples of docs/http.md and docs/urls.md, and the metrics of docs/observability.md."""
 
 import json
 import re
@@ -14,7 +14,9 @@ from tests.live import models
 from tests.support.decoders import wait_for_ready
 from tests.support.service import serving
 
-PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "http.md").read_text() + (DOCS / "urls.md").read_text()
+METRICS = (DOCS / "observability.md").read_text()
 EXAMPLES = re.findall(r"```console\n\$ (.*?)\n```\n\n```json\n(.*?)\n```", PAGE, re.DOTALL)
 FILES, IN_PLACE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
@@ -70,5 +72,5 @@ def test_every_metric_is_in_the_table() -> None:
     from mmhash_service.runtime.metrics import REGISTRY
 
     for family in REGISTRY.collect():
-        assert re.search(rf"^\| {family.name}(_total)? \| [a-z, ]*\| ", PAGE, re.MULTILINE)
-        assert f"| {family.documentation} |" in PAGE
+        assert re.search(rf"^\| {family.name}(_total)? \| [a-z, ]*\| ", METRICS, re.MULTILINE)
+        assert f"| {family.documentation} |" in METRICS

@@ -61,6 +61,7 @@ ELSEWHERE = {
     "media.md": "tests/docs/test_snippets.py",
     "settings.md": "tests/unit/service/test_settings.py",
     "transport.md": "tests/docs/test_snippets.py",
+    "urls.md": "tests/docs/test_http.py",
 }
 
 

@@ -43,6 +43,9 @@ class WorkerState(BaseModel):
     load: float = Field(description="The tokens that it has to compute, by estimate.")
     connected: bool = Field(description="Its KV events are received.")
     blocks: int = Field(description="The blocks that it has cached, by its KV events.")
+    block_size: int = Field(
+        description="The tokens of a block, by its KV events; 0 before the first."
+    )
     expected_blocks: int = Field(
         description="The blocks that it did not have cached when requests with them were sent to "
         "it, until a second after these end. They are not in `blocks`."

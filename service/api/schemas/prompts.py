@@ -10,6 +10,7 @@ from mmhash.engines.releases import Fallback
 from mmhash_service.api.schemas.items import HashQuery, Item, Query
 from mmhash_service.api.schemas.types import (
     FALLBACK,
+    MAX_MODEL_NAME,
     RECIPE,
     BlockSize,
     Hex16,
@@ -36,7 +37,9 @@ class PlanQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    model: Annotated[str, Field(max_length=64)] = Field(description="A name of the setting models.")
+    model: Annotated[str, Field(max_length=MAX_MODEL_NAME)] = Field(
+        description="A name of the setting models."
+    )
     engine: Annotated[str, Field(max_length=64, pattern=rf"^({_PLANNED})(@.+)?$")] = Field(
         description=_ENGINE
     )
@@ -83,7 +86,7 @@ class AnnotateQuery(Query):
     engine: Annotated[str, Field(max_length=64, pattern=rf"^({_ANNOTATED})(@.+)?$")] = Field(
         description="The engine that receives the request, and its release if it is not the newest."
     )
-    plan: Annotated[str, Field(max_length=64)] | None = Field(
+    plan: Annotated[str, Field(max_length=MAX_MODEL_NAME)] | None = Field(
         default=None, description="A name of the setting models: return the prompt's plan too."
     )
 

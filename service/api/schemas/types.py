@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+MAX_MODEL_NAME = 255
+
 Natural = Annotated[int, Field(ge=0, lt=1 << 63)]
 Token = Annotated[int, Field(ge=0, lt=1 << 63)]
 BlockSize = Annotated[int, Field(ge=1, lt=1 << 24)]

@@ -127,6 +127,23 @@ def test_a_text_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> No
             assert answer.json()["worker"] == f"w{number}"
 
 
+def test_blocks_of_another_size_are_shown_and_logged(
+    workers: list[EngineProcess], folder: Path
+) -> None:
+    with Publisher() as its:
+        spec = f"{workers[0].url},events={its.events},replay={its.replay},engine={ENGINE}"
+        chosen = {"models": {"tiny": str(folder)}, "gateway.refresh_s": "0.1"}
+        with gateway_before([spec], settings=chosen) as gateway, gateway.new_client() as client:
+            fleet = Fleet(workers, [its], client)
+            wait_until(lambda: fleet.states()[0]["connected"])
+            assert fleet.states()[0]["block_size"] == 0
+            its.publish(stored(1, 2, size=32))
+            wait_until(lambda: fleet.states()[0]["block_size"] == 32)
+            gateway.log.wait_for(
+                "stores blocks of 32 tokens, but is planned for with block_size=16"
+            )
+
+
 def test_an_image_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> None:
     for number, color in enumerate(["red", "blue"]):
         request = chat("describe it ", picture(color))

@@ -284,8 +284,32 @@ def test_an_assignment_is_read_as_the_environment_would_have_it() -> None:
     assert Settings(**dict([parse_assignment("shm=true")])).shm
     with pytest.raises(ValueError, match=r"^unknown name prot: did you mean port\?$"):
         parse_assignment("prot=1")
-    with pytest.raises(ValueError, match="unknown name"):
+    with pytest.raises(ValueError, match=r"^port has no value: --set expects NAME=VALUE$"):
         parse_assignment("port")
+
+
+@pytest.mark.parametrize("name", ["policy", "gateway.policy"])
+def test_a_setting_of_the_gateway_says_so(name: str) -> None:
+    with pytest.raises(ValueError, match=r"`mmhash gateway`: --set gateway\.policy=VALUE$"):
+        parse_assignment(f"{name}=round-robin")
+
+
+@pytest.mark.parametrize(
+    "name", ["Qwen/Qwen2-VL-7B-Instruct", "/models/qwen", "a@b:c+d", "x" * 255]
+)
+def test_a_model_may_have_the_name_that_an_engine_serves_it_by(name: str, tmp_path: Path) -> None:
+    assert Settings(models={name: tmp_path}).models == {name: tmp_path}
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\n", "ä", "x" * 256])
+def test_other_names_of_models_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="models"):
+        Settings(models={name: tmp_path})
+
+
+def test_the_error_of_a_model_has_its_directory(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=f"of qwen does not exist: {tmp_path}/none"):
+        Settings(models={"qwen": tmp_path / "none"})
 
 
 def test_a_far_name_gets_no_guess() -> None:

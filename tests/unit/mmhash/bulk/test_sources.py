@@ -71,6 +71,16 @@ def test_a_list_is_its_lines_in_order(folder: Path) -> None:
     assert names(read_source(str(listed), None)) == lines
 
 
+def test_a_file_that_is_no_list_is_refused(tmp_path: Path) -> None:
+    """An image in place of a list is a mistake, and so are the names of `find -print0`."""
+    for content in (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"a.png\0b.png\0"):
+        (tmp_path / "source").write_bytes(content)
+        with pytest.raises(
+            mmhash.InputValueError, match=r"not a list of paths, one per line: line \d"
+        ):
+            names(read_source(str(tmp_path / "source"), None))
+
+
 def test_shards_are_bounded_by_items_and_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,9 @@ def test_explain_ends_with_the_engines_fields(engine: Engine, picture: Path) -> 
     done = RUN.invoke(app, arguments, catch_exceptions=False)
     with Image.open(picture) as image:
         key = mmhash.key(image)
-    assert re.search(rf"^  key +{key.hex()}$", done.stdout, re.MULTILINE)
+    assert re.search(rf"^  key by of=pixels +{key.hex()}$", done.stdout, re.MULTILINE)
+    of_file = mmhash.key(picture.read_bytes())
+    assert re.search(rf"^  key by of=bytes, .* {of_file.hex()}$", done.stdout, re.MULTILINE)
     fields = engine.request_fields(key, release) if engine.fields_of_key else {}
     for value in fields.values():
         for part in value if isinstance(value, list) else [value]:

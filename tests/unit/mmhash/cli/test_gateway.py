@@ -16,7 +16,7 @@ def test_check_counts_the_workers(tmp_path: Path) -> None:
     arguments = ["gateway", "--check", "--json", "--worker-file", str(workers)]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
-    facts = {"settings": "ok", "models": "none", "memo": "memory", "workers": "2"}
+    facts = {"settings": "ok", "models": [], "memo": "memory", "workers": 2}
     assert json.loads(done.stdout) == facts
 
 
@@ -26,6 +26,8 @@ def test_check_counts_the_workers(tmp_path: Path) -> None:
         ([], "no workers"),
         (["--worker", "a:1"], "a worker's URL|begins with its URL"),
         (["--worker", "http://a:1,engine=x"], "no engine 'x'"),
+        (["--worker", "http://a:1,engine=vllm@0.99.0"], "vllm 0.99.0 is not known"),
+        (["--worker-dns", "http://a:1,engine=vllm@0.99.0"], "vllm 0.99.0 is not known"),
         (
             ["--worker", "http://a:1", "--set", 'models={"a": "/nowhere"}'],
             "the directory of a does not exist",
@@ -45,6 +47,42 @@ def test_a_file_of_workers_is_read(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["gateway", "--check", "--worker-file", str(workers)])
     assert done.exit_code == 1
     assert "URL" in str(done.exception)
+
+
+def test_a_file_with_an_unknown_release(tmp_path: Path) -> None:
+    workers = tmp_path / "workers"
+    workers.write_text("http://a:1,engine=vllm@0.99.0\n")
+    arguments = ["gateway", "--check", "--worker-file", str(workers)]
+    done = CliRunner().invoke(app, arguments)
+    assert "vllm 0.99.0 is not known" in str(done.exception)
+    done = CliRunner().invoke(app, [*arguments, "--set", "engine_fallback=nearest-older"])
+    assert done.exit_code == 0, done.output
+
+
+def test_it_may_listen_on_a_unix_socket(tmp_path: Path) -> None:
+    arguments = ["gateway", "--check", "--worker", "http://a:1", "--workers", "2", "--uds"]
+    done = CliRunner().invoke(app, [*arguments, str(tmp_path / "s")])
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(app, [*arguments, str(tmp_path / "none" / "s")])
+    assert "uds: the directory of the Unix socket does not exist" in str(done.exception)
+
+
+def test_a_file_has_only_settings_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "settings.toml"
+    monkeypatch.setenv("MMHASH_CONFIG", str(file))  # the option sets it, and this restores it
+    file.write_text('prot = 1\n[gateway]\npolicy = "round-robin"\n')
+    arguments = ["gateway", "--check", "--worker", "http://a:1", "--config", str(file)]
+    done = CliRunner().invoke(app, arguments)
+    reason = "unknown name prot: did you mean port?; unknown name gateway: docs/settings.md lists"
+    assert reason in str(done.exception)
+
+
+@pytest.mark.parametrize("name", ["", "none.toml"])
+def test_the_file_is_named_if_it_is_none(tmp_path: Path, name: str) -> None:
+    done = CliRunner().invoke(app, ["serve", "--check", "--config", str(tmp_path / name)])
+    assert str(done.exception) == f"--config {tmp_path / name}: not a file"
 
 
 def test_json_is_for_the_check() -> None:

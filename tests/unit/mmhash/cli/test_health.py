@@ -55,10 +55,15 @@ def test_where_nobody_listens_is_no_answer(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         here = f"http://127.0.0.1:{free.getsockname()[1]}"
-        for url in (here, f"unix:{tmp_path / 'none'}", "ftp://x", "http://a:b"):
+        for url, reason in {
+            here: "Connection refused",
+            f"unix:{tmp_path / 'none'}": "No such file or directory",
+            "ftp://x": "the address of a server is HOST:PORT",
+            "http://a:b": "Port could not be cast",
+        }.items():
             result = CliRunner().invoke(app, ["health", url])
             assert result.exit_code == 1
-            assert result.stdout.startswith(f"{url}: no response (")
+            assert result.stdout.startswith(f"{url}: no response ({reason}")
 
 
 def test_an_address_without_a_scheme(url: str) -> None:

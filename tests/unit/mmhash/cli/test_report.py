@@ -56,7 +56,7 @@ def test_key_takes_a_list_of_engines(photo: Path) -> None:
 def test_explain(photo: Path) -> None:
     (line,) = lines("explain", "vllm", photo)
     steps = {step["step"]: step["value"] for step in line["steps"]}
-    assert steps["key"] == mmhash.key_file(photo, of="pixels").hex()
+    assert steps["key by of=pixels"] == mmhash.key_file(photo, of="pixels").hex()
 
 
 def test_env() -> None:
@@ -66,10 +66,10 @@ def test_env() -> None:
 
 def test_health() -> None:
     (line,) = lines("health", "127.0.0.1:1", status=1)
-    assert line == {"url": "127.0.0.1:1", "status": None, "reason": "ConnectionRefusedError"}
+    assert line == {"url": "127.0.0.1:1", "status": None, "reason": "Connection refused"}
 
 
 def test_serve_check(tmp_path: Path) -> None:
     store = tmp_path / "memo"
     (line,) = lines("serve", "--check", "--set", f"memo_url=sqlite:{store}")
-    assert line == {"settings": "ok", "models": "none", "memo": "sqlite: reachable"}
+    assert line == {"settings": "ok", "models": [], "memo": "sqlite: reachable"}

@@ -2,8 +2,6 @@
 
 import inspect
 import pydoc
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -24,17 +22,6 @@ def test_both_clients_have_the_same_calls() -> None:
 def test_both_are_there_when_asked_for() -> None:
     assert mmhash.Client is Client
     assert mmhash.AsyncClient is AsyncClient
-
-
-def test_without_httpx_the_extra_is_named() -> None:
-    program = "import sys; sys.modules['httpx'] = None; import mmhash; mmhash.Client"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        "ModuleNotFoundError: httpx is not installed: pip install 'mmhash-keys[client]'"
-    )
 
 
 @pytest.mark.parametrize("kind", [mmhash.Client, mmhash.AsyncClient])

@@ -134,6 +134,33 @@ def test_a_problem_that_is_none_is_told_by_its_status(
     assert caught.value.type == "about:blank"
 
 
+@pytest.mark.parametrize(
+    ("errors", "places"),
+    [
+        ([{"parameter": "of", "reason": "is unknown"}], ("of: is unknown",)),
+        (
+            [{"pointer": "/items/0", "reason": "is missing"}, {"pointer": "", "reason": "is\n"}],
+            ("/items/0: is missing", "is\ufffd"),
+        ),
+        ([{"parameter": 1, "reason": "x"}, {"reason": 2}, [], "a", None], ("x",)),
+        ({"parameter": "of"}, ()),
+        ([{"parameter": "a", "reason": "x" * 5000}] * 10, (f"a: {'x' * 997}",) * 8),
+    ],
+)
+def test_the_error_has_the_places_of_a_problem(
+    connect: Any, scripted: Any, errors: Any, places: tuple[str, ...]
+) -> None:
+    problem = {"type": "urn:mmhash:problem:invalid-query", "detail": "Wrong.", "errors": errors}
+    with (
+        scripted((422, PROBLEM, json.dumps(problem).encode())) as server,
+        connect(server.url) as client,
+        pytest.raises(mmhash.ServiceError) as caught,
+    ):
+        client.hash(CONTENT)
+    assert (caught.value.detail, caught.value.errors) == ("Wrong.", places)
+    assert str(caught.value) == (f"Wrong. ({'; '.join(places)})" if places else "Wrong.")
+
+
 def test_a_good_answer_of_another_server_is_an_error(connect: Any, scripted: Any) -> None:
     with (
         scripted((200, {}, b"<html>Welcome")) as server,

@@ -46,7 +46,8 @@ def test_events_change_the_rank_that_they_name() -> None:
     assert match.ranks == {0: 32, 1: 16, 5: 8}
     source.apply(Changes(0.0, [Removed([2], "GPU"), Cleared()]), is_live=False)
     assert blocks.match([1, 2])["http://a"].ranks == {1: 16, 5: 8}
-    assert blocks.stats().workers["http://a"].blocks == 2
+    stats = blocks.stats().workers["http://a"]
+    assert (stats.blocks, stats.block_size) == (2, 16)
     blocks.stop()
 
 

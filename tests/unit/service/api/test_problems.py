@@ -15,7 +15,7 @@ from mmhash_service.app import create_app
 from mmhash_service.bodies.parsing import MAX_DIMS
 from mmhash_service.decoder.messages import MAX_FRAMES
 
-PAGE = Path(__file__).parents[4] / "docs" / "http.md"
+PAGE = Path(__file__).parents[4] / "docs" / "problems.md"
 
 
 def check(answer: httpx.Response, name: str) -> None:

@@ -29,6 +29,12 @@ def _ready(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/live", "/ready", "/health"])
+def test_a_probe_may_be_a_head(client: httpx.Client, path: str) -> None:
+    answer = client.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+@pytest.mark.parametrize("path", ["/live", "/ready", "/health"])
 def test_a_server_that_is_well_says_so(client: httpx.Client, path: str) -> None:
     answer = client.get(path)
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})

@@ -1,0 +1,16 @@
+"""The error for a missing optional dependency: it names the extra to install."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def needs_extra(name: str) -> Iterator[None]:
+    """Name the extra in the error if an import in the block does not find a package."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("mmhash"):
+            raise  # a bug in mmhash
+        message = f"{error.name} is not installed: pip install 'mmhash-keys[{name}]'"
+        raise ModuleNotFoundError(message, name=error.name) from None
