@@ -25,7 +25,7 @@ from redis.exceptions import ConnectionError as NotListening
 from bench.support.measure import Row, report
 from mmhash.kvindex import Index, Worker, parse_batch
 from mmhash.kvindex.events import parse_changes
-from mmhash.kvindex.table import BlockTable, block_ids
+from mmhash.kvindex.table import BlockTable
 
 BLOCKS = 1_000_000
 WORKERS = 32
@@ -151,6 +151,28 @@ def batch(count: int, blocks: int, seed: int = 0) -> bytes:
     return msgspec.msgpack.encode([time.time(), events[-count:], 0])
 
 
+def apply(table: BlockTable, payloads: Sequence[bytes]) -> None:
+    """Apply batches of events of the first holder."""
+    for payload in payloads:
+        for event in parse_changes(payload).events:
+            change = table.store if type(event).__name__ == "Stored" else table.remove
+            change(0, "GPU", 0, event.block_hashes)  # type: ignore[union-attr]
+
+
+def full_table_rows() -> list[Row]:
+    """Count events per second beside a million blocks, which are larger than a CPU's caches."""
+    table = BlockTable(BLOCKS)
+    for _ in range(WORKERS):
+        table.open()
+    fill(lambda holder, ids: table.store(holder, "GPU", 0, ids))
+    rows = []
+    for blocks in (1, 16, 64):
+        payloads = [batch(100, blocks, seed) for seed in range(50)]
+        (taken,) = fastest(lambda payloads=payloads: apply(table, payloads), rounds=10)  # type: ignore[misc]
+        rows.append(Row(f"events of {blocks} blocks, beside a million", 5000 / taken, "/s"))
+    return rows
+
+
 def event_rows() -> list[Row]:
     """Count events per second, from bytes to the table."""
     rows = []
@@ -160,10 +182,7 @@ def event_rows() -> list[Row]:
         table.open()
 
         def ours(table: BlockTable = table, payloads: list[bytes] = payloads) -> None:
-            for payload in payloads:
-                for event in parse_changes(payload).events:
-                    change = table.store if type(event).__name__ == "Stored" else table.remove
-                    change(0, "GPU", 0, block_ids(event.block_hashes))  # type: ignore[union-attr]
+            apply(table, payloads)
 
         def parse(payloads: list[bytes] = payloads) -> None:
             for payload in payloads:
@@ -337,7 +356,7 @@ def _redis() -> Iterator[Any]:
 
 def rows() -> list[Row]:
     """Return all rows."""
-    found = [*match_rows(), *event_rows(), *socket_rows(), *memory_rows()]
+    found = [*match_rows(), *event_rows(), *full_table_rows(), *socket_rows(), *memory_rows()]
     return found + (redis_rows() if shutil.which("redis-server") else [])
 
 

@@ -1,5 +1,7 @@
 """Digests computed on the CPU: of a buffer, and of a stream."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Self
 
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
@@ -7,7 +9,6 @@ from mmhash.digest import Digest, unchecked_digest
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.forks import fork_count
 from mmhash.states import FlatBuffer, cpu_count
-from mmhash.view import bytes_of
 
 __all__ = ["Hasher", "cpu_count", "hash_bytes", "hash_raw"]
 
@@ -44,6 +45,14 @@ def _check_threads(threads: int | None, nbytes: int) -> int:
     if threads < 1:
         raise InputValueError(f"threads is at least 1, not {threads}")
     return threads
+
+
+@cache
+def _reader() -> Callable[[object], memoryview]:
+    """Return the function that returns the flat bytes of any input."""
+    from mmhash.view import bytes_of  # noqa: PLC0415  (numpy: half of the start of bulk's workers)
+
+    return bytes_of
 
 
 class Hasher:
@@ -89,7 +98,7 @@ class Hasher:
 
     def update(self, data: object) -> Self:
         """Add the bytes of anything that `mmhash.digest` accepts; return the hasher itself."""
-        content = bytes_of(data)
+        content = data if type(data) is bytes else _reader()(data)
         if self._has_lost_threads():
             self._update_after_fork(content)
         else:
@@ -103,7 +112,7 @@ class Hasher:
             and ALGORITHM_SPECS[self.name].keeps_threads
         )
 
-    def _update_after_fork(self, content: memoryview) -> None:
+    def _update_after_fork(self, content: FlatBuffer) -> None:
         """Add bytes without the threads, which stayed in the parent."""
         if self._threads < cpu_count():  # a separate pool, which takes part in every update
             raise InputValueError(

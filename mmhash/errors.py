@@ -77,9 +77,3 @@ class DeviceError(MMHashError):
 def shown(number: int) -> str:
     """Return a number as text for an error; Python does not convert very long ones."""
     return str(number) if abs(number) < 1 << 128 else "a number of more than 128 bits"
-
-
-def need_copy(what: str, copy: bool) -> None:
-    """Raise an error if an input that cannot be read in place must not be copied."""
-    if not copy:
-        raise InputValueError(f"{what} cannot be read in place, and copy=False forbids a copy")

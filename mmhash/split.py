@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from mmhash.errors import InputTypeError, InputValueError, shown
+from mmhash.memory import array_as_list
 
 # No bundle has more; an expanded array that is only nominally long would make that many views.
 MAX_ITEMS = 1 << 20
@@ -134,11 +135,12 @@ def _rows(grids: Any) -> list[list[int]]:
 
 def _as_list(name: str, values: Any) -> list[Any]:
     """Return the elements of an array, a tensor, a list or a tuple as a list."""
-    if hasattr(type(values), "tolist"):
-        try:
-            values = values.tolist()
-        except (MemoryError, NotImplementedError, RuntimeError, ValueError) as error:
-            raise InputTypeError(f"{name} cannot be read: {str(error)[:200]}") from error
+    try:
+        values = array_as_list(name, values, 3 * MAX_ITEMS)
+    except InputValueError:
+        raise
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise InputTypeError(f"{name} cannot be read: {str(error)[:200]}") from error
     if not isinstance(values, (list, tuple)):
         raise InputTypeError(f"{name} is a list, an array or a tensor, not {type(values).__name__}")
     return values[: MAX_ITEMS + 1] if type(values) is list else list(values[: MAX_ITEMS + 1])

@@ -5,15 +5,17 @@ Neither package holds the GIL while it reads a large buffer.
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from blake3 import blake3
 from xxhash import xxh3_128, xxh3_128_digest
 
 from mmhash.forks import call_in_child, fork_count
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 # The leaves of the xxh3 tree (docs/spec.md). Smaller leaves suit a GPU, larger ones a CPU: one
 # thread has, at 20 MiB and at 512 MiB, 0.86 and 0.76 of the speed of one XXH3-128 over all with
@@ -72,7 +74,9 @@ def _cpu_limit(cpu_max: Path) -> int | None:
 
 
 @cache
-def _thread_pool() -> ThreadPoolExecutor:
+def _thread_pool() -> "ThreadPoolExecutor":
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (4 ms: it imports logging)
+
     return ThreadPoolExecutor(cpu_count(), thread_name_prefix="mmhash")
 
 

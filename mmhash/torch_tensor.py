@@ -17,8 +17,8 @@ from mmhash.errors import (
     InputTypeError,
     InputValueError,
     MMHashError,
-    need_copy,
 )
+from mmhash.memory import need_copy
 
 if TYPE_CHECKING:
     import torch
@@ -78,11 +78,11 @@ def _read(tensor: "torch.Tensor", copy: bool) -> Content:
     contiguous = tensor.is_contiguous()
     _check_storage(tensor, contiguous=contiguous)
     if tensor.is_neg() or tensor.is_conj():
-        need_copy("a lazily conjugated or negated tensor", copy)
+        need_copy("a lazily conjugated or negated tensor", copy, tensor.nbytes)
         tensor = tensor.resolve_conj().resolve_neg()
         contiguous = tensor.is_contiguous()
     if not contiguous:
-        need_copy("a tensor that is not contiguous", copy)
+        need_copy("a tensor that is not contiguous", copy, tensor.nbytes)
         tensor = _in_c_order(tensor.detach())
     if on_gpu:
         data = DeviceBytes(tensor.get_device(), tensor.data_ptr(), tensor.nbytes, tensor)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from mmhash.dtypes import ITEM_SIZE
-from mmhash.errors import DeviceError, InputTypeError, InputValueError, need_copy
+from mmhash.errors import DeviceError, InputTypeError, InputValueError
+from mmhash.memory import need_copy
 from mmhash.pil_image import is_image, read_pil_image
 from mmhash.states import FlatBuffer
 from mmhash.torch_tensor import DeviceBytes, is_tensor, read_tensor
@@ -137,7 +138,7 @@ def _flat_buffer(buffer: memoryview, copy: bool) -> memoryview:
             "a buffer of object pointers or other addresses has no content: hash what is at them"
         )
     if not buffer.c_contiguous:
-        need_copy("a buffer that is not C-contiguous", copy)
+        need_copy("a buffer that is not C-contiguous", copy, buffer.nbytes)
         return memoryview(buffer.tobytes())
     if buffer.nbytes == 0:
         return memoryview(b"")
@@ -187,10 +188,10 @@ def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
     name = _dtype_name(values.dtype)
     shape = values.shape
     if values.dtype.byteorder == ">":
-        need_copy("a big-endian array", copy)
+        need_copy("a big-endian array", copy, values.nbytes)
         values = values.byteswap()
     if not values.flags.c_contiguous:
-        need_copy("an array that is not C-contiguous", copy)
+        need_copy("an array that is not C-contiguous", copy, values.nbytes)
         values = np.ascontiguousarray(values)
     return View("tensor", name, shape, _flat_array(values))
 

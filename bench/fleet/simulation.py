@@ -5,18 +5,30 @@
 The gateway's decisions, its index and its expected blocks are the real ones. The workers are
 simulated: a cache of blocks with the eviction of vLLM (least recently used first, of a prompt the
 last block first), and one prompt computed after another. The figures are not those of an engine:
-they compare policies.
+they compare policies. A request without a queue and without cached tokens takes as long with each.
 """
 
 import argparse
 import heapq
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count, islice
+from typing import NamedTuple
 
 from bench.fleet.gateway import POLICIES
-from bench.fleet.traces import BLOCK_SIZE, ENGINE, RELEASE, TRACES, Prompt, most_cached, plan
+from bench.fleet.traces import (
+    BLOCK_SIZE,
+    ENGINE,
+    RELEASE,
+    SYSTEM,
+    TRACES,
+    LiveTrace,
+    Prompt,
+    most_cached,
+    plan,
+)
 from bench.fleet.workers import cache_tokens
 from mmhash.kvindex import Index
 from mmhash.kvindex import Worker as EventSource
@@ -32,6 +44,30 @@ EVENTS_S = 0.05  # from the end of a prompt's computation until the index has it
 GRACE_S = 1.0  # as the proxy's
 
 RECIPE = Recipe(f"{ENGINE}@{RELEASE}", BLOCK_SIZE)
+
+
+def system_prompt_only() -> LiveTrace:
+    """Return the trace without reuse, but with a system prompt that all requests begin with."""
+    trace = TRACES["servegen, no reuse"]
+    workload = replace(
+        trace.workload,
+        name="system prompt only",
+        sessions=60,
+        system=SYSTEM,
+        clients=1,
+        top_clients=1,
+        top_share=1.0,
+        tenants=1,
+    )
+    return trace._replace(workload=workload)
+
+
+class Outcome(NamedTuple):
+    """The figures of a trace."""
+
+    cached_percent: float
+    first_token_ms: float
+    """The mean."""
 
 
 class LruCache:
@@ -95,11 +131,15 @@ class SimulatedWorker:
         self.computed = 0
 
     def take(
-        self, prompt: Prompt, tokens: int, unheld: Sequence[int], done: Callable[[], None]
+        self, prompt: Prompt, tokens: int, unheld: Sequence[int], done: Callable[[float], None]
     ) -> None:
-        """Queue a prompt; the gateway expects that so many of its tokens are computed."""
-        computing = ExitStack()
-        expected = computing.enter_context(self._worker.computing(tokens, unheld))
+        """Queue a prompt; the gateway expects that so many of its tokens are computed.
+
+        Calls `done` with the seconds to the first token.
+        """
+        sent = self._clock.now
+        with self._worker.computing(tokens, unheld) as expected:
+            pass
 
         def begin() -> None:
             clock = self._clock
@@ -114,17 +154,19 @@ class SimulatedWorker:
             self.computed += computed
             self._free_at = first = clock.now + computed / TOKENS_PER_S
             events: list[Stored | Removed] = [Removed([*evicted]), Stored([*stored], BLOCK_SIZE)]
-            clock.at(first, computing.close)
+            clock.at(first, lambda: self._worker.computed(tokens))
             clock.at(first + EVENTS_S, lambda: self._rank.apply(events))
-            clock.at(first + prompt.request.output_tokens * REPLY_TOKEN_S, end)
+            clock.at(
+                first + prompt.request.output_tokens * REPLY_TOKEN_S, lambda: end(first - sent)
+            )
 
-        def end() -> None:
+        def end(first_token_s: float) -> None:
             self._worker.end()
             self._cache.end(prompt.blocks)
             self._clock.at(
                 self._clock.now + GRACE_S, lambda: self._worker.expected.remove(expected)
             )
-            done()
+            done(first_token_s)
 
         begin()
 
@@ -146,8 +188,8 @@ class SimulatedFleet:
         fleet.cached_tokens = workers * blocks * BLOCK_SIZE
         self._fleet, self._router = fleet, Router(fleet, settings)
 
-    def send(self, prompt: Prompt, done: Callable[[], None]) -> None:
-        """Send a prompt to its best worker."""
+    def send(self, prompt: Prompt, done: Callable[[float], None]) -> None:
+        """Send a prompt to its best worker; `done` gets the seconds to the first token."""
         matches = self._fleet.index.match(prompt.blocks, BLOCK_SIZE)
         matched = {url: match.tokens for url, match in matches.items()}
         size = PlanSize(prompt.tokens, len(prompt.blocks))
@@ -169,9 +211,10 @@ class SimulatedFleet:
             self._fleet.index.stop()
 
 
-def cached_percent(prompts: Sequence[Prompt], policy: str, workers: int) -> float:
-    """Replay a trace; return the part of its tokens that was cached."""
+def replay(prompts: Sequence[Prompt], policy: str, workers: int) -> Outcome:
+    """Replay a trace."""
     following = {(one.request.session, one.request.turn): one for one in prompts}
+    times: list[float] = []
     blocks = cache_tokens(workers) // BLOCK_SIZE
     with SimulatedFleet(policy, workers, blocks).closing() as fleet:
 
@@ -179,7 +222,8 @@ def cached_percent(prompts: Sequence[Prompt], policy: str, workers: int) -> floa
             request = one.request
             turn = following.get((request.session, request.turn + 1))
 
-            def done() -> None:
+            def done(first_token_s: float) -> None:
+                times.append(first_token_s)
                 if turn is not None:
                     fleet.clock.at(turn.request.at, lambda: send(turn))
 
@@ -194,11 +238,11 @@ def cached_percent(prompts: Sequence[Prompt], policy: str, workers: int) -> floa
         fleet.clock.run()
         total = sum(one.tokens for one in prompts)
         computed = sum(worker.computed for worker in fleet.workers.values())
-        return 100 * (1 - computed / total)
+        return Outcome(100 * (1 - computed / total), 1e3 * statistics.fmean(times))
 
 
 def main() -> None:
-    """Print a Markdown table: cached tokens, the mean of some seeds."""
+    """Print a Markdown table: cached tokens and the mean time to the first token, of some seeds."""
     parser = argparse.ArgumentParser(prog="python -m bench.fleet.simulation", description=__doc__)
     parser.add_argument("--workers", type=int, action="append", help="default: 2 and 4")
     parser.add_argument("--seeds", type=int, default=8)
@@ -206,22 +250,27 @@ def main() -> None:
     counts = arguments.workers or [2, 4]
     print(f"| simulated workers | trace | the most | {' | '.join(POLICIES)} | seeds ahead |")
     print("| ---: | --- | ---: |" + " ---: |" * (len(POLICIES) + 1))
-    for trace in TRACES.values():
+    for trace in (*TRACES.values(), system_prompt_only()):
         plans = [plan(trace.with_seed(seed).requests()) for seed in range(arguments.seeds)]
         most = [100 * most_cached(one) / sum(each.tokens for each in one) for one in plans]
-        for workers in counts if max(most) else []:
-            found = {
-                policy: [cached_percent(one, policy, workers) for one in plans]
-                for policy in POLICIES
-            }
+        for workers in counts:
+            found = {policy: [replay(one, policy, workers) for one in plans] for policy in POLICIES}
             best, hashed = found["longest-prefix"], found["consistent-hash"]
-            ahead = sum(own > other for own, other in zip(best, hashed, strict=True))
-            means = " | ".join(f"{statistics.fmean(one):.1f} %" for one in found.values())
+            ahead = sum(
+                own.cached_percent > other.cached_percent
+                for own, other in zip(best, hashed, strict=True)
+            )
+            means = " | ".join(_means(one) for one in found.values())
             print(
                 f"| {workers} | {trace.name} | {statistics.fmean(most):.1f} % | {means} "
                 f"| {ahead} of {arguments.seeds} |",
                 flush=True,
             )
+
+
+def _means(outcomes: Sequence[Outcome]) -> str:
+    cached, first_token_ms = (statistics.fmean(column) for column in zip(*outcomes, strict=True))
+    return f"{cached:.1f} %, {first_token_ms:.0f} ms"
 
 
 if __name__ == "__main__":

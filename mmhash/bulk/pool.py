@@ -1,7 +1,7 @@
 """Workers that hash shards, one for each core; each has one shard in work and one queued.
 
 Shards of large files are hashed by threads, because BLAKE3 does not hold the GIL and two processes
-take 0.4 s of CPU to start; those of small files, images and rows by processes. Each worker has its
+take 0.2 s of CPU to start; those of small files, images and rows by processes. Each worker has its
 own pipe for tasks and results, so that the parent notices a process that exits in the middle of a
 result; a ProcessPoolExecutor would wait forever for the rest of it.
 """

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mmhash import __version__
+from mmhash.cli.extras import end_imports
 
 
 class _Command(NamedTuple):
@@ -84,7 +85,10 @@ class _LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name is None else load_command(name), rest
+        if name is not None:
+            command = load_command(name)
+        end_imports()
+        return name, command, rest
 
 
 def load_command(name: str) -> Any:

@@ -28,6 +28,7 @@ from mmhash.engines.engine import (
 )
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError, shown
+from mmhash.memory import array_as_list
 from mmhash.pil_image import is_image
 from mmhash.view import bytes_of, view_of
 
@@ -256,8 +257,7 @@ def _places(span: Span, count: int) -> Sequence[int]:
     if span.is_embed is None:
         return range(span.offset, stop)
     with checks.readable("is_embed"):
-        mask = span.is_embed
-        mask = mask.tolist() if hasattr(type(mask), "tolist") else mask
+        mask = array_as_list("is_embed", span.is_embed, checks.MAX_TOKENS)
     mask = checks.listed("is_embed", mask)[: stop - span.offset]
     if any(type(is_set) not in {bool, int} for is_set in mask):
         raise InputTypeError("is_embed holds True or False")

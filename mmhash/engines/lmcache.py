@@ -12,11 +12,12 @@ from typing import Literal
 import numpy as np
 
 from mmhash.digest import Digest
-from mmhash.engines import engine
+from mmhash.engines import checks, engine
 from mmhash.engines.engine import Engine, RequestFields, Step, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.engines.vllm.block_items import Span as Span  # noqa: PLC0414  (a public name)
 from mmhash.errors import InputTypeError, InputValueError
+from mmhash.memory import array_as_list
 
 # "hex": 16 bits of an identifier that is a hex number, for every position. "text": the same, and
 # any other identifier by its SHA-256. "positions": 31 bits of its own for every position.
@@ -63,8 +64,7 @@ def substitute(
     `tokens` is a prompt or the beginning of one: a span that reaches past its end is cut.
     """
     RELEASES.recipe(version)
-    if isinstance(tokens, np.ndarray):
-        tokens = tokens.tolist()
+    tokens = array_as_list("tokens", tokens, checks.MAX_TOKENS)
     if not isinstance(tokens, (list, tuple)) or set(map(type, tokens)) - {int}:
         raise InputTypeError("tokens is a list of ints")
     if not isinstance(spans, (list, tuple)) or isinstance(spans, Span):

@@ -15,6 +15,7 @@ from mmhash.digest import Digest
 from mmhash.engines.engine import Engine, Step, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
+from mmhash.memory import in_c_order
 from mmhash.torch_tensor import is_tensor
 from mmhash.view import view_of
 
@@ -83,7 +84,7 @@ def _update_tensor(hasher: "hashlib._Hash", tensor: Any) -> None:
 def _update_array(hasher: "hashlib._Hash", array: np.ndarray[Any, Any]) -> None:
     if array.dtype.hasobject:
         raise InputTypeError("an array of objects has no bytes of its own: give it a plain dtype")
-    array = np.ascontiguousarray(array)  # as in the engine, no dimensions become one
+    array = in_c_order(array)  # as in the engine, no dimensions become one
     hasher.update(f"ndarray:{array.dtype}:{array.shape}:".encode())
     if array.size:
         hasher.update(array.reshape(-1).view(np.uint8).data)

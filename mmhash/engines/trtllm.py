@@ -14,6 +14,7 @@ from mmhash.engines import checks
 from mmhash.engines.engine import Engine, Step, caller_field, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputError, InputTypeError, InputValueError
+from mmhash.memory import in_c_order
 from mmhash.pil_image import is_image
 from mmhash.torch_tensor import is_tensor
 
@@ -237,7 +238,7 @@ def _array(values: np.ndarray[Any, Any]) -> _Pieces:
     if values.dtype.hasobject:
         raise InputTypeError("an object array holds pointers, not content: convert its elements")
     # Gives a 0-d array one dimension: to the engine it is an array of one element.
-    values = np.ascontiguousarray(values)
+    values = in_c_order(values)
     yield b"".join(
         (
             b"\x11",
@@ -253,7 +254,7 @@ def _array(values: np.ndarray[Any, Any]) -> _Pieces:
 
 def _array_of(tensor: "torch.Tensor") -> np.ndarray[Any, Any]:
     try:
-        return tensor.detach().cpu().contiguous().numpy()
+        return tensor.detach().cpu().numpy()
     except (TypeError, RuntimeError):
         raise InputTypeError(
             f"tensorrt-llm hashes what numpy can hold, which a tensor of {tensor.dtype} on"

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from mmhash.errors import LimitError
 from mmhash.kvindex.events import Cleared, Removed, Stored
-from mmhash.kvindex.table import BlockTable, Runs, block_ids
+from mmhash.kvindex.table import BlockTable, Runs
 
 DEFAULT_TIER = "GPU"  # older releases do not name it
 
@@ -43,7 +43,7 @@ class Rank:
             tier = event.medium or DEFAULT_TIER
             if event.ownership is not None:
                 tier = f"{tier}/{event.ownership}"
-            group, ids = event.group_idx or 0, block_ids(event.block_hashes)
+            group, ids = event.group_idx or 0, event.block_hashes
             if not ids:
                 continue
             if isinstance(event, Stored):

@@ -24,6 +24,7 @@ __all__ = [
     "VideoIndex",
     "open_container",
     "read_audio_index",
+    "read_plain_index",
     "read_video_index",
 ]
 
@@ -52,7 +53,10 @@ def open_container(
     try:
         import av  # noqa: PLC0415  (an extra)
     except ImportError as error:
-        raise InputError("videos and audio clips need PyAV: install mmhash-keys[media]") from error
+        raise InputError(
+            "decoding, audio clips and videos that are not plain need PyAV: "
+            "install mmhash-keys[media]"
+        ) from error
     file = source if isinstance(source, mmap.mmap) else BytesIO(source)
     file.seek(0)
     options = _OPTIONS | ({} if decoders else _NO_DECODER) | ({} if packets else _ONE_PACKET)
@@ -68,7 +72,12 @@ def open_container(
 
 def read_video_index(source: Buffer) -> VideoIndex:
     """Return the index of the first video stream."""
-    return mp4.read_index(source) or matroska.read_index(source) or probe_video_index(source)
+    return read_plain_index(source) or probe_video_index(source)
+
+
+def read_plain_index(source: Buffer) -> VideoIndex | None:
+    """Return the index of the video of a plain file, without FFmpeg; None of other files."""
+    return mp4.read_index(source) or matroska.read_index(source)
 
 
 def probe_video_index(source: Buffer) -> VideoIndex:

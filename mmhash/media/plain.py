@@ -1,4 +1,4 @@
-"""Plain files: one video in the structure that muxers write, which is read without FFmpeg."""
+"""Plain files: one video and its sounds as muxers write them, which are read without FFmpeg."""
 
 import mmap
 

@@ -257,7 +257,10 @@ PROBLEMS = {
         "frames or windows to decode, or more pixels than the setting max_pixels allows.",
     ),
     "no-media-extra": ProblemSpec(
-        501, "No media extra", "The server lacks PyAV: install mmhash-keys[media] beside it."
+        501,
+        "No media extra",
+        "The server lacks PyAV, which all media but plain videos need: "
+        "install mmhash-keys[media] beside it.",
     ),
     "invalid-span": ProblemSpec(
         422,

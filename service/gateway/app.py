@@ -5,6 +5,7 @@ from fastapi.routing import APIRoute
 
 from mmhash_service.app import build_app
 from mmhash_service.gateway.proxy import KNOWN_PATHS, Proxy
+from mmhash_service.gateway.router import add_fleet
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.routes import fleet, page, probes
 from mmhash_service.settings import Settings
@@ -18,12 +19,12 @@ def create_gateway(settings: Settings, gateway: GatewaySettings) -> FastAPI:
     # FastAPI's pages would hide those of the workers.
     app = build_app(
         settings,
-        gateway,
         (_own(probes.router), fleet.router, page.gateway_router),
         KNOWN_PATHS,
         has_docs=False,
         pages=page.GATEWAY_FILES.keys(),
     )
+    add_fleet(app, gateway)
     state = app.state
     state.needs_workers = True
     app.router.default = Proxy(settings, gateway, state.limits, state.work, state.router)

@@ -48,7 +48,7 @@ class Fleet:
         await asyncio.gather(*(self._check(worker) for worker in self.workers.values()))
         self._start("", self._refresh_often())
         for worker in self.workers.values():
-            self._start(worker.url, self._check_often(worker))
+            self._start(worker.url, self._check_often(worker, self._settings.health_interval_s))
 
     async def close(self) -> None:
         """Stop the tasks, and close idle connections."""
@@ -178,10 +178,11 @@ class Fleet:
         if (task := self._tasks.pop(url, None)) is not None:
             task.cancel()
 
-    async def _check_often(self, worker: Worker) -> None:
+    async def _check_often(self, worker: Worker, wait_s: float = 0.0) -> None:
+        await asyncio.sleep(wait_s)
         while True:
-            await asyncio.sleep(self._settings.health_interval_s)
             await self._check(worker)
+            await asyncio.sleep(self._settings.health_interval_s)
 
     async def _check(self, worker: Worker) -> None:
         """Probe a worker once."""

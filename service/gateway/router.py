@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from fastapi import Request
+from fastapi import FastAPI, Request
 
 from mmhash.prompts import Plan
 from mmhash_service.annotate.request import FindModel
@@ -233,3 +233,9 @@ def _assumed_tokens(plan: Plan, block_size: int) -> int:
     # The last part of a prompt that is no full block has no name either.
     is_named = end - block_size * len(plan.event_ids) < block_size
     return 0 if is_named else len(plan.token_ids)
+
+
+def add_fleet(app: FastAPI, settings: GatewaySettings) -> None:
+    """Create the workers of an application and what chooses one; it opens and closes them."""
+    app.state.fleet = Fleet(settings)
+    app.state.router = Router(app.state.fleet, settings)

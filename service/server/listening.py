@@ -13,6 +13,12 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 
+# Bytes of a connection that the kernel keeps until they are read; it takes twice as much for its
+# own records. Without a limit they grow to net.ipv4.tcp_rmem, here 32 MiB, count as the container's
+# memory, and have left the processor's cache when they are read: 128 bodies of 20 MiB took 0.69 s
+# of CPU per GB instead of 0.57. A smaller buffer slows few connections down: 1 MiB by 10 %.
+_UNREAD_BYTES = 4 << 20
+
 
 class ListenError(MMHashError):
     """The server cannot listen on its address."""
@@ -58,6 +64,7 @@ def listening_for_metrics(settings: Settings) -> Iterator[list[socket.socket]]:
 def _bind(settings: Settings, listener: socket.socket) -> None:
     if settings.uds is None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        limit_unread(listener)
         listener.bind((settings.host, settings.port))
         return
     if settings.uds.is_socket():
@@ -75,6 +82,19 @@ def _bind(settings: Settings, listener: socket.socket) -> None:
         listener.bind(str(settings.uds))
     finally:
         os.umask(mask)
+
+
+def limit_unread(listener: socket.socket) -> None:
+    """Limit the unread bytes of each connection that the socket accepts.
+
+    A host with a low net.core.rmem_max would set less, too little for fast connections: there the
+    kernel's own limit, net.ipv4.tcp_rmem, stays.
+    """
+    with socket.socket(listener.family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_BYTES)
+        is_possible = probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= 2 * _UNREAD_BYTES
+    if is_possible:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_BYTES)
 
 
 def address_of(settings: Settings, listener: socket.socket | None = None) -> str:

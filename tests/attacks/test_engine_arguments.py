@@ -431,7 +431,18 @@ def attempt(call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
             found = error
     if len(str(found)) > 2000:
         raise AssertionError("an error of many pages")
+    if is_of_failed_allocation(found):
+        raise AssertionError("an allocation that succeeds where the kernel overcommits memory")
     return found
+
+
+def is_of_failed_allocation(error: BaseException | None) -> bool:
+    """Return True if an allocation failed on the way to an error."""
+    while error is not None:
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def public(module: ModuleType) -> set[Any]:

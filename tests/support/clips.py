@@ -28,6 +28,14 @@ AUDIOS = {
     "flac.flac": ("flac", "flac"),
     "mp3.mp3": ("mp3", "libmp3lame"),
 }
+# The sounds of films.
+SOUNDS = AUDIOS | {
+    "aac.mp4": ("mp4", "aac"),
+    "opus.ogg": ("ogg", "libopus"),
+    "vorbis.ogg": ("ogg", "vorbis"),
+    "ac3.ac3": ("ac3", "ac3"),
+    "eac3.eac3": ("eac3", "eac3"),
+}
 
 
 def make_video(
@@ -38,8 +46,9 @@ def make_video(
     size: tuple[int, int] = (64, 48),
     options: dict[str, str] | None = None,
     seed: int = 0,
+    sound: bytes | None = None,
 ) -> bytes:
-    """Return a file of one of the kinds in `VIDEOS`."""
+    """Return a file of one of the kinds in `VIDEOS`, with a sound as the second track if given."""
     container_format, codec, defaults = VIDEOS[name]
     chosen = defaults | (options or {})
     movflags = {key: value for key, value in chosen.items() if key == "movflags"}
@@ -53,12 +62,18 @@ def make_video(
         stream: Any = container.add_stream(codec, rate=rate, options=codec_options)
         stream.width, stream.height = size
         stream.pix_fmt = "yuv420p"
+        source: Any = None if sound is None else av.open(BytesIO(sound))
+        second: Any = source and container.add_stream_from_template(source.streams[0])
         for _ in range(frames):
             # Blocks of 8 pixels survive compression.
             blocks = random.integers(0, 256, (size[1] // 8, size[0] // 8, 3), dtype=np.uint8)
             picture = blocks.repeat(8, 0).repeat(8, 1)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
+        for packet in source.demux() if source else ():
+            if packet.size:
+                packet.stream = second
+                container.mux(packet)
     return file.getvalue()
 
 
@@ -83,19 +98,28 @@ def remux(
     film: bytes,
     sound: bytes | None = None,
     container_format: str = "matroska",
+    *,
+    last: bool = False,
+    delay: Fraction = Fraction(0),
     **options: str,
 ) -> bytes:
-    """Return a film in another container, after a sound if there is one."""
+    """Return a film in another container, with a sound or text before or after it.
+
+    The sound starts after the delay.
+    """
     out = BytesIO()
     with av.open(out, "w", format=container_format, options=options) as target:
-        opened: list[Any] = [av.open(BytesIO(each)) for each in (sound, film) if each is not None]
-        streams = [target.add_stream_from_template(source.streams[0]) for source in opened]
-        pieces = [
-            (packet.dts * packet.time_base, number, packet)
-            for number, source in enumerate(opened)
-            for packet in source.demux()
-            if packet.dts is not None
-        ]
+        sources = [(sound, delay), (film, Fraction(0))]
+        sources.sort(key=lambda each: last and each[0] is sound)
+        opened: list[Any] = [(av.open(BytesIO(each)), wait) for each, wait in sources if each]
+        streams = [target.add_stream_from_template(source.streams[0]) for source, _ in opened]
+        pieces = []
+        for number, (source, wait) in enumerate(opened):
+            for packet in source.demux():
+                if packet.dts is not None:
+                    packet.pts += int(wait / packet.time_base)
+                    packet.dts += int(wait / packet.time_base)
+                    pieces.append((packet.dts * packet.time_base, number, packet))
         for _, number, packet in sorted(pieces, key=lambda piece: piece[:2]):
             packet.stream = streams[number]
             target.mux(packet)
@@ -139,15 +163,16 @@ def rewrite_video(
 
 
 def make_audio(name: str, seconds: float = 1.0, *, rate: int = 16_000, channels: int = 2) -> bytes:
-    """Return a file of one of the kinds in `AUDIOS`."""
-    container_format, codec = AUDIOS[name]
+    """Return a file of one of the kinds in `SOUNDS`."""
+    container_format, codec = SOUNDS[name]
     layout = ("mono", "stereo")[channels - 1]
     noise = np.random.default_rng(1).normal(0, 3000, (1, int(seconds * rate) * channels))
     frame = av.AudioFrame.from_ndarray(noise.astype(np.int16), format="s16", layout=layout)
     frame.sample_rate = rate
     file = BytesIO()
     with av.open(file, "w", format=container_format) as container:
-        stream: Any = container.add_stream(codec, rate=rate, layout=layout)
+        strict = {"strict": "experimental"} if codec == "vorbis" else {}
+        stream: Any = container.add_stream(codec, rate=rate, layout=layout, options=strict)
         length = stream.codec_context.frame_size or 1152
         resampler = av.AudioResampler(stream.format, layout, rate, frame_size=length)
         for piece in [*resampler.resample(frame), *resampler.resample(None)]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mmhash.engines import checks
 from mmhash.errors import InputTypeError, InputValueError
+from mmhash.memory import array_as_list
 from mmhash.torch_tensor import is_tensor
 
 # The names under which a processor has the rows of each image.
@@ -166,7 +167,7 @@ def _numbers(grid: Any) -> list[list[int]]:
 
 
 def _listed(values: Any) -> list[Any]:
-    return checks.listed("a grid", values.tolist() if hasattr(values, "tolist") else values)
+    return checks.listed("a grid", array_as_list("a grid", values, checks.MAX_VALUES))
 
 
 def _patch_bounds(counts: Any, items: int) -> list[int] | None:

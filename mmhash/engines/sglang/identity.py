@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Mapping
 from enum import Enum
+from itertools import chain, islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from mmhash.engines import checks
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError, InputValueError
+from mmhash.memory import in_c_order
 from mmhash.pil_image import is_image
 from mmhash.torch_tensor import is_tensor
 from mmhash.view import bytes_of
@@ -40,7 +42,7 @@ def content_hash(media: Any) -> str:
         return _hash_fields(b"torch", str(media.dtype).encode(), shape, bytes_of(media))
     if isinstance(media, np.ndarray):
         _check_array(media)
-        media = np.ascontiguousarray(media)  # gives a 0-d array a dimension, as in the engine
+        media = in_c_order(media)  # gives a 0-d array a dimension, as in the engine
         shape = json.dumps(list(media.shape)).encode()
         return _hash_fields(b"numpy", media.dtype.str.encode(), shape, media.tobytes())
     if isinstance(media, (bytes, bytearray, memoryview)):
@@ -112,11 +114,11 @@ def _check_size(value: Any) -> None:
     for _ in range(checks.MAX_DEPTH):
         found: list[Any] = []
         for part in level:
+            # Not all at once: an iterator may have no end, and a wrong length.
             if isinstance(part, Mapping):
-                found += part.keys()
-                found += part.values()
+                found += islice(chain(part.keys(), part.values()), left + 1)
             elif isinstance(part, (list, tuple, set, frozenset)):
-                found += part
+                found += islice(part, left + 1)
             elif dataclasses.is_dataclass(part) and not isinstance(part, type):
                 found += [getattr(part, field.name) for field in dataclasses.fields(part)]
             elif isinstance(part, Enum):
@@ -208,7 +210,7 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
             return {"type": "mapping", "items": sorted(pairs, key=lambda pair: _as_json(pair[0]))}
         case np.ndarray():
             _check_array(value)
-            array = np.ascontiguousarray(value)
+            array = in_c_order(value)
             return _tensor_identity("numpy_array", array.dtype.str, array.shape, array.tobytes())
     if is_tensor(value):
         return _tensor_identity("torch_tensor", str(value.dtype), value.shape, bytes_of(value))

@@ -256,6 +256,29 @@ def test_the_file_of_workers_is_read_again(tmp_path: Path) -> None:
             wait_until(lambda: healthy(client) == [True, True])
 
 
+def test_a_worker_that_joins_is_probed_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "workers"
+    settings = {
+        "gateway.refresh_s": "0.1",
+        "gateway.health_interval_s": "3600",  # so the first probe has to succeed
+        "gateway.health_timeout_s": "300",
+        "gateway.connect_timeout_s": "300",
+    }
+    with engines(2) as (one, two):
+        file.write_text(f"{one.url}\n")
+        with (
+            gateway_before([], "--worker-file", str(file), settings=settings) as gateway,
+            gateway.new_client() as client,
+        ):
+            replace(file, f"{one.url}\n{two.url}\n")
+            wait_until(lambda: healthy(client) == [True, True])
+            wait_until(lambda: client.post(PATH, json=CHAT).json()["worker"] == "w1")
+            replace(file, f"{two.url}\n")
+            wait_until(lambda: healthy(client) == [True])
+            assert client.post(PATH, json=CHAT).json()["worker"] == "w1"
+            assert "mmhash_gateway_healthy_workers 1.0" in client.get("/metrics").text
+
+
 def replace(file: Path, text: str) -> None:
     """Replace a file as a whole, as a mounted ConfigMap is."""
     new = file.with_suffix(".new")

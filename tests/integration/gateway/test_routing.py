@@ -14,7 +14,8 @@ from PIL import Image
 
 from mmhash.prompts import Model, Plan
 from mmhash.tags import open_tag
-from tests.integration.gateway.test_faults import wait_until
+from mmhash_service.gateway.worker import RUNNING_TOKENS
+from tests.integration.gateway.test_faults import healthy, replace, wait_until
 from tests.live import models
 from tests.support.gateway import EngineProcess, engines, gateway_before
 from tests.support.kv_publisher import CLEARED, Publisher, stored
@@ -256,6 +257,39 @@ def test_a_worker_that_restarts_has_nothing_cached(folder: Path, model: Model) -
         wait_until(lambda: all(one["healthy"] for one in fleet.states()))
 
 
+def test_a_worker_that_leaves_and_joins_again_is_indexed_again(
+    workers: list[EngineProcess], folder: Path, model: Model, tmp_path: Path
+) -> None:
+    file, request = tmp_path / "workers", chat("stays in its cache ")
+    ids = model.plan(request, ENGINE, block_size=16).event_ids
+    first, second = workers
+    settings = {"models": {"tiny": str(folder)}, "gateway.refresh_s": "0.1"}
+    with ExitStack() as stack:
+        publisher = stack.enter_context(Publisher())
+        spec = f"{first.url},events={publisher.events},replay={publisher.replay},engine={ENGINE}"
+        file.write_text(f"{spec},block_size=16\n{second.url}\n")
+        gateway = stack.enter_context(
+            gateway_before([], "--worker-file", str(file), settings=settings)
+        )
+        fleet = Fleet([first], [publisher], stack.enter_context(gateway.new_client()))
+
+        def held() -> dict[str, int]:
+            return {one["url"]: one["blocks"] for one in fleet.states()}
+
+        wait_until(lambda: fleet.states()[0]["connected"])
+        publisher.publish(stored(*ids))
+        wait_until(lambda: held() == {first.url: len(ids), second.url: 0})
+        replace(file, f"{second.url}\n")
+        wait_until(lambda: held() == {second.url: 0})
+        routed = fleet.client.post("/route", json=request).json()["workers"]
+        assert [one["url"] for one in routed] == [second.url]
+        replace(file, f"{spec},block_size=16\n{second.url}\n")
+        wait_until(lambda: held() == {first.url: len(ids), second.url: 0})  # by a replay
+        assert fleet.matched(request) == [16 * len(ids)]
+        replace(file, f"{spec},block_size=32\n{second.url}\n")  # names other blocks
+        wait_until(lambda: fleet.matched(request) == [0])
+
+
 def test_keys_are_signed_for_workers_that_run_the_guard(
     workers: list[EngineProcess], folder: Path, model: Model
 ) -> None:
@@ -328,17 +362,40 @@ def test_blocks_are_expected_while_a_request_runs(fleet: Fleet) -> None:
     wait_until(lambda: not any(one["expected_blocks"] for one in fleet.states()))
 
 
+def test_a_prompt_is_load_until_its_response_has_a_body(fleet: Fleet) -> None:
+    def loads() -> list[float]:
+        return sorted(one["load"] for one in fleet.states())
+
+    wait_until(lambda: loads() == [0, 0])
+    request = chat("a prompt that is new ") | {"stream": True}
+    tokens = fleet.client.post("/route", json=request).json()["plan"]["tokens"]
+    with fleet.client.stream("POST", PATH, json=request | {"mode": "hang-after-head"}):
+        assert loads() == [0, tokens + RUNNING_TOKENS]
+    wait_until(lambda: loads() == [0, 0])
+    with fleet.client.stream("POST", PATH, json=request | {"mode": "hang-in-stream"}) as answer:
+        pieces = answer.iter_raw()
+        next(pieces)
+        assert loads() == [0, RUNNING_TOKENS]
+    wait_until(lambda: loads() == [0, 0])
+
+
 @pytest.mark.slow
-def test_gateways_agree_on_the_home_of_new_content(fleet: Fleet, folder: Path) -> None:
-    specs = [f"{one.url},engine={ENGINE},block_size=16" for one in reversed(fleet.engines)]
-    with (
-        gateway_before(specs, settings={"models": {"tiny": str(folder)}}) as other,
-        other.new_client() as client,
-    ):
+def test_gateways_agree_on_the_home_of_new_content(
+    workers: list[EngineProcess], folder: Path
+) -> None:
+    specs = [f"{one.url},engine={ENGINE},block_size=16" for one in workers]
+    settings = {"models": {"tiny": str(folder)}}
+    with ExitStack() as stack:  # new ones: the requests of other tests would count as turnover
+        clients = []
+        for order in (specs, specs[::-1]):
+            gateway = stack.enter_context(gateway_before(order, settings=settings))
+            client = stack.enter_context(gateway.new_client())
+            wait_until(lambda client=client: healthy(client) == [True, True])  # type: ignore[misc]
+            clients.append(client)
         homes = []
         for number in range(30):  # 8 would have one home in one of 128 runs
             request = chat(f"{number} new content ")
-            answers = [one.post("/route", json=request).json() for one in (fleet.client, client)]
+            answers = [one.post("/route", json=request).json() for one in clients]
             first, second = (answer["workers"][0]["url"] for answer in answers)
             assert first == second
             homes.append(first)

@@ -1,6 +1,9 @@
 """The application as a whole: its settings and its page."""
 
+import os
 import re
+import subprocess
+import sys
 
 import httpx
 import pytest
@@ -44,3 +47,15 @@ def test_every_reference_of_the_page_leads_somewhere(client: httpx.Client) -> No
     schemas = page.json()["components"]["schemas"]
     references = set(re.findall(r'"#/components/schemas/(\w+)"', page.text))
     assert {"HashBody", "JsonItem", "PadBody", "BlocksBody"} <= references <= schemas.keys()
+
+
+def test_an_application_without_workers_imports_no_kv_index() -> None:
+    program = (
+        "import sys, mmhash_service.app; app = mmhash_service.app.create_app();"
+        "print({'zmq', 'mmhash.kvindex', 'mmhash_service.gateway.fleet'} & set(sys.modules))"
+    )
+    variables = {name: text for name, text in os.environ.items() if "MMHASH" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"

@@ -116,14 +116,14 @@ def test_changes_of_maps_and_arrays_are_the_same() -> None:
     maps = parse_changes(
         encode(
             STORED,
-            {"type": "BlockRemoved", "block_hashes": [b"a"], "medium": "CPU", "group_idx": 2},
+            {"type": "BlockRemoved", "block_hashes": [3], "medium": "CPU", "group_idx": 2},
             {"type": "AllBlocksCleared"},
             rank=3,
         )
     )
     assert maps.rank == 3
     assert maps.time == 1.5
-    assert maps.events == [Stored([1, 2], 2, "GPU", 0), Removed([b"a"], "CPU", 2), Cleared()]
+    assert maps.events == [Stored([1, 2], 2, "GPU", 0), Removed([3], "CPU", 2), Cleared()]
     arrays = parse_changes(
         encode(
             ["BlockStored", [1, 2], None, [5, 6, 7, 8], 2, None, "GPU", None, [None], "later"],
@@ -136,10 +136,33 @@ def test_changes_of_maps_and_arrays_are_the_same() -> None:
     assert arrays.events == [
         Stored([1, 2], 2, "GPU"),
         Stored([1], 2),
-        Removed([b"a"], "CPU"),
-        Removed([b"a"]),
+        Removed([97], "CPU"),
+        Removed([97]),
         Cleared(),
     ]
+
+
+@pytest.mark.parametrize("spelled", [-2, (1 << 64) - 2, b"key" + b"\xff" * 7 + b"\xfe"])
+def test_changes_have_unsigned_ids_however_they_are_spelled(spelled: int | bytes) -> None:
+    window = {"kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 5}
+    stored = STORED | window | {"block_hashes": [1, spelled], "ownership": "disk"}
+    removed = {"type": "BlockRemoved", "block_hashes": [spelled], "medium": "CPU", "group_idx": 2}
+    changes = parse_changes(encode(stored, removed, {"type": "AllBlocksCleared"}, rank=3))
+    first, second, third = changes.events
+    assert isinstance(first, Stored)
+    assert isinstance(second, Removed)
+    assert isinstance(third, Cleared)
+    assert first.block_hashes == [1, (1 << 64) - 2]
+    assert second.block_hashes == [(1 << 64) - 2]
+    assert (first.block_size, first.medium, first.group_idx, first.ownership) == (
+        2,
+        "GPU",
+        0,
+        "disk",
+    )
+    assert first.window == 2
+    assert (second.medium, second.group_idx) == ("CPU", 2)
+    assert (changes.time, changes.rank) == (1.5, 3)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 import os
 import random
 import sys
+from fractions import Fraction
 from functools import cache
 from io import BytesIO
 
 import av
 import pytest
 
+from mmhash.errors import InputValueError
 from mmhash.media.container import probe_video_index, read_video_index
 from mmhash.media.matroska import _Walk, count_frames, read_index
 from mmhash.media.plain import UnusualError
@@ -21,6 +23,17 @@ def packets(film: bytes) -> int:
 
 
 FILMS = {"h264": ("h264.mp4", 24), "vp9": ("vp9.webm", 16), "av1": ("av1.mkv", 12)}
+
+
+SOUNDS = ("aac.mp4", "mp3.mp3", "opus.ogg", "vorbis.ogg", "flac.flac", "ac3.ac3", "eac3.eac3")
+SUBTITLES = b"1\n00:00:00,000 --> 00:00:01,000\nOne\n\n2\n00:00:01,000 --> 00:00:02,000\nTwo\n\n"
+
+
+@cache
+def film_with(name: str, *, last: bool = False) -> bytes:
+    """Return a film with a sound of `SOUNDS`, or subtitles."""
+    sound = SUBTITLES if name == "subtitles" else make_audio(name, 2, rate=48_000)
+    return remux(make_video("h264.mp4", 24), sound, last=last, delay=Fraction(last, 3))
 
 
 @cache
@@ -132,7 +145,7 @@ def test_headers_of_another_structure_are_left_to_ffmpeg() -> None:
     film = film_of("h264")
     for other in (
         b"",
-        remux(make_video("h264.mp4", 24), make_audio("flac.flac", 3)),
+        remux(make_video("h264.mp4", 24), make_audio("pcm.wav")),
         remux(make_video("h264.mp4", 24), live="1"),
         film.replace(b"\x1c\x53\xbb\x6b", b"\x19\x41\xa4\x69"),  # attachments
         film.replace(b"V_MPEG4/ISO/AVC", b"V_MPEG4/ISO/ASP"),
@@ -141,10 +154,52 @@ def test_headers_of_another_structure_are_left_to_ffmpeg() -> None:
         assert read_index(other) is None
 
 
-@pytest.mark.parametrize("name", FILMS)
+@pytest.mark.parametrize("name", [*SOUNDS, "subtitles"])
+def test_films_with_other_tracks_are_read_without_ffmpeg(name: str) -> None:
+    for film in (film_with(name), film_with(name, last=True)):
+        index = read_index(film)
+        assert index is not None
+        assert index == probe_video_index(film)
+        assert index.frames == 24
+
+
+@pytest.mark.parametrize("name", ["opus.ogg", "vorbis.ogg"])
+def test_films_of_an_encoder_with_sound(name: str) -> None:
+    film = make_video("vp9.webm", 30, sound=make_audio(name, 2, rate=48_000))
+    index = read_index(film)
+    assert index is not None
+    assert index == probe_video_index(film)
+
+
+def test_films_with_other_tracks_of_another_structure_are_left_to_ffmpeg() -> None:
+    film = film_with("aac.mp4")
+    for other in (
+        film.replace(b"\xd7\x81\x01", b"\xd7\x81\x02"),  # two tracks of one number
+        film.replace(b"\xd7\x81\x01", b"\xd7\x81\x03"),  # blocks of no track
+        film.replace(b"\x83\x81\x02", b"\x83\x81\x01"),  # two videos
+        film.replace(b"\x83\x81\x02", b"\x83\x81\x03"),  # several kinds in a track
+        film.replace(b"A_AAC", b"A_DTS"),
+        film.replace(b"\x9f\x81\x02", b"\x9f\x81\x00"),  # no channel
+    ):
+        assert other != film
+        assert read_index(other) is None
+
+
+def test_a_video_without_its_configuration_is_left_to_ffmpeg() -> None:
+    film = film_of("h264")
+    start = film.index(b"\x63\xa2")
+    size = film[start + 2] - 0x80
+    void = bytes((0xEC, 0x80 + size + 1)) + bytes(size + 1)
+    damaged = film[:start] + void + film[start + 3 + size :]
+    with pytest.raises(InputValueError):
+        probe_video_index(damaged)
+    assert read_index(damaged) is None
+
+
+@pytest.mark.parametrize("name", [*FILMS, *SOUNDS, "subtitles"])
 def test_damaged_headers_are_read_as_by_ffmpeg_or_left_to_it(name: str) -> None:
     rng = random.Random(name)
-    film = film_of(name)
+    film = film_of(name) if name in FILMS else film_with(name)
     header = film.index(b"\x1f\x43\xb6\x75") + 12
     read = 0
     for _ in range(800):

@@ -23,8 +23,19 @@ SOURCES: dict[str, tuple[str, int, dict[str, str]]] = {
     "av1": ("av1.mkv", 12, {}),
 }
 CONTAINERS = {b"moov", b"trak", b"edts", b"mdia", b"minf", b"dinf", b"stbl", b"udta"}
+# The kinds of files that have each sound.
+SOUNDS = {
+    "aac.mp4": ("mp4", "mov"),
+    "mp3.mp3": ("mp4",),
+    "opus.ogg": ("mp4",),
+    "flac.flac": ("mp4",),
+    "ac3.ac3": ("mp4", "mov"),
+    "eac3.eac3": ("mp4", "mov"),
+}
+FILMS_WITH_SOUND = [(name, kind) for name, kinds in SOUNDS.items() for kind in kinds]
 KINDS = [
     *(b"moov trak edts elst mdia mdhd hdlr minf stbl stsd stts ctts stss stsc stsz".split()),
+    *(b"soun smhd sbgp wave esds btrt chan dOps dfLa dac3 dec3".split()),
     *(b"stco co64 stz2 stps sgpd mvex trex moof sidx cmov free wide mdat meta covr sinf".split()),
 ]
 
@@ -42,6 +53,7 @@ def boxes_of(film: bytes, start: int = 0, end: int | None = None) -> list[tuple[
     found = []
     while start < end:
         size, kind = struct.unpack_from(">I4s", film, start)
+        assert size >= 8
         found.append((start, size, 0))
         if kind in CONTAINERS:
             inner = boxes_of(film, start + 8, start + size)
@@ -82,6 +94,52 @@ def test_the_rate_is_exact() -> None:
     assert mp4.read_index(film) == VideoIndex(24, Fraction(30_000, 1001), 64, 48)
 
 
+@pytest.mark.parametrize(("name", "container"), FILMS_WITH_SOUND)
+def test_films_with_sound_are_read_without_ffmpeg(name: str, container: str) -> None:
+    sound = make_audio(name, 2, rate=48_000)
+    for last in (False, True):
+        for delay in (Fraction(0), Fraction(1, 3)):  # a sound that starts later has two edits
+            for options in ({}, {"movie_timescale": "600"}):
+                film = remux(H264, sound, container, last=last, delay=delay, **options)
+                index = mp4.read_index(film)
+                assert index is not None
+                assert index == probe_video_index(film)
+
+
+def test_films_with_several_sounds_are_read_without_ffmpeg() -> None:
+    film = remux(H264, make_audio("aac.mp4"), "mp4")
+    movie, track = film.index(b"moov") - 4, film.index(b"trak") - 4
+    size, length = (struct.unpack_from(">I", film, start)[0] for start in (movie, track))
+    for copies in (1, 14, 15):
+        sounds = film[track : track + length] * copies
+        many = bytearray(film[:track] + sounds + film[track:])
+        struct.pack_into(">I", many, movie, size + len(sounds))
+        index = mp4.read_index(many)
+        assert (index is None) == (copies == 15)  # FFmpeg reads 16 tracks
+        assert index is None or index == probe_video_index(many)
+
+
+def test_films_with_another_sound_are_left_to_ffmpeg() -> None:
+    film = remux(H264, make_audio("aac.mp4"), "mp4")
+    description = film.index(b"mp4a")
+    first = film.index(b"stts", film.index(b"soun"))
+    for other in (
+        remux(H264, make_audio("pcm.wav"), "mov"),
+        remux(H264, b"1\n00:00:00,000 --> 00:00:01,000\nsubtitle\n\n", codec="mov_text"),
+        film.replace(b"soun", b"vide"),
+        film.replace(b"soun", b"text"),
+        film.replace(b"mp4a", b"enca"),
+        film.replace(b"roll", b"rap "),
+        # A video of MPEG-4, and no configuration of a decoder.
+        film.replace(b"\x40\x15", b"\x20\x15"),
+        film.replace(b"\x05\x80\x80\x80\x05", b"\x05\x80\x80\x80\x00"),
+        film[: description + 20] + bytes(2) + film[description + 22 :],  # no channel
+        film[: first + 8] + bytes(4) + film[first + 12 :],  # no sample
+    ):
+        assert other != film
+        assert mp4.read_index(other) is None
+
+
 def test_files_of_another_structure_are_left_to_ffmpeg() -> None:
     fragmented = make_video("h264-fragmented.mp4")
     late = rewrite_video(H264, "mp4", start=6400)
@@ -112,7 +170,7 @@ def test_all_buffers_are_read() -> None:
 
 
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmhash.media.mp4._MAX_FRAMES", 23)
+    monkeypatch.setattr("mmhash.media.boxes.MAX_ROWS", 23)
     assert mp4.read_index(H264) is None
     many = H264 + struct.pack(">I4s", 8, b"free") * 1000
     assert mp4.read_index(many) is None
@@ -145,6 +203,16 @@ def damage(film: bytes, rng: random.Random) -> bytes:
     return bytes(damaged)
 
 
+def damage_description(film: bytes, rng: random.Random) -> bytes:
+    """Return a file with other bytes in the description of the sound's samples."""
+    start = film.index(b"stsd", film.index(b"soun")) - 4
+    (size,) = struct.unpack_from(">I", film, start)
+    damaged = bytearray(film)
+    for _ in range(rng.randint(1, 2)):
+        damaged[start + rng.randrange(size)] = rng.choice([0, 1, 255, rng.randrange(256)])
+    return bytes(damaged)
+
+
 @pytest.mark.parametrize("name", SOURCES)
 def test_damaged_files_are_read_as_by_ffmpeg_or_left_to_it(name: str) -> None:
     rng = random.Random(name)
@@ -157,6 +225,22 @@ def test_damaged_files_are_read_as_by_ffmpeg_or_left_to_it(name: str) -> None:
             read += 1
             assert index == probe_video_index(damaged)
     assert read > 60
+
+
+@pytest.mark.parametrize(("name", "container"), FILMS_WITH_SOUND)
+def test_damaged_films_with_sound_are_read_as_by_ffmpeg_or_left_to_it(
+    name: str, container: str
+) -> None:
+    rng = random.Random(name)
+    film = remux(H264, make_audio(name, rate=48_000), container, last=container == "mov")
+    read = 0
+    for number in range(300):
+        damaged = (damage if number % 2 else damage_description)(film, rng)
+        index = mp4.read_index(damaged)
+        if index is not None:
+            read += 1
+            assert index == probe_video_index(damaged)
+    assert read > 40
 
 
 def test_a_video_has_one_key_by_both_readers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmhash_service.gateway.policy import QUIET_LOAD, Candidate, Policy, rank
+from mmhash_service.gateway.settings import GatewaySettings
 
 PROMPT = 1000
 POLICIES: list[Policy] = ["longest-prefix", "least-load", "round-robin", "consistent-hash"]
@@ -29,6 +30,41 @@ def test_a_prefix_is_worth_its_part_of_the_prompt_in_load(load: float, order: st
     assert "".join(one.url for one in ranked) == order
 
 
+def best(*candidates: Candidate, prompt: int, policy: Policy = "longest-prefix") -> str:
+    """Return the best worker with the default weight of load."""
+    weight = GatewaySettings().load_weight
+    return rank(policy, candidates, load_weight=weight, prompt_tokens=prompt)[0].url
+
+
+@pytest.mark.parametrize(("load", "chosen"), [(100, "a"), (200, "b"), (20_000, "b")])
+def test_the_first_block_of_a_prompt_is_no_reason_to_wait(load: float, chosen: str) -> None:
+    assert best(Candidate("a", 16, load, 1), Candidate("b", 0, 0, 2), prompt=300) == chosen
+
+
+def test_a_worker_that_has_most_of_a_short_prompt_may_have_a_queue() -> None:
+    workers = Candidate("a", 256, 5_000, 1), Candidate("b", 16, 0, 2)
+    assert best(*workers, prompt=300) == "a"
+
+
+@pytest.mark.parametrize(("load", "chosen"), [(30_000, "a"), (33_000, "b")])
+def test_a_long_prompt_waits_if_that_is_shorter_than_to_compute_it(
+    load: float, chosen: str
+) -> None:
+    assert best(Candidate("a", 32_000, load, 1), Candidate("b", 0, 0, 2), prompt=32_100) == chosen
+
+
+@given(st.lists(st.integers(0, 50_000), min_size=2, max_size=5), st.integers(1, 100_000))
+def test_without_a_match_the_order_is_that_of_the_least_load(loads: list[int], prompt: int) -> None:
+    workers = [Candidate(str(turn), 0, load, turn) for turn, load in enumerate(loads)]
+    assert best(*workers, prompt=prompt) == best(*workers, prompt=prompt, policy="least-load")
+
+
+@given(st.lists(st.integers(0, 50_000), min_size=2, max_size=5), st.integers(1, 5_000))
+def test_a_match_that_all_have_changes_nothing(loads: list[int], matched: int) -> None:
+    workers = [Candidate(str(turn), matched, load, turn) for turn, load in enumerate(loads)]
+    assert best(*workers, prompt=5_000) == best(*workers, prompt=5_000, policy="least-load")
+
+
 def test_a_prefix_that_all_prompts_have_keeps_no_worker_idle() -> None:
     candidates = Candidate("a", 900, 20_000, 1), Candidate("b", 0, 0, 2)
     assert urls("longest-prefix", *candidates, weight=0.1) == "ba"
@@ -36,7 +72,7 @@ def test_a_prefix_that_all_prompts_have_keeps_no_worker_idle() -> None:
 
 @pytest.mark.parametrize(("weight", "order"), [(0, "ab"), (0.5, "ab"), (2, "ba")])
 def test_the_weight_of_load_is_a_setting(weight: float, order: str) -> None:
-    candidates = Candidate("a", 100, 150, 1), Candidate("b", 0, 0, 2)
+    candidates = Candidate("a", 300, 500, 1), Candidate("b", 0, 0, 2)
     assert urls("longest-prefix", *candidates, weight=weight) == order
 
 
@@ -53,8 +89,8 @@ def test_the_score_is_the_formula_of_the_page() -> None:
         prompt_tokens=200,
     )
     assert ranked == [
-        ("a", 96, 400, 112 - 0.5 * 200 * 400 / (400 + 1200), 16),
-        ("b", 0, 1200, -0.5 * 200 * 1200 / (400 + 1200), 0),
+        ("a", 96, 400, 112 - 0.5 * 200 / 1200 * 1200 * 400 / (400 + 1200), 16),
+        ("b", 0, 1200, -0.5 * 200 / 1200 * 1200 * 1200 / (400 + 1200), 0),
     ]
 
 

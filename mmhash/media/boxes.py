@@ -1,0 +1,67 @@
+"""Boxes of MP4 and MOV files, and the tables in them."""
+
+from collections.abc import Container, Iterator
+from struct import Struct, calcsize, unpack_from
+
+from mmhash.media.plain import Buffer, UnusualError, require
+
+_read_header = Struct(">I4s").unpack_from
+
+# Of each level. A film has a few at the top, and a track ten.
+_MAX_BOXES = 32
+# More than an hour at 30 frames per second; of longer films, hashing takes almost all the time.
+MAX_ROWS = 1 << 17
+
+Span = tuple[int, int]
+"""The start and end of a box's content."""
+
+Ints = tuple[int, ...]
+
+
+def read_boxes(data: Buffer, start: int, end: int) -> list[tuple[bytes, int, int]]:
+    """Return the kind and content of the boxes that fill the bytes from `start` to `end`."""
+    boxes: list[tuple[bytes, int, int]] = []
+    while start < end:
+        size, kind = _read_header(data, start)
+        header = 8
+        if size == 1:
+            (size,) = unpack_from(">Q", data, start + 8)
+            header = 16
+        if not header <= size <= end - start or len(boxes) == _MAX_BOXES:
+            raise UnusualError
+        boxes.append((kind, start + header, start + size))
+        start += size
+    require(boxes)
+    return boxes
+
+
+def children(
+    data: Buffer, span: Span, kinds: Container[bytes] | Iterator[bytes]
+) -> dict[bytes, Span]:
+    """Return the boxes in a box, all of other kinds; of an iterator, in its order."""
+    boxes = read_boxes(data, *span)
+    found = {kind: (start, end) for kind, start, end in boxes if kind in kinds}
+    require(len(found) == len(boxes))
+    return found
+
+
+def count_rows(data: Buffer, span: Span, row: str, header: int = 8) -> int:
+    """Return the number of rows of a table, which is at the end of its header."""
+    start, end = span
+    (rows,) = unpack_from(">I", data, start + header - 4)
+    require(0 < rows <= MAX_ROWS and end - start == header + rows * calcsize(f">{row}"))
+    return int(rows)
+
+
+def read_table(data: Buffer, span: Span, form: str, *, columns: int = 1, header: int = 8) -> Ints:
+    """Return the numbers of a table."""
+    rows = count_rows(data, span, f"{columns}{form}", header)
+    return unpack_from(f">{rows * columns}{form}", data, span[0] + header)
+
+
+def read_runs(data: Buffer, span: Span, form: str, samples: int) -> tuple[Ints, Ints]:
+    """Return the length of each run of a table of runs, and its value."""
+    table = read_table(data, span, form, columns=2)
+    lengths, values = table[::2], table[1::2]
+    require(min(lengths) > 0 and sum(lengths) == samples)
+    return lengths, values
