@@ -20,17 +20,8 @@ from mmhash.errors import DeviceError, InputError, InputTypeError, InputValueErr
 from mmhash.framing import frame, frame_raw, preimage_template
 from mmhash.leaves import SHORT, Leaves, Options, check_copy_to_host, host_key, launch_keys
 from mmhash.split import LISTS, Bundle
-from mmhash.view import (
-    HOST,
-    DeviceBytes,
-    Located,
-    View,
-    copy_located,
-    is_tensor,
-    locate,
-    short_view,
-    view_of,
-)
+from mmhash.torch_tensor import HOST, DeviceBytes, Located, copy_located, is_tensor, locate
+from mmhash.view import View, short_view, view_of
 
 # Of nested lists: deeper than any processor nests, shallower than Python's stack.
 MAX_DEPTH = 16

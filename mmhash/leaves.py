@@ -12,7 +12,8 @@ from mmhash.digest import Digest
 from mmhash.errors import DeviceError, InputValueError
 from mmhash.framing import frame_raw, new_framer, preimage_template, tenant_key
 from mmhash.states import FlatBuffer
-from mmhash.view import HOST, DeviceBytes, Kind, Located, View, copy_located
+from mmhash.torch_tensor import HOST, DeviceBytes, Located, copy_located
+from mmhash.view import Kind, View
 
 # A list of tensors is launched in groups of this size, so that the GPU hashes one group while the
 # next is read.

@@ -21,6 +21,13 @@ def check_copy(what: str, nbytes: int) -> None:
         raise LimitError(f"{what} takes more memory than there is: a copy of {nbytes} bytes")
 
 
+def need_copy(what: str, copy: bool, nbytes: int = 0) -> None:
+    """Raise an error if an input that cannot be read in place must not, or cannot, be copied."""
+    if not copy:
+        raise InputValueError(f"{what} cannot be read in place, and copy=False forbids a copy")
+    check_copy(what, nbytes)
+
+
 def in_c_order(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return an array of at least one dimension in C order, copied if it is not."""
     if not values.flags.c_contiguous:

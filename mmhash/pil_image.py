@@ -8,6 +8,7 @@ interpreter).
 """
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,12 @@ _WEBP_LOADED = "_WebPImageFile__loaded"
 _WEBP_SHOWN = "_WebPImageFile__logical_frame"
 _WEBP_NEXT = "_WebPImageFile__physical_frame"
 _WEBP_TIME = "_WebPImageFile__timestamp"
+
+
+def is_image(item: Any) -> bool:
+    """Return True if `item` is a PIL image; Pillow need not be installed."""
+    kind = getattr(sys.modules.get("PIL.Image"), "Image", None)
+    return kind is not None and isinstance(item, kind)
 
 
 def read_pil_image(image: "Image.Image") -> tuple[int, bytes | bytearray, bytes]:

@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 import mmhash
 from mmhash_service.api.openapi import describe_bodies
 from mmhash_service.api.problem_handlers import MEDIA_TYPE, add_problem_handlers
-from mmhash_service.api.schemas import ProblemAnswer
+from mmhash_service.api.schemas.server import ProblemAnswer
 from mmhash_service.claims.desk import ClaimDesk
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher

@@ -9,8 +9,8 @@ from mmhash.engines.engine import Engine, ItemSpanError, Span
 from mmhash.engines.registry import find
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputError
-from mmhash_service.api import schemas
 from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas import prompts
 from mmhash_service.runtime import metrics
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
     return RequestedEngine(name, engine, version, recipe)
 
 
-def item_span(span: schemas.Span) -> Span:
+def item_span(span: prompts.Span) -> Span:
     """Return a span of a request's body as the engines' modules take it."""
     key = None if span.key is None else Digest("blake3", bytes.fromhex(span.key))
     try:

@@ -29,7 +29,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from mmhash_service.api.schemas import MAX_MODEL_NAME
+from mmhash_service.api.schemas.types import MAX_MODEL_NAME
 from mmhash_service.fetch.hosts import HostAllowlist, is_host
 from mmhash_service.fetch.policies import IdentityPolicies, IdentityPolicy
 from mmhash_service.gateway.settings import PREFIX as GATEWAY_PREFIX

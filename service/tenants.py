@@ -12,6 +12,9 @@ from mmhash_service.settings import Settings
 
 HEADER = "X-Mmhash-Tenant"
 
+HEADER_PARAMETER = {"name": HEADER, "in": "header", "schema": {"type": "string"}}
+"""The header in the OpenAPI of a request."""
+
 
 class Tenant(NamedTuple):
     """The tenant of a request, and the 32 secret bytes that key its framing."""

@@ -15,6 +15,7 @@ from mmhash.cli.content import hash_named_file
 from mmhash.cli.options import AsJson, EngineFallback, Files, Of, Threads
 from mmhash.cli.report import Hashed, print_lines
 from mmhash.digest import Algorithm, Digest
+from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.framing import TENANT_SIZE, frame
 from mmhash.hashing import digest, key
@@ -22,7 +23,6 @@ from mmhash.image import read_orientation
 from mmhash.io.files import open_file
 from mmhash.io.images import open_image
 from mmhash.io.safetensors import read_tensors
-from mmhash.view import ITEM_SIZE
 
 PICKLES = {".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 

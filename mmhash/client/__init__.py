@@ -6,7 +6,7 @@ from mmhash.extras import needs_extra
 with needs_extra("client"):
     from mmhash.client.claims import Claim
     from mmhash.client.clients import AsyncClient, Client
-    from mmhash.client.endpoints import Blocks, PlannedPrompt
-    from mmhash.client.responses import Annotated, Item
+    from mmhash.client.endpoints import Annotated, Blocks, PlannedPrompt
+    from mmhash.client.items import Item
 
 __all__ = ["Annotated", "AsyncClient", "Blocks", "Claim", "Client", "Item", "PlannedPrompt", "Span"]

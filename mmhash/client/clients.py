@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
-from mmhash.client import claims, endpoints, media
+from mmhash.client import claims, endpoints, media, probes
 from mmhash.client.address import Address, check_retries, check_timeout, header_value
 from mmhash.client.connections import AsyncConnections, Connections, Service
 from mmhash.client.effects import Effects, OutOfTimeError, Pause, Request, RunInThread
@@ -93,9 +93,9 @@ class Client:
     complete_claim = _blocking(claims.complete_claim)
     fail_claim = _blocking(claims.fail_claim)
     find_claims = _blocking(claims.find_claims)
-    info = _blocking(endpoints.info)
-    health = _blocking(endpoints.health)
-    ready = _blocking(endpoints.ready)
+    info = _blocking(probes.info)
+    health = _blocking(probes.health)
+    ready = _blocking(probes.ready)
 
     def __init__(
         self,
@@ -180,9 +180,9 @@ class AsyncClient:
     complete_claim = _awaitable(claims.complete_claim)
     fail_claim = _awaitable(claims.fail_claim)
     find_claims = _awaitable(claims.find_claims)
-    info = _awaitable(endpoints.info)
-    health = _awaitable(endpoints.health)
-    ready = _awaitable(endpoints.ready)
+    info = _awaitable(probes.info)
+    health = _awaitable(probes.health)
+    ready = _awaitable(probes.ready)
 
     def __init__(
         self,

@@ -1,26 +1,20 @@
-"""The methods of both clients for all endpoints except `POST /hash`."""
+"""Methods of both clients for requests and prompts: `/annotate`, `/plan`, `/pad` and `/blocks`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
-from mmhash.client.effects import RESPONSE_BASE, Effects, Request, RunInThread
+from mmhash.client.effects import RESPONSE_BASE, Effects, RunInThread
+from mmhash.client.items import ExpectedItem, Item
 from mmhash.client.payload import Of
-from mmhash.client.responses import (
-    Annotated,
-    ExpectedItem,
-    Item,
-    document,
-    malformed,
-    member,
-)
-from mmhash.client.retry import post_json, send_once, send_with_retry
+from mmhash.client.responses import malformed, member
+from mmhash.client.retry import post_json
 from mmhash.client.session import Session
 from mmhash.digest import Algorithm, Digest, check_algorithm
 from mmhash.engines.engine import Span
 from mmhash.engines.releases import Fallback
-from mmhash.errors import InputTypeError, InputValueError, ServiceError
+from mmhash.errors import InputTypeError, InputValueError
 
 _MIB = 1 << 20
 
@@ -31,8 +25,6 @@ _BLOCK = re.compile("(?:[0-9a-f]{2}){8,64}")
 
 # The ids and blocks of a prompt of 300 000 tokens.
 _PLAN_BASE = 64 * _MIB
-
-INFO = Request("GET", "/info", limit=_MIB)
 
 
 class Blocks(NamedTuple):
@@ -46,6 +38,13 @@ class Blocks(NamedTuple):
     event_ids: list[int]
     groups: dict[int, "Blocks"] | None = None
     recipe: str | None = None
+
+
+class Annotated(NamedTuple):
+    """A request with its items' keys inserted, ready to forward, and the items in their order."""
+
+    request: dict[str, Any]
+    items: list[Item]
 
 
 def annotate(  # noqa: D417  (a method has no session)
@@ -313,37 +312,6 @@ def _recipe(payload: Mapping[str, Any]) -> str | None:
     if recipe is not None and not isinstance(recipe, str):
         malformed("its 'recipe' is not a text")
     return recipe
-
-
-def info(session: Session) -> Effects[dict[str, Any]]:
-    """Return the features and limits of the service."""
-    return parse_info(document((yield from send_with_retry(session, INFO))))
-
-
-def parse_info(payload: Any) -> dict[str, Any]:
-    """Validate the response to `GET /info`."""
-    if not all(isinstance(name, str) for name in member(payload, "in_place", list)):
-        malformed("its 'in_place' is not a list of names")
-    info: dict[str, Any] = payload
-    return info
-
-
-def health(session: Session) -> Effects[bool]:
-    """Return True if the service responds; without retries."""
-    return (yield from _is_ok(session, "/health"))
-
-
-def ready(session: Session) -> Effects[bool]:
-    """Return True if the service accepts requests; without retries."""
-    return (yield from _is_ok(session, "/ready"))
-
-
-def _is_ok(session: Session, path: str) -> Effects[bool]:
-    try:
-        yield from send_once(session, Request("GET", path))
-    except ServiceError:
-        return False
-    return True
 
 
 def _check_text(name: str, value: Any) -> None:

@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from mmhash.client.effects import RESPONSE_BASE, Effects, Request, RunInThread
-from mmhash.client.endpoints import INFO, parse_info
+from mmhash.client.items import ExpectedItem, Item, parse_items
 from mmhash.client.payload import Of, Payload, payload_of
-from mmhash.client.responses import ExpectedItem, Item, document, parse_items
+from mmhash.client.probes import INFO, parse_info
+from mmhash.client.responses import document
 from mmhash.client.retry import post_json, send_once, send_with_retry
 from mmhash.client.session import POOL_BYTES, Session
 from mmhash.digest import Algorithm, check_algorithm

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from mmhash.client.effects import RESPONSE_BASE, Effects, Request, RunInThread
+from mmhash.client.items import ExpectedItem, Item, ItemKind, parse_items
 from mmhash.client.payload import payload_of
-from mmhash.client.responses import ExpectedItem, Item, ItemKind, document, parse_items
+from mmhash.client.responses import document
 from mmhash.client.retry import send_with_retry
 from mmhash.client.session import Session
 from mmhash.digest import Algorithm, check_algorithm

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 from mmhash.errors import InputTypeError
 from mmhash.image import read_orientation
 from mmhash.io.files import map_file
-from mmhash.pil_image import count_frames
-from mmhash.view import is_image, view_of
+from mmhash.pil_image import count_frames, is_image
+from mmhash.view import view_of
 
 Of = Literal["bytes", "pixels"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError, shown
-from mmhash.view import is_tensor
+from mmhash.torch_tensor import is_tensor
 
 # Limits above the contexts and requests of any engine.
 MAX_TOKENS = 1 << 24

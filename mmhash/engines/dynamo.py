@@ -29,7 +29,8 @@ from mmhash.engines.engine import (
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError, shown
 from mmhash.memory import array_as_list
-from mmhash.view import bytes_of, is_image, view_of
+from mmhash.pil_image import is_image
+from mmhash.view import bytes_of, view_of
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -5,7 +5,7 @@ thing that the engine does not have.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from mmhash.digest import Digest
@@ -103,16 +103,7 @@ class Prompt:
     """The block sizes of the groups of a KV cache: different multiples of `block_size`."""
 
 
-PROMPT_FIELDS = (
-    "cache_salt",
-    "extra_key",
-    "algorithm",
-    "seed",
-    "lora",
-    "lora_path",
-    "lookahead",
-    "groups",
-)
+PROMPT_FIELDS = tuple(each.name for each in fields(Prompt) if each.default is None)
 """The fields of a prompt that not every engine has."""
 
 

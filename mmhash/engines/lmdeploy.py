@@ -16,7 +16,8 @@ from mmhash.engines.engine import Engine, Step, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.memory import in_c_order
-from mmhash.view import is_tensor, view_of
+from mmhash.torch_tensor import is_tensor
+from mmhash.view import view_of
 
 # One recipe so far, read in the wheels of 0.14.0, 0.15.0, 0.17.0 and 0.18.0; 0.13.0 has none.
 RELEASES: Releases[None] = Releases("lmdeploy", Range("0.14.0", "0.18.0", None))

@@ -51,11 +51,12 @@ def parse_options(text: bytes | str) -> Any:
 
 def options_text(options: dict[str, Any]) -> str:
     """Return the canonical JSON of those options that are not empty; "" if all are."""
-    options = {name: value for name, value in options.items() if not _is_empty(value)}
+    options = {name: value for name, value in options.items() if not is_empty(value)}
     return _canonical(options, 1) if options else ""
 
 
-def _is_empty(value: Any) -> bool:
+def is_empty(value: Any) -> bool:
+    """Return True if a member counts as one that the request does not have."""
     return value is None or value in ({}, [])
 
 

@@ -15,7 +15,8 @@ from mmhash.engines.engine import Engine, Step, caller_field, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputError, InputTypeError, InputValueError
 from mmhash.memory import in_c_order
-from mmhash.view import is_image, is_tensor
+from mmhash.pil_image import is_image
+from mmhash.torch_tensor import is_tensor
 
 if TYPE_CHECKING:
     import torch

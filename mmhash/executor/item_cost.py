@@ -8,8 +8,9 @@ import numpy as np
 from mmhash.hashing import MAX_DEPTH
 from mmhash.image import DAMAGE
 from mmhash.pil_image import count_frames as frames_of
+from mmhash.pil_image import is_image
 from mmhash.split import LISTS
-from mmhash.view import is_image, is_tensor
+from mmhash.torch_tensor import is_tensor
 
 if TYPE_CHECKING:
     from PIL import Image

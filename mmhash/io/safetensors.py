@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
+from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.io.files import map_file, open_file
-from mmhash.view import ITEM_SIZE
 
 # The spec's names of the format's dtypes; a dtype without a name in the spec has no key.
 DTYPES = {

@@ -14,7 +14,8 @@ from mmhash.cuda.tiles import Segment
 from mmhash.digest import DIGEST_SIZE, Algorithm, check_algorithm
 from mmhash.errors import InputValueError
 from mmhash.ops.host import hash_buffers
-from mmhash.view import DeviceBytes, view_of
+from mmhash.torch_tensor import DeviceBytes
+from mmhash.view import view_of
 
 # A recorded launch would share its scratch memory and ticket with later launches.
 TAGS = (torch.Tag.cudagraph_unsafe,)

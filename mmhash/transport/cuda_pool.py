@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.forks import Process, current_process
+from mmhash.torch_tensor import DeviceBytes, is_tensor
 from mmhash.transport import ipc_driver
 from mmhash.transport.arguments import MAX_WORKERS, check_pool, check_whole
 from mmhash.transport.cuda_tensor import IpcTensor, mappings, producer_tensor
 from mmhash.transport.handles import Grant, Handle
 from mmhash.transport.ledger import Claim, Ledger
 from mmhash.transport.shm_tensor import SharedTensor, allocate_overflow
-from mmhash.view import DeviceBytes, View, is_tensor, view_of
+from mmhash.view import View, view_of
 
 if TYPE_CHECKING:
     import torch

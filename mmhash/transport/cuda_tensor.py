@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from mmhash.errors import DeviceError, TransportError
 from mmhash.forks import call_in_child, current_process
+from mmhash.torch_tensor import DeviceBytes
 from mmhash.transport import ipc_driver
 from mmhash.transport.feature import Feature
 from mmhash.transport.handles import Handle, parse
@@ -18,7 +19,7 @@ from mmhash.transport.layout import Layout
 from mmhash.transport.lease import Lease
 from mmhash.transport.segments import has_owner
 from mmhash.transport.shm_tensor import Acknowledgement
-from mmhash.view import DeviceBytes, View, view_of
+from mmhash.view import View, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

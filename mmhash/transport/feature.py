@@ -5,9 +5,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from mmhash.digest import Digest
+from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.transport.handles import MAX_DIGESTS, Handle
-from mmhash.view import ITEM_SIZE, Kind, View
+from mmhash.view import Kind, View
 
 if TYPE_CHECKING:
     import torch

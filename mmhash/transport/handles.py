@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from mmhash.digest import Digest
+from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputError, TransportError
 from mmhash.transport.segments import NAME
-from mmhash.view import ITEM_SIZE
 
 VERSION = 1
 MAX_AXES = 64

@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import replace
 
 from mmhash_service.annotate.slots import Media
-from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.api.schemas.items import Item, JsonItem
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
 from mmhash_service.fetch.data import is_data_url
 from mmhash_service.items.json_items import content_of, hash_items
@@ -17,24 +17,24 @@ from mmhash_service.runtime.context import RequestContext
 
 
 async def hash_with_content(
-    call: RequestContext, items: dict[Media, JsonItem]
+    context: RequestContext, items: dict[Media, JsonItem]
 ) -> tuple[dict[Media, Item], dict[Media, bytes]]:
     """Return the item and the SHA-256 of each of the media."""
     read: dict[str, bytes] = {}
 
-    async def hash_remote(call: RequestContext, item: JsonItem, url: str) -> list[Item]:
-        with call.admission.reserve() as admission:
-            call = replace(call, admission=admission)
+    async def hash_remote(context: RequestContext, item: JsonItem, url: str) -> list[Item]:
+        with context.admission.reserve() as admission:
+            context = replace(context, admission=admission)
             is_image = item.kind == "image"
             reader = _ContentHasher(
-                PixelsReader(call, None) if is_image else StreamReader(call, None)
+                PixelsReader(context, None) if is_image else StreamReader(context, None)
             )
-            await read_url(call, url, reader)
+            await read_url(context, url, reader)
             read[url] = reader.digest()
             return await reader.finish()
 
-    results = await hash_items(call, list(items.values()), hash_remote)
-    digests = await call.work.run(hash_inline, items)
+    results = await hash_items(context, list(items.values()), hash_remote)
+    digests = await context.work.run(hash_inline, items)
     digests |= {media: read[media.url] for media in items if media.url in read}
     return dict(zip(items, (result[0] for result in results), strict=True)), digests
 

@@ -13,7 +13,7 @@ from mmhash_service.annotate.options import options_text, read_options
 from mmhash_service.annotate.raw_json import Object, open_body, open_text, write
 from mmhash_service.annotate.slots import HashSlot, Media
 from mmhash_service.api.problems import InvalidPart, Problem
-from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.api.schemas.items import Item, JsonItem
 from mmhash_service.guard.caller_hashes import TAGS
 from mmhash_service.items.json_items import hash_items
 from mmhash_service.items.urls import hash_url, key_by_url
@@ -53,64 +53,66 @@ class _Opened(NamedTuple):
 
 
 async def annotate(
-    call: RequestContext, text: bytes, find_model: FindModel, urls: UrlTreatment = "fetch"
+    context: RequestContext, text: bytes, find_model: FindModel, urls: UrlTreatment = "fetch"
 ) -> tuple[bytes, list[Item]]:
     """Return the request with a hash in each slot of its media, and the item of each slot."""
-    call.admission.hold(2 * len(text))  # the request that is written, and the response around it
-    opened = await call.work.run(_open, call, text, find_model, urls)
+    context.admission.hold(2 * len(text))  # the request that is written, and the response around it
+    opened = await context.work.run(_open, context, text, find_model, urls)
     if opened.content_prefix is None:
-        items, hashes, tags = await _hash_keys(call, opened, urls)
+        items, hashes, tags = await _hash_keys(context, opened, urls)
     else:
-        items, hashes, tags = await _hash_content(call, opened, opened.content_prefix)
-    if call.signer is not None:
+        items, hashes, tags = await _hash_content(context, opened, opened.content_prefix)
+    if context.signer is not None:
         opened.body[TAGS] = list(dict.fromkeys(tags))
-    return await call.work.run(_fill, opened, hashes), items
+    return await context.work.run(_fill, opened, hashes), items
 
 
 async def _hash_keys(
-    call: RequestContext, opened: _Opened, urls: UrlTreatment
+    context: RequestContext, opened: _Opened, urls: UrlTreatment
 ) -> tuple[list[Item], list[str], list[str]]:
     """Return for each slot its item and the hash that the engine takes of its key; and the tags."""
     hash_remote = key_by_url if urls == "url" else hash_url
-    results = await hash_items(call, list(opened.items.values()), hash_remote)
+    results = await hash_items(context, list(opened.items.values()), hash_remote)
     item_of = dict(zip(opened.items, (result[0] for result in results), strict=True))
     with_options_of = {
-        (slot.media, slot.options): _name_options(call, item_of[slot.media], slot.options)
+        (slot.media, slot.options): _name_options(context, item_of[slot.media], slot.options)
         for slot in opened.slots
     }
     items = [with_options_of[slot.media, slot.options] for slot in opened.slots]
-    (engine,) = call.engines
+    (engine,) = context.engines
     hashes = [item.engines[engine.name][opened.hash_name] for item in items]
     return items, hashes, [item.tag for item in items if item.tag is not None]
 
 
 async def _hash_content(
-    call: RequestContext, opened: _Opened, prefix: str
+    context: RequestContext, opened: _Opened, prefix: str
 ) -> tuple[list[Item], list[str], list[str]]:
     """Return for each slot its item and the hash of its media's bytes; and the tags.
 
     The engine gets no key, so the tags are for these hashes.
     """
-    item_of, digests = await hash_with_content(call, opened.items)
+    item_of, digests = await hash_with_content(context, opened.items)
     items = [item_of[slot.media] for slot in opened.slots]
     hashes = [f"{prefix}{digests[slot.media].hex()}" for slot in opened.slots]
     keys = [Digest("blake3", digest) for digest in digests.values()]
-    return items, hashes, [call.signer.tag(key) for key in keys] if call.signer else []
+    return items, hashes, [context.signer.tag(key) for key in keys] if context.signer else []
 
 
-def _name_options(call: RequestContext, item: Item, options: str) -> Item:
+def _name_options(context: RequestContext, item: Item, options: str) -> Item:
     """Return the item as the engine has to identify it under these options."""
     if not options:
         return item
     named = item.model_copy()
-    call.set_names(named, Digest("blake3", bytes.fromhex(item.key)), options)
+    context.set_names(named, Digest("blake3", bytes.fromhex(item.key)), options)
     return named
 
 
-def _open(call: RequestContext, text: bytes, find_model: FindModel, urls: UrlTreatment) -> _Opened:
+def _open(
+    context: RequestContext, text: bytes, find_model: FindModel, urls: UrlTreatment
+) -> _Opened:
     """Open a request, remove the callers' hashes, and find the slots of ours."""
     body = open_body(text)
-    (requested,) = call.engines
+    (requested,) = context.engines
     engine, release = requested.engine, requested.version
     formats = engine.annotate
     if formats is None:
@@ -125,10 +127,10 @@ def _open(call: RequestContext, text: bytes, find_model: FindModel, urls: UrlTre
         found = _slots_of_chat(body, formats, release, urls)
     else:
         found = _slots_of_native(body, engine, formats, release, urls, find_model=find_model)
-    if len(found.slots) > call.settings.max_items:
+    if len(found.slots) > context.settings.max_items:
         raise Problem("too-many-items")
     media = dict.fromkeys(slot.media for slot in found.slots)
-    items = {each: each.item(pixels=call.pixels) for each in media}
+    items = {each: each.item(pixels=context.pixels) for each in media}
     return _Opened(body, found.slots, items, found.hash_name, found.content_prefix)
 
 

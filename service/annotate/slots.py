@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from mmhash_service.api.schemas import JsonItem
+from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.fetch.data import is_data_url
 
 # An engine that takes base64 in place of a URL reads any other text as base64 or as a path. A path

@@ -6,7 +6,9 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from mmhash_service.api.schemas import BlocksBody, ClaimBody, HashBody, PadBody
+from mmhash_service.api.schemas.claims import ClaimBody
+from mmhash_service.api.schemas.items import HashBody
+from mmhash_service.api.schemas.prompts import BlocksBody, PadBody
 
 _REF = "#/components/schemas/{model}"
 _BODIES: tuple[type[BaseModel], ...] = (HashBody, PadBody, BlocksBody, ClaimBody)
@@ -17,10 +19,16 @@ def json_schema(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": _REF.format(model=model.__name__)}
 
 
-def json_body(model: type[BaseModel], examples: dict[str, Any]) -> dict[str, Any]:
-    """Return the OpenAPI of a request whose body is the model as JSON."""
-    content = {"application/json": {"schema": json_schema(model), "examples": examples}}
-    return {"requestBody": {"required": True, "content": content}}
+def json_body(
+    model: type[BaseModel] | None, examples: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the OpenAPI of a request whose body is the model as JSON; None is any object."""
+    content: dict[str, Any] = {
+        "schema": {"type": "object"} if model is None else json_schema(model)
+    }
+    if examples is not None:
+        content["examples"] = examples
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 
 def query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:

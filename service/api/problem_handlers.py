@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from mmhash_service.api.problems import PROBLEMS, InvalidPart, Problem
-from mmhash_service.api.schemas import ProblemAnswer, ProblemError
+from mmhash_service.api.schemas.server import ProblemAnswer, ProblemError
 from mmhash_service.runtime import metrics
 
 logger = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ The message of an exception may hold paths, addresses or a client's bytes: it is
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mmhash.dtypes import ITEM_SIZE
 from mmhash.engines.engine import PROMPT_FIELDS
-from mmhash.view import ITEM_SIZE
 
 
 class ProblemSpec(NamedTuple):

@@ -20,7 +20,7 @@ from mmhash.media.recipe import (
     select_video,
 )
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery, Item
+from mmhash_service.api.schemas.items import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery, Item
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.bodies.readers import EncodedReader
 from mmhash_service.claims.flight import Compute
@@ -97,14 +97,14 @@ class _Clip:
         digest = self._encoded
         if context.algorithm != "blake3":
             digest = await context.work.run(hash_bytes, body, context.algorithm)
-        secret = context.tenant.secret if context.tenant else None
-        key = recipe_key(frame("bytes", "", (), digest, tenant=secret), recipe)
+        file_key = frame("bytes", "", (), digest, tenant=context.tenant_secret)
+        key = recipe_key(file_key, recipe)
         shape = _shape(recipe, index)
         return context.named_item(name, self._modality, "", shape, len(body), digest, key, status)
 
     def _parts_item(self, name: str | None, hashed: PartsHashed, status: CacheStatus) -> Item:
         context = self._context
-        secret = context.tenant.secret if context.tenant else None
+        secret = context.tenant_secret
         dtype = "uint8" if self._modality == "video" else "float32"
         keys = [
             frame("tensor", dtype, shape, Digest(context.algorithm, raw), tenant=secret)

@@ -7,7 +7,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item
+from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.readers import Reader
 from mmhash_service.runtime.context import RequestContext
 

@@ -8,7 +8,7 @@ import pybase64
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 
-from mmhash.view import ITEM_SIZE
+from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.json_limits import has_many_values
 from mmhash_service.api.problems import InvalidPart, Problem
 from mmhash_service.api.validation import parameters as invalid_parameters

@@ -6,9 +6,9 @@ from math import prod
 from typing import Protocol
 
 from mmhash import Digest
-from mmhash.view import ITEM_SIZE
+from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item
+from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.memo.entries import Pixels
 from mmhash_service.memo.memo import CacheStatus

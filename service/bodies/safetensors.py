@@ -8,10 +8,10 @@ from math import prod
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from mmhash.dtypes import ITEM_SIZE
 from mmhash.io.safetensors import DTYPES, HEADER_LENGTH_SIZE
-from mmhash.view import ITEM_SIZE
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item
+from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.parsing import MAX_DIMS
 from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.runtime.context import RequestContext

@@ -9,7 +9,7 @@ from typing import Any
 from blake3 import blake3
 
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import ClaimAnswer, ClaimBody, FoundClaims
+from mmhash_service.api.schemas.claims import ClaimAnswer, ClaimBody, FoundClaims
 from mmhash_service.claims.claims import Answer, Claims, ClaimsUnavailableError
 from mmhash_service.claims.watch import Watch
 from mmhash_service.memo.entries import SealedEntry

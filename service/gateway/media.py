@@ -7,7 +7,7 @@ from fastapi import Request
 
 from mmhash_service.annotate.request import FindModel, annotate
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import HashQuery, Item
+from mmhash_service.api.schemas.items import HashQuery, Item
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.caller_hashes import RefusedError, check_form, strip_unverified_hashes
 from mmhash_service.runtime.capacity import Admission

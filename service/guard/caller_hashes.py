@@ -8,9 +8,7 @@ forwarded unchanged.
 
 import json
 import re
-import time
-from collections.abc import Callable, Container, Iterator
-from secrets import token_hex
+from collections.abc import Callable, Container
 from typing import Any
 
 from msgspec import MsgspecError, Raw
@@ -18,6 +16,7 @@ from msgspec.json import Decoder, Encoder
 
 from mmhash.engines.caller_fields import FEATURE_FORMATS, KINDS, MEDIA
 from mmhash_service.api.json_limits import MAX_DEPTH, has_many_values
+from mmhash_service.guard.body_text import may_have, put_back, set_aside
 
 TAGS = "mmhash_tags"
 """The member of a request that holds the tags of its keys."""
@@ -26,32 +25,15 @@ MAX_TAGS = 1000
 
 # A body without any of these names has nothing to remove.
 _NAMES = frozenset(name.encode() for name in (TAGS, *KINDS))
-_LONGEST = max(map(len, _NAMES)) + 2
 _PEERS = frozenset(name.encode() for name, kind in KINDS.items() if kind in {"peer", "peers"})
 _LOOKED_AT = frozenset(KINDS)
-
-# An escape of a letter of such a name, or of its underscore: \u005f to \u007a.
-_ESCAPED_LETTER = re.compile(rb"\\u00[5-7]")
+_CONTAINERS = frozenset({dict, list})
 
 # Where an array or object begins, in any encoding that a parser may guess.
 _CONTAINER = re.compile(rb"[ \t\r\n\0\xef\xbb\xbf\xfe\xff]*[\[{]")
 
-# The bytes searched at a time, and the bytes after which other threads may get the GIL.
-_STEP = 64 << 10
-_TURN = 1 << 20
-
 # A shorter body is parsed at once: that is faster than a search for 30 names.
 _SMALL = 32 << 10
-
-# The characters of base64, and a letter that no number has: text with it is within a string.
-_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_"
-_NO_NUMBER = re.compile(rb"[A-DF-Za-df-z]")
-
-# The one number that the decoder would spell in another way: the integer minus zero.
-_MINUS_ZERO = re.compile(rb"-0(?=[ \t\r\n,\]}])(?<=[ \t\r\n,:\[]-0)")
-
-# The longest rest of an escape after its backslash.
-_ESCAPE_MAX = 8
 
 _CHARSET = re.compile(r";\s*charset\s*=\s*(\"?)(utf-?8|us-ascii)\1\s*(;|$)")
 
@@ -85,18 +67,18 @@ def strip_unverified_hashes(
     if json.detect_encoding(body) != "utf-8":  # Python's parser takes UTF-16 and UTF-32 as well
         raise RefusedError("unreadable-json")
     is_small = len(body) <= _SMALL
-    if not is_small and not _may_have(body, _NAMES):
+    if not is_small and not may_have(body, _NAMES):
         return None
     if has_many_values(body):
         raise RefusedError("body-too-large")
 
     try:
-        text, words = _set_aside(body)
+        text, words = set_aside(body)
         request = _DECODER.decode(text)
         tags = _pop_tags(request)
         problems = _remove(request, hashes_of_tags(tags or []), allow_peers=allow_peers)
     except (MsgspecError, UnicodeDecodeError, RecursionError):
-        if is_small and not _may_have(body, _NAMES):
+        if is_small and not may_have(body, _NAMES):
             return None  # the engine refuses it as well
         raise RefusedError("unreadable-json") from None
     if problems and refuse:
@@ -106,9 +88,9 @@ def strip_unverified_hashes(
     if not problems and tags is None:
         if not _has_twins(text, encoded):
             return None
-        if is_small and not _may_have(body, _NAMES):
+        if is_small and not may_have(body, _NAMES):
             return None  # its twins do not have names of ours
-    return _put_back(encoded, words)
+    return put_back(encoded, words)
 
 
 def _pop_tags(request: Any) -> list[Any] | None:
@@ -135,47 +117,8 @@ def check_form(body: bytes, content_type: str) -> None:
     charsets = content_type.count("charset")
     if charsets > 1 or (charsets == 1 and _CHARSET.search(content_type) is None):
         raise RefusedError("unsupported-encoding")
-    if _may_have(body, _PEERS):
+    if may_have(body, _PEERS):
         raise RefusedError("named-peer")
-
-
-def _set_aside(body: bytes) -> tuple[bytes, dict[bytes, bytes]]:
-    """Replace long base64 and each -0 by words that nobody can guess; return text and words.
-
-    The parser and the encoder hold the GIL for 1 ms per MiB, and spell -0 as 0.
-    """
-    words: dict[bytes, bytes] = {}
-    text = body
-    if len(body) > _STEP:
-        nonce = token_hex(16).encode()
-        pieces = []
-        for start in _steps(len(body)):
-            piece = body[start : start + _STEP]
-            if (
-                b'"' not in piece
-                and _NO_NUMBER.search(piece)
-                and not piece.translate(None, _BASE64)
-            ):
-                word = b"x%b%08d" % (nonce, len(words))
-                # The first bytes may be the rest of an escape in the piece before.
-                words[word] = piece[_ESCAPE_MAX:]
-                piece = piece[:_ESCAPE_MAX] + word
-            pieces.append(piece)
-        text = b"".join(pieces)
-    if _MINUS_ZERO.search(text):
-        word = b"-0e%d" % (int(token_hex(16), 16) + 10**39)  # a number, because it replaces one
-        words[word] = b"-0"
-        text = _MINUS_ZERO.sub(word, text)
-    return text, words
-
-
-def _put_back(encoded: bytes, words: dict[bytes, bytes]) -> list[bytes]:
-    """Return the text with the words replaced by their originals, in pieces."""
-    if not words:
-        return [encoded]
-    shapes = {re.sub(rb"\d{8}$", rb"\\d{8}", word) if word[:1] == b"x" else word for word in words}
-    pieces = re.split(b"(%b)" % b"|".join(shapes), encoded)
-    return [words.get(piece, piece) for piece in pieces]
 
 
 def _has_twins(text: bytes, encoded: bytes) -> bool:
@@ -185,34 +128,6 @@ def _has_twins(text: bytes, encoded: bytes) -> bool:
     unless it is spelled by its number.
     """
     return encoded.count(b'"') != text.count(b'"') or b"\\u0022" in text
-
-
-def _may_have(body: bytes, names: frozenset[bytes]) -> bool:
-    """Return True if one of the names may be in the body, perhaps with escapes."""
-    for start in _steps(len(body)):
-        end = start + _STEP + _LONGEST
-        first, last = body.find(b'"', start, end), body.rfind(b'"', start, end)
-        if first < 0:  # within a data: URL: an eighth of the time
-            continue
-        # Between two quotes: a fifth of the time of a search for each name. A data: URL at either
-        # end of the step is left out: a body with an image of 100 kB takes 13 µs, not 77.
-        if not names.isdisjoint(body[first + 1 : last].split(b'"')):
-            return True
-        # The one letter is found in a tenth of the time of the escape.
-        if body.find(b"\\", start, end) >= 0 and _ESCAPED_LETTER.search(body, start, end):
-            return True
-    return False
-
-
-def _steps(length: int) -> Iterator[int]:
-    """Yield the start of each step, and offer the GIL to the event loop after each MiB.
-
-    Otherwise Python would let the event loop wait 5 ms.
-    """
-    for start in range(0, length, _STEP):
-        if start and start % _TURN == 0:
-            time.sleep(0)
-        yield start
 
 
 def _remove(request: Any, allowed: Container[str], *, allow_peers: bool) -> set[str]:
@@ -242,9 +157,6 @@ def _remove(request: Any, allowed: Container[str], *, allow_peers: bool) -> set[
                     inner.append((one, in_media or name in MEDIA))
         level = inner
     return problems
-
-
-_CONTAINERS = frozenset({dict, list})
 
 
 def _problem(

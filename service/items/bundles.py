@@ -4,10 +4,10 @@ from math import prod
 
 import mmhash
 from mmhash.cpu import hash_bytes
+from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputError
-from mmhash.view import ITEM_SIZE
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.api.schemas.items import Item, JsonItem
 from mmhash_service.items.shared_memory import check_count
 from mmhash_service.runtime.context import RequestContext
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import HashBody, Item, JsonItem, Proof
+from mmhash_service.api.schemas.items import HashBody, Item, JsonItem, Proof
 from mmhash_service.bodies.json_body import JsonText, parse_json
 from mmhash_service.bodies.media import Modality, hash_media
 from mmhash_service.bodies.parsing import parse_base64, parse_dtype
@@ -147,10 +147,11 @@ def _check_fields(context: RequestContext, item: JsonItem) -> None:
 def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -> _Result:
     if item.dtype is not None and item.shape is not None:
         return hash_tensor(context, item, parse_dtype(item.dtype), tuple(item.shape), content)
-    if item.kind in {"video", "audio"}:
-        digest = hash_bytes(memoryview(content), "blake3")
-        return EncodedMedia("video" if item.kind == "video" else "audio", BytesIO(content), digest)
-    if item.kind == "image":
-        return EncodedImage(BytesIO(content), hash_bytes(memoryview(content), "blake3"))
+    match item.kind:
+        case "video" | "audio" as modality:
+            digest = hash_bytes(memoryview(content), "blake3")
+            return EncodedMedia(modality, BytesIO(content), digest)
+        case "image":
+            return EncodedImage(BytesIO(content), hash_bytes(memoryview(content), "blake3"))
     digest = hash_bytes(memoryview(content), context.algorithm)
     return [context.item(item.name, "bytes", "", (), len(content), digest)]

@@ -14,7 +14,7 @@ from mmhash.errors import DeviceError, InputError, TransportError
 from mmhash.transport import IpcTensor
 from mmhash.transport.untrusted import UntrustedTensor
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item, JsonItem, Proof
+from mmhash_service.api.schemas.items import Item, JsonItem, Proof
 from mmhash_service.runtime.context import RequestContext
 
 # Shorter segments are copied and hashed in this process, which is faster than another process.

@@ -6,9 +6,9 @@ from math import prod
 from blake3 import blake3
 
 from mmhash import Digest
-from mmhash.view import ITEM_SIZE, Kind
+from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.api.schemas.items import Item, JsonItem
 from mmhash_service.bodies.media import MediaReader
 from mmhash_service.bodies.parsing import parse_dtype
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader, recall_pixels
@@ -84,8 +84,14 @@ class _UrlItem:
         if not _fits(self._tensor, fetched.nbytes):
             return None
         dtype, shape = self._tensor or ("", ())
-        kind: Kind = "bytes" if self._tensor is None else "tensor"
-        result = context.item(item.name, kind, dtype, shape, fetched.nbytes, fetched.digest)
+        result = context.item(
+            item.name,
+            "bytes" if self._tensor is None else "tensor",
+            dtype,
+            shape,
+            fetched.nbytes,
+            fetched.digest,
+        )
         result.memo = "hit"
         return result
 
@@ -128,10 +134,11 @@ def _open_reader(
 ) -> "_BundleReader | MediaReader | PixelsReader | StreamReader":
     if tensor is not None and (item.grids is not None or item.counts is not None):
         return _BundleReader(context, item, tensor)
-    if item.kind == "image":
-        return PixelsReader(context, item.name)
-    if item.kind in {"video", "audio"}:
-        return MediaReader(context, item.name, "video" if item.kind == "video" else "audio")
+    match item.kind:
+        case "image":
+            return PixelsReader(context, item.name)
+        case "video" | "audio" as modality:
+            return MediaReader(context, item.name, modality)
     return StreamReader(context, item.name, tensor)
 
 

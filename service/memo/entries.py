@@ -27,6 +27,8 @@ CONTEXT = "mmhash 2026-11-22 memo v2"
 MAX_VALUE = 1 << 20
 MAX_VALIDATOR = 1024
 
+_SPEC = b"%d" % SPEC_VERSION
+
 _TAG_SIZE = 16
 # The longest value in a store; longer ones need not be read.
 MAX_SEALED = _TAG_SIZE + MAX_VALUE
@@ -172,38 +174,35 @@ def pixels_entry(
 
     The pixel limit is part of the name because a lower limit may refuse the image.
     """
-    limit = b"%d" % max_pixels
-    versions = (b"%d" % SPEC_VERSION, decoders())
-    return SealedEntry(b"pixels", algorithm.encode(), *versions, limit, space, encoded.bytes)
+    settings = (_SPEC, decoders(), b"%d" % max_pixels)
+    return SealedEntry(b"pixels", algorithm.encode(), *settings, space, encoded.bytes)
 
 
 def header_entry(space: bytes, encoded: Digest) -> SealedEntry:
     """Return the entry of an image's header, by the digest of the image's file."""
-    version = b"%d" % SPEC_VERSION
-    return SealedEntry(b"header", encoded.algorithm.encode(), version, space, encoded.bytes)
+    return SealedEntry(b"header", encoded.algorithm.encode(), _SPEC, space, encoded.bytes)
 
 
 def media_entry(space: bytes, modality: str, encoded: Digest, recipe: bytes) -> SealedEntry:
     """Return the entry of a clip under a recipe; that of its index has an empty recipe."""
     source = (space, encoded.bytes, recipe, media_decoder())
-    return SealedEntry(b"media", modality.encode(), b"%d" % SPEC_VERSION, *source)
+    return SealedEntry(b"media", modality.encode(), _SPEC, *source)
 
 
 def url_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
     """Return the entry of the content of a URL."""
-    return SealedEntry(b"url", algorithm.encode(), b"%d" % SPEC_VERSION, space, url.encode())
+    return SealedEntry(b"url", algorithm.encode(), _SPEC, space, url.encode())
 
 
 def identity_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
     """Return the entry of the content of a URL that its host's own digest identifies."""
-    return SealedEntry(b"identity", algorithm.encode(), b"%d" % SPEC_VERSION, space, url.encode())
+    return SealedEntry(b"identity", algorithm.encode(), _SPEC, space, url.encode())
 
 
 def content_entry(tenant: bytes, algorithm: Algorithm, claimed: StrongDigest) -> SealedEntry:
     """Return the entry of content that a tenant has had downloaded, by its strong digest."""
-    version = b"%d" % SPEC_VERSION
     source = (claimed.name.encode(), claimed.value)
-    return SealedEntry(b"content", algorithm.encode(), version, tenant, *source)
+    return SealedEntry(b"content", algorithm.encode(), _SPEC, tenant, *source)
 
 
 @cache

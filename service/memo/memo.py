@@ -1,16 +1,15 @@
 """The memo: an in-memory cache with an optional store behind it, and one decode per image."""
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, Literal, TypeVar
-from weakref import WeakSet
 
 from prometheus_client import Counter
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
+from mmhash.forks import call_in_child
 from mmhash.prompts.headers import ImageHeader
 from mmhash_service.api.problems import Problem
 from mmhash_service.claims.flight import Compute, Flights
@@ -49,19 +48,9 @@ T = TypeVar("T")
 Unpack = Callable[[bytes], T | None]
 """Returns the object in an entry's value, or None if the value is malformed."""
 
-_memos: "WeakSet[Memo]" = WeakSet()
-
 # Tasks of the parent process, after a fork. References keep them from being collected: asyncio
 # would log that they were destroyed while pending.
 _parent_tasks: list[object] = []
-
-
-def _abandon_all() -> None:
-    for memo in _memos:
-        memo.abandon()
-
-
-os.register_at_fork(after_in_child=_abandon_all)
 
 
 class Memo:
@@ -85,7 +74,7 @@ class Memo:
             Flights(self.claims, settings.work_timeout_s) if self.claims.is_shared else None
         )
         self._running: dict[bytes, asyncio.Task[tuple[Any, Source]]] = {}
-        _memos.add(self)
+        call_in_child(self, Memo.abandon)
 
     async def open(self) -> None:
         """Connect to the store."""

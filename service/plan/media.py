@@ -13,7 +13,7 @@ from mmhash.prompts.headers import ImageHeader, read_size
 from mmhash.prompts.media import MediaSource
 from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item, JsonItem
+from mmhash_service.api.schemas.items import Item, JsonItem
 from mmhash_service.bodies.readers import hash_pixels, recall_pixels
 from mmhash_service.fetch.data import is_data_url
 from mmhash_service.fetch.local import is_file_url

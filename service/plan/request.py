@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from mmhash import Digest
 from mmhash.errors import InputError, LimitError, MMHashError
 from mmhash.prompts import MediaSize, Plan, PlannedItem
@@ -12,7 +10,7 @@ from mmhash.prompts.media import Media, MediaSource
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan, open_plan
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item, PlanQuery
+from mmhash_service.api.schemas.prompts import PlanQuery
 from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.engines import RequestedEngine
 from mmhash_service.plan.media import SizedItem, read_media
@@ -20,6 +18,7 @@ from mmhash_service.runtime.context import RequestContext
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model
+    from mmhash_service.api.schemas.items import Item
 
 
 async def plan_request(
@@ -117,8 +116,3 @@ def _answer(plan: Plan, items: list[dict[str, Any]], recipe: str | None) -> dict
         "request": plan.request,
     }
     return answer if recipe is None else answer | {"recipe": recipe}
-
-
-def encode(answer: dict[str, Any]) -> bytes:
-    """Return the answer as JSON; run this in a worker thread."""
-    return msgspec.json.encode(answer)

@@ -2,19 +2,21 @@
 
 from typing import Any
 
+import msgspec
 from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter
 
 from mmhash_service.annotate.request import annotate
 from mmhash_service.api import examples
-from mmhash_service.api.openapi import query_parameters
-from mmhash_service.api.schemas import AnnotateAnswer, AnnotateQuery, Item, PlannedPrompt
+from mmhash_service.api.openapi import json_body, query_parameters
+from mmhash_service.api.schemas.items import Item
+from mmhash_service.api.schemas.prompts import AnnotateAnswer, AnnotateQuery, PlannedPrompt
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_quality, parse_query
-from mmhash_service.plan.request import encode, plan_request
+from mmhash_service.plan.request import plan_request
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.context import build_context
-from mmhash_service.tenants import HEADER
+from mmhash_service.tenants import HEADER_PARAMETER
 
 router = APIRouter()
 
@@ -25,15 +27,9 @@ BARE = "application/vnd.mmhash.request+json"
 
 _ITEMS = TypeAdapter(list[Item])
 
-_DOCUMENTATION = {
-    "parameters": [
-        *query_parameters(AnnotateQuery),
-        {"name": HEADER, "in": "header", "schema": {"type": "string"}},
-    ],
-    "requestBody": {
-        "required": True,
-        "content": {JSON: {"schema": {"type": "object"}, "examples": examples.ANNOTATE}},
-    },
+_OPENAPI = {
+    "parameters": [*query_parameters(AnnotateQuery), HEADER_PARAMETER],
+    **json_body(None, examples.ANNOTATE),
 }
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": {BARE: {"schema": {"type": "object"}}}}
@@ -41,26 +37,28 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 @router.post(
-    "/annotate", openapi_extra=_DOCUMENTATION, response_model=AnnotateAnswer, responses=_RESPONSES
+    "/annotate", openapi_extra=_OPENAPI, response_model=AnnotateAnswer, responses=_RESPONSES
 )
 async def annotate_request(request: Request) -> Response:
     """Add a hash to each image, video and audio of a request for which its engine takes one."""
     query = parse_query(request.query_params, AnnotateQuery)
     state = request.app.state
     with state.limits.admit() as admission:
-        call = build_context(request, query.of_items(), admission)
+        context = build_context(request, query.of_items(), admission)
         model = None if query.plan is None else state.models.find(query.plan)
         text = await read_json(request, state.settings, admission)
-        annotated, items = await annotate(call, text, lambda name: model or state.models.get(name))
+        annotated, items = await annotate(
+            context, text, lambda name: model or state.models.get(name)
+        )
         for item in items:
             metrics.ITEMS.labels(item.kind).inc()
         accept = ",".join(request.headers.getlist("accept"))
         if 0 < parse_quality(accept, BARE) >= parse_quality(accept, JSON):
             return Response(annotated, media_type=BARE)
-        (engine,) = call.engines
+        (engine,) = context.engines
         plan = None
         if query.plan is not None and model is not None:
-            plan = await plan_request(call, model, query.of_plan(query.plan), text)
+            plan = await plan_request(context, model, query.of_plan(query.plan), text)
             metrics.PLANS.labels(query.plan).inc()
         payload = await state.work.run(_join, annotated, items, plan, engine.recipe)
         return Response(payload, media_type=JSON)
@@ -72,5 +70,6 @@ def _join(
     payload = _ITEMS.dump_json(items, exclude_unset=True)
     end = b"" if recipe is None else b',"recipe":"%b"' % recipe.encode()
     if plan is not None:
-        end += b',"plan":%b' % encode({name: plan[name] for name in PlannedPrompt.model_fields})
+        prompt = {name: plan[name] for name in PlannedPrompt.model_fields}
+        end += b',"plan":%b' % msgspec.json.encode(prompt)
     return b'{"request":%b,"items":%b%b}' % (annotated, payload, end)

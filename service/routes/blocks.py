@@ -7,7 +7,7 @@ from mmhash.errors import InputError
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem, unsupported_field
-from mmhash_service.api.schemas import BlocksAnswer, BlocksBody, GroupBlocks
+from mmhash_service.api.schemas.prompts import BlocksAnswer, BlocksBody, GroupBlocks
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.engines import find_engine, item_span
 from mmhash_service.settings import Settings
@@ -36,14 +36,14 @@ def _blocks(text: bytes, settings: Settings) -> str:
         body.input_ids,
         body.block_size,
         [item_span(span) for span in body.spans],
-        body.cache_salt,
-        body.extra_key,
-        body.algorithm,
-        body.seed,
-        body.lora.name if body.lora else None,
-        body.lora.path if body.lora else None,
-        body.lookahead,
-        body.groups,
+        cache_salt=body.cache_salt,
+        extra_key=body.extra_key,
+        algorithm=body.algorithm,
+        seed=body.seed,
+        lora=body.lora.name if body.lora else None,
+        lora_path=body.lora.path if body.lora else None,
+        lookahead=body.lookahead,
+        groups=body.groups,
     )
     try:
         (keys, event_ids), groups = requested.engine.prompt_blocks(prompt, requested.version)

@@ -5,10 +5,10 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
-from mmhash.view import ITEM_SIZE
+from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.openapi import json_schema
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import HashBody, HashQuery
+from mmhash_service.api.schemas.items import HashBody, HashQuery
 from mmhash_service.bodies.media import MediaReader, Modality
 from mmhash_service.bodies.multipart import MultipartReader
 from mmhash_service.bodies.parsing import parse_dtype, parse_media_type, parse_shape

@@ -4,16 +4,13 @@ from fastapi import APIRouter, Request, Response
 
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
-from mmhash_service.api.schemas import ClaimAnswer, ClaimBody, FoundClaims
+from mmhash_service.api.schemas.claims import ClaimAnswer, ClaimBody, FoundClaims
 from mmhash_service.bodies.json_body import parse_json, read_json
-from mmhash_service.tenants import HEADER, resolve_tenant
+from mmhash_service.tenants import HEADER_PARAMETER, resolve_tenant
 
 router = APIRouter()
 
-_OPENAPI = {
-    "parameters": [{"name": HEADER, "in": "header", "schema": {"type": "string"}}],
-    **json_body(ClaimBody, examples.CLAIM),
-}
+_OPENAPI = {"parameters": [HEADER_PARAMETER], **json_body(ClaimBody, examples.CLAIM)}
 
 
 @router.post("/claim", openapi_extra=_OPENAPI, response_model=ClaimAnswer | FoundClaims)

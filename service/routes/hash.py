@@ -8,13 +8,13 @@ from fastapi import APIRouter, Request, Response
 
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import query_parameters
-from mmhash_service.api.schemas import HashAnswer, HashQuery
+from mmhash_service.api.schemas.items import HashAnswer, HashQuery
 from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.bodies.reading import declared_length, read_body
 from mmhash_service.routes.body_types import BODY_TYPES, find_body_type, open_body
 from mmhash_service.runtime import metrics, tracing
 from mmhash_service.runtime.context import build_context
-from mmhash_service.tenants import HEADER
+from mmhash_service.tenants import HEADER_PARAMETER
 
 router = APIRouter()
 
@@ -22,10 +22,7 @@ _NO_QUERY = HashQuery()
 
 # FastAPI does not see the query and the body, which the handler parses itself.
 _OPENAPI = {
-    "parameters": [
-        *query_parameters(HashQuery),
-        {"name": HEADER, "in": "header", "schema": {"type": "string"}},
-    ],
+    "parameters": [*query_parameters(HashQuery), HEADER_PARAMETER],
     "requestBody": {
         "required": True,
         "content": {

@@ -6,7 +6,7 @@ from mmhash.errors import InputError
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import PadAnswer, PadBody
+from mmhash_service.api.schemas.prompts import PadAnswer, PadBody
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.engines import find_engine, item_span
 from mmhash_service.settings import Settings

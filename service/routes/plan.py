@@ -1,34 +1,27 @@
 """`POST /plan`: the token ids, spans and block keys of a prompt, before an engine sees it."""
 
+import msgspec
 from fastapi import APIRouter, Request, Response
 
 from mmhash_service.api import examples
-from mmhash_service.api.openapi import query_parameters
-from mmhash_service.api.schemas import PlanAnswer, PlanQuery
+from mmhash_service.api.openapi import json_body, query_parameters
+from mmhash_service.api.schemas.prompts import PlanAnswer, PlanQuery
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_query
-from mmhash_service.plan.request import encode, plan_request
+from mmhash_service.plan.request import plan_request
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.context import build_context
-from mmhash_service.tenants import HEADER
+from mmhash_service.tenants import HEADER_PARAMETER
 
 router = APIRouter()
 
-_DOCUMENTATION = {
-    "parameters": [
-        *query_parameters(PlanQuery),
-        {"name": HEADER, "in": "header", "schema": {"type": "string"}},
-    ],
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": {"type": "object"}, "examples": examples.ANNOTATE}
-        },
-    },
+_OPENAPI = {
+    "parameters": [*query_parameters(PlanQuery), HEADER_PARAMETER],
+    **json_body(None, examples.ANNOTATE),
 }
 
 
-@router.post("/plan", openapi_extra=_DOCUMENTATION, response_model=PlanAnswer)
+@router.post("/plan", openapi_extra=_OPENAPI, response_model=PlanAnswer)
 async def plan(request: Request) -> Response:
     """Return a request's prompt as the engine will see it, with the keys of its blocks."""
     query = parse_query(request.query_params, PlanQuery)
@@ -41,4 +34,5 @@ async def plan(request: Request) -> Response:
         metrics.PLANS.labels(query.model).inc()
         for item in answer["items"]:
             metrics.ITEMS.labels(item["kind"]).inc()
-        return Response(await state.work.run(encode, answer), media_type="application/json")
+        payload = await state.work.run(msgspec.json.encode, answer)
+        return Response(payload, media_type="application/json")

@@ -10,7 +10,7 @@ from mmhash.digest import ALGORITHMS
 from mmhash.engines.registry import known_in_requests
 from mmhash.framing import SPEC_VERSION
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Health, Info, Version
+from mmhash_service.api.schemas.server import Health, Info, Version
 from mmhash_service.runtime.metrics import exposition
 from mmhash_service.runtime.self_test import devices, self_test
 

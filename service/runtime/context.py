@@ -8,7 +8,7 @@ from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.framing import frame
 from mmhash.view import Kind
-from mmhash_service.api.schemas import HashQuery, Item, ItemKind
+from mmhash_service.api.schemas.items import HashQuery, Item, ItemKind
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.engines import RequestedEngine, parse_engines
 from mmhash_service.fetch.fetcher import Fetcher
@@ -42,6 +42,11 @@ class RequestContext:
     # The query, if it asks for the frames of videos and audio clips.
     recipe: HashQuery | None = None
 
+    @property
+    def tenant_secret(self) -> bytes | None:
+        """The secret that is in each key of the request, if it names a tenant."""
+        return self.tenant.secret if self.tenant else None
+
     def item(  # noqa: PLR0917  (in the order of an item's fields)
         self,
         name: str | None,
@@ -55,8 +60,7 @@ class RequestContext:
         orientation: int = 1,
     ) -> Item:
         """Return the item with the digest: its key, engine fields and tag."""
-        secret = self.tenant.secret if self.tenant else None
-        key = frame(kind, dtype, shape, digest, extra, tenant=secret)
+        key = frame(kind, dtype, shape, digest, extra, tenant=self.tenant_secret)
         return self.named_item(
             name, kind, dtype, shape, nbytes, digest, key, orientation=orientation
         )

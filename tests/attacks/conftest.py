@@ -160,14 +160,14 @@ def problem_of() -> Callable[[httpx.Response | bytes], str]:
     def problem_of(answer: httpx.Response | bytes) -> str:
         if isinstance(answer, bytes):
             head, _, body = answer.partition(b"\r\n\r\n")
-            status, told = int(head.split()[1]), json.loads(body)
+            status, problem = int(head.split()[1]), json.loads(body)
             assert b"application/problem+json" in head
         else:
-            status, told = answer.status_code, answer.json()
+            status, problem = answer.status_code, answer.json()
             assert answer.headers["content-type"] == "application/problem+json"
-        assert 400 <= status < 500, told
-        assert told["status"] == status
-        name: str = told["type"].removeprefix("urn:mmhash:problem:")
+        assert 400 <= status < 500, problem
+        assert problem["status"] == status
+        name: str = problem["type"].removeprefix("urn:mmhash:problem:")
         return name
 
     return problem_of

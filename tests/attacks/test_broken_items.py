@@ -56,7 +56,7 @@ NAMED = (KeyboardInterrupt, SystemExit, GeneratorExit, OwnError, asyncio.Cancell
 
 
 class Broken:
-    """Raises when it is read, so long as it is told to."""
+    """Raises when it is read, as long as it has an error."""
 
     def __init__(self, error: BaseException, nbytes: int = 2 * MIB) -> None:
         self.nbytes = nbytes
@@ -227,25 +227,30 @@ def test_without_threads_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     run(main())
 
 
+class Slow(Broken):
+    """Raises only when it is allowed to finish."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.begun, self.finish = threading.Event(), threading.Event()
+
+    def __mmhash_view__(self) -> Any:
+        self.begun.set()
+        self.finish.wait(SOON_S)
+        return super().__mmhash_view__()
+
+
 def test_a_caller_that_is_cancelled_while_its_item_raises() -> None:
-    begun, finish = threading.Event(), threading.Event()
-
-    class Slow(Broken):
-        def __mmhash_view__(self) -> Any:
-            begun.set()
-            finish.wait(SOON_S)
-            return super().__mmhash_view__()
-
     item = Slow(KeyboardInterrupt())
 
     async def main() -> None:
         async with AsyncHasher(threads=1) as one:
             call = asyncio.create_task(one.key(item))
-            await asyncio.to_thread(begun.wait)
+            await asyncio.to_thread(item.begun.wait)
             for _ in range(3):
                 call.cancel()
                 await asyncio.sleep(0.01)
-            finish.set()
+            item.finish.set()
             with pytest.raises(asyncio.CancelledError):
                 await call
             item.error = None
@@ -255,19 +260,11 @@ def test_a_caller_that_is_cancelled_while_its_item_raises() -> None:
 
 
 def test_the_loop_is_closed_while_a_job_runs() -> None:
-    begun, finish = threading.Event(), threading.Event()
-
-    class Slow(Broken):
-        def __mmhash_view__(self) -> Any:
-            begun.set()
-            finish.wait(SOON_S)
-            return super().__mmhash_view__()
-
-    one = AsyncHasher(threads=1)
+    one, item = AsyncHasher(threads=1), Slow(KeyboardInterrupt())
     loop = asyncio.new_event_loop()
-    call = one.key(Slow(KeyboardInterrupt()))
+    call = one.key(item)
     task = loop.create_task(call)
-    while not begun.is_set():
+    while not item.begun.is_set():
         loop.run_until_complete(asyncio.sleep(0.01))
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.close()
@@ -276,7 +273,7 @@ def test_the_loop_is_closed_while_a_job_runs() -> None:
         closing = asyncio.create_task(one.close())
         await asyncio.sleep(0.05)
         assert not closing.done()  # the item is still read
-        finish.set()
+        item.finish.set()
         await closing
 
     with pytest.raises(mmhash.MMHashError, match="another event loop"):

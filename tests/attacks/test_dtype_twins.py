@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mmhash
-from mmhash.view import ITEM_SIZE
+from mmhash.dtypes import ITEM_SIZE
 
 
 def test_no_two_dtypes_meet(server: Any, items_of: Any) -> None:

@@ -3,14 +3,13 @@
 A header that takes one value may stand once: otherwise the request, or the part, is refused.
 """
 
-import asyncio
 import gzip
 import json
 from typing import Any
 
 import pytest
 
-from mmhash_service.guard import Guard
+from tests.support.guarded import through_guard
 
 RAW = (b"Content-Type", b"application/octet-stream")
 VALUES = {
@@ -88,26 +87,9 @@ def test_many_of_a_header_that_takes_many_values_are_fine(server: Any) -> None:
 FORGED = "f0" * 32
 
 
-def through(body: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, list[bytes]]:
-    """The request that the engine behind the guard receives, and the status of the response."""
-    seen: list[bytes] = []
-
-    async def engine(scope: Any, receive: Any, send: Any) -> None:
-        seen.append((await receive())["body"])
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    sent: list[dict[str, Any]] = []
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    guard = Guard(engine, engine="vllm", secrets=["00" * 32], tenant_header=True)
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers)}
-    asyncio.run(guard(scope, receive, send))
-    return sent[0]["status"], seen
+def through(body: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, bytes]:
+    """The status, and the body that the engine behind the guard receives."""
+    return through_guard(body, headers, engine="vllm", secrets=["00" * 32], tenant_header=True)[:2]
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -119,13 +101,13 @@ def test_the_guard_passes_none_on(name: bytes, packed: bool) -> None:
     one, other = VALUES[name]
     for first, second in ((one, other), (other, one), (one, one)):
         headers = [(name.lower(), first), (b"x-other", b"1"), (name.lower(), second)]
-        assert through(body, *headers) == (400, [])
+        assert through(body, *headers) == (400, b"")
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"gzip, chunked", b"chunked, chunked", b"x-chunked"])
 def test_the_guard_passes_no_other_transfer_encoding_on(coding: bytes) -> None:
     body = gzip.compress(json.dumps({"uuid": FORGED}).encode())
-    assert through(body, (b"transfer-encoding", coding)) == (415, [])
+    assert through(body, (b"transfer-encoding", coding)) == (415, b"")
 
 
 PART = b'Content-Disposition: form-data; name="a"\r\n'

@@ -20,13 +20,6 @@ SHM = Path("/dev/shm")
 
 
 @pytest.fixture
-def proof() -> Iterator[dict[str, Any]]:
-    nonce = secrets.token_bytes(32)
-    with SharedTensor.create(nonce) as segment:
-        yield {"nonce": nonce.hex(), "shm": segment.handle()}
-
-
-@pytest.fixture
 def handle() -> Iterator[dict[str, Any]]:
     with SharedTensor.create(np.arange(8, dtype=np.uint8)) as segment:
         yield segment.handle()

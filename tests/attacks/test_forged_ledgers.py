@@ -4,7 +4,6 @@ What a reader keeps is known by the file that was verified, and each length is c
 """
 
 import os
-import secrets
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +18,6 @@ from mmhash.transport.segments import Segment
 
 SHM = Path("/dev/shm")
 MIB = 1 << 20
-
-
-@pytest.fixture
-def proof() -> Iterator[dict[str, Any]]:
-    nonce = secrets.token_bytes(32)
-    with SharedTensor.create(nonce) as segment:
-        yield {"nonce": nonce.hex(), "shm": segment.handle()}
 
 
 @pytest.fixture

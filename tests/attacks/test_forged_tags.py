@@ -19,8 +19,8 @@ NOW = 1_800_000_000
 TAG = sign_tag(KEY, engine="vllm", tenant="acme", expires=NOW + 60, secrets=[SECRET])
 
 
-def verify(tag: Any, key: Digest = KEY, **told: Any) -> None:
-    verify_tag(tag, key, **{"engine": "vllm", "tenant": "acme", "secrets": [SECRET], "now": NOW, **told})  # fmt: skip
+def verify(tag: Any, key: Digest = KEY, **changes: Any) -> None:
+    verify_tag(tag, key, **{"engine": "vllm", "tenant": "acme", "secrets": [SECRET], "now": NOW, **changes})  # fmt: skip
 
 
 def test_the_one_that_was_signed_is_good() -> None:
@@ -36,7 +36,7 @@ def test_a_change_of_any_bit_makes_it_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "changes",
     [
         {"tenant": "umbrella"},
         {"tenant": None},
@@ -50,9 +50,9 @@ def test_a_change_of_any_bit_makes_it_none() -> None:
     ],
     ids=str,
 )
-def test_elsewhere_or_later_it_is_none(told: dict[str, Any]) -> None:
+def test_elsewhere_or_later_it_is_none(changes: dict[str, Any]) -> None:
     with pytest.raises(TagError):
-        verify(TAG, **told)
+        verify(TAG, **changes)
 
 
 def test_moved_between_engine_and_tenant_it_is_none() -> None:

@@ -3,15 +3,13 @@
 The engine gets what the guard has read, written anew, and what could be read in two ways is refused.
 """
 
-import asyncio
 import json
 import time
-from typing import Any
 
 import pytest
 
 import mmhash
-from mmhash_service.guard import Guard
+from tests.support.guarded import through_guard
 
 SECRET = bytes(32)
 FORGED = "f0" * 32
@@ -19,29 +17,8 @@ NAMES = ["uuid", "content_hash", "mm_hashes", "mm_content_hashes", "multi_modal_
 
 
 def through(body: bytes, *headers: tuple[bytes, bytes], engine: str = "vllm") -> tuple[int, bytes]:
-    """The request that the engine behind the guard receives, or the status by which the guard refuses."""
-    seen: list[bytes] = []
-
-    async def engine_app(scope: Any, receive: Any, send: Any) -> None:
-        more = True
-        while more:
-            message = await receive()
-            seen.append(message["body"])
-            more = message["more_body"]
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    sent: list[dict[str, Any]] = []
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    guard = Guard(engine_app, engine=engine, secrets=[SECRET.hex()])
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers)}
-    asyncio.run(guard(scope, receive, send))
-    return sent[0]["status"], b"".join(seen)
+    """The status, and the body that the engine behind the guard receives."""
+    return through_guard(body, headers, engine=engine, secrets=[SECRET.hex()])[:2]
 
 
 HIDDEN = {
@@ -101,9 +78,9 @@ def test_a_good_tag_opens_its_own_key_alone() -> None:
     key = mmhash.key(b"a picture")
     expires = int(time.time()) + 60
     tag = mmhash.sign_tag(key, engine="vllm", tenant=None, expires=expires, secrets=[SECRET])
-    told = {"a": {"uuid": key.hex()}, "b": {"uuid": FORGED}, "mmhash_tags": [tag]}
-    status, body = through(json.dumps(told).encode())
+    request = {"a": {"uuid": key.hex()}, "b": {"uuid": FORGED}, "mmhash_tags": [tag]}
+    status, body = through(json.dumps(request).encode())
     assert (status, json.loads(body)) == (200, {"a": {"uuid": key.hex()}, "b": {}})
     for other in ("sglang", "trtllm"):
-        _, body = through(json.dumps(told).encode(), engine=other)
+        _, body = through(json.dumps(request).encode(), engine=other)
         assert json.loads(body)["a"] == {}

@@ -3,7 +3,6 @@
 All fields of all known releases are in one table, and what names a hash or a peer does not go through.
 """
 
-import asyncio
 import json
 import time
 from typing import Any
@@ -15,7 +14,7 @@ from mmhash.engines import sglang, vllm
 from mmhash.engines.caller_fields import HEADERS, KINDS, MEDIA, kinds_of
 from mmhash.engines.engine import caller_field
 from mmhash.engines.registry import ENGINES
-from mmhash_service.guard import Guard
+from tests.support.guarded import through_guard
 
 SECRET = bytes(32)
 KEY = mmhash.key(b"a picture")
@@ -25,34 +24,14 @@ FIELDS = [field for engine in ENGINES for field in engine.caller_fields]
 
 def through(
     body: Any, headers: dict[str, str] | None = None, *, engine: str = "sglang", **settings: Any
-) -> tuple[int, Any, dict[str, str]]:
-    """The status, and the body and headers that the engine behind the guard gets."""
-    seen: dict[str, Any] = {"body": b"", "headers": {}}
-
-    async def engine_app(scope: Any, receive: Any, send: Any) -> None:
-        more = True
-        while more:
-            message = await receive()
-            seen["body"] += message["body"]
-            more = message["more_body"]
-        seen["headers"] = {name.decode(): value.decode() for name, value in scope["headers"]}
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    sent: list[dict[str, Any]] = []
+) -> tuple[int, bytes, dict[str, str]]:
+    """The status, and the body and headers that the engine behind the guard receives."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": raw, "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    guard = Guard(engine_app, engine=engine, secrets=[SECRET.hex()], **settings)
     pairs = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-    asyncio.run(
-        guard({"type": "http", "method": "POST", "path": "/", "headers": pairs}, receive, send)
+    status, seen, received = through_guard(
+        raw, pairs, engine=engine, secrets=[SECRET.hex()], **settings
     )
-    return sent[0]["status"], seen["body"], seen["headers"]
+    return status, seen, {name.decode(): value.decode() for name, value in received}
 
 
 def tagged(request: dict[str, Any], engine: str) -> dict[str, Any]:

@@ -258,10 +258,10 @@ def test_a_service_that_reads_slowly_ends_with_the_timeout(connect: Any) -> None
 def test_retries_and_pauses_are_within_the_timeout(connect: Any) -> None:
     busy = answer(b"", status="503 Busy", Retry_After="0")
     start = time.monotonic()
-    # So long that even on a busy machine the last answer comes before its end.
     error = refused(connect, sends(busy), retries=10_000, timeout=10.0)
     assert time.monotonic() - start < SOON_S
-    assert error.status == 503
+    # If the last pause ends just before the time-out, there is no time for another answer.
+    assert error.status == 503 or "the call took longer than 10 s" in error.detail
 
 
 @pytest.mark.parametrize(
@@ -492,23 +492,23 @@ SPANS = [Span(1, 3, mmhash.key(b"x"))]
 
 
 @pytest.mark.parametrize(
-    "told", [{}, [], {"input_ids": [5, 6]}, {"input_ids": [5, 1, 1, 9]}, {"input_ids": [5, 1.5, 1, 8]},
+    "payload", [{}, [], {"input_ids": [5, 6]}, {"input_ids": [5, 1, 1, 9]}, {"input_ids": [5, 1.5, 1, 8]},
              {"input_ids": [5, "1", 1, 8]}, {"input_ids": [5, True, 1, 8]}, {"input_ids": "5678"}]
 )  # fmt: skip
-def test_ids_of_another_prompt_are_refused(connect: Any, told: Any) -> None:
-    act = sends(answer(json.dumps(told).encode()))
+def test_ids_of_another_prompt_are_refused(connect: Any, payload: Any) -> None:
+    act = sends(answer(json.dumps(payload).encode()))
     refused(connect, act, lambda client: client.pad(IDS, SPANS))
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {"blocks": 1}, {"blocks": ["ab" * 32]}, {"blocks": ["ab" * 32] * 3},
+    "payload", [{}, {"blocks": 1}, {"blocks": ["ab" * 32]}, {"blocks": ["ab" * 32] * 3},
              {"blocks": ["AB" * 32] * 2}, {"blocks": ["ab", 5]}, {"blocks": [None, None]},
              {"blocks": ["\n" * 64] * 2}, {"event_ids": None}, {"event_ids": [1]},
              {"event_ids": [1, "2"]}, {"event_ids": [1, True]}, {"recipe": 5}]
 )  # fmt: skip
-def test_blocks_of_another_prompt_are_refused(connect: Any, told: Any) -> None:
+def test_blocks_of_another_prompt_are_refused(connect: Any, payload: Any) -> None:
     good = {"blocks": ["ab" * 32] * 2, "event_ids": [1, 2]}
-    act = sends(answer(json.dumps(good | told if told else told).encode()))
+    act = sends(answer(json.dumps(good | payload if payload else payload).encode()))
     refused(connect, act, lambda client: client.blocks(IDS, 2, engine="vllm"))
 
 
@@ -524,24 +524,24 @@ def test_blocks_of_another_prompt_are_refused(connect: Any, told: Any) -> None:
     ],
 )
 def test_groups_of_another_request_are_refused(connect: Any, groups: Any) -> None:
-    told = {"blocks": ["ab" * 32] * 2, "event_ids": [1, 2], "groups": groups}
-    act = sends(answer(json.dumps(told).encode()))
+    payload = {"blocks": ["ab" * 32] * 2, "event_ids": [1, 2], "groups": groups}
+    act = sends(answer(json.dumps(payload).encode()))
     refused(connect, act, lambda client: client.blocks(IDS, 2, engine="vllm", groups=[4]))
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {"request": {}}, {"items": []}, {"request": [], "items": []},
+    "payload", [{}, {"request": {}}, {"items": []}, {"request": [], "items": []},
              {"request": {}, "items": [5]}, {"request": {}, "items": [item(algorithm="xxh3")]},
              {"request": {}, "items": [item(engines={"sglang": {}})]}]
 )  # fmt: skip
-def test_malformed_annotations_are_refused(connect: Any, told: Any) -> None:
-    act = sends(answer(json.dumps(told).encode()))
+def test_malformed_annotations_are_refused(connect: Any, payload: Any) -> None:
+    act = sends(answer(json.dumps(payload).encode()))
     refused(connect, act, lambda client: client.annotate({"messages": []}, engine="vllm"))
 
 
-@pytest.mark.parametrize("told", [[], {}, {"in_place": "shm"}, {"in_place": [5]}])
-def test_malformed_facts_are_refused(connect: Any, told: Any) -> None:
-    act = sends(answer(json.dumps(told).encode()))
+@pytest.mark.parametrize("payload", [[], {}, {"in_place": "shm"}, {"in_place": [5]}])
+def test_malformed_facts_are_refused(connect: Any, payload: Any) -> None:
+    act = sends(answer(json.dumps(payload).encode()))
     refused(connect, act, lambda client: client.info())
 
 

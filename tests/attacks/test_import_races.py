@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import mmhash
-from mmhash.view import is_image, is_tensor
+from mmhash.pil_image import is_image
+from mmhash.torch_tensor import is_tensor
 
 RACE = """
 import sys, threading

@@ -124,10 +124,10 @@ def test_an_item_that_is_amiss_is_refused(
 def test_spans_and_ids_that_are_amiss_are_refused(
     server: Any, problem_of: Any, call: str, body: dict[str, Any]
 ) -> None:
-    told: dict[str, Any] = {"engine": "sglang", "input_ids": [1, 2, 3], "spans": []}
+    base: dict[str, Any] = {"engine": "sglang", "input_ids": [1, 2, 3], "spans": []}
     if call == "/blocks":
-        told["block_size"] = 2
-    answer = server.client.post(call, json={**told, **body})
+        base["block_size"] = 2
+    answer = server.client.post(call, json={**base, **body})
     assert problem_of(answer) in {
         "invalid-json", "refused-by-engine", "invalid-span", "unknown-engine",
     }  # fmt: skip

@@ -147,5 +147,5 @@ def test_the_store_shows_neither_contents_nor_names(replica: Any, redis: Redis) 
     found = hash_pixels(replica, body)
     (name,) = entries(redis, 1)
     printable = name + redis.get(name)
-    told = [key, found["digest"], mmhash.digest(body).hex()]
-    assert not any(bytes.fromhex(text) in printable for text in told)
+    digests = [key, found["digest"], mmhash.digest(body).hex()]
+    assert not any(bytes.fromhex(text) in printable for text in digests)

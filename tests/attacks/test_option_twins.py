@@ -3,7 +3,6 @@
 Where the engine does not keep the options apart /annotate does, and it keeps no claim of a caller.
 """
 
-import asyncio
 import json
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 
 import mmhash
 from mmhash.engines import vllm
-from mmhash_service.guard import Guard
 from tests.attacks.conftest import TAG_SECRET
+from tests.support.guarded import through_guard
 
 URL = "data:image/png;base64,YWJj"
 OPTIONS: list[dict[str, Any]] = [
@@ -98,24 +97,8 @@ def test_a_tag_is_for_the_uuid_that_names_the_options(signing: Any, options: Any
 
 def through(request: Any) -> Any:
     """The request that an engine behind a guard gets."""
-    seen: list[bytes] = []
-
-    async def engine(scope: Any, receive: Any, send: Any) -> None:
-        more = True
-        while more:
-            message = await receive()
-            seen.append(message["body"])
-            more = message["more_body"]
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": json.dumps(request).encode(), "more_body": False}
-
-    async def send(message: Any) -> None:
-        raise AssertionError(message)
-
-    guard = Guard(engine, engine="vllm", secrets=[TAG_SECRET])
-    asyncio.run(guard({"type": "http", "headers": []}, receive, send))
-    return json.loads(b"".join(seen))
+    body = json.dumps(request).encode()
+    return json.loads(through_guard(body, engine="vllm", secrets=[TAG_SECRET]).body)
 
 
 CLAIMS = {"content_hash": "sha256:" + "0" * 64, "hash": 7, "pad_value": 8, "identity": "x"}

@@ -17,8 +17,8 @@ def file(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
 
 
 def u8(start: int, end: int, shape: Any = None, **more: Any) -> dict[str, Any]:
-    told = {"dtype": "U8", "shape": [end - start] if shape is None else shape}
-    return {**told, "data_offsets": [start, end], **more}
+    fields = {"dtype": "U8", "shape": [end - start] if shape is None else shape}
+    return {**fields, "data_offsets": [start, end], **more}
 
 
 HEADERS = {

@@ -4,7 +4,6 @@ Untrusted segments are mapped by another process or read by pread(); those with 
 """
 
 import os
-import secrets
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -29,13 +28,6 @@ def server(serving: Callable[..., AbstractContextManager[Any]]) -> Iterator[Any]
     """One worker, which may be given 96 MiB."""
     with serving(max_body_bytes=96 * MIB) as victim:
         yield victim
-
-
-@pytest.fixture
-def proof() -> Iterator[dict[str, Any]]:
-    nonce = secrets.token_bytes(32)
-    with SharedTensor.create(nonce) as segment:
-        yield {"nonce": nonce.hex(), "shm": segment.handle()}
 
 
 @pytest.fixture

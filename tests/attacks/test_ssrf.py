@@ -136,8 +136,8 @@ LOCATIONS = [
 
 def test_a_redirect_leads_nowhere_else(allowing: Any, problem_of: Any, inside: VisitedHost) -> None:
     for location in LOCATIONS:
-        told = location.format(port=inside.port)
-        head = f"HTTP/1.1 302 Found\r\nLocation: {told}\r\nContent-Length: 0\r\n"
+        target = location.format(port=inside.port)
+        head = f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n"
         inside.answer = f"{head}Connection: close\r\n\r\n".encode()
         inside.visits = 0
         answer = allowing.hash_json({"kind": "bytes", "url": f"http://127.0.0.1:{inside.port}/"})

@@ -52,6 +52,6 @@ def test_without_the_secret_a_key_is_not_to_be_computed(server: Any) -> None:
 
 def test_no_answer_and_no_log_has_a_secret(server: Any) -> None:
     key_of(server, "acme")
-    told = [server.client.get(path).text for path in ("/info", "/metrics", "/openapi.json")]
-    for text in [*told, *server.log]:
+    texts = [server.client.get(path).text for path in ("/info", "/metrics", "/openapi.json")]
+    for text in [*texts, *server.log]:
         assert "11" * 32 not in text

@@ -34,11 +34,11 @@ def test_the_table_has_every_call_with_its_parameters() -> None:
     calls = {name for name in vars(mmhash.Client) if not name.startswith("_")} - {"close"}
     for name in calls:
         _, *taken = inspect.signature(getattr(mmhash.Client, name)).parameters.values()
-        told = [
+        texts = [
             f"{p.name}=" if p.default is not p.empty or p.kind is p.KEYWORD_ONLY else p.name
             for p in taken
         ]
-        assert shown[name] == ", ".join(told), name
+        assert shown[name] == ", ".join(texts), name
     assert calls <= shown.keys()
     own = [f"{name}=" for name in inspect.signature(AsyncClient).parameters if name != "base_url"]
     assert shown["Client"] == ", ".join(["base_url", *own])

@@ -97,15 +97,17 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=0, help="How often each is run at most.")
     parser.add_argument("--folder", type=Path, default=Path("build/fuzz"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     with atheris.instrument_imports(
         include=["mmhash", "mmhash_service", "python_multipart", "PIL"]
     ):
         from tests.fuzz import targets
 
-    names = told.names or list(targets.TARGETS)
+    names = arguments.names or list(targets.TARGETS)
     chosen = {name: lambda data, name=name: targets.run(name, data) for name in names}
-    failed = fuzz(chosen, Limits(told.seconds, told.runs), told.folder, told.jobs)
+    failed = fuzz(
+        chosen, Limits(arguments.seconds, arguments.runs), arguments.folder, arguments.jobs
+    )
     sys.exit(1 if failed else 0)
 
 

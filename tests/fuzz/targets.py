@@ -27,6 +27,7 @@ import mmhash
 from mmhash import Digest
 from mmhash.cli.sumline import format_line, parse_line
 from mmhash.digest import Algorithm
+from mmhash.dtypes import ITEM_SIZE
 from mmhash.engines import sglang
 from mmhash.engines.caller_fields import KINDS
 from mmhash.engines.sglang.identity import parse_content_hash
@@ -39,9 +40,8 @@ from mmhash.media.container import probe_video_index
 from mmhash.prompts.headers import read_size
 from mmhash.tags import open_tag, sign_tag
 from mmhash.transport import handles
-from mmhash.view import ITEM_SIZE
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas import Item
+from mmhash_service.api.schemas.items import Item
 from mmhash_service.app import create_app
 from mmhash_service.bodies.multipart import MultipartReader
 from mmhash_service.bodies.parsing import (
@@ -232,8 +232,8 @@ def pad_body(data: bytes) -> None:
 @target
 def blocks_body(data: bytes) -> None:
     if (answer := _ask("/blocks", data)) is not None:
-        told = json.loads(data)
-        assert len(answer["blocks"]) <= len(told["input_ids"])
+        sent = json.loads(data)
+        assert len(answer["blocks"]) <= len(sent["input_ids"])
 
 
 @target
@@ -430,11 +430,11 @@ def engines(data: bytes) -> None:
 @target
 def handle(data: bytes) -> None:
     try:
-        told = json.loads(data)
+        sent = json.loads(data)
     except (ValueError, RecursionError):
         return
     transport = "cuda_ipc" if len(data) % 2 else "shm"
-    parsed = handles.parse(told, transport)
+    parsed = handles.parse(sent, transport)
     assert handles.parse(parsed.document(), transport) == parsed
 
 
@@ -513,13 +513,13 @@ class _Rows:
 @target
 def split(data: bytes) -> None:
     try:
-        told = json.loads(data)
+        sent = json.loads(data)
     except (ValueError, RecursionError):
         return
-    if isinstance(told, dict) and not (
-        isinstance(told.get("counts"), int) and told["counts"] > 1000
+    if isinstance(sent, dict) and not (
+        isinstance(sent.get("counts"), int) and sent["counts"] > 1000
     ):
-        cuts = mmhash.split(_Rows(12), grids=told.get("grids"), counts=told.get("counts"))
+        cuts = mmhash.split(_Rows(12), grids=sent.get("grids"), counts=sent.get("counts"))
         assert sum(cuts) == 12
 
 

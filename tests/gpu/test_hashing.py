@@ -9,7 +9,7 @@ import torch
 
 import mmhash
 from mmhash import DeviceError, InputValueError, cuda, leaves
-from mmhash.view import ITEM_SIZE
+from mmhash.dtypes import ITEM_SIZE
 
 pytestmark = pytest.mark.gpu
 
@@ -126,14 +126,14 @@ def test_a_gpu_that_cannot_hash_costs_a_copy_and_one_warning(
     monkeypatch.setattr(cuda, "hash_segments", refuse)
     monkeypatch.setattr(leaves, "_warned", set())
     values = NOISE[:5000].view(torch.float32)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         same(values.cuda(), values)
         assert mmhash.keys([values.cuda(), values]) == [mmhash.key(values)] * 2
-    assert [str(warning.message) for warning in told] == [
+    assert [str(warning.message) for warning in caught] == [
         "GPU 0 cannot hash (no room for scratch): tensors on it are copied to the host"
     ]
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     with pytest.raises(InputValueError, match="no room for scratch"):
         mmhash.key(values.cuda(), copy=False)
 

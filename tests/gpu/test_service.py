@@ -1,6 +1,5 @@
 """The service hashes what lies on a GPU of another process, where it lies."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 
 import mmhash
-from mmhash.transport import FeaturePool, SharedTensor
+from mmhash.transport import FeaturePool
 from tests.support.service import serving
 
 pytest.importorskip("fastapi")
@@ -31,13 +30,6 @@ def pool() -> Iterator[FeaturePool]:
     made = FeaturePool(0)
     yield made
     made.close()
-
-
-@pytest.fixture
-def proof() -> Iterator[dict[str, Any]]:
-    nonce = os.urandom(32)
-    with SharedTensor.create(nonce) as segment:
-        yield {"nonce": nonce.hex(), "shm": segment.handle()}
 
 
 def post(client: httpx.Client, proof: dict[str, Any], **item: Any) -> httpx.Response:

@@ -87,10 +87,10 @@ def mappings():
 for line in sys.stdin:
     name, *arguments = json.loads(line)
     try:
-        told = [True, globals()[name](*arguments)]
+        result = [True, globals()[name](*arguments)]
     except Exception as error:
-        told = [False, f"{type(error).__name__}: {error}"]
-    print(json.dumps(told), flush=True)
+        result = [False, f"{type(error).__name__}: {error}"]
+    print(json.dumps(result), flush=True)
 """
 
 # A producer in a process of its own, to be killed.
@@ -118,10 +118,10 @@ class Consumer:
     def ask(self, *what: Any) -> Any:
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
-        worked, told = json.loads(self.process.stdout.readline())
+        worked, result = json.loads(self.process.stdout.readline())
         if not worked:
-            raise RuntimeError(told)
-        return told
+            raise RuntimeError(result)
+        return result
 
     def end(self) -> None:
         self.process.stdin.close()
@@ -237,10 +237,10 @@ def test_a_pool_that_is_full_lends_host_memory_and_says_so_once(
     pool = make_pool(4)
     values = NOISE[: 3 * MIB].cuda()
     first = pool.lease(values)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as result:
         warnings.simplefilter("always")
         spilled = [pool.lease(values), pool.lease(values)]
-    assert ["MMHASH_POOL_MB" in str(warning.message) for warning in told] == [True]
+    assert ["MMHASH_POOL_MB" in str(warning.message) for warning in result] == [True]
     assert all(isinstance(one, SharedTensor) for one in spilled)
     handles = [one.handle() for one in spilled]
     del spilled
@@ -431,11 +431,11 @@ two_gpus = pytest.mark.skipif(
 
 def memory_on_first() -> dict[str, str]:
     """MiB on GPU 0 by process, as the driver says."""
-    told = subprocess.check_output(
+    result = subprocess.check_output(
         ["nvidia-smi", "-i", "0", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"],
         text=True,
     )
-    return dict(line.split(", ") for line in told.splitlines() if ", " in line)
+    return dict(line.split(", ") for line in result.splitlines() if ", " in line)
 
 
 @two_gpus

@@ -95,6 +95,6 @@ class LoadContext:
                 pass  # a worker was killed
             else:
                 if response.status_code not in _PASSING:
-                    return oracle.told(response)
+                    return oracle.answer_of(response)
             self.sent_again[asyncio.current_task()] += 1
             await asyncio.sleep(_PAUSE_S)

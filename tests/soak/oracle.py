@@ -30,7 +30,7 @@ def item(
     }
 
 
-def told(response: httpx.Response) -> Any:
+def answer_of(response: httpx.Response) -> Any:
     """Return the part of a response that is the same each time: of a problem, its name."""
     answer = response.json()
     if not response.is_success:

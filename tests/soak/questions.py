@@ -99,7 +99,7 @@ def _safetensors(context: LoadContext) -> Asked:
 
 def _json(context: LoadContext) -> Asked:
     content, array = context.content(_LONGEST_IN_JSON), context.array(_LONGEST_IN_JSON)
-    told: list[dict[str, Any]] = [
+    sent: list[dict[str, Any]] = [
         {"kind": "bytes", "data": _base64(content)},
         {"kind": "bytes", "url": f"data:{_RAW};base64,{_base64(content)}"},
         {"kind": "bytes", "url": f"data:,{quote(content[:1000])}"},
@@ -108,10 +108,10 @@ def _json(context: LoadContext) -> Asked:
     found = [item(content), item(content), item(content[:1000]), item(array)]
     if len(array) > 1:
         counts = [1, len(array) - 1]
-        told.append(told[-1] | {"counts": counts, "name": "b"})
+        sent.append(sent[-1] | {"counts": counts, "name": "b"})
         parts = mmhash.split(array, counts=counts)
         found += [item(part, name=f"b[{number}]") for number, part in enumerate(parts)]
-    return {"items": found}, partial(context.post, "/hash", json={"items": told})
+    return {"items": found}, partial(context.post, "/hash", json={"items": sent})
 
 
 def _url(context: LoadContext) -> Asked:
@@ -120,14 +120,14 @@ def _url(context: LoadContext) -> Asked:
     fresh, shelved = context.fresh_file(content), f"shelf-{context.draw.randrange(SHELF)}"
     file, _ = picture(context)
     pictured = context.fresh_file(file)
-    told = [
+    sent = [
         {"kind": kind, "url": f"{base}/{name}"}
         for base in (context.origin, context.folder.as_uri())
         for kind, name in (("bytes", fresh), ("bytes", shelved), ("image", pictured))
     ]
     image = Image.open(BytesIO(file))
     found = [item(content), item((context.folder / shelved).read_bytes()), item(image)]
-    return {"items": found * 2}, partial(context.post, "/hash", json={"items": told})
+    return {"items": found * 2}, partial(context.post, "/hash", json={"items": sent})
 
 
 def _shm(context: LoadContext) -> Asked:
@@ -135,9 +135,9 @@ def _shm(context: LoadContext) -> Asked:
     shared = SharedTensor.create(array)
 
     async def ask() -> Any:
-        told = [{"kind": "tensor", "shm": shared.handle()}]
+        sent = [{"kind": "tensor", "shm": shared.handle()}]
         with shared:
-            return await context.post("/hash", json={"items": told, "proof": context.proof})
+            return await context.post("/hash", json={"items": sent, "proof": context.proof})
 
     return {"items": [item(array)]}, ask
 

@@ -50,12 +50,12 @@ def test_an_answer_is_right_only_if_it_is_the_librarys() -> None:
         raise NotImplementedError
 
     one = Question("octets", {"items": [oracle.item(b"abc")]}, ask)
-    assert judge(one, oracle.told(answer(b"abc"))) == "right"
-    assert judge(one, oracle.told(answer(b"xyz"))) == "wrong"
-    assert judge(one, oracle.told(httpx.Response(200, json={"items": []}))) == "wrong"
+    assert judge(one, oracle.answer_of(answer(b"abc"))) == "right"
+    assert judge(one, oracle.answer_of(answer(b"xyz"))) == "wrong"
+    assert judge(one, oracle.answer_of(httpx.Response(200, json={"items": []}))) == "wrong"
     problem = httpx.Response(422, json={"type": "urn:mmhash:problem:wrong-length"})
-    assert judge(one, oracle.told(problem)) == "wrong"
-    assert judge(one._replace(expected="wrong-length"), oracle.told(problem)) == "right"
+    assert judge(one, oracle.answer_of(problem)) == "wrong"
+    assert judge(one._replace(expected="wrong-length"), oracle.answer_of(problem)) == "right"
 
 
 def test_the_oracle_says_what_the_spec_and_the_docs_say() -> None:

@@ -14,5 +14,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             if of_call and release:
                 counts.setdefault(str(release), Counter())[outcome] += 1
     for release, outcomes in sorted(counts.items()):
-        told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
-        terminalreporter.write_line(f"vectors: {release}: {told}")
+        summary = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
+        terminalreporter.write_line(f"vectors: {release}: {summary}")

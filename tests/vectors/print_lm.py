@@ -192,8 +192,8 @@ def lmdeploy_cases(names: dict[str, Any], version: str) -> Iterator[dict[str, An
         ),
         "bytes": ({"kind": "bytes", "data": {"hex": "0001ff27"}}, nothing, nothing),
     }
-    for name, (data, told, places) in inputs.items():
-        given = {"op": "content_hash", "data": data, "meta": told, "mrope_pos_ids": places}
+    for name, (data, metadata, places) in inputs.items():
+        given = {"op": "content_hash", "data": data, "meta": metadata, "mrope_pos_ids": places}
         yield case(name, given, version, lambda g: content(names, g))
 
 

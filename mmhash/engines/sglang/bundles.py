@@ -12,7 +12,7 @@ import numpy as np
 from mmhash.engines import checks
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.memory import array_as_list
-from mmhash.view import is_tensor
+from mmhash.torch_tensor import is_tensor
 
 # The names under which a processor has the rows of each image.
 _IMAGE_GRIDS = ("image_grid_thw", "grid_thws", "image_grid_hws")

@@ -9,7 +9,8 @@ import numpy.typing as npt
 from mmhash.engines import checks
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError
-from mmhash.view import bytes_of, is_tensor
+from mmhash.torch_tensor import is_tensor
+from mmhash.view import bytes_of
 
 if TYPE_CHECKING:
     import torch

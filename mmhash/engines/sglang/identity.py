@@ -16,7 +16,9 @@ from mmhash.engines import checks
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.memory import in_c_order
-from mmhash.view import bytes_of, is_image, is_tensor
+from mmhash.pil_image import is_image
+from mmhash.torch_tensor import is_tensor
+from mmhash.view import bytes_of
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -9,7 +9,7 @@ from mmhash.engines import checks
 from mmhash.engines.sglang.pads import pad_values
 from mmhash.engines.sglang.releases import LATEST, RELEASES
 from mmhash.errors import InputError, InputTypeError
-from mmhash.view import is_tensor
+from mmhash.torch_tensor import is_tensor
 
 if TYPE_CHECKING:
     from mmhash.executor import AsyncHasher

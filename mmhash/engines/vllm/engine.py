@@ -22,6 +22,7 @@ from mmhash.engines.engine import (
     caller_field,
     hash_field,
 )
+from mmhash.engines.options import is_empty
 from mmhash.engines.vllm.block_extras import Lora, extra_keys
 from mmhash.engines.vllm.block_hash import DEFAULT_ALGORITHM
 from mmhash.engines.vllm.block_items import Span
@@ -105,11 +106,7 @@ def _members(options: Any) -> dict[str, Any]:
     """Return the members of an object that are not empty."""
     if not isinstance(options, dict):
         return {}
-    return {
-        name: value
-        for name, value in options.items()
-        if value is not None and value not in ({}, [])
-    }
+    return {name: value for name, value in options.items() if not is_empty(value)}
 
 
 # With a uuid vLLM goes by the members of a part, without one by its type. So a part with two of

@@ -17,7 +17,8 @@ from mmhash.engines import checks
 from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe
 from mmhash.errors import InputError, InputTypeError, InputValueError
 from mmhash.memory import check_copy
-from mmhash.view import is_image, is_tensor
+from mmhash.pil_image import is_image
+from mmhash.torch_tensor import is_tensor
 
 if TYPE_CHECKING:
     import torch

@@ -47,9 +47,9 @@ def told_by_one_known_to_the_other(
     for image in images:
         missed, hit = ask(one, image), ask(two, image)
         assert missed.pop("memo") == "miss"
-        told = hit.pop("memo")
+        status = hit.pop("memo")
         assert missed == hit
-        if told == "hit":
+        if status == "hit":
             return image
     raise AssertionError("none was known")
 

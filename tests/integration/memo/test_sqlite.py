@@ -24,12 +24,12 @@ def test_two_replicas_and_their_workers_share_a_file(
     for image in images:
         missed, hit = ask(one, image), ask(two, image)
         assert missed.pop("memo") == "miss"
-        told = hit.pop("memo")
+        status = hit.pop("memo")
         assert missed == hit
-        if told == "hit":
+        if status == "hit":
             break
     # On a busy machine some entries are kept too late, or not at all.
-    assert told == "hit"
+    assert status == "hit"
 
 
 @pytest.mark.slow

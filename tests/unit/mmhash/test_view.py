@@ -13,7 +13,9 @@ import torch
 
 import mmhash
 from mmhash import DeviceError, InputTypeError, InputValueError
-from mmhash.view import HOST, ITEM_SIZE, copy_located, locate, short_view, view_of
+from mmhash.dtypes import ITEM_SIZE
+from mmhash.torch_tensor import HOST, copy_located, locate
+from mmhash.view import short_view, view_of
 
 BYTES = bytes(range(48))
 ARRAY = np.frombuffer(BYTES, np.uint8)

@@ -22,7 +22,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
 
 
-def told(options: Options, threads: int, number: int) -> list[Row]:
+def one_row(options: Options, threads: int, number: int) -> list[Row]:
     """A shard that says how it was asked."""
     return [(number, options.algorithm, threads, os.getpid())]
 
@@ -44,7 +44,7 @@ def worker_count() -> int:
 
 def shards_of(sizes: list[int]) -> dict[int, Shard]:
     return {
-        10 + at: Shard(range(100), size, "", partial(told, number=10 + at))
+        10 + at: Shard(range(100), size, "", partial(one_row, number=10 + at))
         for at, size in enumerate(sizes)
     }
 
@@ -65,7 +65,7 @@ def test_every_shard_is_answered_once() -> None:
 
 def test_large_files_are_hashed_by_threads_of_this_process() -> None:
     def shard(number: int, size: int) -> Shard:
-        return Shard(range(1), size, "", partial(told, number=number))
+        return Shard(range(1), size, "", partial(one_row, number=number))
 
     sizes = [SLICE, 1 << 20, (1 << 20) - 1, (1 << 30) + 1]
     shards = {number: shard(number, size) for number, size in enumerate(sizes * 2)}

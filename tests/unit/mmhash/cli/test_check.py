@@ -1,4 +1,4 @@
-"""`mmhash check`: what `sum` wrote is OK, and whatever is not is told."""
+"""`mmhash check`: what `sum` wrote is OK, and all else is reported."""
 
 import subprocess
 import sys

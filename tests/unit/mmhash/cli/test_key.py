@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import mmhash
 from mmhash.cli.app import app
-from mmhash.view import ITEM_SIZE
+from mmhash.dtypes import ITEM_SIZE
 
 TENANT = bytes(range(32))
 

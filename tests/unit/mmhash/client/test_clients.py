@@ -38,7 +38,7 @@ def test_signatures_and_help(kind: Any) -> None:
     assert next(iter(inspect.signature(client.hash).parameters)) == "items"
     text = pydoc.render_doc(kind.hash, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
     assert "(self, items" in text
-    assert "-> list[mmhash.client.responses.Item]" in text
+    assert "-> list[mmhash.client.items.Item]" in text
     assert "session" not in text
     assert "Args:" in text
 

@@ -151,9 +151,9 @@ def test_without_a_cache_directory_it_measures(
 
 
 def test_env_tells_the_rates(cache: Path) -> None:
-    told = dict(placement.facts())
-    assert told["device"] == "auto"
-    assert "GB/s a thread, inline to" in told["blake3 rate"]
+    facts = dict(placement.facts())
+    assert facts["device"] == "auto"
+    assert "GB/s a thread, inline to" in facts["blake3 rate"]
 
 
 def test_what_items_weigh() -> None:

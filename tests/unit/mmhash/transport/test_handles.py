@@ -125,10 +125,10 @@ def test_five_fields_are_enough(good: dict[str, Any]) -> None:
 
 
 def test_a_slice_of_a_pool_names_its_lease_and_what_it_is() -> None:
-    told = {"offset": 0, "nbytes": 96, "dtype": "float32", "shape": [4, 6], "lease": LEASE}
-    assert IpcTensor.open(told).shape == (4, 6)
-    for field in told:
+    document = {"offset": 0, "nbytes": 96, "dtype": "float32", "shape": [4, 6], "lease": LEASE}
+    assert IpcTensor.open(document).shape == (4, 6)
+    for field in document:
         with pytest.raises(TransportError):
-            IpcTensor.open({name: told[name] for name in told if name != field})
+            IpcTensor.open({name: document[name] for name in document if name != field})
     with pytest.raises(TransportError):
-        IpcTensor.open(told | {"name": NAME})
+        IpcTensor.open(document | {"name": NAME})

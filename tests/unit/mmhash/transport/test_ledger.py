@@ -282,8 +282,8 @@ def test_closing_or_forgetting_acknowledges_but_not_in_a_forked_child(forget: bo
     segment = Segment(4)
     segment.fill(memoryview(b"lent"))
     given, _ = ledger.grant(4, overflow=segment) or pytest.fail("no slot")
-    told = {"name": segment.name, "offset": 0, "nbytes": 4, "lease": given._asdict()}
-    feature = SharedTensor.open(told)
+    document = {"name": segment.name, "offset": 0, "nbytes": 4, "lease": given._asdict()}
+    feature = SharedTensor.open(document)
     assert bytes(feature.view) == b"lent"
     child = os.fork()
     if child == 0:
@@ -303,6 +303,6 @@ def test_closing_or_forgetting_acknowledges_but_not_in_a_forked_child(forget: bo
 
 
 def test_a_handle_that_only_a_dead_pool_lent_can_still_be_closed() -> None:
-    told = {"name": "mmhash-1-1-" + "0" * 16, "offset": 0, "nbytes": 4}
+    document = {"name": "mmhash-1-1-" + "0" * 16, "offset": 0, "nbytes": 4}
     lease = {"name": "mmhash-1-2-" + "0" * 16, "slot": 0, "generation": 1}
-    SharedTensor.open(told | {"lease": lease}).close()
+    SharedTensor.open(document | {"lease": lease}).close()

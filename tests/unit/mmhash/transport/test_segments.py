@@ -110,13 +110,13 @@ def test_what_is_not_a_plain_file_of_ours_is_refused(folder: Path, tmp_path: Pat
             os.chown(path, 12345, -1),  # type: ignore[func-returns-value]
         ),
     }
-    for told, make in makers.items():
-        if told.startswith("belongs") and os.geteuid() != 0:
+    for reason, make in makers.items():
+        if reason.startswith("belongs") and os.geteuid() != 0:
             continue
         make()
         try:
             # Root is trusted, and so is who this process is: nobody else.
-            with pytest.raises(TransportError, match=told):
+            with pytest.raises(TransportError, match=reason):
                 map_private(name, 0, 100)
         finally:
             path.unlink()

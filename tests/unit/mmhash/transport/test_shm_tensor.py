@@ -14,9 +14,9 @@ import torch
 
 import mmhash
 from mmhash import Digest, InputTypeError, InputValueError, TransportError
+from mmhash.dtypes import ITEM_SIZE
 from mmhash.transport import SharedTensor, shm_tensor
 from mmhash.transport.segments import DIRECTORY
-from mmhash.view import ITEM_SIZE
 
 NOISE = np.random.default_rng(3).integers(0, 256, 48_000, dtype=np.uint8)
 

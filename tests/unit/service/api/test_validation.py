@@ -7,7 +7,8 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from mmhash_service.api.problems import InvalidPart, Problem
-from mmhash_service.api.schemas import AnnotateQuery, BlocksBody, HashBody, HashQuery, PadBody
+from mmhash_service.api.schemas.items import HashBody, HashQuery
+from mmhash_service.api.schemas.prompts import AnnotateQuery, BlocksBody, PadBody
 from mmhash_service.bodies.json_body import parse_json
 from mmhash_service.bodies.parsing import parse_query
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmhash.view import ITEM_SIZE
+from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import (
     MAX_DIMS,

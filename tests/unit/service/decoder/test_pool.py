@@ -14,7 +14,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from PIL import Image
 
@@ -22,7 +21,8 @@ import mmhash
 from mmhash.framing import frame
 from mmhash.image import FORMATS
 from mmhash_service.api.problems import Problem
-from mmhash_service.decoder import costs, pool, sandbox
+from mmhash_service.decoder import pool, sandbox
+from mmhash_service.decoder.child import DecoderProcess
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import Decoded, Deferred, Hello, Refused
 from mmhash_service.decoder.pool import DecoderPool, decoder_count, pixels_of
@@ -125,15 +125,15 @@ def test_a_process_that_ends_ends_one_job_and_is_replaced(
 def stopped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The id of the process that got the first job, once it has: it is stopped, and cannot answer."""
     pids: list[int] = []
-    run = pool.DecoderProcess.run
+    run = DecoderProcess.run
 
-    async def stop_and_run(process: pool.DecoderProcess, job: Any, body: memoryview) -> Any:
+    async def stop_and_run(process: DecoderProcess, job: Any, body: memoryview) -> Any:
         if not pids:
             os.kill(process.pid, signal.SIGSTOP)
             pids.append(process.pid)
         return await run(process, job, body)
 
-    monkeypatch.setattr(pool.DecoderProcess, "run", stop_and_run)
+    monkeypatch.setattr(DecoderProcess, "run", stop_and_run)
     return pids
 
 
@@ -181,21 +181,6 @@ def test_small_images_are_answered_while_large_ones_are_decoded(
             assert not isinstance(answer, BaseException) or problem_of(answer) == "costly-image"
 
     with_pool(race, work_timeout_s=60.0)
-
-
-def test_jobs_that_cost_less_go_before_those_that_cost_more() -> None:
-    async def order() -> list[int]:
-        queue = pool._Queue()
-        for number, cost_s in enumerate([0.0, 9.0, 3.0, 0.0, 3.0]):
-            queue.put(pool._QueuedJob(cost_s, number, None, None, 0.0, None))  # type: ignore[arg-type]
-        short = [(await queue.get(costs.SHORT_S)).number for _ in range(2)]
-        waiting = asyncio.create_task(queue.get(costs.SHORT_S))
-        long = [(await queue.get(float("inf"))).number for _ in range(3)]
-        assert not waiting.done()
-        queue.put(pool._QueuedJob(0.5, 5, None, None, 0.0, None))  # type: ignore[arg-type]
-        return [*short, *long, (await waiting).number]
-
-    assert asyncio.run(order()) == [0, 3, 2, 4, 1, 5]
 
 
 def test_a_job_whose_caller_has_gone_is_not_begun(with_pool: Any, photo: bytes) -> None:
@@ -338,27 +323,6 @@ def test_an_answer_that_is_none_is_not_believed(answer: Any) -> None:
     with pytest.raises(Problem) as caught:
         pixels_of(answer, "blake3")
     assert caught.value.name == "decoder-failed"
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        {"type": "decoded", "frames": 0, "nbytes": 1, "digest": bytes(32), "extra": b""},
-        {"type": "decoded", "frames": 10_001, "nbytes": 1, "digest": bytes(32), "extra": b""},
-        {"type": "decoded", "frames": 1, "nbytes": -1, "digest": bytes(32), "extra": b""},
-        {"type": "decoded", "frames": 1, "nbytes": 1, "digest": bytes(33), "extra": b""},
-        {"type": "decoded", "frames": 1, "nbytes": 1, "digest": "00", "extra": b""},
-        {"type": "refused", "problem": "unauthorized", "reason": ""},
-        {"type": "refused", "problem": "damaged-image", "reason": "x" * 201},
-        {"type": "deferred", "cost_s": float("nan")},
-        {"type": "deferred", "cost_s": -1.0},
-        {"type": "other"},
-        [],
-    ],
-)
-def test_a_message_out_of_bounds_is_no_answer(told: Any) -> None:
-    with pytest.raises(msgspec.DecodeError):
-        pool._ANSWERS.decode(msgspec.msgpack.encode(told))
 
 
 def test_cores_are_divided_among_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:

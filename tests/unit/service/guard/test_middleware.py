@@ -648,6 +648,7 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
         "mmhash_service.api",
         "mmhash_service.api.json_limits",
         "mmhash_service.guard",
+        "mmhash_service.guard.body_text",
         "mmhash_service.guard.caller_hashes",
         "mmhash_service.guard.middleware",
         "mmhash_service.guard.settings",

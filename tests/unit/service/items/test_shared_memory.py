@@ -1,6 +1,5 @@
 """Items in shared memory: hashed where they lie, for callers who show that they share the host."""
 
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -19,13 +18,6 @@ Items = Callable[[httpx.Response], list[dict[str, Any]]]
 Problem = Callable[[httpx.Response], tuple[int, str]]
 
 ARRAY = np.random.default_rng(0).standard_normal((40, 33)).astype(np.float32)
-
-
-@pytest.fixture
-def proof() -> Iterator[dict[str, Any]]:
-    nonce = secrets.token_bytes(32)
-    with SharedTensor.create(nonce) as segment:
-        yield {"nonce": nonce.hex(), "shm": segment.handle()}
 
 
 @pytest.fixture

@@ -273,8 +273,8 @@ def test_keys_of_a_hit_are_the_tenant_s_own(
     image = Image.open(BytesIO(images[4]))
     secrets = [None, *(bytes.fromhex(TENANTS[name]) for name in ("acme", "umbrella"))]
     assert [(item["key"], item["memo"]) for item in items] == [
-        (mmhash.key(image, algorithm=algorithm, tenant=secret).hex(), told)  # type: ignore[arg-type]
-        for secret, told in zip(secrets, ("miss", "hit", "hit"), strict=True)
+        (mmhash.key(image, algorithm=algorithm, tenant=secret).hex(), status)  # type: ignore[arg-type]
+        for secret, status in zip(secrets, ("miss", "hit", "hit"), strict=True)
     ]
 
 
@@ -283,12 +283,12 @@ def test_a_private_tenant_shares_with_nobody(
 ) -> None:
     settings = Settings(tenants=TENANTS, private_tenants=frozenset({"acme", "initech"}))
     with running(create_app(settings)) as server:
-        told = [
+        statuses = [
             ask(server.client, images[0], **{"x-mmhash-tenant": name})["memo"]
             for name in ("umbrella", "acme", "initech", "acme", "initech", "umbrella")
         ]
-        told.append(ask(server.client, images[0])["memo"])
-    assert told == ["miss", "miss", "miss", "hit", "hit", "hit", "hit"]
+        statuses.append(ask(server.client, images[0])["memo"])
+    assert statuses == ["miss", "miss", "miss", "hit", "hit", "hit", "hit"]
 
 
 def test_a_damaged_image_is_refused_each_time(

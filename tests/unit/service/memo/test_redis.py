@@ -16,9 +16,9 @@ def clients_of_url(url: str) -> list[Redis | RedisCluster]:
 def test_a_url_names_hosts_a_user_a_database_and_tls() -> None:
     (one,) = clients_of_url("rediss://me:secret@[::1]:7000/3?ssl_cert_reqs=none")
     assert isinstance(one, Redis)
-    told = one.connection_pool.connection_kwargs
-    assert (told["host"], told["port"], told["db"]) == ("::1", 7000, 3)
-    assert (told["username"], told["password"]) == ("me", "secret")
+    options = one.connection_pool.connection_kwargs
+    assert (options["host"], options["port"], options["db"]) == ("::1", 7000, 3)
+    assert (options["username"], options["password"]) == ("me", "secret")
     assert issubclass(one.connection_pool.connection_class, SSLConnection)
 
     (cluster,) = clients_of_url("rediss+cluster://me:secret@a.example:7000,b.example")
@@ -40,8 +40,8 @@ def test_a_url_names_hosts_a_user_a_database_and_tls() -> None:
     hosts = []
     for client in sentinels:
         assert isinstance(client, Redis)
-        told = client.connection_pool.connection_kwargs
-        hosts.append((told["host"], told["port"]))
+        options = client.connection_pool.connection_kwargs
+        hosts.append((options["host"], options["port"]))
         assert issubclass(client.connection_pool.connection_class, SSLConnection)
-        assert told.get("password") is None
+        assert options.get("password") is None
     assert hosts == [("a", 7000), ("::1", 6379)]

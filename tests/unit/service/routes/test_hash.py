@@ -12,8 +12,8 @@ from PIL import Image
 
 import mmhash
 from mmhash.digest import ALGORITHMS
+from mmhash.dtypes import ITEM_SIZE
 from mmhash.image import FORMATS
-from mmhash.view import ITEM_SIZE
 
 RAW = "application/octet-stream"
 

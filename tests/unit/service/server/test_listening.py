@@ -4,7 +4,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from mmhash_service.server.server import limit_unread
+from mmhash_service.server.listening import limit_unread
 
 _SYSTEM_LIMIT = Path("/proc/sys/net/core/rmem_max")
 

@@ -1,0 +1,1 @@
+"""Pydantic models of queries, JSON bodies and responses, by endpoint."""

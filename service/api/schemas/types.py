@@ -1,0 +1,30 @@
+"""Types and fields that several schemas have."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+MAX_MODEL_NAME = 255
+
+Natural = Annotated[int, Field(ge=0, lt=1 << 63)]
+Token = Annotated[int, Field(ge=0, lt=1 << 63)]
+BlockSize = Annotated[int, Field(ge=1, lt=1 << 24)]
+Text = Annotated[str, StringConstraints(max_length=1024)]
+Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+
+FALLBACK: Any = Field(
+    default=None,
+    description="Answer an unknown release by the newest known older one, and name it in `recipe`; "
+    "the default is the setting.",
+)
+RECIPE: Any = Field(
+    default=None,
+    description="The release whose recipe was used, if that in the request is unknown.",
+)
+
+
+class RequestModel(BaseModel):
+    """A model that refuses unknown fields: a misspelt one would silently change the result."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)

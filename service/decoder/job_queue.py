@@ -1,0 +1,61 @@
+"""The queue of the jobs of a decoder pool: the cheapest first, for slots with a maximum cost."""
+
+import asyncio
+import heapq
+from bisect import insort
+from dataclasses import dataclass, field
+from itertools import count
+
+from mmhash_service.decoder.messages import Answer, Job, MediaJob
+
+
+@dataclass(order=True)
+class QueuedJob:
+    """A job in the queue, ordered by its cost, then by its age."""
+
+    cost_s: float
+    number: int
+    job: Job | MediaJob = field(compare=False)
+    body: memoryview = field(compare=False)
+    deadline: float = field(compare=False)
+    answer: asyncio.Future[Answer] = field(compare=False)
+    is_retried: bool = field(default=False, compare=False)
+
+
+class JobQueue:
+    """A priority queue of jobs, for slots that each have a maximum cost."""
+
+    def __init__(self) -> None:
+        self._jobs: list[QueuedJob] = []
+        # The waiting slots; the one with the lowest maximum cost is first.
+        self._slots: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = count()
+
+    def put(self, job: QueuedJob) -> None:
+        """Add a job."""
+        heapq.heappush(self._jobs, job)
+        self._wake()
+
+    async def get(self, max_cost_s: float) -> QueuedJob:
+        """Wait for the cheapest job, if it costs at most `max_cost_s`."""
+        while not (self._jobs and self._jobs[0].cost_s <= max_cost_s):
+            slot = (max_cost_s, next(self._numbers), asyncio.get_running_loop().create_future())
+            insort(self._slots, slot)
+            try:
+                await slot[2]
+            except asyncio.CancelledError:
+                if slot in self._slots:
+                    self._slots.remove(slot)
+                self._wake()  # it may have been woken for a job that another slot can run
+                raise
+        job = heapq.heappop(self._jobs)
+        self._wake()
+        return job
+
+    def _wake(self) -> None:
+        """Wake one slot for the cheapest job; that slot wakes the next."""
+        for slot in self._slots:
+            if self._jobs and self._jobs[0].cost_s <= slot[0]:
+                self._slots.remove(slot)
+                slot[2].set_result(None)
+                return

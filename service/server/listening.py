@@ -1,0 +1,105 @@
+"""The sockets that a server listens on."""
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from mmhash.errors import MMHashError
+from mmhash_service.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 2048
+
+# Bytes of a connection that the kernel keeps until they are read; it takes twice as much for its
+# own records. Without a limit they grow to net.ipv4.tcp_rmem, here 32 MiB, count as the container's
+# memory, and have left the processor's cache when they are read: 128 bodies of 20 MiB took 0.69 s
+# of CPU per GB instead of 0.57. A smaller buffer slows few connections down: 1 MiB by 10 %.
+_UNREAD_BYTES = 4 << 20
+
+
+class ListenError(MMHashError):
+    """The server cannot listen on its address."""
+
+
+@contextmanager
+def listening(settings: Settings) -> Iterator[socket.socket]:
+    """Listen on the address of the settings; a Unix socket is removed at the end."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family if settings.uds is None else socket.AF_UNIX) as listener:
+        try:
+            _bind(settings, listener)
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            raise ListenError(
+                f"cannot listen on {address_of(settings)}: {error.strerror or error}. Stop the "
+                "program that uses this address, or choose another one with --host, --port or "
+                "--uds."
+            ) from error
+        # Do not delete the socket of another server that has taken the path meanwhile.
+        inode = settings.uds and settings.uds.stat().st_ino
+        try:
+            yield listener
+        finally:
+            if settings.uds is not None:
+                with suppress(FileNotFoundError):
+                    if settings.uds.stat().st_ino == inode:
+                        settings.uds.unlink()
+
+
+@contextmanager
+def listening_for_metrics(settings: Settings) -> Iterator[list[socket.socket]]:
+    """Listen on the setting `metrics_port`, if it has a value."""
+    if settings.metrics_port is None:
+        yield []
+        return
+    port = Settings.model_construct(host=settings.host, port=settings.metrics_port, uds=None)
+    with listening(port) as listener:
+        logger.info("metrics on %s", address_of(port))
+        yield [listener]
+
+
+def _bind(settings: Settings, listener: socket.socket) -> None:
+    if settings.uds is None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        limit_unread(listener)
+        listener.bind((settings.host, settings.port))
+        return
+    if settings.uds.is_socket():
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(str(settings.uds))
+            except ConnectionRefusedError:  # left by a server that was killed
+                settings.uds.unlink()
+            except BlockingIOError:
+                pass  # a busy server: bind() fails with EADDRINUSE
+    # Not chmod(): any user could connect between bind() and chmod().
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(settings.uds))
+    finally:
+        os.umask(mask)
+
+
+def limit_unread(listener: socket.socket) -> None:
+    """Limit the unread bytes of each connection that the socket accepts.
+
+    A host with a low net.core.rmem_max would set less, too little for fast connections: there the
+    kernel's own limit, net.ipv4.tcp_rmem, stays.
+    """
+    with socket.socket(listener.family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_BYTES)
+        is_possible = probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= 2 * _UNREAD_BYTES
+    if is_possible:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_BYTES)
+
+
+def address_of(settings: Settings, listener: socket.socket | None = None) -> str:
+    """Return the address as text; that of the listener has the port that was picked."""
+    if settings.uds is not None:
+        return f"unix:{settings.uds}"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{listener.getsockname()[1] if listener else settings.port}"
