@@ -6,6 +6,7 @@ the process.
 """
 
 import os
+import sys
 from functools import cache
 from math import prod
 from typing import Any
@@ -37,6 +38,8 @@ def in_c_order(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @cache
 def _machine_bytes() -> int:
+    if not hasattr(os, "sysconf"):  # on Windows, which does not overcommit
+        return sys.maxsize
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
