@@ -12,7 +12,7 @@ import argparse
 import heapq
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count, islice
 from typing import NamedTuple
@@ -137,9 +137,8 @@ class SimulatedWorker:
 
         Calls `done` with the seconds to the first token.
         """
-        sent = self._clock.now
-        with self._worker.computing(tokens, unheld) as expected:
-            pass
+        computing, sent = ExitStack(), self._clock.now
+        expected = computing.enter_context(self._worker.computing(tokens, unheld))
 
         def begin() -> None:
             clock = self._clock
@@ -154,7 +153,7 @@ class SimulatedWorker:
             self.computed += computed
             self._free_at = first = clock.now + computed / TOKENS_PER_S
             events: list[Stored | Removed] = [Removed([*evicted]), Stored([*stored], BLOCK_SIZE)]
-            clock.at(first, lambda: self._worker.computed(tokens))
+            clock.at(first, computing.close)
             clock.at(first + EVENTS_S, lambda: self._rank.apply(events))
             clock.at(
                 first + prompt.request.output_tokens * REPLY_TOKEN_S, lambda: end(first - sent)

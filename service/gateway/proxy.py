@@ -7,8 +7,7 @@ every other one is tried; after a connection that was lost later, one other work
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from fastapi import Request
 from starlette.types import Receive, Scope, Send
@@ -61,24 +60,16 @@ _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 _GRACE_S = 1.0
 
 
-@dataclass(slots=True)
-class _Exchange:
+class _Exchange(NamedTuple):
     """A request that a worker responds to."""
 
     worker: Worker
     connection: Connection
     blocks: Sequence[int]
     """Those that the worker is expected to hold for it."""
-    uncomputed_tokens: int
-
-    def note_body(self) -> None:
-        """Note that the body of the response has begun."""
-        self.worker.computed(self.uncomputed_tokens)
-        self.uncomputed_tokens = 0
 
     def end(self, *, is_complete: bool) -> None:
         """End the request; the blocks of a complete one count until their events have arrived."""
-        self.note_body()
         self.worker.pool.give_back(self.connection)
         self.worker.end()
         expected = self.worker.expected
@@ -195,7 +186,7 @@ class Proxy:
                 continue
             worker.succeed()
             _count_tokens(decision, ranked)
-            return _Exchange(worker, connection, blocks, new_tokens)
+            return _Exchange(worker, connection, blocks)
         raise Problem("worker-failed" if has_failed else "no-workers")
 
     def _in_time(self, workers: list[Ranked]) -> Iterator[Ranked]:
@@ -222,7 +213,6 @@ class Proxy:
         )
         try:
             while piece := await connection.read():
-                exchange.note_body()
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except BrokenError as error:
             metrics.GATEWAY_BROKEN.inc()

@@ -48,7 +48,7 @@ class Worker:
 
     @contextmanager
     def computing(self, tokens: int, blocks: Sequence[int] = ()) -> Iterator[Sequence[int]]:
-        """Count a request and its tokens, unless it fails, until calls of `computed` and `end`.
+        """Count a request, and its tokens until its response begins; `end` ends the request.
 
         Yields those of the blocks that are expected now; they are, unless the request fails, until
         they are removed.
@@ -60,17 +60,10 @@ class Worker:
             yield expected
         except BaseException:
             self.requests -= 1
-            self._pending_tokens -= tokens
             self.expected.remove(expected)
             raise
-
-    def computed(self, tokens: int) -> None:
-        """Count the tokens of a request as computed.
-
-        That is when the body of its response begins: vLLM sends the head of a stream before it
-        computes the prompt, and then all busy workers would seem to have equally much to do.
-        """
-        self._pending_tokens -= tokens
+        finally:
+            self._pending_tokens -= tokens
 
     def end(self) -> None:
         """Count a request as answered."""

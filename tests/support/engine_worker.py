@@ -101,9 +101,6 @@ class Engine:
             (b"x-worker", self.name.encode()),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if mode == "hang-after-head":  # vLLM computes the prompt then
-            await self._hang(receive)
-            return
         for piece in STREAM[:2] if mode else STREAM:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
             await asyncio.sleep(0.01)

@@ -14,7 +14,6 @@ from PIL import Image
 
 from mmhash.prompts import Model, Plan
 from mmhash.tags import open_tag
-from mmhash_service.gateway.worker import RUNNING_TOKENS
 from tests.integration.gateway.test_faults import healthy, replace, wait_until
 from tests.live import models
 from tests.support.gateway import EngineProcess, engines, gateway_before
@@ -360,23 +359,6 @@ def test_blocks_are_expected_while_a_request_runs(fleet: Fleet) -> None:
         assert routed[0]["expected_tokens"] == 16 * blocks
         assert "expected_tokens" not in routed[1]
     wait_until(lambda: not any(one["expected_blocks"] for one in fleet.states()))
-
-
-def test_a_prompt_is_load_until_its_response_has_a_body(fleet: Fleet) -> None:
-    def loads() -> list[float]:
-        return sorted(one["load"] for one in fleet.states())
-
-    wait_until(lambda: loads() == [0, 0])
-    request = chat("a prompt that is new ") | {"stream": True}
-    tokens = fleet.client.post("/route", json=request).json()["plan"]["tokens"]
-    with fleet.client.stream("POST", PATH, json=request | {"mode": "hang-after-head"}):
-        assert loads() == [0, tokens + RUNNING_TOKENS]
-    wait_until(lambda: loads() == [0, 0])
-    with fleet.client.stream("POST", PATH, json=request | {"mode": "hang-in-stream"}) as answer:
-        pieces = answer.iter_raw()
-        next(pieces)
-        assert loads() == [0, RUNNING_TOKENS]
-    wait_until(lambda: loads() == [0, 0])
 
 
 @pytest.mark.slow
