@@ -37,15 +37,7 @@ def rows() -> list[Row]:
 
 def costs(film: bytes, long_film: bytes, matroska: bytes, path: Path) -> list[Row]:
     """Each way to a key of a video without sound."""
-    # One thread: others idle between two calls of the slower, and take 1 ms to wake.
-    calls = {
-        "key of the bytes, in memory": lambda: mmhash.key(film, threads=1),
-        "by source, MP4 in memory, fps=2": lambda: mmhash.video(film, fps=2, threads=1),
-        "by source, MP4 in memory, count=32": lambda: mmhash.video(film, count=32, threads=1),
-        "by source, Matroska in memory, fps=2": lambda: mmhash.video(matroska, fps=2, threads=1),
-        "the index of the MP4": lambda: read_video_index(film),
-        "the index of the MP4, by FFmpeg": lambda: probe_video_index(film),
-        "key of the bytes, Matroska in memory": lambda: mmhash.key(matroska, threads=1),
+    calls = calls_by_source(film, matroska, "in memory") | {
         "key of the bytes, long": lambda: mmhash.key(long_film, threads=1),
         "by source, long MP4, fps=2": lambda: mmhash.video(long_film, fps=2, threads=1),
         "key of the bytes, mapped file": lambda: key_of_file(path),
@@ -60,16 +52,21 @@ def costs(film: bytes, long_film: bytes, matroska: bytes, path: Path) -> list[Ro
 
 def costs_with_sound(film: bytes, matroska: bytes) -> list[Row]:
     """Each way to a key of a video with sound."""
-    calls = {
-        "key of the bytes, with sound": lambda: mmhash.key(film, threads=1),
-        "by source, MP4 with sound, fps=2": lambda: mmhash.video(film, fps=2, threads=1),
-        "by source, MP4 with sound, count=32": lambda: mmhash.video(film, count=32, threads=1),
-        "by source, Matroska with sound, fps=2": lambda: mmhash.video(matroska, fps=2, threads=1),
-        "the index of the MP4 with sound": lambda: read_video_index(film),
-        "the index of the MP4 with sound, by FFmpeg": lambda: probe_video_index(film),
-        "key of the bytes, Matroska with sound": lambda: mmhash.key(matroska, threads=1),
+    return compare(cpu_seconds(calls_by_source(film, matroska, "with sound"), rounds=81))
+
+
+def calls_by_source(film: bytes, matroska: bytes, kind: str) -> dict[str, Call]:
+    """Return each way to a key by source of a video in two containers."""
+    # One thread: others idle between two calls of the slower, and take 1 ms to wake.
+    return {
+        f"key of the bytes, {kind}": lambda: mmhash.key(film, threads=1),
+        f"by source, MP4 {kind}, fps=2": lambda: mmhash.video(film, fps=2, threads=1),
+        f"by source, MP4 {kind}, count=32": lambda: mmhash.video(film, count=32, threads=1),
+        f"by source, Matroska {kind}, fps=2": lambda: mmhash.video(matroska, fps=2, threads=1),
+        f"the index of the MP4 {kind}": lambda: read_video_index(film),
+        f"the index of the MP4 {kind}, by FFmpeg": lambda: probe_video_index(film),
+        f"key of the bytes, Matroska {kind}": lambda: mmhash.key(matroska, threads=1),
     }
-    return compare(cpu_seconds(calls, rounds=81))
 
 
 def compare(times: dict[str, float]) -> list[Row]:

@@ -4,13 +4,12 @@ Only a response of HTTP/1.1 that has one meaning passes; the client gets a probl
 """
 
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
 from tests.support.gateway import gateway_before
+from tests.support.listening import serve_connections, stop_listening
 from tests.support.service import Service
 
 pytestmark = pytest.mark.slow
@@ -53,31 +52,23 @@ class Engine:
         self.heads: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        serve_connections(self._listener, self._serve)
 
     def close(self) -> None:
         """Accept no more connections."""
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        stop_listening(self._listener)
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
+        head = b""
+        while piece := connection.recv(65536):
+            head += piece
+            if not head.endswith(b"\r\n\r\n"):
+                continue
+            is_probe = head.startswith((b"GET /health", b"GET /metrics"))
+            if not is_probe:
+                self.heads.append(head)
+            connection.sendall(OK if is_probe else self.response)
             head = b""
-            while piece := connection.recv(65536):
-                head += piece
-                if not head.endswith(b"\r\n\r\n"):
-                    continue
-                is_probe = head.startswith((b"GET /health", b"GET /metrics"))
-                if not is_probe:
-                    self.heads.append(head)
-                connection.sendall(OK if is_probe else self.response)
-                head = b""
 
 
 @pytest.fixture(scope="module")

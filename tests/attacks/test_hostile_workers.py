@@ -7,10 +7,9 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from mmhash.kvindex.events import Changes, Cleared, Removed, Stored, parse_chang
 from mmhash.kvindex.subscriber import MAX_REPLAY_BYTES
 from mmhash.kvindex.table import MAX_PLANES, MAX_PLANES_OF_HOLDER
 from tests.support.kv_publisher import Publisher, stored
+from tests.support.listening import serve_connections, stop_listening
 
 HOSTILE, HONEST = "http://hostile", "http://honest"
 ENDPOINT = "tcp://127.0.0.1:5557"
@@ -282,26 +282,18 @@ class EndlessPeer:
             self._listener.bind(path)
             self._listener.listen()
             self.endpoint = f"ipc://{path}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        serve_connections(self._listener, self._send)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._send, args=(connection,), daemon=True).start()
+        stop_listening(self._listener)
 
     def _send(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            connection.sendall(GREETING + bytes([4, len(self._ready)]) + self._ready)
-            while True:
-                self.sent += connection.send(self._content)
+        connection.sendall(GREETING + bytes([4, len(self._ready)]) + self._ready)
+        while True:
+            self.sent += connection.send(self._content)
 
 
 @pytest.mark.slow
