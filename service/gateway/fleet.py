@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from math import exp
 from typing import Any
@@ -12,6 +12,7 @@ from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import WorkerError
 from mmhash_service.gateway.engine_load import count_requests
+from mmhash_service.gateway.served_models import find_mismatched, read_model_list, workers_for
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
 from mmhash_service.gateway.worker import Worker
@@ -33,6 +34,11 @@ class Fleet:
         self._turn = 0
         self.cached_tokens = LEAST_CACHED_TOKENS
         """The tokens that the caches of all workers hold together."""
+        self.mismatched: frozenset[str] = frozenset()
+        """The workers that list models, none of which another worker lists."""
+        self.has_one_list = True
+        """True if no two workers list different models."""
+        self._model_lists: dict[str, frozenset[str]] = {}
         self._is_indexing = False
         self.index: Index  # from open() on: its sockets need close()
 
@@ -46,6 +52,7 @@ class Fleet:
         self.index = Index(health=self._is_healthy)
         await self._refresh()
         await asyncio.gather(*(self._check(worker) for worker in self.workers.values()))
+        self._compare_models()
         self._start("", self._refresh_often())
         for worker in self.workers.values():
             self._start(worker.url, self._check_often(worker, self._settings.health_interval_s))
@@ -63,6 +70,11 @@ class Fleet:
         """Return True if the blocks of a worker count; the index's thread asks."""
         worker = self.workers.get(url)
         return worker is not None and worker.is_healthy
+
+    def workers_for(self, model: str) -> Sequence[Worker]:
+        """Return the workers that may get a request that names a model; "" is none."""
+        workers = list(self.workers.values())
+        return workers if self.has_one_list else workers_for(model, workers, self.mismatched)
 
     def choose(self, worker: Worker, new_tokens: int) -> None:
         """Note that a request goes to this worker: it is the last one to have a turn again.
@@ -134,6 +146,25 @@ class Fleet:
             self._subscribe(worker)
         return joined
 
+    def _compare_models(self) -> None:
+        """Note which workers list other models, and log those that began to."""
+        lists = {url: worker.models for url, worker in self.workers.items()}
+        if lists == self._model_lists:
+            return
+        before, self._model_lists = self._model_lists, lists
+        self.has_one_list = len({names for names in lists.values() if names}) < 2
+        self.mismatched = find_mismatched(lists)
+        metrics.GATEWAY_MISMATCHED.set(len(self.mismatched))
+        for url in self.mismatched:
+            if lists[url] == before.get(url):
+                continue
+            expected = frozenset().union(*(lists[one] for one in lists if one != url))
+            logger.error(
+                "worker %s serves %s, the others %s: "
+                "requests that name one of these go only to workers that list it",
+                url, _in_short(lists[url]), _in_short(expected),
+            )  # fmt: skip
+
     def _measure_caches(self) -> None:
         """Note how many tokens the caches hold; a figure within a few seconds is near enough."""
         stats = self.index.stats().workers
@@ -182,6 +213,7 @@ class Fleet:
         await asyncio.sleep(wait_s)
         while True:
             await self._check(worker)
+            self._compare_models()
             await asyncio.sleep(self._settings.health_interval_s)
 
     async def _check(self, worker: Worker) -> None:
@@ -194,6 +226,7 @@ class Fleet:
             if worker.fail():
                 self._note_ejection(worker)
         else:
+            worker.models = await self._list_models(worker)  # before it gets requests
             if worker.readmit():
                 self._count_healthy()
                 logger.info("worker %s is healthy", worker.url)
@@ -206,3 +239,17 @@ class Fleet:
         if self._settings.engine_metrics:
             _, text = await worker.probe(b"/metrics", timeout_s)
             worker.engine_requests = count_requests(text)
+
+    async def _list_models(self, worker: Worker) -> frozenset[str]:
+        """Return the models that a worker lists; those of before if it does not answer."""
+        timeout_s = self._settings.health_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return read_model_list(*await worker.probe(b"/v1/models", timeout_s))
+        except (WorkerError, TimeoutError) as error:
+            logger.info("worker %s: no list of models: %r", worker.url, error)
+            return worker.models
+
+
+def _in_short(names: frozenset[str]) -> str:
+    return repr(", ".join(sorted(names))[:200])

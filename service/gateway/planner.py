@@ -13,6 +13,7 @@ from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.gateway.media import is_light
+from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.settings import Recipe
 from mmhash_service.plan.media import (
     Found,
@@ -42,13 +43,6 @@ class Planned(NamedTuple):
     text: bytes | None
 
 
-class _ModelName(msgspec.Struct):
-    model: str = ""
-
-
-_MODEL_NAME = msgspec.json.Decoder(_ModelName)
-
-
 def named_model(models: Models, name: str) -> "Model | None":
     """Return the model that a request names, or None; a single one is that of all requests."""
     return models.get(_single(models) or name)
@@ -56,10 +50,7 @@ def named_model(models: Models, name: str) -> "Model | None":
 
 def find_model(models: Models, text: bytes) -> "Model":
     """Return the model of a request; the problem `unknown-model` if there is none."""
-    try:
-        return models.find(_single(models) or _MODEL_NAME.decode(text).model)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Problem("unknown-model") from error
+    return models.find(_single(models) or requested_model(text))
 
 
 def _single(models: Models) -> str | None:

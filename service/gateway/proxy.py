@@ -20,7 +20,7 @@ from mmhash_service.gateway.connection import (
     SilentError,
     WorkerError,
 )
-from mmhash_service.gateway.headers import Header, for_client, for_worker, request_head
+from mmhash_service.gateway.headers import for_client, for_worker, request_head
 from mmhash_service.gateway.media import without_callers_hashes
 from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.router import Decision, Router
@@ -98,12 +98,8 @@ class Proxy:
         self._timeout_s = gateway.worker_timeout_s
         self._patience_s = 2 * gateway.connect_timeout_s
         # A key of the gateway is no business of the workers.
-        key = gateway.worker_api_key
-        self._keeps_authorization = key is None and not settings.api_key_digests
-        self._authorization: list[Header] = []
-        if key is not None:
-            value = f"Bearer {key.get_secret_value()}".encode()
-            self._authorization = [(b"authorization", value)]
+        self._authorization = gateway.authorization
+        self._keeps_authorization = not self._authorization and not settings.api_key_digests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward one request."""
@@ -148,7 +144,7 @@ class Proxy:
     async def _decide(self, request: Request, body: bytes, held: Admission) -> Decision:
         if request.method == "POST" and request.scope["path"] in PROMPT_PATHS:
             return await self._router.decide(request, body, held)
-        return self._router.unplanned(body)
+        return await self._router.decide_unplanned(body, self._work)
 
     async def _send(self, scope: Scope, decision: Decision) -> _Exchange:
         """Send the request to the workers in turn, until one begins to respond."""

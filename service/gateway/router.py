@@ -17,16 +17,21 @@ from mmhash_service.gateway.media import build_own_context, may_have_media, with
 from mmhash_service.gateway.placements import Placements
 from mmhash_service.gateway.planner import find_model, named_model, plan_for_workers
 from mmhash_service.gateway.policy import Candidate, Ranked, most_reused, rank
+from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.settings import GatewaySettings, Recipe
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.context import RequestContext
+from mmhash_service.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
 # The load of a request that has no plan, in tokens: a median prompt with an image.
 UNPLANNED_TOKENS = 600
+
+# A longer body is searched for its model in a thread.
+_INLINE_MAX = 256 << 10
 
 
 class PlanSize(NamedTuple):
@@ -107,20 +112,23 @@ class Router:
         self._placements = Placements()
         self.policy = settings.policy
 
-    def unplanned(self, body: bytes) -> Decision:
+    async def decide_unplanned(self, body: bytes, work: WorkerPool) -> Decision:
         """Return a decision by load, for a request that is forwarded as it is."""
-        return self.rank_workers({recipe: Prepared(body, "passes") for recipe in self._recipes()})
+        model = await self._requested_model(body, work)
+        prepared = {recipe: Prepared(body, "passes") for recipe in self._recipes()}
+        return self.rank_workers(prepared, model)
 
     async def decide(self, request: Request, body: bytes, admission: Admission) -> Decision:
         """Return the decision for a request whose prompt counts."""
         start = time.perf_counter()
+        model = await self._requested_model(body, request.app.state.work)
         prepared = {
             recipe: await self._prepare(request, body, recipe, admission)
             for recipe in self._recipes()
         }
         for one in prepared.values():
             metrics.GATEWAY_DECISIONS.labels(one.how).inc()
-        decision = self.rank_workers(prepared)
+        decision = self.rank_workers(prepared, model)
         metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
         return decision
 
@@ -129,6 +137,14 @@ class Router:
         self.fleet.choose(worker, new_tokens)
         if prepared.assumed_tokens:
             self._placements.note(prepared.first_key, worker.url)
+
+    async def _requested_model(self, body: bytes, work: WorkerPool) -> str:
+        """Return the model that a request names, if the workers list different ones."""
+        if self.fleet.has_one_list:
+            return ""
+        if len(body) <= _INLINE_MAX:
+            return requested_model(body)
+        return await work.run(requested_model, body)
 
     def _recipes(self) -> set[Recipe | None]:
         return {worker.spec.recipe for worker in self.fleet.workers.values()}
@@ -191,14 +207,14 @@ class Router:
         key = bytes.fromhex(items[0].key)
         return Prepared(body, how, key, assumed_tokens=UNPLANNED_TOKENS)
 
-    def rank_workers(self, prepared: dict[Recipe | None, Prepared]) -> Decision:
+    def rank_workers(self, prepared: dict[Recipe | None, Prepared], model: str = "") -> Decision:
         """Return the decision for a request that is prepared for the workers of each recipe."""
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
         placed = self._placements.find(first_key)
         turnovers = self.fleet.turnovers()
         candidates = [
             prepared[worker.spec.recipe].candidate(worker, placed, turnovers[worker.url])
-            for worker in self.fleet.workers.values()
+            for worker in self.fleet.workers_for(model)
             if worker.spec.recipe in prepared
         ]
         size = next((one.plan for one in prepared.values() if one.plan), None)

@@ -141,6 +141,13 @@ class GatewaySettings(PrefixedSettings):
             check_release(spec, engine_fallback)
 
     @property
+    def authorization(self) -> list[tuple[bytes, bytes]]:
+        """The header with the API key of the workers, or none."""
+        if self.worker_api_key is None:
+            return []
+        return [(b"authorization", f"Bearer {self.worker_api_key.get_secret_value()}".encode())]
+
+    @property
     def has_workers(self) -> bool:
         """True if a source of workers is set."""
         return bool(self.worker_list or self.worker_dns or self.worker_file)

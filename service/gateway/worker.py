@@ -25,6 +25,8 @@ class Worker:
         self.url = spec.url
         self.pool = Pool(spec.url, settings.connect_timeout_s)
         self.is_healthy = False
+        self.models: frozenset[str] = frozenset()
+        """The models that it lists at /v1/models; none if that is not known."""
         self.turn = 0
         self.requests = 0
         """The requests that this process has sent to it and that still run."""
@@ -35,6 +37,7 @@ class Worker:
         """The requests that it reports itself."""
         self.has_size_warning = False
         """True once the log has the size of its blocks, which is not that of its plans."""
+        self._authorization = settings.authorization
         self._eject_after = settings.eject_after
         self._failures = 0
         self._pending_tokens = 0
@@ -135,7 +138,7 @@ class Worker:
     async def probe(self, path: bytes, timeout_s: float) -> tuple[int, bytes]:
         """Return the status and the body that a GET of a path has."""
         target = self.pool.path_prefix + path
-        head = request_head(b"GET", target, self.pool.host_header, [], None)
+        head = request_head(b"GET", target, self.pool.host_header, self._authorization, None)
         connection = await self.send(b"GET", head, [], timeout_s)
         try:
             body = b""

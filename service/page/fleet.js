@@ -52,8 +52,18 @@ async function showWorkers() {
   return answer.workers;
 }
 
+function stateOf({ healthy, mismatched, engine, connected }) {
+  if (!healthy) {
+    return "not healthy";
+  }
+  if (mismatched) {
+    return "other models";
+  }
+  return engine && !connected ? "no KV events" : "healthy";
+}
+
 function workerRow(worker) {
-  const state = !worker.healthy ? "not healthy" : worker.engine && !worker.connected ? "no KV events" : "healthy";
+  const state = stateOf(worker);
   const values = [worker.url, worker.engine ?? "not named", state];
   for (const name of ["requests", "load", "blocks", "events", "gaps"]) {
     values.push(number(worker[name]));

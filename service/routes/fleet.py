@@ -43,19 +43,24 @@ async def route(request: Request) -> Response:
 async def workers(request: Request) -> WorkersAnswer:
     """Return the state of each worker."""
     state = request.app.state
-    stats = state.fleet.index.stats().workers
+    fleet, stats = state.fleet, state.fleet.index.stats().workers
     return WorkersAnswer(
         policy=state.router.policy,
-        workers=[_state(worker, stats.get(worker.url)) for worker in state.fleet.workers.values()],
+        workers=[
+            _state(worker, stats.get(url), fleet.mismatched)
+            for url, worker in fleet.workers.items()
+        ],
     )
 
 
-def _state(worker: Worker, stats: WorkerStats | None) -> WorkerState:
+def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]) -> WorkerState:
     """Return a worker's state; one without KV events has counts of 0."""
     return WorkerState(
         url=worker.url,
         engine=worker.spec.recipe and worker.spec.recipe.engine,
         healthy=worker.is_healthy,
+        models=sorted(worker.models),
+        mismatched=worker.url in mismatched,
         requests=worker.requests,
         load=worker.load,
         connected=stats is not None and stats.is_connected,

@@ -187,6 +187,12 @@ GATEWAY_HEALTHY = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livemostrecent",
 )
+GATEWAY_MISMATCHED = Gauge(
+    "mmhash_gateway_mismatched_workers",
+    "Workers that list models, none of which another worker lists.",
+    registry=REGISTRY,
+    multiprocess_mode="livemostrecent",
+)
 GATEWAY_REQUESTS = Gauge(
     "mmhash_gateway_requests_in_progress",
     "Requests forwarded to workers that are not yet answered.",

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -346,6 +347,17 @@ def kill_engine(stack: Stack) -> Callable[[], None]:
     return stack.engines[0].start
 
 
+def serve_different_models(stack: Stack) -> Callable[[], None]:
+    def restart(*lists: tuple[str, ...]) -> None:
+        for engine, listed in zip(stack.engines, lists, strict=True):
+            engine.kill()
+            engine.models = listed
+            engine.start()
+
+    restart(("tiny",), ("other",))
+    return partial(restart, (), ())
+
+
 def broken_responses(stack: Stack) -> Callable[[], None]:
     """Have an engine exit in the middle of its response, again and again."""
 
@@ -382,6 +394,7 @@ FAULTS: dict[str, Callable[[Stack], Callable[[], None]]] = {
     "MmhashWorkersRestarting": kill_workers,
     "MmhashEngineFallback": unknown_release,
     "MmhashGatewayWorkerUnhealthy": kill_engine,
+    "MmhashGatewayModelMismatch": serve_different_models,
     "MmhashGatewayBrokenResponses": broken_responses,
     "MmhashDown": stop_service,
 }

@@ -1,8 +1,8 @@
 """A small engine in a process of its own: HTTP as vLLM and SGLang answer, without a model.
 
-python -m tests.support.engine_worker NAME PORT
+python -m tests.support.engine_worker NAME PORT [MODEL …]
 
-Every request is echoed, so that a test sees what reached it. A body's member `mode` asks for a fault.
+With models it lists them, and refuses requests for others, as vLLM does. Every request is echoed, so that a test sees what reached it. A body's member `mode` asks for a fault.
 """
 
 import asyncio
@@ -27,24 +27,17 @@ STREAM = (
 class Engine:
     """The application."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, models: list[str]) -> None:
         self.name = name
+        self.models = models
         self.aborted = 0
         self.seen: list[str] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            while True:
-                message = await receive()
-                await send({"type": f"{message['type']}.complete"})
-                if message["type"] == "lifespan.shutdown":
-                    return
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
+            await _live(receive, send)
+            return
+        body = await _read(receive)
         try:
             asked = json.loads(body)
         except ValueError:
@@ -56,6 +49,12 @@ class Engine:
         elif scope["path"] == "/state":
             state = {"aborted": self.aborted, "seen": self.seen}
             await self._reply(send, 200, json.dumps(state).encode())
+        elif self.models and scope["path"] == "/v1/models":
+            listed = {"object": "list", "data": [{"id": one} for one in self.models]}
+            await self._reply(send, 200, json.dumps(listed).encode())
+        elif self.models and asked.get("model", self.models[0]) not in self.models:
+            self.seen.append("another model")
+            await self._reply(send, 404, b'{"error": {"message": "The model does not exist."}}')
         elif mode == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         elif mode == "hang":
@@ -63,7 +62,8 @@ class Engine:
         elif asked.get("stream"):
             await self._stream(receive, send, mode)
         else:
-            self.seen.append(scope["path"])
+            if scope["path"] != "/v1/models":  # the gateway's probe, like /health
+                self.seen.append(scope["path"])
             await self._reply(send, asked.get("status", 200), self._echo(scope, body))
 
     def _echo(self, scope: Scope, body: bytes) -> bytes:
@@ -112,7 +112,27 @@ class Engine:
         await send({"type": "http.response.body", "body": b""})
 
 
+async def _live(receive: Receive, send: Send) -> None:
+    """Answer the messages of the application's lifespan."""
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+async def _read(receive: Receive) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return body
+
+
 if __name__ == "__main__":
-    _, name, port = sys.argv
+    _, name, port, *models = sys.argv
     # A body as large as an image; a connection that idles is closed as by a real engine.
-    uvicorn.run(Engine(name), port=int(port), log_level="warning", ws="none", timeout_keep_alive=5)
+    uvicorn.run(
+        Engine(name, models), port=int(port), log_level="warning", ws="none", timeout_keep_alive=5
+    )

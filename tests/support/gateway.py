@@ -26,8 +26,9 @@ QUICK = {
 class EngineProcess:
     """A small engine, which can be killed and started again at its address."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *models: str) -> None:
         self.name = name
+        self.models = models
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -35,7 +36,10 @@ class EngineProcess:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.engine_worker", self.name, str(self.port)],
+            [
+                *(sys.executable, "-m", "tests.support.engine_worker"),
+                *(self.name, str(self.port), *self.models),
+            ],
             cwd=Path(__file__).parents[2],
         )
         until = time.monotonic() + TIMEOUT_S

@@ -4,14 +4,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Self
 
+# The status, headers and body; None closes the connection.
+Answer = tuple[int, dict[str, str], bytes] | None
+
 
 class ScriptedServer:
-    """A server that sends these responses in turn, and the last one again and again."""
+    """A server that sends these responses in turn, and the last one again and again.
 
-    def __init__(self, *answers: tuple[int, dict[str, str], bytes] | None) -> None:
+    A path of `by_path` has a response of its own.
+    """
+
+    def __init__(self, *answers: Answer, by_path: dict[str, Answer] | None = None) -> None:
         self.bodies: list[bytes] = []
         self.paths: list[str] = []
-        recorder, left = self, list(answers)
+        self.authorizations: list[str | None] = []
+        recorder, left, own = self, list(answers), by_path or {}
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
@@ -25,8 +32,12 @@ class ScriptedServer:
 
             def _answer(self) -> None:
                 recorder.paths.append(self.path)
-                answer = left.pop(0) if len(left) > 1 else left[0]
-                if answer is None:  # it closes the connection
+                recorder.authorizations.append(self.headers["authorization"])
+                if self.path in own:
+                    answer = own[self.path]
+                else:
+                    answer = left.pop(0) if len(left) > 1 else left[0]
+                if answer is None:
                     return
                 status, headers, content = answer
                 self.send_response(status)

@@ -30,7 +30,9 @@ class RouteAnswer(BaseModel):
 
     request: dict[str, Any] = Field(description="The request with the hashes of its media.")
     plan: PlanSize | None = Field(description="Null if the prompt cannot be planned.")
-    workers: list[RoutedWorker] = Field(description="All workers, the best one first.")
+    workers: list[RoutedWorker] = Field(
+        description="The workers that may get it, the best one first."
+    )
 
 
 class WorkerState(BaseModel):
@@ -39,6 +41,13 @@ class WorkerState(BaseModel):
     url: str
     engine: str | None
     healthy: bool
+    models: list[str] = Field(
+        description="The models that it lists at /v1/models; empty if that is not known."
+    )
+    mismatched: bool = Field(
+        description="It lists models, none of which another worker lists: it gets requests for "
+        "its own models only."
+    )
     requests: int = Field(description="The requests that this process has sent and that run.")
     load: float = Field(description="The tokens that it has to compute, by estimate.")
     connected: bool = Field(description="Its KV events are received.")

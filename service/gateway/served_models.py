@@ -1,0 +1,77 @@
+"""The models that workers list at /v1/models, and the workers that may get a request for one.
+
+A worker of another model, such as a new pod at the address of an old one, refuses requests at once.
+So it looks idle, and would get more of them. No I/O, no clock.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from mmhash_service.gateway.worker import Worker
+
+# 500 models of vLLM. The worst list of this size takes 5 ms to parse.
+_MAX_LIST = 256 << 10
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_Model]
+
+
+class _ModelName(msgspec.Struct):
+    model: str = ""
+
+
+_MODEL_LIST = msgspec.json.Decoder(_ModelList)
+_MODEL_NAME = msgspec.json.Decoder(_ModelName)
+
+
+def read_model_list(status: int, body: bytes) -> frozenset[str]:
+    """Return the names in an answer to GET /v1/models: none if it is not a list of models."""
+    if status != 200 or len(body) > _MAX_LIST:
+        return frozenset()
+    try:
+        return frozenset(model.id for model in _MODEL_LIST.decode(body).data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return frozenset()
+
+
+def requested_model(body: bytes) -> str:
+    """Return the model that a request names, or an empty string."""
+    try:
+        return _MODEL_NAME.decode(body).model
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def find_mismatched(lists: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the workers that list models, none of which another worker lists."""
+    counts = Counter(name for names in lists.values() for name in names)
+    listing = [url for url, names in lists.items() if names]
+    if len(listing) < 2:
+        return frozenset()
+    return frozenset(url for url in listing if all(counts[name] == 1 for name in lists[url]))
+
+
+def workers_for(
+    model: str, workers: Sequence[Worker], mismatched: Iterable[str]
+) -> Sequence[Worker]:
+    """Return the workers that may get a request that names a model; an empty string is none.
+
+    A worker whose models are not known may have each of them.
+    """
+    listing = [worker for worker in workers if model in worker.models]
+    if not listing:
+        matching = [worker for worker in workers if worker.url not in mismatched]
+        return matching if any(worker.models for worker in matching) else workers
+    able = [worker for worker in workers if not worker.models or model in worker.models]
+    if any(worker.is_healthy for worker in able):
+        return able
+    # An adapter, perhaps: another worker of its base model may load it.
+    related = frozenset().union(*(worker.models for worker in listing))
+    return [worker for worker in workers if not worker.models or worker.models & related]

@@ -1,0 +1,120 @@
+"""A worker that serves another model gets no requests that others can answer."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.gateway.test_faults import healthy, wait_until
+from tests.support.gateway import EngineProcess, gateway_before
+from tests.support.scripted import Answer, ScriptedServer
+from tests.support.service import Service, count
+
+PATH = "/v1/chat/completions"
+
+
+def chat(**members: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "hello"}]} | members
+
+
+@contextmanager
+def running(*engines: EngineProcess) -> Iterator[None]:
+    with ExitStack() as stack:
+        for engine in engines:
+            stack.callback(engine.kill)
+            engine.start()
+        yield
+
+
+@contextmanager
+def fleet_of(*workers: str, **settings: Any) -> Iterator[tuple[Service, httpx.Client]]:
+    with (
+        gateway_before(list(workers), settings=settings) as gateway,
+        gateway.new_client() as client,
+    ):
+        wait_until(lambda: all(healthy(client)))
+        yield gateway, client
+
+
+def names(client: httpx.Client, path: str, **members: Any) -> set[str]:
+    """Return the workers that answer a request which is sent several times."""
+    answers = [client.post(path, json=chat(**members)) for _ in range(6)]
+    assert {answer.status_code for answer in answers} == {200}
+    return {answer.json()["worker"] for answer in answers}
+
+
+def test_a_worker_of_another_model_gets_no_requests_for_this_one() -> None:
+    first, second = EngineProcess("first", "tiny"), EngineProcess("second", "tiny", "adapter")
+    other = EngineProcess("other", "other")
+    with running(first, second, other):
+        turns = {"gateway.policy": "round-robin"}
+        with fleet_of(other.url, first.url, second.url, **turns) as (gateway, client):
+            for path in (PATH, "/v1/completions", "/v1/embeddings", "/tokenize"):
+                assert names(client, path, model="tiny") == {"first", "second"}
+                assert names(client, path, model="other") == {"other"}
+                assert names(client, path, model="adapter") == {"second"}
+            long = json.dumps(chat(padding="x" * (1 << 20), model="tiny"))
+            answers = [client.post(PATH, content=long).json() for _ in range(4)]
+            assert {one["worker"] for one in answers} == {"first", "second"}
+            # Those that name no model, or one that none of them lists: SGLang answers both.
+            assert names(client, "/generate") == {"first", "second"}
+            answer = client.post(PATH, json=chat(model="alias"))
+            assert answer.status_code == 404
+            assert answer.headers["x-worker"] in {"first", "second"}
+            assert {one["id"] for one in client.get("/v1/models").json()["data"]} >= {"tiny"}
+            states = client.get("/workers").json()["workers"]
+            assert [one["models"] for one in states] == [["other"], ["tiny"], ["adapter", "tiny"]]
+            assert [one["mismatched"] for one in states] == [True, False, False]
+            assert count(client, "mmhash_gateway_mismatched_workers") == 1
+            routed = client.post("/route", json=chat(model="tiny")).json()["workers"]
+            assert {one["url"] for one in routed} == {first.url, second.url}
+            gateway.log.wait_for(f"worker {other.url} serves 'other', the others 'adapter, tiny'")
+        assert other.state()["seen"].count("another model") == 0
+
+
+@pytest.mark.slow
+def test_a_worker_whose_address_another_model_gets_is_noticed_before_it_has_requests() -> None:
+    first, second = EngineProcess("first", "tiny"), EngineProcess("second", "tiny")
+    with running(first, second), fleet_of(first.url, second.url) as (gateway, client):
+        assert names(client, PATH, model="tiny") == {"first", "second"}
+        second.kill()
+        wait_until(lambda: healthy(client) == [True, False])
+        second.models = ("other",)
+        second.start()
+        wait_until(lambda: healthy(client) == [True, True])
+        assert names(client, PATH, model="tiny") == {"first"}
+        assert second.state()["seen"] == []
+        gateway.log.wait_for(f"worker {second.url} serves 'other', the others 'tiny'")
+        first.kill()
+        wait_until(lambda: healthy(client) == [False, True])
+        # The model is down, and does exist: no 404.
+        assert client.post(PATH, json=chat(model="tiny")).status_code == 503
+        first.start()
+        wait_until(lambda: healthy(client) == [True, True])
+        assert names(client, PATH, model="tiny") == {"first"}
+
+
+@pytest.mark.parametrize(
+    "answer", [(404, {}, b"{}"), (401, {}, b"{}"), (200, {}, b"{}"), None], ids=str
+)
+def test_a_worker_that_lists_no_models_gets_requests(answer: Answer) -> None:
+    """An old engine, one whose API key the gateway does not have, and one that fails there."""
+    silent = ScriptedServer((200, {}, b"{}"), by_path={"/v1/models": answer})
+    tiny, other = EngineProcess("tiny", "tiny"), EngineProcess("other", "other")
+    with silent, running(tiny, other), fleet_of(silent.url, tiny.url, other.url) as (_, client):
+        for _ in range(4):
+            assert client.post(PATH, json=chat(model="tiny")).status_code == 200
+        assert PATH in silent.paths
+        assert client.get("/workers").json()["workers"][0]["models"] == []
+
+
+def test_the_list_of_models_is_asked_for_with_the_api_key() -> None:
+    listed: Answer = (200, {}, b'{"data": [{"id": "tiny"}]}')
+    with ScriptedServer(listed) as engine:
+        settings = {"gateway.worker_api_key": "of-the-workers"}
+        with fleet_of(engine.url, **settings) as (_, client):
+            assert client.get("/workers").json()["workers"][0]["models"] == ["tiny"]
+        assert set(engine.authorizations) == {"Bearer of-the-workers"}

@@ -1,0 +1,114 @@
+"""The models that workers list, and the workers that may get a request for one."""
+
+import json
+from typing import Any
+
+import pytest
+
+from mmhash_service.gateway.served_models import (
+    find_mismatched,
+    read_model_list,
+    requested_model,
+    workers_for,
+)
+from mmhash_service.gateway.settings import GatewaySettings, parse_worker
+from mmhash_service.gateway.worker import Worker
+
+VLLM = [
+    {"id": "qwen", "object": "model", "root": "/models/qwen", "parent": None, "permission": []},
+    {"id": "adapter", "object": "model", "root": "/adapters/1", "parent": "qwen"},
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "names"),
+    [
+        (200, json.dumps({"object": "list", "data": VLLM}).encode(), {"qwen", "adapter"}),
+        (200, b'{"data": []}', set()),
+        (404, json.dumps({"data": VLLM}).encode(), set()),
+        (401, b'{"error": "Unauthorized"}', set()),
+        (200, b"<html>", set()),
+        (200, b"", set()),
+        (200, b'{"data": [{"name": "qwen"}]}', set()),
+        (200, b'{"data": [{"id": "\xff"}]}', set()),
+        (200, b'{"data": [{"id": "\\ud800"}]}', set()),
+        (200, b'{"data": ' + b"[" * 200_000, set()),
+        (200, json.dumps({"data": [{"id": "x" * (1 << 20)}]}).encode(), set()),
+    ],
+)
+def test_a_list_of_models_has_names(status: int, body: bytes, names: set[str]) -> None:
+    assert read_model_list(status, body) == names
+
+
+@pytest.mark.parametrize(
+    ("body", "model"),
+    [
+        (b'{"messages": [{"model": "no"}], "model": "q\\u0077en"}', "qwen"),
+        (b'{"model": null}', ""),
+        (b'{"model": 1}', ""),
+        (b"{}", ""),
+        (b"[]", ""),
+        (b"", ""),
+        (b"--boundary", ""),
+        (b'{"model": "\xff"}', ""),
+        (b'{"x": ' + b"[" * 200_000, ""),
+    ],
+)
+def test_a_request_names_a_model(body: bytes, model: str) -> None:
+    assert requested_model(body) == model
+
+
+@pytest.mark.parametrize(
+    ("lists", "mismatched"),
+    [
+        ({}, ""),
+        ({"1": "a"}, ""),
+        ({"1": "a", "2": ""}, ""),
+        ({"1": "a", "2": "a", "3": "x"}, "3"),
+        ({"1": "a", "2": "al", "3": "ak"}, ""),
+        ({"1": "a", "2": "x"}, "12"),
+        ({"1": "a", "2": "a", "3": "x", "4": "x"}, ""),
+    ],
+)
+def test_a_worker_is_mismatched_if_it_shares_no_model(
+    lists: dict[str, str], mismatched: str
+) -> None:
+    found = find_mismatched({url: frozenset(names) for url, names in lists.items()})
+    assert found == set(mismatched)
+
+
+def chosen(model: str, *workers: tuple[str, bool]) -> list[int]:
+    """Return the numbers of the workers that may get a request; each has its models and health."""
+    made = []
+    for number, (models, is_healthy) in enumerate(workers):
+        worker = Worker(parse_worker(f"http://{number}:1"), GatewaySettings())
+        worker.models, worker.is_healthy = frozenset(models), is_healthy
+        made.append(worker)
+    mismatched = find_mismatched({worker.url: worker.models for worker in made})
+    return [made.index(worker) for worker in workers_for(model, made, mismatched)]
+
+
+UP, DOWN = True, False
+
+
+@pytest.mark.parametrize(
+    ("model", "workers", "expected"),
+    [
+        ("a", [("a", UP), ("x", UP)], [0]),
+        ("a", [("a", UP), ("x", UP), ("", UP)], [0, 2]),
+        ("a", [("a", DOWN), ("x", UP)], [0]),  # 503 rather than a model that is not asked for
+        ("a", [("a", DOWN), ("x", UP), ("", DOWN)], [0, 2]),
+        ("l", [("al", UP), ("a", UP)], [0]),
+        ("l", [("al", DOWN), ("a", UP), ("x", UP)], [0, 1]),  # it may load the adapter
+        ("", [("a", UP), ("a", UP), ("x", UP)], [0, 1]),
+        ("other", [("a", UP), ("a", UP), ("x", UP)], [0, 1]),
+        ("", [("a", UP), ("x", UP)], [0, 1]),
+        ("", [("a", UP), ("x", UP), ("", UP)], [0, 1, 2]),
+        ("", [("a", UP), ("a", UP), ("x", UP), ("x", UP)], [0, 1, 2, 3]),
+        ("other", [("", UP), ("", UP)], [0, 1]),
+    ],
+)
+def test_a_request_goes_to_workers_that_have_its_model(
+    model: str, workers: list[Any], expected: list[int]
+) -> None:
+    assert chosen(model, *workers) == expected
