@@ -90,11 +90,13 @@ def run_gateway(
         gateway.check_releases(effective.engine_fallback)
     if not gateway.has_workers:
         raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")
+    found = []
+    if check or gateway.worker_file:  # the addresses of worker_dns may come later
+        with settings_errors():
+            found = asyncio.run(read_workers(gateway))
+            for spec in found:
+                check_release(spec, effective.engine_fallback)
     if not check:
         server.serve(effective, partial(create_gateway, gateway=gateway))
         return
-    with settings_errors():
-        found = asyncio.run(read_workers(gateway))
-        for spec in found:
-            check_release(spec, effective.engine_fallback)
     say_facts(check_resources(effective) | {"workers": len(found)}, as_json=as_json)

@@ -101,5 +101,6 @@ def _detail(error: dict[str, Any]) -> str:
     name = str(error["loc"][0]) if len(error["loc"]) == 1 else ""
     if name and error["type"] == "extra_forbidden":  # of the file
         return unknown_name_message(name, list(Settings.model_fields))
-    path = ".".join(map(str, error["loc"]))
-    return f"{path}: {error['msg'].removeprefix('Value error, ')}{form_hint(name)}"
+    reason = f"{error['msg'].removeprefix('Value error, ')}{form_hint(name)}"
+    # An error of several settings has no path.
+    return ": ".join(filter(None, (".".join(map(str, error["loc"])), reason)))

@@ -11,6 +11,7 @@ import httpx
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from mmhash.engines.engine import Prompt
 from mmhash.engines.registry import find
 from mmhash.engines.releases import Fallback
 from mmhash.prompts.planning import BLOCK_SIZES
@@ -219,9 +220,14 @@ def _recipe(named: dict[str, str]) -> Recipe | None:
         if not named.keys().isdisjoint({"block_size", "algorithm", "seed"}):
             raise ValueError("a worker with block_size, algorithm or seed needs its engine")
         return None
+    recipe = Recipe(named["engine"], block_size, named.get("algorithm"), named.get("seed"))
     # The setting engine_fallback is the service's: check_release() compares with it.
-    find(named["engine"], engine_fallback="nearest-older")
-    return Recipe(named["engine"], block_size, named.get("algorithm"), named.get("seed"))
+    engine, release = find(recipe.engine, engine_fallback="nearest-older")
+    if not named.keys().isdisjoint({"events", "algorithm", "seed"}):
+        # An error here would be one of each request: none would be planned.
+        prompt = Prompt([0], 1, algorithm=recipe.algorithm, seed=recipe.seed)
+        engine.prompt_blocks(prompt, release)
+    return recipe
 
 
 def _number(named: dict[str, str], name: str) -> int | None:
@@ -246,6 +252,8 @@ def _checked_url(text: str) -> str:
         or not has_port
     ):
         raise ValueError("a worker's URL must be http(s)://HOST:PORT")
+    if url.path.rstrip("/").endswith("/v1"):
+        raise ValueError("a worker's URL is that of its server, without /v1")
     if url.userinfo:
         raise ValueError("a worker's URL has no credentials: use worker_api_key")
     return text.rstrip("/")

@@ -35,9 +35,18 @@ def _read_file(path: Path) -> list[WorkerSpec]:
     if len(text) > _MAX_FILE:
         raise ValueError(f"{path} is longer than {_MAX_FILE} bytes")
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
-    workers = dict.fromkeys(line for line in lines if line)
-    _check_count(len(workers))  # before they are parsed: 20 000 take 2 s
-    return [parse_worker(line) for line in workers]
+    _check_count(len(set(filter(None, lines))))  # before they are parsed: 20 000 take 2 s
+    specs: dict[str, WorkerSpec] = {}
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            spec = parse_worker(line)
+            if specs.setdefault(spec.url, spec) != spec:
+                raise ValueError("a worker's URL is given twice")  # noqa: TRY301
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+    return list(specs.values())
 
 
 def _check_count(workers: int) -> None:
@@ -48,9 +57,12 @@ def _check_count(workers: int) -> None:
 async def _resolve(spec: WorkerSpec) -> list[WorkerSpec]:
     """Return a worker for each address of the spec's host name."""
     url = httpx.URL(spec.url)
-    found = await asyncio.get_running_loop().getaddrinfo(
-        url.host, url.port, type=socket.SOCK_STREAM
-    )
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            url.host, url.port, type=socket.SOCK_STREAM
+        )
+    except OSError as error:
+        raise OSError(f"worker_dns: {url.host}: {error.strerror}") from error
     addresses = sorted({str(entry[4][0]) for entry in found})
     return [_at(spec, url.host, address) for address in addresses]
 

@@ -32,6 +32,10 @@ def test_check_counts_the_workers(tmp_path: Path) -> None:
             ["--worker", "http://a:1", "--set", 'models={"a": "/nowhere"}'],
             "the directory of a does not exist",
         ),
+        (
+            ["--worker", "http://a:1", "--worker-dns", "http://b:1"],
+            "^settings: workers come from one of",
+        ),
         (["--worker", "http://a:1", "--set", "memo_url=redis://127.0.0.1:1"], "redis store cannot"),
     ],
 )
@@ -52,9 +56,11 @@ def test_a_file_of_workers_is_read(tmp_path: Path) -> None:
 def test_a_file_with_an_unknown_release(tmp_path: Path) -> None:
     workers = tmp_path / "workers"
     workers.write_text("http://a:1,engine=vllm@0.99.0\n")
-    arguments = ["gateway", "--check", "--worker-file", str(workers)]
-    done = CliRunner().invoke(app, arguments)
-    assert "vllm 0.99.0 is not known" in str(done.exception)
+    for check in ([], ["--check"]):
+        arguments = ["gateway", *check, "--worker-file", str(workers)]
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 1
+        assert "vllm 0.99.0 is not known" in str(done.exception)
     done = CliRunner().invoke(app, [*arguments, "--set", "engine_fallback=nearest-older"])
     assert done.exit_code == 0, done.output
 

@@ -61,6 +61,13 @@ def test_a_worker_has_all_its_parts() -> None:
         "http://a,block_size=16",
         "http://a,engine=vllm,block_size=0",
         "http://a,engine=vllm,ranks=1000",
+        "http://a/v1",
+        "http://a:8000/v1/",
+        "http://a,engine=vllm@0.32.0,algorithm=md5",
+        "http://a,engine=vllm@0.32.0,algorithm=xxhash",  # its root is random without a seed
+        "http://a,engine=vllm@0.20.0,events=tcp://a:1",
+        "http://a,engine=sglang@0.5.23,seed=0",
+        "http://a,engine=lmcache,events=tcp://a:1",
         "http://a,engine=vllm," + "x" * 3000,
     ],
 )

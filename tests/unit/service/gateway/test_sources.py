@@ -36,6 +36,21 @@ def test_a_file_that_has_none_is_an_error(tmp_path: Path, text: str) -> None:
         read(worker_file=file)
 
 
+def test_an_error_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "workers"
+    file.write_text("# all\nhttp://a:1\nhttp://b:2,engine=vlm\n")
+    with pytest.raises(ValueError, match=r"workers, line 3: no engine 'vlm'"):
+        read(worker_file=file)
+    file.write_text("http://a:1\n\nhttp://a:1/,engine=vllm@0.32.0\n")
+    with pytest.raises(ValueError, match=r"workers, line 3: a worker's URL is given twice"):
+        read(worker_file=file)
+
+
+def test_a_name_that_is_not_found_is_in_the_error() -> None:
+    with pytest.raises(OSError, match=r"^worker_dns: nowhere\.invalid: "):
+        read(worker_dns="http://nowhere.invalid:8000")
+
+
 def test_a_long_list_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     file = tmp_path / "workers"
     file.write_text("".join(f"no worker {number}\n" for number in range(1025)))
