@@ -3,11 +3,12 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from msgspec import Raw
-from msgspec.json import Encoder
+from msgspec import MsgspecError, Raw
+from msgspec.json import Decoder, Encoder
 
 from mmhash.kvindex import WorkerStats
 from mmhash_service.api.openapi import json_body
+from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.fleet import RouteAnswer, WorkersAnswer, WorkerState
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.gateway.media import without_callers_hashes
@@ -20,6 +21,7 @@ router = APIRouter()
 JSON = "application/json"
 
 _ENCODER = Encoder()
+_OBJECT = Decoder(dict[str, Raw])
 
 # A longer request is copied into the answer in a thread: 1 MB takes 0.2 ms.
 _INLINE_MAX = 1 << 20
@@ -76,6 +78,11 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
 
 
 def _join(decision: Decision, body: bytes) -> bytes:
+    try:
+        body.decode()
+        _OBJECT.decode(body)
+    except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem("invalid-json") from error
     return _ENCODER.encode(
         {
             "request": Raw(body),

@@ -12,6 +12,7 @@ from typing import Any
 
 import httptools
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mmhash_service.bodies.parsing import parse_natural
@@ -257,6 +258,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
+        if cycle.scope["http_version"] == "1.0":
+            app = partial(_run_without_chunks, app, cycle)
         super()._start_asgi_task(cycle, app)
 
     def _start_timer(self) -> None:
@@ -284,6 +287,28 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_head or self._in_body:
             return "send", self._messages, 0
         return None
+
+
+async def _run_without_chunks(
+    app: ASGIApp, cycle: RequestResponseCycle, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Run an application for a client of HTTP/1.0, which does not know chunks.
+
+    A body without a length ends with the connection. uvicorn would send it in chunks.
+    """
+    has_length = False
+
+    async def send_without_chunks(message: Message) -> None:
+        nonlocal has_length
+        if message["type"] == "http.response.start":
+            has_length = any(name == b"content-length" for name, _ in message.get("headers", ()))
+            if not has_length:
+                cycle.chunked_encoding = False
+        elif not has_length:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    await app(scope, receive, send_without_chunks)
 
 
 def max_connections() -> int:

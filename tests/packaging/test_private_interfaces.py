@@ -71,7 +71,10 @@ def test_the_protocol_of_uvicorn_has_the_attributes_that_ours_reads() -> None:
         "transport",
     }
     assert "self.url = " in inspect.getsource(HttpToolsProtocol.on_message_begin)
-    assert assigned(RequestResponseCycle) >= {"disconnected", "keep_alive", "response_complete"}
+    assert assigned(RequestResponseCycle) >= {
+        *("chunked_encoding", "disconnected", "expected_content_length", "keep_alive"),
+        "response_complete",
+    }
 
 
 def test_the_server_of_uvicorn_has_the_hooks_that_ours_overrides() -> None:

@@ -205,6 +205,37 @@ def test_route_answers_without_forwarding(client: httpx.Client, fleet: list[Engi
     assert answer.json()["workers"][0].keys() == {"url", "matched_tokens", "load", "score"}
 
 
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"model":', b'{"x": "\xff"}', b'{"x": ' + b"[" * 100_000]
+)
+def test_route_answers_no_body_that_is_not_json(client: httpx.Client, body: bytes) -> None:
+    answer = client.post("/route", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["title"]) == (422, "Invalid JSON")
+
+
+def test_a_client_of_http_1_0_gets_no_chunks(gateway: Service) -> None:
+    """It does not know them: they would be a part of the stream."""
+
+    def ask(request: bytes) -> tuple[bytes, bytes]:
+        with gateway.connect() as connection:
+            connection.sendall(request)
+            received = b""
+            while piece := connection.recv(65536):  # to the end of the connection
+                received += piece
+        head, _, body = received.partition(b"\r\n\r\n")
+        return head.lower(), body
+
+    text = b'{"stream": true}'
+    head = b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(text)
+    head, body = ask(head + text)
+    assert b"transfer-encoding" not in head
+    assert body == b"".join(STREAM)
+    head, body = ask(b"GET /live HTTP/1.0\r\n\r\n")
+    assert (body, b"content-length: 15" in head) == (b'{"status":"ok"}', True)
+    head, body = ask(b"HEAD /v1/models HTTP/1.0\r\n\r\n")
+    assert (head.startswith(b"http/1.1 200 "), body) == (True, b"")
+
+
 def test_the_gateway_has_probes_and_metrics(client: httpx.Client) -> None:
     assert client.get("/live").json() == client.get("/ready").json() == {"status": "ok"}
     client.post("/v1/chat/completions", json=CHAT).raise_for_status()
