@@ -23,7 +23,8 @@ async def read_json(request: Request, settings: Settings, admission: Admission) 
     if parse_media_type(request.headers.get("content-type", "")) != ("application", "json"):
         raise Problem("not-json")
     body = JsonText(settings, admission)
-    await read_body(request, settings.max_json_bytes, body.take, settings.stall_timeout_s)
+    limit, timeout_s = settings.max_json_bytes, settings.stall_timeout_s
+    await read_body(request, limit, body.take, timeout_s, "json-too-large")
     return bytes(body.text)
 
 

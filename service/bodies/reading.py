@@ -38,18 +38,20 @@ async def read_body(
     limit: int,
     take: Callable[[bytes | memoryview], None],
     stall_timeout_s: float,
+    too_large: str = "body-too-large",
 ) -> int:
     """Pass each piece of the body to `take` as it arrives, and return the total length.
 
-    A piece's memory is reused when `take` has returned.
+    A body that is longer than the limit is the problem `too_large`. A piece's memory is reused when
+    `take` has returned.
     """
     # All bodies pass here: a gateway that decompresses one would see other bytes than we hash.
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem("unsupported-encoding")
     if (declared_length(request) or 0) > limit:
-        raise Problem("body-too-large")
+        raise Problem(too_large)
     timer = StallTimer(stall_timeout_s)
-    body = _Body(limit, take)
+    body = _Body(limit, take, too_large)
     extension = request.scope.get("extensions", {}).get(RECEIVE_BODY)
     try:
         with tracing.span("receive"), timer:
@@ -67,8 +69,11 @@ async def read_body(
 class _Body:
     """The length of a body so far, and its limit."""
 
-    def __init__(self, limit: int, take: Callable[[bytes | memoryview], None]) -> None:
+    def __init__(
+        self, limit: int, take: Callable[[bytes | memoryview], None], too_large: str
+    ) -> None:
         self.length = 0
+        self._too_large = too_large
         self._limit = limit
         self._take = take
 
@@ -76,7 +81,7 @@ class _Body:
         """Pass a piece on."""
         self.length += len(piece)
         if self.length > self._limit:
-            raise Problem("body-too-large")
+            raise Problem(self._too_large)
         self._take(piece)
 
 

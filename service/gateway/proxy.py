@@ -133,12 +133,14 @@ class Proxy:
             held.hold(_COPIES * len(piece))
             pieces.append(bytes(piece))
 
-        is_json = "json" in request.headers.get("content-type", "")
-        limit = self._settings.max_json_bytes if is_json else self._settings.max_body_bytes
-        await read_body(request, limit, take, self._settings.stall_timeout_s)
+        settings = self._settings
+        content_type = request.headers.get("content-type", "")
+        limit, too_large = settings.max_body_bytes, "body-too-large"
+        if "json" in content_type:
+            limit, too_large = settings.max_json_bytes, "json-too-large"
+        await read_body(request, limit, take, settings.stall_timeout_s, too_large)
         if not pieces:
             return b""
-        content_type = request.headers.get("content-type", "")
         return await without_callers_hashes(b"".join(pieces), content_type, self._work)
 
     async def _decide(self, request: Request, body: bytes, held: Admission) -> Decision:

@@ -213,6 +213,17 @@ def test_route_answers_no_body_that_is_not_json(client: httpx.Client, body: byte
     assert (answer.status_code, answer.json()["title"]) == (422, "Invalid JSON")
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/route"])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_json_that_is_too_long_is_refused_by_its_own_limit(
+    client: httpx.Client, path: str, is_chunked: bool
+) -> None:
+    text = b'{"prompt": "' + b"x" * (1 << 24) + b'"}'
+    content = iter([text]) if is_chunked else text
+    answer = client.post(path, content=content, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["title"]) == (413, "JSON too large")
+
+
 def test_a_client_of_http_1_0_gets_no_chunks(gateway: Service) -> None:
     """It does not know them: they would be a part of the stream."""
 
