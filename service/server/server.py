@@ -60,7 +60,7 @@ def serve(settings: Settings, create: Create = create_app) -> None:
         Models(settings.models)  # a model that cannot be read fails here, and not in each worker
     with listening(settings) as listener, listening_for_metrics(settings) as more:
         listeners = [listener, *more]
-        count = "1 worker" if settings.workers == 1 else f"{settings.workers} workers"
+        count = "1 process" if settings.workers == 1 else f"{settings.workers} processes"
         logger.info("running on %s with %s", address_of(settings, listener), count)
         if settings.workers == 1:
             _run_server(settings, create, listeners, received)
