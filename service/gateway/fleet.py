@@ -119,6 +119,7 @@ class Fleet:
         while True:
             await asyncio.sleep(self._settings.refresh_s)
             joined = await self._refresh()
+            self._compare_models()
             self._measure_caches()
             for worker in joined:
                 self._start(worker.url, self._check_often(worker))

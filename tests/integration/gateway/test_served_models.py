@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.integration.gateway.test_faults import healthy, wait_until
+from tests.integration.gateway.test_faults import healthy, replace, wait_until
 from tests.support.gateway import EngineProcess, gateway_before
 from tests.support.scripted import Answer, ScriptedServer
 from tests.support.service import Service, count
@@ -118,3 +119,18 @@ def test_the_list_of_models_is_asked_for_with_the_api_key() -> None:
         with fleet_of(engine.url, **settings) as (_, client):
             assert client.get("/workers").json()["workers"][0]["models"] == ["tiny"]
         assert set(engine.authorizations) == {"Bearer of-the-workers"}
+
+
+def test_a_worker_of_another_model_that_leaves_is_forgotten(tmp_path: Path) -> None:
+    file = tmp_path / "workers"
+    settings = {"gateway.refresh_s": "0.1", "gateway.health_interval_s": "3600"}
+    tiny, other = EngineProcess("tiny", "tiny"), EngineProcess("other", "other")
+    with running(tiny, other):
+        file.write_text(f"{tiny.url}\n{other.url}\n")
+        with (
+            gateway_before([], "--worker-file", str(file), settings=settings) as gateway,
+            gateway.new_client() as client,
+        ):
+            assert count(client, "mmhash_gateway_mismatched_workers") == 2
+            replace(file, f"{tiny.url}\n")
+            wait_until(lambda: count(client, "mmhash_gateway_mismatched_workers") == 0)
