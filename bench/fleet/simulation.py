@@ -1,6 +1,6 @@
 """The traces on simulated workers: what placement can reach, on many traces in a short time.
 
-    python -m bench.fleet.simulation [--workers 2] [--seeds 8]
+    python -m bench.fleet.simulation [--workers 2] [--seeds 8] [--trace agents]
 
 The gateway's decisions, its index and its expected blocks are the real ones. The workers are
 simulated: a cache of blocks with the eviction of vLLM (least recently used first, of a prompt the
@@ -38,8 +38,6 @@ from mmhash_service.gateway.router import PlanSize, Prepared, Router
 from mmhash_service.gateway.settings import GatewaySettings, Recipe, WorkerSpec
 from mmhash_service.gateway.worker import Worker
 
-TOKENS_PER_S = 2500
-REPLY_TOKEN_S = 0.02
 EVENTS_S = 0.05  # from the end of a prompt's computation until the index has its events
 GRACE_S = 1.0  # as the proxy's
 
@@ -60,6 +58,16 @@ def system_prompt_only() -> LiveTrace:
         tenants=1,
     )
     return trace._replace(workload=workload)
+
+
+class Speed(NamedTuple):
+    """How fast a worker computes a prompt, and then each token of the reply."""
+
+    tokens_per_s: float = 2500.0
+    reply_token_s: float = 0.02
+
+
+DEFAULT_SPEED = Speed()
 
 
 class Outcome(NamedTuple):
@@ -123,8 +131,10 @@ class Clock:
 class SimulatedWorker:
     """A worker with a cache and a queue, and its events in the index."""
 
-    def __init__(self, worker: Worker, index: Index, clock: Clock, blocks: int) -> None:
-        self._worker, self._clock = worker, clock
+    def __init__(
+        self, worker: Worker, index: Index, clock: Clock, blocks: int, speed: Speed
+    ) -> None:
+        self._worker, self._clock, self._speed = worker, clock, speed
         self._rank = index._workers[worker.url].ranks.get(0)
         self._cache = LruCache(blocks)
         self._free_at = 0.0
@@ -151,13 +161,12 @@ class SimulatedWorker:
             hits = min(hits, (prompt.tokens - 1) // BLOCK_SIZE)
             computed = prompt.tokens - hits * BLOCK_SIZE
             self.computed += computed
-            self._free_at = first = clock.now + computed / TOKENS_PER_S
+            self._free_at = first = clock.now + computed / self._speed.tokens_per_s
             events: list[Stored | Removed] = [Removed([*evicted]), Stored([*stored], BLOCK_SIZE)]
             clock.at(first, computing.close)
             clock.at(first + EVENTS_S, lambda: self._rank.apply(events))
-            clock.at(
-                first + prompt.request.output_tokens * REPLY_TOKEN_S, lambda: end(first - sent)
-            )
+            reply_s = prompt.request.output_tokens * self._speed.reply_token_s
+            clock.at(first + reply_s, lambda: end(first - sent))
 
         def end(first_token_s: float) -> None:
             self._worker.end()
@@ -173,7 +182,7 @@ class SimulatedWorker:
 class SimulatedFleet:
     """A gateway's router in front of simulated workers."""
 
-    def __init__(self, policy: str, workers: int, blocks: int) -> None:
+    def __init__(self, policy: str, workers: int, blocks: int, speed: Speed) -> None:
         settings = GatewaySettings.model_validate({"policy": policy})
         fleet = Fleet(settings)
         urls = [f"http://worker-{number}" for number in range(workers)]
@@ -183,7 +192,7 @@ class SimulatedFleet:
         for url in urls:
             worker = fleet.workers[url] = Worker(WorkerSpec(url, RECIPE), settings)
             worker.readmit()
-            self.workers[url] = SimulatedWorker(worker, fleet.index, self.clock, blocks)
+            self.workers[url] = SimulatedWorker(worker, fleet.index, self.clock, blocks, speed)
         fleet.cached_tokens = workers * blocks * BLOCK_SIZE
         self._fleet, self._router = fleet, Router(fleet, settings)
 
@@ -210,12 +219,14 @@ class SimulatedFleet:
             self._fleet.index.stop()
 
 
-def replay(prompts: Sequence[Prompt], policy: str, workers: int) -> Outcome:
+def replay(
+    prompts: Sequence[Prompt], policy: str, workers: int, speed: Speed = DEFAULT_SPEED
+) -> Outcome:
     """Replay a trace."""
     following = {(one.request.session, one.request.turn): one for one in prompts}
     times: list[float] = []
     blocks = cache_tokens(workers) // BLOCK_SIZE
-    with SimulatedFleet(policy, workers, blocks).closing() as fleet:
+    with SimulatedFleet(policy, workers, blocks, speed).closing() as fleet:
 
         def send(one: Prompt) -> None:
             request = one.request
@@ -245,15 +256,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.fleet.simulation", description=__doc__)
     parser.add_argument("--workers", type=int, action="append", help="default: 2 and 4")
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--trace", action="append", help="default: all")
+    parser.add_argument("--tokens-per-s", type=float, default=DEFAULT_SPEED.tokens_per_s)
+    parser.add_argument("--reply-token-s", type=float, default=DEFAULT_SPEED.reply_token_s)
     arguments = parser.parse_args()
     counts = arguments.workers or [2, 4]
+    speed = Speed(arguments.tokens_per_s, arguments.reply_token_s)
+    traces = {one.name: one for one in (*TRACES.values(), system_prompt_only())}
     print(f"| simulated workers | trace | the most | {' | '.join(POLICIES)} | seeds ahead |")
     print("| ---: | --- | ---: |" + " ---: |" * (len(POLICIES) + 1))
-    for trace in (*TRACES.values(), system_prompt_only()):
+    for trace in (traces[name] for name in arguments.trace or traces):
         plans = [plan(trace.with_seed(seed).requests()) for seed in range(arguments.seeds)]
         most = [100 * most_cached(one) / sum(each.tokens for each in one) for one in plans]
         for workers in counts:
-            found = {policy: [replay(one, policy, workers) for one in plans] for policy in POLICIES}
+            found = {
+                policy: [replay(one, policy, workers, speed) for one in plans]
+                for policy in POLICIES
+            }
             best, hashed = found["longest-prefix"], found["consistent-hash"]
             ahead = sum(
                 own.cached_percent > other.cached_percent

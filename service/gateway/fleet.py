@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from math import exp
 from typing import Any
 
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import WorkerError
+from mmhash_service.gateway.conversations import Conversations
 from mmhash_service.gateway.engine_load import count_requests
 from mmhash_service.gateway.served_models import find_mismatched, read_model_list, workers_for
 from mmhash_service.gateway.settings import GatewaySettings
@@ -34,6 +34,7 @@ class Fleet:
         self._turn = 0
         self.cached_tokens = LEAST_CACHED_TOKENS
         """The tokens that the caches of all workers hold together."""
+        self.conversations = Conversations()
         self.mismatched: frozenset[str] = frozenset()
         """The workers that list models, none of which another worker lists."""
         self.has_one_list = True
@@ -76,27 +77,15 @@ class Fleet:
         workers = list(self.workers.values())
         return workers if self.has_one_list else workers_for(model, workers, self.mismatched)
 
-    def choose(self, worker: Worker, new_tokens: int) -> None:
-        """Note that a request goes to this worker: it is the last one to have a turn again.
-
-        Recent tokens fade as the caches get others: to a third when they are as many as all hold.
-        """
+    def choose(self, worker: Worker, new_tokens: int, prompt_tokens: int) -> None:
+        """Note that a request goes to this worker: it is the last one to have a turn again."""
         self._turn += 1
         worker.turn = self._turn
-        kept = exp(-new_tokens / self.cached_tokens)
-        for one in self.workers.values():
-            one.recent_tokens *= kept
-        worker.recent_tokens += new_tokens
+        self.conversations.add(worker.url, new_tokens, prompt_tokens, self.cached_tokens)
 
-    def turnovers(self) -> dict[str, float]:
-        """Return the part of its cache that each worker was sent lately above the mean.
-
-        In eighths: while all got about as much, gateways agree on the home of new content.
-        """
-        recent = {url: worker.recent_tokens for url, worker in self.workers.items()}
-        mean = sum(recent.values()) / max(1, len(recent))
-        eighth = self.cached_tokens / max(1, len(recent)) / 8
-        return {url: max(0, int((tokens - mean) / eighth)) / 8 for url, tokens in recent.items()}
+    def crowding(self) -> dict[str, float]:
+        """Return the part of its cache that each worker's conversations fill above the mean."""
+        return self.conversations.crowding(self.workers, self.cached_tokens)
 
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
         """Note that a request to a worker failed."""

@@ -2,7 +2,7 @@
 
 Longest prefix, in tokens:
 
-    score = worth - cost of a token * queue - new_tokens * turnover
+    score = worth - cost of a token * queue - new_part * conversation_reuse * crowding
     worth = reused * min(1, reused / (SMALL_PART * prompt_tokens))
     reused = matched_tokens + expected_tokens
     queue = QUIET_LOAD * load / (least load + QUIET_LOAD)
@@ -20,11 +20,12 @@ saves no time, because the fleet computes more; when one is idle, a prefix that 
 must not keep it so. A token of a queue never costs more than one of the prompt: to wait for it
 takes no longer than to compute that.
 
-`new_tokens` are those of the prompt that the worker has to compute: in a full cache they take the
-place of others. `turnover` is the part of its cache that it was sent lately above the mean of the
-fleet (fleet.py). Such a worker evicts what its conversations still need, so new ones go elsewhere,
-even if it has the system prompt that they begin with. On 40 seeds of `agents`, simulated
-(bench/fleet/simulation.py), four workers have 87.2 % of the tokens cached, without turnover 85.4 %.
+`crowding` is the part of its cache that the conversations which began there lately fill above the
+mean of the fleet (conversations.py). Such a worker evicts what they still need: a new one goes
+elsewhere, even if this worker has its system prompt. What is at stake is `conversation_reuse`, the
+tokens that a conversation reuses, on average; none if no prompt continues another. `new_part` is
+the part of the prompt that the worker has to compute: 1 for a new conversation, and little for the
+next turn of one that the worker has.
 
 If several workers have equally much of a prompt, or none of it, and equal loads, what is new in it
 belongs to one of them by rendezvous hashing: other gateways send the same content there too.
@@ -58,13 +59,17 @@ class Candidate(NamedTuple):
     """The number of the decision that chose it last: workers that are equal take turns."""
     is_healthy: bool = True
     expected_tokens: int = 0
-    turnover: float = 0.0
-    """The part of its cache that it was sent lately above the mean of the fleet."""
+    crowding: float = 0.0
+    """The part of its cache that recent conversations fill above the mean of the fleet."""
 
     @property
     def reused_tokens(self) -> int:
         """The tokens of the prompt that it will not have to compute."""
         return self.matched_tokens + self.expected_tokens
+
+    def new_part(self, prompt_tokens: int) -> float:
+        """Return the part of the prompt that it will have to compute."""
+        return max(0.0, 1 - self.reused_tokens / max(1, prompt_tokens))
 
 
 class Ranked(NamedTuple):
@@ -83,6 +88,7 @@ def rank(
     *,
     load_weight: float,
     prompt_tokens: int = 0,
+    conversation_reuse: float = 0.0,
     first_key: bytes = b"",
     new_key: bytes = b"",
     is_named: bool = True,
@@ -96,7 +102,7 @@ def rank(
     score = _SCORES[policy]
     if policy == "consistent-hash" and not first_key:
         score = _least_load
-    prefixes = _prefix_scores(candidates, load_weight, prompt_tokens)
+    prefixes = _prefix_scores(candidates, load_weight, prompt_tokens, conversation_reuse)
     scored = [
         (score(one, prefix, first_key), one)
         for one, prefix in zip(candidates, prefixes, strict=True)
@@ -117,7 +123,10 @@ def rank(
 
 
 def _prefix_scores(
-    candidates: Sequence[Candidate], load_weight: float, prompt_tokens: int
+    candidates: Sequence[Candidate],
+    load_weight: float,
+    prompt_tokens: int,
+    conversation_reuse: float,
 ) -> list[float]:
     """Return the scores of the longest prefix."""
     healthy = [one for one in candidates if one.is_healthy] or candidates
@@ -127,7 +136,7 @@ def _prefix_scores(
     return [
         one.reused_tokens * min(1.0, one.reused_tokens / small)
         - queue_cost * one.load
-        - max(0, prompt_tokens - one.reused_tokens) * one.turnover
+        - one.new_part(prompt_tokens) * conversation_reuse * one.crowding
         for one in candidates
     ]
 

@@ -56,7 +56,7 @@ class Prepared(NamedTuple):
     """The tokens that the worker which was last sent the first image is assumed to hold, because
     their blocks have no names."""
 
-    def candidate(self, worker: Worker, placed: str | None, turnover: float) -> Candidate:
+    def candidate(self, worker: Worker, placed: str | None, crowding: float) -> Candidate:
         """Return a worker as the policy sees it; `placed` was last sent the first image."""
         matched = self.matched.get(worker.url, 0)
         expected = worker.expected.run(self.event_ids, matched // self.block_size)
@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
             worker.turn,
             worker.is_healthy,
             expected,
-            turnover,
+            crowding,
         )
 
     def unheld_blocks(self, ranked: Ranked) -> Sequence[int]:
@@ -134,7 +134,8 @@ class Router:
 
     def choose(self, worker: Worker, prepared: Prepared, new_tokens: int) -> None:
         """Note that a request goes to a worker, which has to compute so many of its tokens."""
-        self.fleet.choose(worker, new_tokens)
+        prompt_tokens = prepared.plan.tokens if prepared.plan else new_tokens
+        self.fleet.choose(worker, new_tokens, prompt_tokens)
         if prepared.assumed_tokens:
             self._placements.note(prepared.first_key, worker.url)
 
@@ -211,9 +212,9 @@ class Router:
         """Return the decision for a request that is prepared for the workers of each recipe."""
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
         placed = self._placements.find(first_key)
-        turnovers = self.fleet.turnovers()
+        crowding = self.fleet.crowding()
         candidates = [
-            prepared[worker.spec.recipe].candidate(worker, placed, turnovers[worker.url])
+            prepared[worker.spec.recipe].candidate(worker, placed, crowding[worker.url])
             for worker in self.fleet.workers_for(model)
             if worker.spec.recipe in prepared
         ]
@@ -223,6 +224,7 @@ class Router:
             candidates,
             load_weight=self._settings.load_weight,
             prompt_tokens=size.tokens if size else UNPLANNED_TOKENS,
+            conversation_reuse=self.fleet.conversations.reused_tokens,
             first_key=first_key,
             new_key=first_key or self._new_block(candidates, prepared),
             is_named=not any(one.assumed_tokens for one in prepared.values()),

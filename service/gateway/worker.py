@@ -30,8 +30,6 @@ class Worker:
         self.turn = 0
         self.requests = 0
         """The requests that this process has sent to it and that still run."""
-        self.recent_tokens = 0.0
-        """The tokens that it was sent to compute lately, which fade (fleet.py)."""
         self.expected = ExpectedBlocks()
         self.engine_requests = 0
         """The requests that it reports itself."""

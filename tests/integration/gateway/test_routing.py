@@ -367,7 +367,7 @@ def test_gateways_agree_on_the_home_of_new_content(
 ) -> None:
     specs = [f"{one.url},engine={ENGINE},block_size=16" for one in workers]
     settings = {"models": {"tiny": str(folder)}}
-    with ExitStack() as stack:  # new ones: the requests of other tests would count as turnover
+    with ExitStack() as stack:  # new ones: the requests of other tests would crowd the workers
         clients = []
         for order in (specs, specs[::-1]):
             gateway = stack.enter_context(gateway_before(order, settings=settings))

@@ -1,4 +1,4 @@
-"""The turns of a fleet, and the tokens that its workers were sent lately."""
+"""The turns of a fleet, and its list of workers."""
 
 import asyncio
 import time
@@ -23,36 +23,18 @@ def fleet() -> Fleet:
     return fleet
 
 
-def test_the_chosen_worker_has_its_turn_and_its_tokens(fleet: Fleet) -> None:
+def test_the_chosen_worker_has_its_turn(fleet: Fleet) -> None:
     one, other = fleet.workers.values()
-    fleet.choose(one, 500)
-    fleet.choose(other, 0)
+    fleet.choose(one, 500, 500)
+    fleet.choose(other, 0, 500)
     assert one.turn < other.turn
-    assert (one.recent_tokens, other.recent_tokens) == (500, 0)
 
 
-def test_recent_tokens_fade_as_the_caches_get_others(fleet: Fleet) -> None:
+def test_a_worker_that_begins_more_conversations_is_crowded(fleet: Fleet) -> None:
     one, other = fleet.workers.values()
-    fleet.cached_tokens = 10_000
-    fleet.choose(one, 1000)
-    for _ in range(100):
-        fleet.choose(other, 100)
-    assert one.recent_tokens == pytest.approx(1000 / 2.718281828)
-    for _ in range(1000):
-        fleet.choose(other, 100)
-    assert one.recent_tokens < 1
-    assert 9_900 < other.recent_tokens < 10_100  # never more than the caches hold
-
-
-def test_turnover_is_above_the_mean_and_in_eighths(fleet: Fleet) -> None:
-    one, other = fleet.workers
-    assert fleet.turnovers() == {one: 0, other: 0}
-    fleet.cached_tokens = 2000  # 1000 each
-    fleet.workers[one].recent_tokens = 740
-    fleet.workers[other].recent_tokens = 500
-    assert fleet.turnovers() == {one: 0, other: 0}
-    fleet.workers[one].recent_tokens = 1500
-    assert fleet.turnovers() == {one: 0.5, other: 0}
+    for _ in range(8):
+        fleet.choose(one, 2048, 2048)
+    assert fleet.crowding() == {one.url: pytest.approx(0.6, abs=0.1), other.url: 0}
 
 
 def test_more_ranks_than_an_index_has_leave_the_fleet_running(tmp_path: Path) -> None:
@@ -84,5 +66,5 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_fleet_without_workers_has_no_turnover() -> None:
-    assert Fleet(GatewaySettings()).turnovers() == {}
+def test_a_fleet_without_workers_is_not_crowded() -> None:
+    assert Fleet(GatewaySettings()).crowding() == {}

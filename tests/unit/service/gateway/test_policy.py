@@ -94,25 +94,38 @@ def test_the_score_is_the_formula_of_the_page() -> None:
     ]
 
 
-def conversation(turnover: float, *, prompt: int) -> str:
+def conversation(crowding: float, *, prompt: int) -> str:
     """Return the better of two workers; the first one has a system prompt of 100 tokens."""
-    workers = [Candidate("a", 100, 0, 0, turnover=turnover), Candidate("b", 0, 0, 0)]
-    return rank("longest-prefix", workers, load_weight=0.1, prompt_tokens=prompt)[0].url
+    workers = [Candidate("a", 100, 0, 0, crowding=crowding), Candidate("b", 0, 0, 0)]
+    ranked = rank(
+        "longest-prefix",
+        workers,
+        load_weight=0.1,
+        prompt_tokens=prompt,
+        conversation_reuse=2 * prompt,
+    )
+    return ranked[0].url
 
 
-def test_a_new_conversation_leaves_a_worker_whose_cache_got_more() -> None:
+def test_a_new_conversation_leaves_a_crowded_worker() -> None:
     assert conversation(0, prompt=1000) == "a"
-    assert conversation(0.5, prompt=1000) == "b"
+    assert conversation(0.25, prompt=1000) == "b"
 
 
 def test_one_that_is_mostly_cached_stays() -> None:
-    assert conversation(0.5, prompt=150) == "a"
+    assert conversation(0.5, prompt=120) == "a"
 
 
-def test_turnover_is_part_of_the_score() -> None:
-    workers = [Candidate("a", 100, 0, 0, turnover=0.5), Candidate("b", 100, 0, 0)]
-    ranked = rank("longest-prefix", workers, load_weight=0.1, prompt_tokens=180)
-    assert [one.score for one in ranked] == [100, 100 - 80 * 0.5]
+def test_crowding_is_part_of_the_score() -> None:
+    workers = [Candidate("a", 100, 0, 0, crowding=0.5), Candidate("b", 100, 0, 0)]
+    ranked = rank(
+        "longest-prefix",
+        workers,
+        load_weight=0.1,
+        prompt_tokens=200,
+        conversation_reuse=1000,
+    )
+    assert {one.url: one.score for one in ranked} == {"b": 100, "a": 100 - 0.5 * 1000 * 0.5}
 
 
 def test_expected_tokens_count_like_matched_ones() -> None:

@@ -1,0 +1,55 @@
+"""The conversations that began at each worker lately, by estimate: requests do not name theirs.
+
+A request counts as the begin of one by the part of its prompt that is new to its worker: wholly
+with new content, by a tenth as the next turn of a conversation that the worker has. Conversations
+fade as the caches get others: to a third when they are as many tokens as all caches hold.
+
+What one brings is taken from those before it: of its first prompt only the first turn is known. So
+a worker at which many conversations have begun counts as full before they have grown, and the next
+ones go elsewhere, even if they share their system prompt with it. On 16 seeds of `agents` and two
+slow workers, simulated (bench/fleet/simulation.py), 86.3 % of the tokens are cached; 82.9 when only
+the tokens counted that a worker had been sent. No I/O, no clock.
+"""
+
+from collections.abc import Collection
+from math import exp
+
+# The conversations of a worker below which it is forgotten.
+_FADED = 0.001
+
+
+class Conversations:
+    """The conversations of a fleet."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, float] = {}  # by worker
+        self._new_tokens = 0.0
+        self._reused_tokens = 0.0
+
+    def add(self, url: str, new_tokens: int, prompt_tokens: int, cached_tokens: int) -> None:
+        """Add a request to a worker; `cached_tokens` are those that all caches hold."""
+        kept = exp(-new_tokens / cached_tokens)
+        # Workers that have left fade, too.
+        self._begun = {one: kept * n for one, n in self._begun.items() if n > _FADED}
+        self._begun[url] = self._begun.get(url, 0.0) + new_tokens / max(1, prompt_tokens)
+        self._new_tokens = kept * self._new_tokens + new_tokens
+        self._reused_tokens = kept * self._reused_tokens + prompt_tokens - new_tokens
+
+    @property
+    def reused_tokens(self) -> float:
+        """The tokens of its prompts that a conversation need not compute, on average."""
+        return self._reused_tokens / max(1.0, sum(self._begun.values()))
+
+    def crowding(self, urls: Collection[str], cached_tokens: int) -> dict[str, float]:
+        """Return the part of its cache that each worker's conversations fill above the mean.
+
+        In sixteenths: while all got about as many, gateways agree on the home of new content.
+        """
+        begun = {url: self._begun.get(url, 0.0) for url in urls}
+        tokens = self._new_tokens / max(1.0, sum(self._begun.values()))
+        mean = sum(begun.values()) / max(1, len(begun))
+        sixteenth = cached_tokens / max(1, len(begun)) / 16
+        return {
+            url: max(0, int((count - mean) * tokens / sixteenth)) / 16
+            for url, count in begun.items()
+        }

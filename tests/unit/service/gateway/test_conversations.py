@@ -1,0 +1,79 @@
+"""The estimate of the conversations of a fleet."""
+
+import pytest
+
+from mmhash_service.gateway.conversations import Conversations
+
+CACHES = 16_000  # of two workers
+
+
+def begin(conversations: Conversations, url: str, *, turns: int = 1) -> None:
+    """Add a conversation of one new prompt of 100 tokens, which grows by 100 with each turn."""
+    for turn in range(turns):
+        conversations.add(url, 100, 100 * (turn + 1), CACHES)
+
+
+def test_without_requests_nothing_is_known() -> None:
+    conversations = Conversations()
+    assert conversations.reused_tokens == 0
+    assert conversations.crowding(["a", "b"], CACHES) == {"a": 0, "b": 0}
+    assert conversations.crowding([], CACHES) == {}
+
+
+def test_a_new_prompt_is_a_conversation_and_a_cached_one_none() -> None:
+    conversations = Conversations()
+    for _ in range(4):
+        conversations.add("a", 2100, 2100, 10**9)
+        conversations.add("b", 0, 2100, 10**9)
+    assert conversations.reused_tokens == pytest.approx(2100, rel=1e-3)
+    # Four of 2100 tokens at a cache of 8000; the mean is two.
+    assert conversations.crowding(["a", "b"], CACHES) == {"a": 0.5, "b": 0}
+
+
+def test_conversations_count_with_the_tokens_of_those_before() -> None:
+    """Those that have just begun are as many as those that have grown: neither is crowded."""
+    conversations = Conversations()
+    for _ in range(2):
+        begin(conversations, "a", turns=20)
+    grown = conversations.crowding(["a", "b"], CACHES)
+    for _ in range(8):
+        begin(conversations, "b")
+    begun = conversations.crowding(["a", "b"], CACHES)
+    assert grown["a"] > grown["b"] == 0
+    assert begun["a"] == 0
+
+
+def test_conversations_fade_as_the_caches_get_others() -> None:
+    conversations = Conversations()
+    for _ in range(40):
+        conversations.add("a", 1000, 1000, CACHES)
+    crowded = conversations.crowding(["a", "b"], CACHES)["a"]
+    for _ in range(40):
+        conversations.add("b", 1000, 1000, CACHES)
+    # Never more than about what its cache holds, above the mean.
+    assert 0.75 <= crowded <= 1
+    assert conversations.crowding(["a", "b"], CACHES) == {
+        "a": 0,
+        "b": pytest.approx(crowded, abs=0.2),
+    }
+
+
+def test_a_difference_of_less_than_a_sixteenth_of_the_cache_is_none() -> None:
+    conversations = Conversations()
+    conversations.add("a", 900, 900, 10**9)
+    assert conversations.crowding(["a", "b"], CACHES) == {"a": 0, "b": 0}
+    conversations.add("a", 200, 200, 10**9)
+    assert conversations.crowding(["a", "b"], CACHES) == {"a": 0.0625, "b": 0}
+
+
+def test_workers_that_have_left_do_not_count() -> None:
+    conversations = Conversations()
+    for _ in range(8):
+        conversations.add("a", 1100, 1100, 10**9)
+    assert conversations.crowding(["b", "c"], CACHES) == {"b": 0, "c": 0}
+    for _ in range(8):
+        conversations.add("b", 1100, 1100, 10**9)
+    assert conversations.crowding(["b", "c"], CACHES) == {"b": 0.5, "c": 0}
+    for _ in range(20_000):
+        conversations.add("b", 10, 10, CACHES)
+    assert conversations.crowding(["a", "b"], CACHES)["a"] == 0
