@@ -7,7 +7,7 @@ fade as the caches get others: to a third when they are as many tokens as all ca
 What one brings is taken from those before it: of its first prompt only the first turn is known. So
 a worker at which many conversations have begun counts as full before they have grown, and the next
 ones go elsewhere, even if they share their system prompt with it. On 16 seeds of `agents` and two
-slow workers, simulated (bench/fleet/simulation.py), 86.3 % of the tokens are cached; 82.9 when only
+slow workers, simulated (bench/fleet/simulation.py), 86.6 % of the tokens are cached; 82.9 when only
 the tokens counted that a worker had been sent. No I/O, no clock.
 """
 
@@ -43,13 +43,14 @@ class Conversations:
     def crowding(self, urls: Collection[str], cached_tokens: int) -> dict[str, float]:
         """Return the part of its cache that each worker's conversations fill above the mean.
 
-        In sixteenths: while all got about as many, gateways agree on the home of new content.
+        Below 0 if they fill less. In sixteenths: while all got about as many, gateways agree on the
+        home of new content.
         """
         begun = {url: self._begun.get(url, 0.0) for url in urls}
         tokens = self._new_tokens / max(1.0, sum(self._begun.values()))
         mean = sum(begun.values()) / max(1, len(begun))
         sixteenth = cached_tokens / max(1, len(begun)) / 16
         return {
-            url: max(0, int((count - mean) * tokens / sixteenth)) / 16
+            url: int((count - mean) * tokens / sixteenth) / 16
             for url, count in begun.items()
         }
