@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from mmhash import __version__
 from mmhash.cli.extras import end_imports
+from mmhash.cli.values import PlainCommand, PlainGroup
 
 
 class _Command(NamedTuple):
@@ -73,7 +73,7 @@ COMMANDS = {
 }
 
 
-class _LazyGroup(TyperGroup):
+class _LazyGroup(PlainGroup):
     """The commands; one that is only listed has no options, and its module is not imported."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  (the method of click)
@@ -81,7 +81,7 @@ class _LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  (as above)
         command = COMMANDS.get(cmd_name)
-        return None if command is None else TyperCommand(cmd_name, help=command.help)
+        return None if command is None else PlainCommand(cmd_name, help=command.help)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
@@ -96,7 +96,7 @@ def load_command(name: str) -> Any:
     command = COMMANDS[name]
     module = import_module(f"mmhash.cli.{command.module}")
     single = typer.Typer(add_completion=False)
-    single.command(name)(getattr(module, command.function))
+    single.command(name, cls=PlainCommand)(getattr(module, command.function))
     return typer.main.get_command(single)
 
 

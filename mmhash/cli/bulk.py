@@ -33,7 +33,7 @@ def key_bulk(
     ],
     *,
     out: Annotated[
-        Path, typer.Option(help="The file to write: .parquet, .jsonl or .csv.", dir_okay=False)
+        str, typer.Option(metavar="FILE", help="The file to write: .parquet, .jsonl or .csv.")
     ],
     column: Annotated[
         str | None, typer.Option(help="The column of a Parquet file: bytes or paths.")
@@ -57,8 +57,11 @@ def key_bulk(
     """Write the key of each item of SOURCE; the same command resumes a run that was killed."""
     engines = _with_releases(engine, engine_fallback) if engine else ()
     is_folder = source != STDIN and Path(source).is_dir()
-    if is_folder and out.resolve().is_relative_to(Path(source).resolve()):
-        raise InputValueError(f"{out} is in the folder that is read: give another --out")
+    result = Path(out)
+    if result.is_dir():
+        raise InputValueError(f"{printable(out)}: a directory, not a file: give another --out")
+    if is_folder and result.resolve().is_relative_to(Path(source).resolve()):
+        raise InputValueError(f"{printable(out)} is in the folder that is read: give another --out")
     from mmhash.bulk.pool import Pool  # noqa: PLC0415  (slow to import)
     from mmhash.bulk.work import Options  # noqa: PLC0415
 
@@ -68,19 +71,19 @@ def key_bulk(
             from mmhash.bulk.run import hash_source  # noqa: PLC0415
             from mmhash.bulk.shard_store import count_results  # noqa: PLC0415
             from mmhash.bulk.sources import read_source  # noqa: PLC0415
-        parquet = parquet_path(out)
+        parquet = parquet_path(result)
         items_source = read_source(source, column)
         options = Options(algorithm, of, engines, is_folder and of == "pixels")
         with _bar(quiet=quiet) as watch:
             hash_source(items_source, parquet, options, pool, watch)
     items, errors = count_results(parquet)
     skipped = watch.items - items
-    export(parquet, out)
+    export(parquet, result)
     if as_json:
-        say_json({"out": str(out), "items": items, "errors": errors, "skipped": skipped})
+        say_json({"out": out, "items": items, "errors": errors, "skipped": skipped})
     else:
         others = f", {skipped} other files skipped: not images" if skipped else ""
-        say(f"{printable(str(out))}: {items} items{others}")
+        say(f"{printable(out)}: {items} items{others}")
     if errors:
         complain(f"WARNING: {errors} of them could not be hashed: see the column error")
         raise typer.Exit(1)

@@ -168,22 +168,45 @@ def test_the_list_has_each_command_as_it_is(name: str) -> None:
     assert "--json" in options or name == "gateway"  # which runs until it is stopped
 
 
-def test_help_imports_no_command() -> None:
-    heavy = (
-        "{'numpy', 'torch', 'pyarrow', 'pydantic', 'blake3', 'mmhash.engines', 'mmhash.cli.sum'}"
-    )
+def imported(heavy: set[str], *arguments: str) -> tuple[str, set[str]]:
+    """Run a command; return its output and those of the modules that it has imported."""
     code = f"""
 import sys
 from mmhash.cli import main
-sys.argv[1:] = ["--help"]
 try:
     main()
 finally:
-    print({heavy} & set(sys.modules), file=sys.stderr)
+    print(*{heavy} & set(sys.modules), file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == "set()\n"
-    assert all(name in done.stdout for name in COMMANDS)
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout, set(done.stderr.split())
+
+
+def test_help_imports_no_command() -> None:
+    heavy = {"numpy", "torch", "pyarrow", "pydantic", "blake3", "mmhash.engines", "mmhash.cli.sum"}
+    output, found = imported(heavy, "--help")
+    assert found == set()
+    assert all(name in output for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["sum", "key --of bytes --algorithm xxh3", "check", "bulk"])
+def test_commands_on_bytes_import_what_they_need(command: str, tmp_path: Path) -> None:
+    name, *options = command.split()
+    file = tmp_path / "file"
+    # An item, a list with one path, and a sum file.
+    content = str(file) if name == "bulk" else "foo"
+    if name == "check":
+        (tmp_path / "empty").touch()
+        content = f"{blake3(b'').hexdigest()}  {tmp_path}/empty\n"
+    file.write_text(content, encoding="utf-8")
+    heavy = {"numpy", "pydantic", "pyarrow", "PIL", "rich", "mmhash.engines"}
+    if name == "bulk":
+        heavy -= {"numpy", "pyarrow"}
+        options = ["--out", str(tmp_path / "keys.parquet")]
+    output, found = imported(heavy, name, str(file), *options)
+    assert found == set()
+    assert output
 
 
 @pytest.mark.parametrize(
