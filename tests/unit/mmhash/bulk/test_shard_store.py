@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import mmhash
-from mmhash.bulk.shard_store import JOINED, count_results, open_shard_store
+from mmhash.bulk.shard_store import open_shard_store
+from mmhash.bulk.tables import JOINED, count_results
 from mmhash.bulk.work import Options, Row, Shard
 
 OPTIONS = Options()
