@@ -26,6 +26,7 @@ from mmhash.bulk.checked import DamagedError, framed, read_checked, remove
 from mmhash.bulk.work import Options, Row, Shard
 from mmhash.errors import InputValueError, MMHashError
 
+_MANIFEST_FILE = "manifest.json"
 _MANIFEST = "manifest"
 
 
@@ -138,9 +139,9 @@ def open_shard_store(
 
 def _begin(folder: Path, about: dict[str, str], warn: Callable[[str], None]) -> None:
     """Check that the finished parts are of this run, or start a new one."""
-    manifest = folder / "manifest.json"
+    manifest = folder / _MANIFEST_FILE
     try:
-        _compare(json.loads(bytes(read_checked(manifest, _MANIFEST))), about, folder)
+        stored = json.loads(bytes(read_checked(manifest, _MANIFEST)))
     except FileNotFoundError:
         for path in folder.iterdir():  # left by a run that was killed while it removed them
             remove(path)
@@ -149,7 +150,9 @@ def _begin(folder: Path, about: dict[str, str], warn: Callable[[str], None]) -> 
         warn(f"{manifest} is damaged ({error}): only parts with the same options are kept")
         remove(manifest)
     else:
-        return
+        if _has_parts(folder):
+            _compare(stored, about, folder)
+            return
     with _written(manifest) as file:
         file.writelines(framed(json.dumps(about).encode(), _MANIFEST))
 
@@ -188,10 +191,16 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError):  # removed, or not empty: it is empty if this run was refused
+            if not _has_parts(folder):  # nothing to resume
+                (folder / _MANIFEST_FILE).unlink(missing_ok=True)
+            with suppress(OSError):  # removed, or not empty
                 folder.rmdir()
     finally:
         os.close(descriptor)
+
+
+def _has_parts(folder: Path) -> bool:
+    return any(folder.glob("*.arrow"))
 
 
 def _lock(descriptor: int, folder: Path) -> bool:

@@ -1,5 +1,7 @@
 """`mmhash bulk`: the keys of very many files, or of a Parquet file's rows, as one file."""
 
+import errno
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,7 +16,7 @@ import mmhash
 from mmhash.cli.extras import extra
 from mmhash.cli.options import AsJson, EngineFallback, Of, Quiet
 from mmhash.cli.progress import bytes_progress, is_watched
-from mmhash.cli.report import complain, say, say_json
+from mmhash.cli.report import complain, counted, say, say_json
 from mmhash.digest import Algorithm
 from mmhash.errors import InputValueError
 from mmhash.io.names import STDIN, printable
@@ -62,6 +64,8 @@ def key_bulk(
     result = Path(out)
     if result.is_dir():
         raise InputValueError(f"{printable(out)}: a directory, not a file: give another --out")
+    if not result.parent.is_dir():
+        raise InputValueError(f"{printable(out)}: {os.strerror(errno.ENOENT)}")
     if is_folder and result.resolve().is_relative_to(Path(source).resolve()):
         raise InputValueError(f"{printable(out)} is in the folder that is read: give another --out")
     with extra("bulk"):
@@ -92,8 +96,8 @@ def key_bulk(
     if as_json:
         say_json({"out": out, "items": items, "errors": errors, "skipped": skipped})
     else:
-        others = f", {skipped} other files skipped: not images" if skipped else ""
-        say(f"{printable(out)}: {items} items{others}")
+        others = f", {counted(skipped, 'other file')} skipped: not images" if skipped else ""
+        say(f"{printable(out)}: {counted(items, 'item')}{others}")
     if errors:
         complain(f"WARNING: {errors} of them could not be hashed: see the column error")
         raise typer.Exit(1)

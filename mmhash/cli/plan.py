@@ -7,7 +7,7 @@ import typer
 
 from mmhash.cli.extras import extra
 from mmhash.cli.options import AsJson, Of
-from mmhash.cli.report import say, say_json
+from mmhash.cli.report import counted, say, say_json
 from mmhash.errors import InputValueError
 from mmhash.io.files import open_file
 from mmhash.io.names import printable
@@ -68,7 +68,8 @@ def plan_request(
 
 
 def _show(tokens: int, items: list[dict[str, Any]], blocks: list[str]) -> None:
-    say(f"{tokens} tokens, {len(items)} items, {len(blocks)} blocks")
+    counts = (tokens, "token"), (len(items), "item"), (len(blocks), "block")
+    say(", ".join(counted(*one) for one in counts))
     for number, item in enumerate(items, 1):
         place = f"{item['start']}-{item['end'] - 1}"
         size = f"{item['width']}x{item['height']}"

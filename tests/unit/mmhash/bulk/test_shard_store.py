@@ -66,6 +66,21 @@ def test_shards_are_joined_in_order(out: Path) -> None:
     assert os.listdir(out.parent) == [out.name]  # noqa: PTH208  (all that is there)
 
 
+def test_only_a_run_with_a_finished_shard_leaves_anything(out: Path) -> None:
+    parts = out.with_name("keys.parquet.parts")
+    begun(out)
+    assert not parts.exists()
+    fill(out)
+    with pytest.raises(mmhash.InputError):  # refused: it leaves those of the other run
+        begun(out, ABOUT | {"of": "pixels"})
+    assert len(list(parts.iterdir())) == 3
+    assert begun(out) == {0, 1}
+    for part in parts.glob("*.arrow"):  # a run that was killed before it had finished any
+        part.unlink()
+    assert begun(out, ABOUT | {"of": "pixels"}) == set()
+    assert not parts.exists()
+
+
 def test_more_shards_than_are_joined_at_once(out: Path) -> None:
     count = JOINED + 1
     with open_shard_store(out, "path", OPTIONS, ABOUT) as parts:
