@@ -38,7 +38,7 @@ class Source(NamedTuple):
 def read_source(name: str, column: str | None) -> Source:
     """Return the source with a name given by the user: a folder, a Parquet file or a list."""
     with _unreadable(name):
-        if name != STDIN and Path(name).is_dir():
+        if name not in {STDIN, ""} and Path(name).is_dir():  # an empty path would be "."
             files: Iterable[tuple[str, os.stat_result | None]] = _walk(name)
         elif name != STDIN and _is_parquet(name):
             from mmhash.bulk.rows import read_parquet  # noqa: PLC0415  (as above)

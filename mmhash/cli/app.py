@@ -100,7 +100,12 @@ def load_command(name: str) -> Any:
     return typer.main.get_command(single)
 
 
-app = typer.Typer(cls=_LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=_LazyGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # as b3sum
+)
 
 
 def _print_version(is_given: bool) -> None:

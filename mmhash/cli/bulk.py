@@ -37,7 +37,7 @@ def key_bulk(
     ],
     *,
     out: Annotated[
-        str, typer.Option(metavar="FILE", help="The file to write: .parquet, .jsonl or .csv.")
+        str, typer.Option(metavar="<file>", help="The file to write: .parquet, .jsonl or .csv.")
     ],
     column: Annotated[
         str | None, typer.Option(help="The column of a Parquet file: bytes or paths.")
@@ -46,7 +46,10 @@ def key_bulk(
     algorithm: Annotated[Algorithm, typer.Option(help="The hash algorithm.")] = "blake3",
     engine: Annotated[
         list[str] | None,
-        typer.Option(help="Add the key in this engine's format: sglang@0.5.23, vllm; repeatable."),
+        typer.Option(
+            metavar="<str>",
+            help="Add the key in this engine's format: sglang@0.5.23, vllm; repeatable.",
+        ),
     ] = None,
     engine_fallback: EngineFallback = None,
     processes: Annotated[
@@ -60,7 +63,7 @@ def key_bulk(
 ) -> None:
     """Write the key of each item of SOURCE; the same command resumes a run that was killed."""
     engines = _with_releases(engine, engine_fallback) if engine else ()
-    is_folder = source != STDIN and Path(source).is_dir()
+    is_folder = source not in {STDIN, ""} and Path(source).is_dir()
     result = Path(out)
     if result.is_dir():
         raise InputValueError(f"{printable(out)}: a directory, not a file: give another --out")

@@ -65,7 +65,8 @@ def key_files(
     engine: Annotated[
         list[str] | None,
         typer.Option(
-            help="Print the key in this engine's format: sglang@0.5.23, vllm; repeatable."
+            metavar="<str>",
+            help="Print the key in this engine's format: sglang@0.5.23, vllm; repeatable.",
         ),
     ] = None,
     engine_fallback: EngineFallback = None,
@@ -82,7 +83,7 @@ def key_files(
     """Print the key of each file's content; for a .safetensors file, the key of each tensor."""
     raw = _read_raw(dtype, shape)
     if raw and of == "pixels":
-        raise typer.BadParameter("an image file has its own format", param_hint="--dtype")
+        raise typer.BadParameter("an image file has its own format", param_hint="'--dtype'")
     tenant = _read_tenant(tenant_file) if tenant_file else None
     hashing = _Hashing(algorithm, threads, tenant)
 
@@ -116,9 +117,9 @@ def _read_raw(dtype: str | None, shape: str | None) -> _Raw | None:
     if dtype is None or shape is None:
         raise typer.BadParameter("a tensor needs both --dtype and --shape")
     if dtype not in ITEM_SIZE:
-        raise typer.BadParameter(f"choose one of {', '.join(ITEM_SIZE)}", param_hint="--dtype")
+        raise typer.BadParameter(f"choose one of {', '.join(ITEM_SIZE)}", param_hint="'--dtype'")
     if _SHAPE.fullmatch(shape) is None:
-        raise typer.BadParameter("give numbers, as in 1,3,224,224", param_hint="--shape")
+        raise typer.BadParameter("give numbers, as in 1,3,224,224", param_hint="'--shape'")
     return _Raw(dtype, tuple(map(int, shape.split(","))) if shape else ())
 
 

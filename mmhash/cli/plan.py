@@ -10,7 +10,7 @@ from mmhash.cli.options import AsJson, Of
 from mmhash.cli.report import counted, say, say_json
 from mmhash.errors import InputValueError
 from mmhash.io.files import open_file
-from mmhash.io.names import printable
+from mmhash.io.names import printable, reason
 
 _MAX_REQUEST = 256 << 20
 
@@ -30,8 +30,11 @@ def plan_request(
     with extra("prompts"):
         from mmhash.prompts import Model  # noqa: PLC0415  (needs tokenizers and jinja2)
 
-    with open_file(request) as file:
-        text = file.read(_MAX_REQUEST + 1)
+    try:
+        with open_file(request) as file:
+            text = file.read(_MAX_REQUEST + 1)
+    except OSError as error:
+        raise InputValueError(f"{printable(request)}: {reason(error)}") from error
     if len(text) > _MAX_REQUEST:
         raise InputValueError(f"{printable(request)}: more than {_MAX_REQUEST} bytes")
     plan = Model.load(model).plan(text, engine, block_size=block_size, of=of)

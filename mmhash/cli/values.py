@@ -13,7 +13,7 @@ class PlainCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters."""
-        return _keep_texts(super().get_params(ctx))
+        return _prepare(super().get_params(ctx))
 
 
 class PlainGroup(TyperGroup):
@@ -21,12 +21,14 @@ class PlainGroup(TyperGroup):
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters."""
-        return _keep_texts(super().get_params(ctx))
+        return _prepare(super().get_params(ctx))
 
 
-def _keep_texts(parameters: list[Any]) -> list[Any]:
+def _prepare(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         parameter.get_runtime_param = lambda: _Coercion  # Typer before 0.29 does not call it
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""  # in the help it would be <bool>, as if it took a value
     return parameters
 
 

@@ -49,6 +49,8 @@ def open_file(name: str) -> BufferedReader:
     """Open the file with that name, or standard input for `-`."""
     if name == STDIN:
         return open(0, "rb", closefd=False)
+    if not name:  # as a Path it is the working directory
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     return Path(name).open("rb")
 
 

@@ -1,5 +1,6 @@
 """The command as a process: how it starts, how it ends, and what it leaves on stderr."""
 
+import json
 import os
 import signal
 import subprocess
@@ -157,6 +158,51 @@ def test_wrong_usage_exits_2(arguments: list[str]) -> None:
 def test_help_names_the_commands() -> None:
     printable = CliRunner().invoke(app, ["--help"]).stdout
     assert all(command in printable for command in ("sum", "check", "key", "serve", "env"))
+
+
+def test_help_has_a_short_option_and_flags_have_no_value() -> None:
+    for arguments in ([], ["check"], ["bulk"]):
+        done = CliRunner().invoke(app, [*arguments, "-h"])
+        assert (done.exit_code, done.stdout) == (
+            0, CliRunner().invoke(app, [*arguments, "--help"]).stdout
+        )  # fmt: skip
+        assert "<bool>" not in done.stdout
+
+
+def test_a_wrong_value_is_one_line_without_the_parser_s_words() -> None:
+    with start("sum", "--algorithm", "md5") as process:
+        assert process.wait() == 2
+        message = process.stderr.read().decode()
+    assert "Invalid value for '--algorithm': 'md5' is not one of 'blake3', 'xxh3'." in message
+
+
+def test_an_empty_name_is_no_file() -> None:
+    for command in ("sum", "key", "check"):
+        with start(command, "") as process:
+            assert process.wait() == 1
+            assert process.stderr.read() == b"mmhash: '': No such file or directory\n"
+
+
+@pytest.mark.parametrize("command", ["sum", "key", "check", "bulk", "plan"])
+def test_closed_standard_input_is_not_another_file(command: str, tmp_path: Path) -> None:
+    """A file that is opened would get its number, and be read in its place."""
+    options = {
+        "bulk": ["-", "--out", str(tmp_path / "keys.parquet")],
+        "plan": [str(tmp_path), "-", "--engine", "vllm"],
+    }
+    arguments = [*COMMAND, command, *options.get(command, [])]
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *arguments]
+    done = subprocess.run(closed, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "mmhash: -: Bad file descriptor\n"
+
+
+def test_closed_standard_output_is_not_another_file(tmp_path: Path) -> None:
+    out = tmp_path / "keys.jsonl"
+    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh"]
+    subprocess.run([*closed, *COMMAND, "bulk", __file__, "--out", str(out)], check=False)
+    rows = out.read_text(encoding="utf-8").splitlines()
+    assert {json.loads(row)["kind"] for row in rows} == {None}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -121,6 +121,7 @@ def test_what_cannot_begin_says_why(folder: Path, out: Path) -> None:
         ([folder, "--out", nowhere], f"{nowhere}: No such file or directory"),
         ([folder, "--out", folder], f"{folder}: a directory"),
         ([folder / "none", "--out", out], "none: No such file or directory"),
+        (["", "--out", out], "'': No such file or directory"),  # not the working directory
         ([no_list, "--out", out], "not a list of paths"),
         ([folder, "--out", out, "--engine", "hal"], "no engine 'hal'"),
         ([folder, "--out", out, "--column", "x"], "do not give --column"),
