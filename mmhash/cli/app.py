@@ -104,7 +104,7 @@ app = typer.Typer(
     cls=_LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},  # as b3sum
+    context_settings={"help_option_names": ["--help", "-h"]},  # as b3sum
 )
 
 
