@@ -1,6 +1,6 @@
 """The list of commands: a new command is a module of this package and a line here.
 
-A command's module is imported when the command runs: `mmhash --help` takes 0.2 s, and with all of
+A command's module is imported when the command runs: `mmhash --help` takes 0.14 s, and with all of
 them it took 0.65.
 """
 
