@@ -191,8 +191,10 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            if not _has_parts(folder):  # nothing to resume
-                (folder / _MANIFEST_FILE).unlink(missing_ok=True)
+            # Nothing to resume; after join(), the directory may be that of another run.
+            if _lock(descriptor, folder) and not _has_parts(folder):
+                for left in (folder / _MANIFEST_FILE, *folder.glob("*.tmp")):
+                    remove(left)
             with suppress(OSError):  # removed, or not empty
                 folder.rmdir()
     finally:

@@ -1,6 +1,7 @@
 """Finished shards: whole or not there, of one run, by one process at a time."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,8 +69,15 @@ def test_shards_are_joined_in_order(out: Path) -> None:
 
 def test_only_a_run_with_a_finished_shard_leaves_anything(out: Path) -> None:
     parts = out.with_name("keys.parquet.parts")
-    begun(out)
+    with open_shard_store(out, "path", OPTIONS, ABOUT):
+        (parts / "0-00.tmp").write_bytes(b"half")  # the disk is full
     assert not parts.exists()
+    with open_shard_store(out, "path", OPTIONS, ABOUT):
+        shutil.rmtree(parts)  # finished: another run may begin at once
+        parts.mkdir()
+        (parts / "manifest.json").touch()
+    assert os.listdir(parts) == ["manifest.json"]  # noqa: PTH208
+    shutil.rmtree(parts)
     fill(out)
     with pytest.raises(mmhash.InputError):  # refused: it leaves those of the other run
         begun(out, ABOUT | {"of": "pixels"})
