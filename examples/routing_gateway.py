@@ -1,4 +1,4 @@
-"""A gateway that sends each chat to the vLLM worker whose cache has its longest prefix.
+r"""A gateway that sends each chat to the vLLM worker whose cache has its longest prefix.
 
 One call of mmhash plans the chat: it returns the block keys of the prompt and the chat with its
 images' keys. The workers' KV events show which of the blocks each one has. `mmhash gateway` does
@@ -20,6 +20,11 @@ from fastapi import FastAPI
 
 from mmhash.client import AsyncClient
 from mmhash.kvindex import Index, Worker
+
+_VARIABLES = ("MMHASH", "MODEL", "BLOCK_SIZE", "WORKERS")
+if missing := [name for name in _VARIABLES if name not in os.environ]:
+    _USAGE = (__doc__ or "").rpartition("\n\n")[2].strip()
+    raise SystemExit(f"set {', '.join(missing)}:\n{_USAGE}")
 
 _ADDRESSES = os.environ["WORKERS"].split(",")
 WORKERS = [

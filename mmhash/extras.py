@@ -10,7 +10,11 @@ def needs_extra(name: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("mmhash"):
-            raise  # a bug in mmhash
-        message = f"{error.name} is not installed: pip install 'mmhash-keys[{name}]'"
-        raise ModuleNotFoundError(message, name=error.name) from None
+        raise ModuleNotFoundError(install_line(error, name), name=error.name) from None
+
+
+def install_line(error: ModuleNotFoundError, extra: str) -> str:
+    """Return the reason and the remedy; raise the error if it is a bug: a module of mmhash."""
+    if error.name is None or error.name.startswith("mmhash"):
+        raise error
+    return f"{error.name} is not installed: pip install 'mmhash-keys[{extra}]'"

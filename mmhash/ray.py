@@ -14,8 +14,8 @@ from mmhash.extras import needs_extra
 with needs_extra("ray"):
     import pyarrow as pa
 
-    from mmhash.bulk.shard_store import schema_of, table_of
-    from mmhash.bulk.sources import content_kind
+    from mmhash.bulk.rows import content_kind
+    from mmhash.bulk.tables import schema_of, table_of
     from mmhash.bulk.work import Options, hash_files, hash_values
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import os
 import re
 from ipaddress import ip_address
 from pathlib import Path
+from tomllib import TOMLDecodeError
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -382,7 +383,11 @@ class Settings(BaseSettings):
             return init_settings, env_settings, files
         if not Path(path).is_file():
             raise ValueError(f"{CONFIG_VARIABLE} does not name a file")
-        return init_settings, env_settings, files, TomlConfigSettingsSource(settings_cls, path)
+        try:
+            in_file = TomlConfigSettingsSource(settings_cls, path)
+        except (TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: {error}") from error
+        return init_settings, env_settings, files, in_file
 
 
 def _check_path(path: Path) -> None:
@@ -405,7 +410,8 @@ def parse_assignment(text: str, model: type[BaseSettings] | None = None) -> tupl
         raise ValueError("--set expects NAME=VALUE")
     known = (model or Settings).model_fields
     if name not in known:
-        raise ValueError(unknown_name_message(name, list(known)))
+        prefix = "" if model is None else "gateway."
+        raise ValueError(unknown_name_message(name, list(known), prefix))
     if not sign:
         raise ValueError(f"{name} has no value: --set expects NAME=VALUE")
     if value[:1] not in {"[", "{"}:
@@ -421,11 +427,12 @@ def form_hint(name: str) -> str:
     return f"; its form is {FORMS[name]}" if name in FORMS else ""
 
 
-def unknown_name_message(name: str, known: list[str]) -> str:
+def unknown_name_message(name: str, known: list[str], prefix: str = "") -> str:
     """Return the error message for an unknown name, with a known one if it is similar."""
     closest = difflib.get_close_matches(name, known, 1, _SIMILAR)
-    hint = f"did you mean {closest[0]}?" if closest else "docs/settings.md lists the known ones"
-    return f"unknown name {name}: {hint}"
+    page = "docs/gateway.md" if prefix else "docs/settings.md"
+    hint = f"did you mean {prefix}{closest[0]}?" if closest else f"{page} lists the known ones"
+    return f"unknown name {prefix}{name}: {hint}"
 
 
 def refuse_unknown_variables(environment: Any) -> None:

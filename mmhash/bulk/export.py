@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-import pyarrow.parquet as pq
-
 from mmhash.errors import InputValueError
 
 PARQUET = ".parquet"
@@ -47,6 +45,8 @@ def export(parquet: Path, out: Path) -> None:
     """Write a result in the format of the suffix of `out`, and remove the Parquet file."""
     if parquet == out:
         return
+    import pyarrow.parquet as pq  # noqa: PLC0415  (imported by the run)
+
     temporary = out.with_name(out.name + ".tmp")
     with (
         pq.ParquetFile(parquet) as result,

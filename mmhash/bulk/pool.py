@@ -12,7 +12,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
@@ -31,7 +31,7 @@ _THREADED_SHARD = 1 << 30
 
 
 class Pool:
-    """Worker threads and processes, as many of each; the first shard of a kind starts these."""
+    """Worker threads and processes, up to as many of each; the shards start them."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -88,16 +88,19 @@ class Pool:
             threads = max(1, self._count // (len(queue) + self._submitted))
             _, number, shard = queue[0]
             if threads == 1 and _suits_thread(shard, options):
-                self._threads = self._threads or [_Thread() for _ in range(self._count)]
-                workers = self._threads
+                worker = self._choose(self._threads, _Thread)
             else:
-                self._processes = self._processes or [_Process() for _ in range(self._count)]
-                workers = self._processes
-            worker = min(workers, key=lambda each: len(each.submitted))
+                worker = self._choose(self._processes, _Process)
             if len(worker.submitted) == _AHEAD:
                 return
             heappop(queue)
             worker.submit(number, shard, options, threads)
+
+    def _choose(self, workers: "list[_Worker]", start: "Callable[[], _Worker]") -> "_Worker":
+        """Return the worker with the fewest shards: a new one if all are busy, up to the count."""
+        if len(workers) < self._count and all(worker.submitted for worker in workers):
+            workers.append(start())
+        return min(workers, key=lambda worker: len(worker.submitted))
 
     def _results(self, timeout: float | None) -> list[tuple[int, Shard, list[Row]]]:
         """Return the finished shards; without a time-out, wait until there is one."""

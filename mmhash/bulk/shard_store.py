@@ -5,6 +5,9 @@ covers its content, its position and the options of the run: a part that is dama
 another run is hashed again. Only the run that holds the directory's lock writes there. When all
 shards are finished, they are joined to OUT, which appears by one rename; then the directory is
 removed.
+
+pyarrow is imported with `tables` when the first shard is finished: the next ones are hashed
+meanwhile.
 """
 
 import fcntl
@@ -13,58 +16,18 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import starmap
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from blake3 import blake3
 
 from mmhash.bulk.checked import DamagedError, framed, read_checked, remove
 from mmhash.bulk.work import Options, Row, Shard
 from mmhash.errors import InputValueError, MMHashError
 
-ABOUT = b"mmhash"
-# Shards in a row group of the result.
-JOINED = 64
-
-_INTEGERS = {"row", "nbytes"}
+_MANIFEST_FILE = "manifest.json"
 _MANIFEST = "manifest"
-
-
-def table_of(rows: Sequence[Row], schema: Any) -> Any:
-    """Return rows as a pyarrow table."""
-    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
-    arrays = [
-        _array_of(values, is_text=pa.types.is_string(field.type))
-        for values, field in zip(columns, schema, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _array_of(values: Sequence[Any], *, is_text: bool) -> Any:
-    """Return values as a pyarrow array of texts, or of integers; None is null.
-
-    From buffers, because `pa.array` imports pandas, if it is installed: 0.5 s.
-    """
-    count = len(values)
-    valid = np.array([value is not None for value in values], bool)
-    mask = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    if not is_text:
-        numbers = np.array([0 if value is None else value for value in values], "<i8")
-        return pa.Array.from_buffers(pa.int64(), count, [mask, pa.py_buffer(numbers)])
-    texts = [b"" if value is None else value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, texts)], dtype="<i4")
-    return pa.StringArray.from_buffers(
-        count, pa.py_buffer(ends), pa.py_buffer(b"".join(texts)), mask
-    )
-
-
-def schema_of(columns: Sequence[str]) -> Any:
-    """Return the schema of a result with these columns."""
-    return pa.schema([(name, pa.int64() if name in _INTEGERS else pa.string()) for name in columns])
 
 
 def _ignore(line: str) -> None:
@@ -81,7 +44,7 @@ class ShardStore:
     def __init__(
         self,
         out: Path,
-        schema: Any,
+        columns: Sequence[str],
         about: dict[str, str],
         result: dict[str, str] | None,
         warn: Callable[[str], None],
@@ -90,7 +53,7 @@ class ShardStore:
         self._out = out
         self._folder = _folder_of(out)
         self._about = about
-        self._schema = schema
+        self._columns = columns
         self._warn = warn
 
     def have(self, number: int, identity: str) -> bool:
@@ -108,43 +71,30 @@ class ShardStore:
 
     def keep(self, number: int, shard: Shard, rows: Sequence[Row]) -> None:
         """Store the rows of a finished shard."""
+        from mmhash.bulk.tables import pack  # noqa: PLC0415  (as above)
+
         named = [(name, *row) for name, row in zip(shard.names, rows, strict=True) if row]
-        content = pa.BufferOutputStream()
-        with pa.ipc.new_file(content, self._schema) as writer:
-            writer.write_table(table_of(named, self._schema))
         purpose = self._purpose(number, shard.identity)
         with _written(self._path(number, shard.identity)) as file:
-            file.writelines(framed(memoryview(content.getvalue()), purpose))
+            file.writelines(framed(pack(named, self._columns), purpose))
 
     def join(self, identities: Sequence[str]) -> None:
         """Join all shards in order to one file."""
+        from mmhash.bulk.tables import write_result  # noqa: PLC0415  (as above)
+
         about = self._about | {"source": _source_of(identities)}
-        schema = self._schema.with_metadata({ABOUT: json.dumps(about)})
-        with (
-            _written(self._out, temporary=self._folder / "joined.tmp") as file,
-            pq.ParquetWriter(
-                file,
-                schema,
-                compression="zstd",
-                use_dictionary=["kind", "error"],
-                write_page_checksum=True,
-            ) as writer,
-        ):
-            numbered = enumerate(identities)
-            while tables := [self._read(*one) for one in islice(numbered, JOINED)]:
-                writer.write_table(pa.concat_tables(tables))
+        numbered = enumerate(identities)
+        with _written(self._out, temporary=self._folder / "joined.tmp") as file:
+            write_result(file, starmap(self._read, numbered), self._columns, about)
         shutil.rmtree(self._folder)
 
     def check_result(self, identities: Sequence[str]) -> None:
         """Check that the joined file is of these shards and undamaged; remove the parts."""
+        from mmhash.bulk.tables import check_pages  # noqa: PLC0415  (as above)
+
         about = self._about | {"source": _source_of(identities)}
         _compare(self.result or {}, about, self._out)
-        with (
-            _readable(self._out),
-            pq.ParquetFile(self._out, page_checksum_verification=True) as file,
-        ):
-            for _ in file.iter_batches():
-                pass
+        check_pages(self._out)
         shutil.rmtree(self._folder)
 
     def _path(self, number: int, identity: str) -> Path:
@@ -153,17 +103,16 @@ class ShardStore:
     def _purpose(self, number: int, identity: str) -> str:
         return json.dumps([number, identity, self._about], sort_keys=True)
 
-    def _read(self, number: int, identity: str) -> Any:
+    def _read(self, number: int, identity: str) -> memoryview:
         path = self._path(number, identity)
         try:
-            content = read_checked(path, self._purpose(number, identity))
+            return read_checked(path, self._purpose(number, identity))
         except (DamagedError, FileNotFoundError) as error:
             why = "gone" if isinstance(error, FileNotFoundError) else f"damaged ({error})"
             raise MMHashError(
                 f"{path} was valid and is now {why}: run the same command again, which hashes its"
                 " items again"
             ) from error
-        return pa.ipc.open_file(pa.py_buffer(content)).read_all()
 
 
 @contextmanager
@@ -179,18 +128,20 @@ def open_shard_store(
     with _locked(folder):
         result = None
         if out.exists():
-            result = _about(out)
+            from mmhash.bulk.tables import read_about  # noqa: PLC0415  (as above)
+
+            result = read_about(out)
             _compare(result, about, out)
         else:
             _begin(folder, about, warn)
-        yield ShardStore(out, schema_of((names, *options.columns)), about, result, warn)
+        yield ShardStore(out, (names, *options.columns), about, result, warn)
 
 
 def _begin(folder: Path, about: dict[str, str], warn: Callable[[str], None]) -> None:
     """Check that the finished parts are of this run, or start a new one."""
-    manifest = folder / "manifest.json"
+    manifest = folder / _MANIFEST_FILE
     try:
-        _compare(json.loads(bytes(read_checked(manifest, _MANIFEST))), about, folder)
+        stored = json.loads(bytes(read_checked(manifest, _MANIFEST)))
     except FileNotFoundError:
         for path in folder.iterdir():  # left by a run that was killed while it removed them
             remove(path)
@@ -199,19 +150,11 @@ def _begin(folder: Path, about: dict[str, str], warn: Callable[[str], None]) -> 
         warn(f"{manifest} is damaged ({error}): only parts with the same options are kept")
         remove(manifest)
     else:
-        return
+        if _has_parts(folder):
+            _compare(stored, about, folder)
+            return
     with _written(manifest) as file:
         file.writelines(framed(json.dumps(about).encode(), _MANIFEST))
-
-
-def count_results(out: Path) -> tuple[int, int]:
-    """Return the numbers of items and of errors in a result."""
-    with _readable(out), pq.ParquetFile(out) as file:
-        errors = sum(
-            len(batch) - batch.column(0).null_count
-            for batch in file.iter_batches(columns=["error"])
-        )
-        return file.metadata.num_rows, errors
 
 
 def _folder_of(out: Path) -> Path:
@@ -232,32 +175,6 @@ def _compare(stored: dict[str, str], about: dict[str, str], path: Path) -> None:
         )
 
 
-def _about(out: Path) -> dict[str, str]:
-    try:
-        metadata = pq.read_schema(out).metadata if out.is_file() else {}  # a FIFO would never end
-        about: dict[str, str] = json.loads(metadata[ABOUT])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputValueError(
-            f"{out} exists and is no result of bulk, or a damaged one: give another --out"
-        ) from error
-    return about
-
-
-@contextmanager
-def _readable(out: Path) -> Iterator[None]:
-    """Raise an error that says that a result is damaged if it cannot be read."""
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise MMHashError(
-            f"{out} is damaged: remove it and run the same command again ({_first_line(error)})"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Create the directory and lock it; the kernel releases the lock when the process exits."""
@@ -274,10 +191,18 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError):  # removed, or not empty: it is empty if this run was refused
+            # Nothing to resume; after join(), the directory may be that of another run.
+            if _lock(descriptor, folder) and not _has_parts(folder):
+                for left in (folder / _MANIFEST_FILE, *folder.glob("*.tmp")):
+                    remove(left)
+            with suppress(OSError):  # removed, or not empty
                 folder.rmdir()
     finally:
         os.close(descriptor)
+
+
+def _has_parts(folder: Path) -> bool:
+    return any(folder.glob("*.arrow"))
 
 
 def _lock(descriptor: int, folder: Path) -> bool:

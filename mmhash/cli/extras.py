@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mmhash.extras import needs_extra
+from mmhash.extras import install_line
 
 
 @contextmanager
@@ -15,12 +15,9 @@ def extra(name: str) -> Iterator[None]:
     """
     gc.disable()
     try:
-        with needs_extra(name):
-            yield
+        yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("mmhash"):
-            raise  # a bug in mmhash
-        raise SystemExit(f"mmhash: {error}") from None
+        raise SystemExit(f"mmhash: {install_line(error, name)}") from None
     finally:
         end_imports()
 

@@ -7,10 +7,10 @@ import typer
 
 from mmhash.cli.extras import extra
 from mmhash.cli.options import AsJson, Of
-from mmhash.cli.report import say, say_json
+from mmhash.cli.report import counted, say, say_json
 from mmhash.errors import InputValueError
 from mmhash.io.files import open_file
-from mmhash.io.names import printable
+from mmhash.io.names import printable, reason
 
 _MAX_REQUEST = 256 << 20
 
@@ -30,8 +30,11 @@ def plan_request(
     with extra("prompts"):
         from mmhash.prompts import Model  # noqa: PLC0415  (needs tokenizers and jinja2)
 
-    with open_file(request) as file:
-        text = file.read(_MAX_REQUEST + 1)
+    try:
+        with open_file(request) as file:
+            text = file.read(_MAX_REQUEST + 1)
+    except OSError as error:
+        raise InputValueError(f"{printable(request)}: {reason(error)}") from error
     if len(text) > _MAX_REQUEST:
         raise InputValueError(f"{printable(request)}: more than {_MAX_REQUEST} bytes")
     plan = Model.load(model).plan(text, engine, block_size=block_size, of=of)
@@ -68,7 +71,8 @@ def plan_request(
 
 
 def _show(tokens: int, items: list[dict[str, Any]], blocks: list[str]) -> None:
-    say(f"{tokens} tokens, {len(items)} items, {len(blocks)} blocks")
+    counts = (tokens, "token"), (len(items), "item"), (len(blocks), "block")
+    say(", ".join(counted(*one) for one in counts))
     for number, item in enumerate(items, 1):
         place = f"{item['start']}-{item['end'] - 1}"
         size = f"{item['width']}x{item['height']}"

@@ -43,6 +43,11 @@ def print_lines(
         raise typer.Exit(1)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number of things, such as `1 item`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def say(line: str) -> None:
     """Print a line and flush it, because the next file may take long."""
     print(visible(line, sys.stdout), flush=True)  # noqa: T201

@@ -40,7 +40,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="With --check: print the re
 def refuse_json(*, as_json: bool, check: bool) -> None:
     """Refuse --json without --check."""
     if as_json and not check:
-        raise typer.BadParameter("the server's log has its own format", param_hint="--json")
+        raise typer.BadParameter("the server's log has its own format", param_hint="'--json'")
 
 
 def say_facts(facts: dict[str, Any], *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mmhash.cpu import Hasher
 from mmhash.io.names import STDIN
+from mmhash.states import State
 
 # A piece of a mapped file: enough work for all cores, and short enough for progress and Ctrl-C.
 SLICE = 64 << 20
@@ -27,7 +28,7 @@ PIECE = 1 << 20
 
 def hash_file(
     file: BufferedReader,
-    hasher: Hasher,
+    hasher: Hasher | State,
     *,
     is_mapped: bool = True,
     advance: Callable[[int], object] = lambda _: None,
@@ -48,6 +49,8 @@ def open_file(name: str) -> BufferedReader:
     """Open the file with that name, or standard input for `-`."""
     if name == STDIN:
         return open(0, "rb", closefd=False)
+    if not name:  # as a Path it is the working directory
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     return Path(name).open("rb")
 
 

@@ -16,8 +16,8 @@ def escape(name: str) -> tuple[str, str]:
 
 
 def printable(name: str) -> str:
-    """Return a name as messages show it: on one line."""
-    return "".join(escape(name))
+    """Return a name as messages show it: on one line, and never empty."""
+    return "".join(escape(name)) or "''"
 
 
 def reason(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """The examples run, and say what they are there to show."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,3 +31,18 @@ def test_example(name: str, shown: str) -> None:
     assert done.stderr == ""
     assert done.returncode == 0
     assert shown in done.stdout
+
+
+def test_the_gateway_says_which_variables_it_needs() -> None:
+    environment = {"PATH": os.environ["PATH"], "WORKERS": "http://one:8000,tcp://one:5557"}
+    done = subprocess.run(
+        [sys.executable, "-m", "uvicorn", "examples.routing_gateway:app"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=EXAMPLES.parent,
+        env=environment,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("set MMHASH, MODEL, BLOCK_SIZE:\nMMHASH=http://127.0.0.1:8780 ")
+    assert done.stderr.endswith("    python -m uvicorn examples.routing_gateway:app\n")

@@ -96,6 +96,13 @@ def test_large_ones_are_first_of_those_known_and_the_last_have_more_threads() ->
     assert {first, second} <= {2, 4}
 
 
+def test_no_more_processes_start_than_there_are_shards() -> None:
+    run = hash_shards(shards_of([1]), Options(), 4)
+    assert next(run)[0] == 10
+    assert worker_count() == 1
+    run.close()
+
+
 def test_a_worker_that_dies_is_an_error_and_no_worker_is_left(tmp_path: Path) -> None:
     shards = shards_of([1] * 4) | {3: Shard(range(1), 1, "", die)}
     with pytest.raises(mmhash.MMHashError, match=r"a worker exited \(status -9\)"):

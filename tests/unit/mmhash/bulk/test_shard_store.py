@@ -1,6 +1,7 @@
 """Finished shards: whole or not there, of one run, by one process at a time."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import mmhash
-from mmhash.bulk.shard_store import JOINED, count_results, open_shard_store
+from mmhash.bulk.shard_store import open_shard_store
+from mmhash.bulk.tables import JOINED, count_results
 from mmhash.bulk.work import Options, Row, Shard
 
 OPTIONS = Options()
@@ -63,6 +65,28 @@ def test_shards_are_joined_in_order(out: Path) -> None:
     assert table["key"].to_pylist() == ["A", "B", None]
     assert count_results(out) == (3, 1)
     assert os.listdir(out.parent) == [out.name]  # noqa: PTH208  (all that is there)
+
+
+def test_only_a_run_with_a_finished_shard_leaves_anything(out: Path) -> None:
+    parts = out.with_name("keys.parquet.parts")
+    with open_shard_store(out, "path", OPTIONS, ABOUT):
+        (parts / "0-00.tmp").write_bytes(b"half")  # the disk is full
+    assert not parts.exists()
+    with open_shard_store(out, "path", OPTIONS, ABOUT):
+        shutil.rmtree(parts)  # finished: another run may begin at once
+        parts.mkdir()
+        (parts / "manifest.json").touch()
+    assert os.listdir(parts) == ["manifest.json"]  # noqa: PTH208
+    shutil.rmtree(parts)
+    fill(out)
+    with pytest.raises(mmhash.InputError):  # refused: it leaves those of the other run
+        begun(out, ABOUT | {"of": "pixels"})
+    assert len(list(parts.iterdir())) == 3
+    assert begun(out) == {0, 1}
+    for part in parts.glob("*.arrow"):  # a run that was killed before it had finished any
+        part.unlink()
+    assert begun(out, ABOUT | {"of": "pixels"}) == set()
+    assert not parts.exists()
 
 
 def test_more_shards_than_are_joined_at_once(out: Path) -> None:

@@ -1,5 +1,6 @@
 """The command as a process: how it starts, how it ends, and what it leaves on stderr."""
 
+import json
 import os
 import signal
 import subprocess
@@ -159,6 +160,51 @@ def test_help_names_the_commands() -> None:
     assert all(command in printable for command in ("sum", "check", "key", "serve", "env"))
 
 
+def test_help_has_a_short_option_and_flags_have_no_value() -> None:
+    for arguments in ([], ["check"], ["bulk"]):
+        done = CliRunner().invoke(app, [*arguments, "-h"])
+        assert (done.exit_code, done.stdout) == (
+            0, CliRunner().invoke(app, [*arguments, "--help"]).stdout
+        )  # fmt: skip
+        assert "<bool>" not in done.stdout
+
+
+def test_a_wrong_value_is_one_line_without_the_parser_s_words() -> None:
+    with start("sum", "--algorithm", "md5") as process:
+        assert process.wait() == 2
+        message = process.stderr.read().decode()
+    assert "Invalid value for '--algorithm': 'md5' is not one of 'blake3', 'xxh3'." in message
+
+
+def test_an_empty_name_is_no_file() -> None:
+    for command in ("sum", "key", "check"):
+        with start(command, "") as process:
+            assert process.wait() == 1
+            assert process.stderr.read() == b"mmhash: '': No such file or directory\n"
+
+
+@pytest.mark.parametrize("command", ["sum", "key", "check", "bulk", "plan"])
+def test_closed_standard_input_is_not_another_file(command: str, tmp_path: Path) -> None:
+    """A file that is opened would get its number, and be read in its place."""
+    options = {
+        "bulk": ["-", "--out", str(tmp_path / "keys.parquet")],
+        "plan": [str(tmp_path), "-", "--engine", "vllm"],
+    }
+    arguments = [*COMMAND, command, *options.get(command, [])]
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *arguments]
+    done = subprocess.run(closed, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "mmhash: -: Bad file descriptor\n"
+
+
+def test_closed_standard_output_is_not_another_file(tmp_path: Path) -> None:
+    out = tmp_path / "keys.jsonl"
+    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh"]
+    subprocess.run([*closed, *COMMAND, "bulk", __file__, "--out", str(out)], check=False)
+    rows = out.read_text(encoding="utf-8").splitlines()
+    assert {json.loads(row)["kind"] for row in rows} == {None}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_has_each_command_as_it_is(name: str) -> None:
     command = load_command(name)
@@ -168,22 +214,45 @@ def test_the_list_has_each_command_as_it_is(name: str) -> None:
     assert "--json" in options or name == "gateway"  # which runs until it is stopped
 
 
-def test_help_imports_no_command() -> None:
-    heavy = (
-        "{'numpy', 'torch', 'pyarrow', 'pydantic', 'blake3', 'mmhash.engines', 'mmhash.cli.sum'}"
-    )
+def imported(heavy: set[str], *arguments: str) -> tuple[str, set[str]]:
+    """Run a command; return its output and those of the modules that it has imported."""
     code = f"""
 import sys
 from mmhash.cli import main
-sys.argv[1:] = ["--help"]
 try:
     main()
 finally:
-    print({heavy} & set(sys.modules), file=sys.stderr)
+    print(*{heavy} & set(sys.modules), file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == "set()\n"
-    assert all(name in done.stdout for name in COMMANDS)
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout, set(done.stderr.split())
+
+
+def test_help_imports_no_command() -> None:
+    heavy = {"numpy", "torch", "pyarrow", "pydantic", "blake3", "mmhash.engines", "mmhash.cli.sum"}
+    output, found = imported(heavy, "--help")
+    assert found == set()
+    assert all(name in output for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["sum", "key --of bytes --algorithm xxh3", "check", "bulk"])
+def test_commands_on_bytes_import_what_they_need(command: str, tmp_path: Path) -> None:
+    name, *options = command.split()
+    file = tmp_path / "file"
+    # An item, a list with one path, and a sum file.
+    content = str(file) if name == "bulk" else "foo"
+    if name == "check":
+        (tmp_path / "empty").touch()
+        content = f"{blake3(b'').hexdigest()}  {tmp_path}/empty\n"
+    file.write_text(content, encoding="utf-8")
+    heavy = {"numpy", "pydantic", "pyarrow", "PIL", "rich", "mmhash.engines"}
+    if name == "bulk":
+        heavy.remove("pyarrow")
+        options = ["--out", str(tmp_path / "keys.parquet")]
+    output, found = imported(heavy, name, str(file), *options)
+    assert found == set()
+    assert output
 
 
 @pytest.mark.parametrize(

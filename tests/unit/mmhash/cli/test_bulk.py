@@ -78,6 +78,12 @@ def test_an_unknown_release_is_refused_or_gets_the_recipe_of_an_older_one(
     assert "vllm@99.0.0 {" in key.stdout
 
 
+def test_one_item_is_one_item(folder: Path, out: Path) -> None:
+    one = out.with_name("one")
+    one.write_text(f"{folder}/00\n", encoding="utf-8")
+    assert run(one, "--out", out).stdout == f"{out}: 1 item\n"
+
+
 def test_a_list_from_standard_input_with_a_file_that_is_missing(folder: Path, out: Path) -> None:
     lines = f"{folder}/03\n{folder}/none\n{folder}/01\n"
     done = subprocess.run(
@@ -108,16 +114,22 @@ def test_run_again_it_has_nothing_to_do(folder: Path, out: Path) -> None:
 
 
 def test_what_cannot_begin_says_why(folder: Path, out: Path) -> None:
+    no_list, nowhere = out.with_name("list"), out.with_name("none") / "keys.parquet"
+    no_list.write_bytes(b"a\0b")
     for arguments, why in (
         ([folder, "--out", folder / "keys.parquet"], "in the folder that is read"),
+        ([folder, "--out", nowhere], f"{nowhere}: No such file or directory"),
+        ([folder, "--out", folder], f"{folder}: a directory"),
         ([folder / "none", "--out", out], "none: No such file or directory"),
+        (["", "--out", out], "'': No such file or directory"),  # not the working directory
+        ([no_list, "--out", out], "not a list of paths"),
         ([folder, "--out", out, "--engine", "hal"], "no engine 'hal'"),
         ([folder, "--out", out, "--column", "x"], "do not give --column"),
     ):
         done = run(*arguments)
         assert isinstance(done.exception, mmhash.InputError)
         assert why in str(done.exception)
-        assert not out.exists()
+        assert set(out.parent.iterdir()) == {folder, no_list}
     assert run(folder, "--out", out, "--processes", 0).exit_code == 2
     assert run(folder).exit_code == 2
 
@@ -265,7 +277,7 @@ def test_other_files_of_a_folder_are_skipped_and_counted(folder: Path, out: Path
     for _ in range(2):  # the second run checks the result of the first
         done = run(folder, "--out", out, "--of", "pixels")
         skipped = "20 other files skipped: not images"
-        assert (done.exit_code, done.stdout) == (0, f"{out}: 1 items, {skipped}\n")
+        assert (done.exit_code, done.stdout) == (0, f"{out}: 1 item, {skipped}\n")
         (row,) = pq.read_table(out).to_pylist()
         assert row["key"] == mmhash.key_file(folder / "photo.png", of="pixels").hex()
 

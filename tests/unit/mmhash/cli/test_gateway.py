@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import mmhash
 from mmhash.cli.app import app
 
 
@@ -83,6 +84,25 @@ def test_a_file_has_only_settings_of_the_service(
     done = CliRunner().invoke(app, arguments)
     reason = "unknown name prot: did you mean port?; unknown name gateway: docs/settings.md lists"
     assert reason in str(done.exception)
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "settings.toml"
+    monkeypatch.setenv("MMHASH_CONFIG", str(file))
+    for content in (b"port", b"\xff"):
+        file.write_bytes(content)
+        done = CliRunner().invoke(app, ["serve", "--check", "--config", str(file)])
+        assert isinstance(done.exception, mmhash.InputError)
+        assert str(done.exception).startswith(f"settings: {file}: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("polisy", "did you mean gateway.policy?"), ("x", "docs/gateway.md lists")]
+)
+def test_an_unknown_setting_of_the_gateway_has_its_prefix(name: str, hint: str) -> None:
+    arguments = ["gateway", "--check", "--worker", "http://a:1", "--set", f"gateway.{name}=1"]
+    done = CliRunner().invoke(app, arguments)
+    assert f"unknown name gateway.{name}: {hint}" in str(done.exception)
 
 
 @pytest.mark.parametrize("name", ["", "none.toml"])

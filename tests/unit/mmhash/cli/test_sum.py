@@ -45,7 +45,7 @@ def test_a_bad_file_does_not_stop_the_others(tmp_path: Path) -> None:
 
 
 def test_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     file = tmp_path / "file"
