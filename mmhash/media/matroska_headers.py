@@ -92,11 +92,11 @@ def read_value(content: bytes, kind: str) -> int | float | bytes:
     return content
 
 
-def read_video(tracks: list[dict[int, Any]], blocks: list[int]) -> VideoIndex:
-    """Return the index of the only video, by the tracks' headers and the track of each block."""
+def read_video(tracks: list[dict[int, Any]], blocks: dict[int, int]) -> VideoIndex:
+    """Return the index of the only video, by the tracks' headers and their numbers of blocks."""
     numbers = {track[NUMBER] for track in tracks}
     require(len(numbers) == len(tracks) <= _MAX_TRACKS and 0 not in numbers)
-    require(numbers.issuperset(blocks))
+    require(numbers >= blocks.keys())
     videos = [track for track in tracks if track[TYPE] == VIDEO]
     require(len(videos) == 1)
     for track in tracks:
@@ -105,16 +105,15 @@ def read_video(tracks: list[dict[int, Any]], blocks: list[int]) -> VideoIndex:
         elif track[TYPE] != VIDEO:
             require(track[TYPE] == _SUBTITLE and track[CODEC] in _SUBTITLE_CODECS)
             require({_PICTURE, _SOUND, _DELAY, _PREROLL}.isdisjoint(track))
-    return _video_index(videos[0], blocks)
+    return _video_index(videos[0], blocks[videos[0][NUMBER]])
 
 
-def _video_index(track: dict[int, Any], blocks: list[int]) -> VideoIndex:
+def _video_index(track: dict[int, Any], frames: int) -> VideoIndex:
     width, height = track[_PICTURE][_WIDTH], track[_PICTURE][_HEIGHT]
     require(track[CODEC] in VIDEO_CODECS and {_SOUND, _DELAY, _PREROLL}.isdisjoint(track))
     require(track[CODEC] in _WITHOUT_CONFIGURATION or track[_PRIVATE])
     require(0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE)
     require(10**6 <= track[_DURATION] <= 10**9)
-    frames = blocks.count(track[NUMBER])
     require(frames)
     rate = Fraction(10**9, track[_DURATION])
     if rate.numerator > _MAX_RATIO:
