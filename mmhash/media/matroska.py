@@ -187,11 +187,11 @@ class _Walk:
                 position += (size >> 8) - 0x7E
             else:
                 break
-        require(position <= end and not flags & _LACING)
-        self._left -= len(tracks) + fields
+        require(position <= end)
         numbers = set(tracks)
-        if not numbers <= _TRACKS:
+        if flags & _LACING or not numbers <= _TRACKS:
             return start
+        self._left -= len(tracks) + fields
         for number in numbers:
             self._blocks[number - 0x80] += tracks.count(number)
         return position
