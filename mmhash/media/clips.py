@@ -2,7 +2,6 @@
 
 import mmap
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -65,23 +64,23 @@ def video(
     is the key of the list of the decoded RGB frames, so equal frames of two files have equal keys.
     """
     _check_by(by)
-    with _open_source(source) as data:
-        recipe = select_video(
-            read_video_index(data),
-            fps=fps,
-            count=count,
-            indices=indices,
-            max_frames=max_frames,
-            size=size,
-        )
-        if by == "source":
-            canonical = recipe.canonical()  # before the hash empties the core's caches
-            whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
-            return VideoClip(bind_recipe(whole, canonical), recipe, [])
-        clip = GrowingVideo(algorithm=algorithm, tenant=tenant)
-        for picture in decode_video(data, recipe):
-            clip.append(picture)
-        return VideoClip(clip.key(), recipe, clip.frames)
+    data = _open_source(source)
+    recipe = select_video(
+        read_video_index(data),
+        fps=fps,
+        count=count,
+        indices=indices,
+        max_frames=max_frames,
+        size=size,
+    )
+    if by == "source":
+        canonical = recipe.canonical()  # before the hash empties the core's caches
+        whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
+        return VideoClip(bind_recipe(whole, canonical), recipe, [])
+    clip = GrowingVideo(algorithm=algorithm, tenant=tenant)
+    for picture in decode_video(data, recipe):
+        clip.append(picture)
+    return VideoClip(clip.key(), recipe, clip.frames)
 
 
 def audio(
@@ -103,33 +102,36 @@ def audio(
     windows, each a float32 tensor of samples by channels.
     """
     _check_by(by)
-    with _open_source(source) as data:
-        recipe = select_audio(
-            read_audio_index(data),
-            rate=rate,
-            channels=channels,
-            start=start,
-            stop=stop,
-            window=window,
-        )
-        if by == "source":
-            whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
-            return AudioClip(recipe_key(whole, recipe), recipe, [])
-        # Without windows, the range is one.
-        clip = GrowingAudio(recipe.window or 1 << 62, algorithm=algorithm, tenant=tenant)
-        for samples in decode_audio(data, recipe):
-            clip.append(samples)
-        windows = clip.windows if clip.tail is None else [*clip.windows, clip.tail]
-        return AudioClip(clip.key(), recipe, windows)
+    data = _open_source(source)
+    recipe = select_audio(
+        read_audio_index(data),
+        rate=rate,
+        channels=channels,
+        start=start,
+        stop=stop,
+        window=window,
+    )
+    if by == "source":
+        whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
+        return AudioClip(recipe_key(whole, recipe), recipe, [])
+    # Without windows, the range is one.
+    clip = GrowingAudio(recipe.window or 1 << 62, algorithm=algorithm, tenant=tenant)
+    for samples in decode_audio(data, recipe):
+        clip.append(samples)
+    windows = clip.windows if clip.tail is None else [*clip.windows, clip.tail]
+    return AudioClip(clip.key(), recipe, windows)
 
 
-def _open_source(source: Source) -> AbstractContextManager[Buffer]:
-    """Return the bytes of a source; a file is mapped, and read by FFmpeg only as a buffer."""
+def _open_source(source: Source) -> Buffer:
+    """Return the bytes of a source; a file is mapped, and read by FFmpeg only as a buffer.
+
+    The file is unmapped with the last view of it: the traceback of an error can have one, and then
+    a map cannot be closed.
+    """
     if isinstance(source, (bytes, bytearray, memoryview, mmap.mmap)):
         if len(source) == 0:
             raise InputValueError("the media is empty")
-        # A function with @contextmanager would take 20 µs after 20 MB were hashed.
-        return nullcontext(source)
+        return source
     if not isinstance(source, (str, PathLike)):
         raise InputTypeError(f"media is bytes or a path, not {type(source).__name__}")
     with Path(source).open("rb") as file:
