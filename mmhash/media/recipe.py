@@ -180,7 +180,7 @@ def select_audio(
     return AudioRecipe(first, last, out_rate, out_channels, length)
 
 
-def _at_rate(index: VideoIndex, fps: Fraction) -> Sequence[int]:
+def _at_rate(index: VideoIndex, fps: int | Fraction) -> Sequence[int]:
     over, under = index.rate.numerator * fps.denominator, index.rate.denominator * fps.numerator
     if under >= over:
         return range(index.frames)
@@ -232,13 +232,13 @@ def _natural(number: int, name: str, maximum: int) -> int:
     return number
 
 
-def _rational(number: Rational, name: str, minimum: int | None = None) -> Fraction:
+def _rational(number: Rational, name: str, minimum: int | None = None) -> int | Fraction:
     """Return a positive number, or one that is at least `minimum`, as it is printed."""
     if isinstance(number, bool) or not isinstance(number, (int, float, Fraction)):
         raise InputTypeError(f"{name} is a number, not {type(number).__name__}")
     try:
         # Not Fraction(float): 29.97 is 2997/100, and the same as the text of a query.
-        exact = Fraction(Decimal(repr(number))) if isinstance(number, float) else Fraction(number)
+        exact = Fraction(Decimal(repr(number))) if isinstance(number, float) else number
     except (ValueError, OverflowError) as error:
         raise InputValueError(f"{name} is a finite number") from error
     # Fractions are compared by integers: after 20 MB were hashed, a selection takes 45 µs, not 70.
