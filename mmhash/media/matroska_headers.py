@@ -67,6 +67,7 @@ _SOUND_CODECS = {
 _SUBTITLE_CODECS = {b"S_TEXT/UTF8"}
 
 # As FFmpeg has to read them.
+MAX_NUMBER = 126  # in one byte
 _MAX_TRACKS = 16
 _MAX_TEXT = 1 << 12
 _MAX_SIDE = (1 << 16) - 1
@@ -77,11 +78,8 @@ _MAX_DELAY = 10**9
 _MAX_RATIO = 30_000
 
 
-def read_value(content: bytes, kind: str) -> int | float | bytes:
-    """Return the value of an element of a header."""
-    if kind == "number":
-        require(1 <= len(content) <= 8)
-        return int.from_bytes(content)
+def read_value(content: bytes, kind: str) -> float | bytes:
+    """Return the value of an element of a header, other than a number."""
     if kind == "float":
         require(len(content) in {4, 8})
         (value,) = unpack(">f" if len(content) == 4 else ">d", content)
@@ -92,11 +90,15 @@ def read_value(content: bytes, kind: str) -> int | float | bytes:
     return content
 
 
-def read_video(tracks: list[dict[int, Any]], blocks: dict[int, int]) -> VideoIndex:
-    """Return the index of the only video, by the tracks' headers and their numbers of blocks."""
-    numbers = {track[NUMBER] for track in tracks}
-    require(len(numbers) == len(tracks) <= _MAX_TRACKS and 0 not in numbers)
-    require(numbers >= blocks.keys())
+def read_video(tracks: list[dict[int, Any]], blocks: bytearray) -> VideoIndex:
+    """Return the index of the only video, by the tracks' headers and the first byte of each block.
+
+    That is the number of its track, with 0x80.
+    """
+    numbers = {0x80 + track[NUMBER] for track in tracks}
+    require(len(numbers) == len(tracks) <= _MAX_TRACKS)
+    require(0x80 < min(numbers) and max(numbers) <= 0x80 + MAX_NUMBER)
+    require(not blocks.translate(None, bytes(numbers)))  # no other blocks
     videos = [track for track in tracks if track[TYPE] == VIDEO]
     require(len(videos) == 1)
     for track in tracks:
@@ -105,7 +107,7 @@ def read_video(tracks: list[dict[int, Any]], blocks: dict[int, int]) -> VideoInd
         elif track[TYPE] != VIDEO:
             require(track[TYPE] == _SUBTITLE and track[CODEC] in _SUBTITLE_CODECS)
             require({_PICTURE, _SOUND, _DELAY, _PREROLL}.isdisjoint(track))
-    return _video_index(videos[0], blocks[videos[0][NUMBER]])
+    return _video_index(videos[0], blocks.count(0x80 + videos[0][NUMBER]))
 
 
 def _video_index(track: dict[int, Any], frames: int) -> VideoIndex:

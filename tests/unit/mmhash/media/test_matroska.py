@@ -100,7 +100,7 @@ def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_index(film) is None
     walk = _Walk(b"\xe7\x80" * 100)  # times of a cluster
     with pytest.raises(UnusualError):
-        walk._count_blocks(0, 200)
+        walk._walk_cluster(0, 200)
     assert walk._left == -1
 
 
