@@ -97,7 +97,7 @@ def read_video(tracks: list[dict[int, Any]], blocks: bytearray) -> VideoIndex:
     """
     numbers = {0x80 + track[NUMBER] for track in tracks}
     require(len(numbers) == len(tracks) <= _MAX_TRACKS)
-    require(0x80 < min(numbers) and max(numbers) <= 0x80 + MAX_NUMBER)
+    require(min(numbers) > 0x80 and max(numbers) <= 0x80 + MAX_NUMBER)
     require(not blocks.translate(None, bytes(numbers)))  # no other blocks
     videos = [track for track in tracks if track[TYPE] == VIDEO]
     require(len(videos) == 1)

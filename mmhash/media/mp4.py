@@ -9,7 +9,7 @@ NumPy would take twice the time: most of it is code that the caches lack.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate, chain, repeat
 from operator import add, mul, sub
@@ -184,23 +184,22 @@ class _Track:
         runs = tuple(map(sub, (*first[1:], len(chunks) + 1), first))
         require(first[0] == 1 and min(runs) > 0 and min(counts) > 0 and set(table[2::3]) == {1})
         require(sum(map(mul, runs, counts)) == samples)
-        self._check_ends(chunks, max(counts), chain.from_iterable(map(repeat, counts[::-1], runs[::-1])), size)
-        return samples
+        self._check_ends(chunks, runs, counts, size)
+        return int(samples)
 
-    def _check_ends(self, chunks: Ints, most: int, counts: Iterator[int], size: int) -> None:
-        """Check that all chunks end in the file.
+    def _check_ends(self, chunks: Ints, runs: Ints, counts: Ints, size: int) -> None:
+        """Check that all chunks end in the file, by the runs of chunks with a number of samples.
 
-        The last chunk is the first of the numbers of samples, of which `most` is the largest; the
-        size is that of all samples, or 0.
+        Of a muxer's chunks, only the last few can be too near to the end of the file. So few sizes
+        are read: of all, the upper half limits them. With sound, that takes 25 µs less.
         """
         start, end = self._tables[b"stsz"]
-        # Not all sizes are read: two bytes of each limit them, and that takes a fifth of the time.
-        upper = self._movie[start + 12 : end : 4], self._movie[start + 13 : end : 4]
-        longer = size + 1 if size else (max(upper[0]) << 8 | max(upper[1])) + 1 << 16
-        require(longer <= 1 << 30)
-        safe = self._nbytes - most * longer
+        first, second = self._movie[start + 12 : end : 4], self._movie[start + 13 : end : 4]
+        require(first == bytes(len(first)) and size < 1 << 24)
+        longer = size + 1 if size else max(second.translate(None, b"\0"), default=0) + 1 << 16
+        safe = self._nbytes - max(counts) * longer
         number = len(chunks)
-        for count in counts:
+        for count in chain.from_iterable(map(repeat, reversed(counts), reversed(runs))):
             offset = chunks[number - 1]
             if offset <= safe:
                 break
@@ -208,7 +207,6 @@ class _Track:
             end -= 4 * count
             sizes = (size * count,) if size else unpack_from(f">{count}I", self._movie, end)
             require(offset + sum(sizes) <= self._nbytes)
-        # Those of a muxer ascend.
         require(not number or max(chunks[:number]) <= safe)
 
 
@@ -244,9 +242,9 @@ def _check_tags(movie: bytes, span: Span) -> None:
 
 def _expand(runs: Ints, values: Ints) -> Sequence[int]:
     """Return the value of each member of the runs."""
-    if sum(runs) == len(runs):  # of frames out of order, most runs have one: 15 µs
+    if len(runs) == sum(runs):
         return values
-    return list(chain.from_iterable(map(repeat, values, runs)))
+    return list(chain.from_iterable(map(mul, zip(values), runs)))  # as (value,) * run
 
 
 def _check_edit(
