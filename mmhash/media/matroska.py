@@ -9,7 +9,6 @@ not opened. Files of another structure are left to FFmpeg. A test compares both.
 import struct
 from collections.abc import Iterator
 from itertools import repeat
-from struct import unpack_from
 from typing import Any
 
 from mmhash.media.matroska_headers import (
@@ -44,6 +43,7 @@ _SIMPLE_BLOCK, _BLOCK_GROUP, _BLOCK, _ENCRYPTED_BLOCK = 0xA3, 0xA0, 0xA1, 0xAF
 
 # A time, a position, the size of the cluster before and a checksum.
 _CLUSTER_FIELDS = {0xE7, 0xA7, 0xAB, CHECKSUM}
+_read_ident = struct.Struct(">I").unpack_from
 # The first eight bytes of a block: its id, two bytes of its size, and each of the next.
 _read_head = struct.Struct(">BH5B").unpack_from
 
@@ -102,13 +102,12 @@ class _Walk:
 
     def index(self) -> VideoIndex:
         """Return the index of the only video."""
-        require(unpack_from(">I", self._data) == (_EBML,))  # most files are not Matroska
         origin, end = start, _ = self._segment(FILES)
         headers: dict[int, Any] = {}
-        places = set()
+        places: dict[int, int] = {}
         blocks = self._tracks
         for ident, inner, inner_end in self._elements(origin, end):
-            places.add((ident, start - origin))
+            places[start - origin] = ident
             start = inner_end
             if ident == _CLUSTER:
                 self._walk_cluster(inner, inner_end)
@@ -121,15 +120,19 @@ class _Walk:
                 require(ident == VOID or (ident == _CUES and blocks))
         # FFmpeg reads what these name, wherever that is.
         for seek in headers.get(SEEK_HEAD, {}).get(SEEK, ()):
-            require((seek[SEEK_ID], seek[SEEK_POSITION]) in places)
+            require(places.get(seek[SEEK_POSITION]) == seek[SEEK_ID])
         return read_video(headers[TRACKS][TRACK], blocks)
 
     def _segment(self, files: set[bytes] | None = None) -> tuple[int, int]:
         """Return the content of the segment; only a header is before it."""
-        top = list(self._elements(0, len(self._data)))
-        require([ident for ident, _, _ in top] == [_EBML, _SEGMENT])
-        require(files is None or bytes(self._data[slice(*top[0][1:])]) in files)
-        return top[1][1:]
+        data = self._data
+        require(_read_ident(data) == (_EBML,))  # most files are not Matroska
+        size, start = _read_number(data, 4)
+        require(files is None or bytes(data[start : start + size]) in files)
+        require(_read_ident(data, start + size) == (_SEGMENT,))
+        size, start = _read_number(data, start + size + 4)
+        require(start + size == len(data))
+        return start, start + size
 
     def _first_video(self, start: int, end: int) -> int:
         for ident, inner, inner_end in self._elements(start, end):
@@ -204,7 +207,10 @@ class _Walk:
         while start < end:
             self._left -= 1
             ident, width = data[start], 1
-            if ident < 0x80:
+            if 0x10 <= ident < 0x20:  # of those at the top
+                (ident,) = _read_ident(data, start)
+                width = 4
+            elif ident < 0x80:
                 width = _width(ident)
                 ident = int.from_bytes(data[start : start + width])
             start += width

@@ -7,7 +7,7 @@ from fractions import Fraction
 from struct import unpack
 from typing import Any
 
-from mmhash.media.plain import require
+from mmhash.media.plain import UnusualError, require
 from mmhash.media.recipe import VideoIndex
 
 SEEK_HEAD, SEEK, SEEK_ID, SEEK_POSITION = 0x114D9B74, 0x4DBB, 0x53AB, 0x53AC
@@ -65,6 +65,8 @@ _SOUND_CODECS = {
     *(b"A_MPEG/L3", b"A_AC3", b"A_EAC3"),
 }
 _SUBTITLE_CODECS = {b"S_TEXT/UTF8"}
+_NOT_OF_VIDEOS = {_SOUND, _DELAY, _PREROLL}
+_NOT_OF_SUBTITLES = {_PICTURE, *_NOT_OF_VIDEOS}
 
 # As FFmpeg has to read them.
 MAX_NUMBER = 126  # in one byte
@@ -72,7 +74,7 @@ _MAX_TRACKS = 16
 _MAX_TEXT = 1 << 12
 _MAX_SIDE = (1 << 16) - 1
 _MAX_CHANNELS = 8
-_MAX_RATE = 1 << 20
+_MAX_RATE = float(1 << 20)
 _MAX_DELAY = 10**9
 # FFmpeg rounds rates to fractions of numbers up to this.
 _MAX_RATIO = 30_000
@@ -95,24 +97,28 @@ def read_video(tracks: list[dict[int, Any]], blocks: bytearray) -> VideoIndex:
 
     That is the number of its track, with 0x80.
     """
-    numbers = {0x80 + track[NUMBER] for track in tracks}
-    require(len(numbers) == len(tracks) <= _MAX_TRACKS)
-    require(min(numbers) > 0x80 and max(numbers) <= 0x80 + MAX_NUMBER)
-    require(not blocks.translate(None, bytes(numbers)))  # no other blocks
-    videos = [track for track in tracks if track[TYPE] == VIDEO]
-    require(len(videos) == 1)
+    numbers = bytearray()
+    video = None
     for track in tracks:
-        if track[TYPE] == _AUDIO:
+        number, kind = track[NUMBER], track[TYPE]
+        require(0 < number <= MAX_NUMBER and 0x80 + number not in numbers)
+        numbers.append(0x80 + number)
+        if kind == VIDEO:
+            require(video is None)
+            video = track
+        elif kind == _AUDIO:
             _check_sound(track)
-        elif track[TYPE] != VIDEO:
-            require(track[TYPE] == _SUBTITLE and track[CODEC] in _SUBTITLE_CODECS)
-            require({_PICTURE, _SOUND, _DELAY, _PREROLL}.isdisjoint(track))
-    return _video_index(videos[0], blocks.count(0x80 + videos[0][NUMBER]))
+        else:
+            require(kind == _SUBTITLE and track[CODEC] in _SUBTITLE_CODECS)
+            require(_NOT_OF_SUBTITLES.isdisjoint(track))
+    if video is None or len(numbers) > _MAX_TRACKS or blocks.translate(None, bytes(numbers)):
+        raise UnusualError  # the last: blocks of no track
+    return _video_index(video, blocks.count(0x80 + video[NUMBER]))
 
 
 def _video_index(track: dict[int, Any], frames: int) -> VideoIndex:
     width, height = track[_PICTURE][_WIDTH], track[_PICTURE][_HEIGHT]
-    require(track[CODEC] in VIDEO_CODECS and {_SOUND, _DELAY, _PREROLL}.isdisjoint(track))
+    require(track[CODEC] in VIDEO_CODECS and _NOT_OF_VIDEOS.isdisjoint(track))
     require(track[CODEC] in _WITHOUT_CONFIGURATION or track[_PRIVATE])
     require(0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE)
     require(10**6 <= track[_DURATION] <= 10**9)
@@ -127,5 +133,5 @@ def _check_sound(track: dict[int, Any]) -> None:
     """Check that FFmpeg accepts the header of a sound."""
     sound = track[_SOUND]
     require(track[CODEC] in _SOUND_CODECS and _PICTURE not in track)
-    require(1 <= sound[_CHANNELS] <= _MAX_CHANNELS and 1 <= sound[_RATE] <= _MAX_RATE)
-    require(max(track.get(_DELAY, 0), track.get(_PREROLL, 0)) <= _MAX_DELAY)
+    require(1 <= sound[_CHANNELS] <= _MAX_CHANNELS and 1.0 <= sound[_RATE] <= _MAX_RATE)
+    require(track.get(_DELAY, 0) <= _MAX_DELAY and track.get(_PREROLL, 0) <= _MAX_DELAY)
