@@ -47,7 +47,7 @@ _read_ident = struct.Struct(">I").unpack_from
 # The first eight bytes of a block: its id, two bytes of its size, and each of the next.
 _read_head = struct.Struct(">BH5B").unpack_from
 
-# The first byte of a block, if its track has one byte.
+# The first byte of a block whose track has one byte.
 _TRACKS = bytes(range(0x80, 0x80 + MAX_NUMBER + 1))
 _LACING = 0x06
 
@@ -167,8 +167,9 @@ class _Walk:
     def _walk_simple_blocks(self, start: int, end: int) -> int:
         """Add the tracks of the first blocks of a cluster, and return their end.
 
-        They have a size of up to three bytes. In the other way a block takes 1.1 µs instead of
-        0.2, and twice that with cold caches: so their first bytes are read at once.
+        They have a size of up to three bytes, and one call reads all that is needed of a block:
+        that takes 0.2 µs, where a call for each number took 0.4 and `_elements` takes 1.1. The
+        caches lack the headers of blocks too: 0.4 µs for one of a frame of 128 kB.
         """
         data, last = self._data, end - 8
         add, before = self._tracks.append, len(self._tracks)
@@ -229,7 +230,10 @@ class _Walk:
 
 
 def _contents(header: bytes, start: int, end: int, schema: Schema) -> dict[int, Any]:
-    """Return the elements in an element of a header, of which all are known."""
+    """Return the elements in an element of a header, of which all are known.
+
+    An element takes 0.2 µs, where a generator of elements took 0.4.
+    """
     contents: dict[int, Any] = {}
     first = start
     while start < end:
