@@ -39,10 +39,11 @@ from mmhash.media.plain import Buffer, UnusualError, require
 from mmhash.media.recipe import VideoIndex
 
 _EBML, _SEGMENT, _CLUSTER, _CUES = 0x1A45DFA3, 0x18538067, 0x1F43B675, 0x1C53BB6B
-_SIMPLE_BLOCK, _BLOCK_GROUP, _BLOCK, _ENCRYPTED_BLOCK = 0xA3, 0xA0, 0xA1, 0xAF
+_SIMPLE_BLOCK, _BLOCK_GROUP, _BLOCK = 0xA3, 0xA0, 0xA1
 
 # A time, a position, the size of the cluster before and a checksum.
 _CLUSTER_FIELDS = {0xE7, 0xA7, 0xAB, CHECKSUM}
+_MAX_FIELD = 8
 _read_ident = struct.Struct(">I").unpack_from
 # The first eight bytes of a block: its id, two bytes of its size, and each of the next.
 _read_head = struct.Struct(">BH5B").unpack_from
@@ -156,8 +157,8 @@ class _Walk:
                 if len(blocks) != 1:
                     raise UnusualError
                 self._add_block(*blocks[0][1:])
-            elif ident == _ENCRYPTED_BLOCK:
-                raise UnusualError
+            elif ident != VOID and (ident not in _CLUSTER_FIELDS or to - at > _MAX_FIELD):
+                raise UnusualError  # FFmpeg can look for the next cluster then
 
     def _add_block(self, start: int, end: int) -> None:
         if self._data[start + 3] & _LACING or start + 4 >= end:
@@ -193,7 +194,7 @@ class _Walk:
                     start += (size >> 8) - 0x7E
                 else:
                     break
-            elif ident in _CLUSTER_FIELDS and 0x8000 <= size < 0xFF00:
+            elif ident in _CLUSTER_FIELDS and 0x8000 <= size < 0x8000 + (_MAX_FIELD + 1 << 8):
                 fields += 1
                 start += (size >> 8) - 0x7E
             else:

@@ -213,6 +213,19 @@ def test_blocks_of_another_form_are_left_to_ffmpeg() -> None:
         assert read_index(with_clusters(film, change)) is None
 
 
+@pytest.mark.parametrize("ident", [0xE7, 0xA5, 0xAE])
+def test_other_elements_of_clusters_are_left_to_ffmpeg(ident: int) -> None:
+    # FFmpeg returns fewer packets after a time of many bytes or an element of another place.
+    film = film_with("aac.mp4")
+    walk = _Walk(film)
+    (cluster,) = [each for each in walk._elements(*walk._segment()) if each[0] == 0x1F43B675]
+    blocks = [at for kind, at, to in walk._elements(*cluster[1:]) if 127 <= to - at < 1 << 14]
+    damaged = bytearray(film)
+    damaged[blocks[5] - 3] = ident
+    assert read_index(damaged) is None
+    assert count_frames(damaged) is None
+
+
 @pytest.mark.parametrize("name", ["opus.ogg", "vorbis.ogg"])
 def test_films_of_an_encoder_with_sound(name: str) -> None:
     film = make_video("vp9.webm", 30, sound=make_audio(name, 2, rate=48_000))
