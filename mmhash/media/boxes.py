@@ -1,11 +1,15 @@
 """Boxes of MP4 and MOV files, and the tables in them."""
 
 from collections.abc import Container, Iterator
-from struct import Struct, calcsize, unpack_from
+from struct import Struct, unpack_from
 
 from mmhash.media.plain import Buffer, UnusualError, require
 
 _read_header = Struct(">I4s").unpack_from
+_read_number = Struct(">I").unpack_from
+
+# Of the numbers in tables.
+_SIZES = {"I": 4, "i": 4, "Q": 8}
 
 # Of each level. A film has a few at the top, and a track ten.
 _MAX_BOXES = 32
@@ -38,25 +42,30 @@ def read_boxes(data: Buffer, start: int, end: int) -> list[tuple[bytes, int, int
 def children(
     data: Buffer, span: Span, kinds: Container[bytes] | Iterator[bytes]
 ) -> dict[bytes, Span]:
-    """Return the boxes in a box, all of other kinds; of an iterator, in its order."""
-    boxes = read_boxes(data, *span)
-    found = {kind: (start, end) for kind, start, end in boxes if kind in kinds}
-    require(len(found) == len(boxes))
+    """Return the boxes in a box, each of another of the kinds; of an iterator, in its order."""
+    start, end = span
+    found: dict[bytes, Span] = {}
+    while start < end:
+        size, kind = _read_header(data, start)
+        if not 8 <= size <= end - start or kind in found or kind not in kinds:
+            raise UnusualError
+        found[kind] = start + 8, start + size
+        start += size
     return found
 
 
-def count_rows(data: Buffer, span: Span, row: str, header: int = 8) -> int:
+def count_rows(data: Buffer, span: Span, row: int, header: int = 8) -> int:
     """Return the number of rows of a table, which is at the end of its header."""
     start, end = span
-    (rows,) = unpack_from(">I", data, start + header - 4)
-    require(0 < rows <= MAX_ROWS and end - start == header + rows * calcsize(f">{row}"))
+    (rows,) = _read_number(data, start + header - 4)
+    require(0 < rows <= MAX_ROWS and end - start == header + rows * row)
     return int(rows)
 
 
-def read_table(data: Buffer, span: Span, form: str, *, columns: int = 1, header: int = 8) -> Ints:
+def read_table(data: Buffer, span: Span, form: str, *, columns: int = 1) -> Ints:
     """Return the numbers of a table."""
-    rows = count_rows(data, span, f"{columns}{form}", header)
-    return unpack_from(f">{rows * columns}{form}", data, span[0] + header)
+    numbers = columns * count_rows(data, span, columns * _SIZES[form])
+    return unpack_from(f">{numbers}{form}", data, span[0] + 8)
 
 
 def read_runs(data: Buffer, span: Span, form: str, samples: int) -> tuple[Ints, Ints]:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from struct import unpack
 from typing import Any
 
-from mmhash.media.plain import require
+from mmhash.media.plain import UnusualError, require
 from mmhash.media.recipe import VideoIndex
 
 SEEK_HEAD, SEEK, SEEK_ID, SEEK_POSITION = 0x114D9B74, 0x4DBB, 0x53AB, 0x53AC
@@ -65,23 +65,23 @@ _SOUND_CODECS = {
     *(b"A_MPEG/L3", b"A_AC3", b"A_EAC3"),
 }
 _SUBTITLE_CODECS = {b"S_TEXT/UTF8"}
+_NOT_OF_VIDEOS = {_SOUND, _DELAY, _PREROLL}
+_NOT_OF_SUBTITLES = {_PICTURE, *_NOT_OF_VIDEOS}
 
 # As FFmpeg has to read them.
+MAX_NUMBER = 126  # in one byte
 _MAX_TRACKS = 16
 _MAX_TEXT = 1 << 12
 _MAX_SIDE = (1 << 16) - 1
 _MAX_CHANNELS = 8
-_MAX_RATE = 1 << 20
+_MAX_RATE = float(1 << 20)
 _MAX_DELAY = 10**9
 # FFmpeg rounds rates to fractions of numbers up to this.
 _MAX_RATIO = 30_000
 
 
-def read_value(content: bytes, kind: str) -> int | float | bytes:
-    """Return the value of an element of a header."""
-    if kind == "number":
-        require(1 <= len(content) <= 8)
-        return int.from_bytes(content)
+def read_value(content: bytes, kind: str) -> float | bytes:
+    """Return the value of an element of a header, other than a number."""
     if kind == "float":
         require(len(content) in {4, 8})
         (value,) = unpack(">f" if len(content) == 4 else ">d", content)
@@ -92,29 +92,36 @@ def read_value(content: bytes, kind: str) -> int | float | bytes:
     return content
 
 
-def read_video(tracks: list[dict[int, Any]], blocks: list[int]) -> VideoIndex:
-    """Return the index of the only video, by the tracks' headers and the track of each block."""
-    numbers = {track[NUMBER] for track in tracks}
-    require(len(numbers) == len(tracks) <= _MAX_TRACKS and 0 not in numbers)
-    require(numbers.issuperset(blocks))
-    videos = [track for track in tracks if track[TYPE] == VIDEO]
-    require(len(videos) == 1)
+def read_video(tracks: list[dict[int, Any]], blocks: bytearray) -> VideoIndex:
+    """Return the index of the only video, by the tracks' headers and the first byte of each block.
+
+    That is the number of its track, with 0x80.
+    """
+    numbers = bytearray()
+    video = None
     for track in tracks:
-        if track[TYPE] == _AUDIO:
+        number, kind = track[NUMBER], track[TYPE]
+        require(0 < number <= MAX_NUMBER and 0x80 + number not in numbers)
+        numbers.append(0x80 + number)
+        if kind == VIDEO:
+            require(video is None)
+            video = track
+        elif kind == _AUDIO:
             _check_sound(track)
-        elif track[TYPE] != VIDEO:
-            require(track[TYPE] == _SUBTITLE and track[CODEC] in _SUBTITLE_CODECS)
-            require({_PICTURE, _SOUND, _DELAY, _PREROLL}.isdisjoint(track))
-    return _video_index(videos[0], blocks)
+        else:
+            require(kind == _SUBTITLE and track[CODEC] in _SUBTITLE_CODECS)
+            require(_NOT_OF_SUBTITLES.isdisjoint(track))
+    if video is None or len(numbers) > _MAX_TRACKS or blocks.translate(None, bytes(numbers)):
+        raise UnusualError  # the last: blocks of no track
+    return _video_index(video, blocks.count(0x80 + video[NUMBER]))
 
 
-def _video_index(track: dict[int, Any], blocks: list[int]) -> VideoIndex:
+def _video_index(track: dict[int, Any], frames: int) -> VideoIndex:
     width, height = track[_PICTURE][_WIDTH], track[_PICTURE][_HEIGHT]
-    require(track[CODEC] in VIDEO_CODECS and {_SOUND, _DELAY, _PREROLL}.isdisjoint(track))
+    require(track[CODEC] in VIDEO_CODECS and _NOT_OF_VIDEOS.isdisjoint(track))
     require(track[CODEC] in _WITHOUT_CONFIGURATION or track[_PRIVATE])
     require(0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE)
     require(10**6 <= track[_DURATION] <= 10**9)
-    frames = blocks.count(track[NUMBER])
     require(frames)
     rate = Fraction(10**9, track[_DURATION])
     if rate.numerator > _MAX_RATIO:
@@ -126,5 +133,5 @@ def _check_sound(track: dict[int, Any]) -> None:
     """Check that FFmpeg accepts the header of a sound."""
     sound = track[_SOUND]
     require(track[CODEC] in _SOUND_CODECS and _PICTURE not in track)
-    require(1 <= sound[_CHANNELS] <= _MAX_CHANNELS and 1 <= sound[_RATE] <= _MAX_RATE)
-    require(max(track.get(_DELAY, 0), track.get(_PREROLL, 0)) <= _MAX_DELAY)
+    require(1 <= sound[_CHANNELS] <= _MAX_CHANNELS and 1.0 <= sound[_RATE] <= _MAX_RATE)
+    require(track.get(_DELAY, 0) <= _MAX_DELAY and track.get(_PREROLL, 0) <= _MAX_DELAY)

@@ -37,6 +37,22 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
         mmhash.audio(tmp_path / "empty")
 
 
+def test_errors_of_a_file_are_those_of_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    path.write_bytes(FILM)
+    wrong: Any
+    for wrong in ({"tenant": b"short"}, {"threads": 0}, {"algorithm": "md5"}, {"fps": -1}):
+        errors = []
+        for source in (FILM, path):
+            with pytest.raises(InputValueError) as caught:
+                mmhash.video(source, **wrong)
+            errors.append(str(caught.value))
+        assert errors[0] == errors[1]
+    (tmp_path / "sound.wav").write_bytes(SOUND)
+    with pytest.raises(InputValueError, match="tenant"):
+        mmhash.audio(tmp_path / "sound.wav", tenant=b"short")
+
+
 def test_by_frames_equal_frames_of_two_files_have_equal_keys() -> None:
     # The same frames in another container: the files differ.
     fragmented = make_video("h264.mp4", options={"movflags": "frag_keyframe+empty_moov"})

@@ -3,6 +3,7 @@
 import os
 import random
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 from io import BytesIO
@@ -100,7 +101,7 @@ def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_index(film) is None
     walk = _Walk(b"\xe7\x80" * 100)  # times of a cluster
     with pytest.raises(UnusualError):
-        walk._blocks(0, 200)
+        walk._walk_cluster(0, 200)
     assert walk._left == -1
 
 
@@ -161,6 +162,68 @@ def test_films_with_other_tracks_are_read_without_ffmpeg(name: str) -> None:
         assert index is not None
         assert index == probe_video_index(film)
         assert index.frames == 24
+
+
+def element(ident: bytes, content: bytes, width: int) -> bytes:
+    """Return an element with a size of some bytes; a shorter one if that is too short."""
+    while len(content) >= (1 << 7 * width) - 1:
+        width += 1
+    return ident + (len(content) | 1 << 7 * width).to_bytes(width) + content
+
+
+def with_clusters(film: bytes, change: Callable[[bytes], tuple[int, bytes]]) -> bytes:
+    """Return a film whose blocks are changed; it has no list of its elements."""
+    walk = _Walk(film)
+    start, end = walk._segment()
+    body = b""
+    for ident, at, to in walk._elements(start, end):
+        if ident == 0x1F43B675:
+            members = b""
+            for kind, inner, inner_end in walk._elements(at, to):
+                content = film[inner:inner_end]
+                width, content = change(content) if kind == 0xA3 else (1, content)
+                members += element(bytes([kind]), content, width)
+            body += element(b"\x1f\x43\xb6\x75", members, 8)
+        elif ident in {0x1549A966, 0x1654AE6B}:
+            body += element(ident.to_bytes(4), film[at:to], 2)
+    return film[: start - 8] + element(b"", body, 8)
+
+
+@pytest.mark.parametrize("width", range(1, 9))
+def test_sizes_of_blocks_have_any_length(width: int) -> None:
+    rng = random.Random(width)
+    film = with_clusters(film_with("opus.ogg"), lambda block: (width, block))
+    mixed = with_clusters(film_with("aac.mp4"), lambda block: (rng.randint(1, 8), block))
+    for each in (film, mixed):
+        assert read_index(each) == probe_video_index(each)
+        assert read_index(each) is not None
+        assert count_frames(each) == packets(each) == 24
+
+
+def test_blocks_of_another_form_are_left_to_ffmpeg() -> None:
+    film = film_with("aac.mp4")
+    same = with_clusters(film, lambda block: (3, block))
+    assert read_index(same) is not None
+    for change in (
+        lambda block: (3, b"\x40" + bytes([block[0] & 0x7F]) + block[1:]),  # a track of two bytes
+        lambda block: (2, block[:3] + bytes([block[3] | 0x02]) + block[4:]),  # lacing
+        lambda block: (3, block[:4]),  # no data
+        lambda block: (3, b"\x80" + block[1:]),  # of no track
+    ):
+        assert read_index(with_clusters(film, change)) is None
+
+
+@pytest.mark.parametrize("ident", [0xE7, 0xA5, 0xAE])
+def test_other_elements_of_clusters_are_left_to_ffmpeg(ident: int) -> None:
+    # FFmpeg returns fewer packets after a time of many bytes or an element of another place.
+    film = film_with("aac.mp4")
+    walk = _Walk(film)
+    (cluster,) = [each for each in walk._elements(*walk._segment()) if each[0] == 0x1F43B675]
+    blocks = [at for kind, at, to in walk._elements(*cluster[1:]) if 127 <= to - at < 1 << 14]
+    damaged = bytearray(film)
+    damaged[blocks[5] - 3] = ident
+    assert read_index(damaged) is None
+    assert count_frames(damaged) is None
 
 
 @pytest.mark.parametrize("name", ["opus.ogg", "vorbis.ogg"])

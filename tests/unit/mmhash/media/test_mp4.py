@@ -140,6 +140,32 @@ def test_films_with_another_sound_are_left_to_ffmpeg() -> None:
         assert mp4.read_index(other) is None
 
 
+@pytest.mark.parametrize("track", [b"soun", b"vide"])
+def test_samples_end_in_the_file(track: bytes) -> None:
+    film = bytearray(remux(H264, make_audio("aac.mp4", 2, rate=48_000), "mp4"))
+    handler = film.index(track)
+
+    def table(kind: bytes) -> int:
+        return film.index(kind, handler) + 8
+
+    chunks, runs, samples = (
+        struct.unpack_from(">I", film, table(kind) + at)[0]
+        for kind, at in ((b"stco", 0), (b"stsc", 0), (b"stsz", 4))
+    )
+    _, count, _ = struct.unpack_from(">3I", film, table(b"stsc") + 4 + 12 * (runs - 1))
+    sizes = struct.unpack_from(f">{samples}I", film, table(b"stsz") + 8)
+    last = len(film) - sum(sizes[-count:])
+    for offset, fits in ((last - 1, True), (last, True), (last + 1, False), (len(film), False)):
+        struct.pack_into(">I", film, table(b"stco") + 4 * chunks, offset)
+        index = mp4.read_index(film)
+        assert (index is not None) == fits
+        assert index is None or index == probe_video_index(film)
+    # Of chunks that do not ascend, the ends are not looked for.
+    struct.pack_into(">I", film, table(b"stco") + 4 * chunks, last)
+    struct.pack_into(">I", film, table(b"stco") + 4, len(film))
+    assert mp4.read_index(film) is None
+
+
 def test_files_of_another_structure_are_left_to_ffmpeg() -> None:
     fragmented = make_video("h264-fragmented.mp4")
     late = rewrite_video(H264, "mp4", start=6400)
