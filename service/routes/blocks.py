@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from mmhash.engines.engine import ItemSpanError, Prompt, UnsupportedFieldError
-from mmhash.errors import InputError
+from mmhash.errors import InputError, LimitError
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem, unsupported_field
@@ -51,7 +51,7 @@ def _blocks(text: bytes, settings: Settings) -> str:
         raise Problem(unsupported_field(error.field)) from error
     except ItemSpanError as error:
         raise Problem("invalid-span") from error
-    except InputError as error:
+    except (InputError, LimitError) as error:
         raise Problem("refused-by-engine") from error
     return BlocksAnswer(
         blocks=keys,

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from mmhash.errors import InputError
+from mmhash.errors import InputError, LimitError
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem
@@ -34,6 +34,6 @@ def _pad(text: bytes, settings: Settings) -> str:
         raise Problem("refused-by-engine")
     try:
         padded = pad_ids(body.input_ids, spans, requested.version)
-    except InputError as error:
+    except (InputError, LimitError) as error:
         raise Problem("refused-by-engine") from error
     return PadAnswer(input_ids=padded, recipe=requested.recipe).model_dump_json(exclude_none=True)

@@ -13,11 +13,18 @@ STREAM_BYTES = 256 << 10
 
 
 class Admission:
-    """The bytes that one request, or a part of it, holds."""
+    """The bytes that one request, or a part of it, holds, and the items of its body."""
 
     def __init__(self, limits: "Limits") -> None:
         self._limits = limits
         self.held = 0
+        self._items = 0
+
+    def count_items(self, items: int) -> None:
+        """Count items of the body, or raise the problem `too-many-items`."""
+        self._items += items
+        if self._items > self._limits.max_items:
+            raise Problem("too-many-items")
 
     def reserve(self) -> AbstractContextManager["Admission"]:
         """Reserve bytes for a part of the request, released at the end of the context."""
@@ -38,6 +45,7 @@ class Limits:
     def __init__(self, settings: Settings) -> None:
         self.max_held = settings.max_held_bytes
         self.max_calls = settings.max_calls
+        self.max_items = settings.max_items
         self.held = 0
         self.calls = 0
         # Set after SIGTERM: admitted requests are answered, new ones are refused.
