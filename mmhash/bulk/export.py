@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 import pyarrow.parquet as pq
 
+from mmhash.bulk.checked import remove
 from mmhash.errors import InputValueError
 
 PARQUET = ".parquet"
@@ -48,9 +49,10 @@ def export(parquet: Path, out: Path) -> None:
     if parquet == out:
         return
     temporary = out.with_name(out.name + ".tmp")
+    remove(temporary)  # a link would name another file
     with (
         pq.ParquetFile(parquet) as result,
-        temporary.open("w", encoding="utf-8", newline="") as file,
+        temporary.open("x", encoding="utf-8", newline="") as file,
     ):
         columns = result.schema_arrow.names
         rows = (row for batch in result.iter_batches() for row in batch.to_pylist())
