@@ -6,9 +6,8 @@ The header is validated first, by the rules of the safetensors package.
 import json
 from math import prod
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mmhash import Digest
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.io.safetensors import DTYPES, HEADER_LENGTH_SIZE
 from mmhash_service.api.problems import Problem
@@ -17,6 +16,9 @@ from mmhash_service.bodies.parsing import MAX_DIMS
 from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.runtime.concurrency import in_turns
 from mmhash_service.runtime.context import RequestContext
+
+if TYPE_CHECKING:
+    from mmhash import Digest
 
 MAX_HEADER = 1 << 20
 # A header of the maximum length with this many commas takes 4 ms to parse.
