@@ -10,6 +10,7 @@ from mmhash_service.api.problems import Problem, unsupported_field
 from mmhash_service.api.schemas.prompts import BlocksAnswer, BlocksBody, GroupBlocks
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.engines import find_engine, item_span
+from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.settings import Settings
 
 router = APIRouter()
@@ -23,10 +24,8 @@ async def blocks(request: Request) -> Response:
     state = request.app.state
     with state.limits.admit() as admission:
         text = await read_json(request, state.settings, admission)
-        return Response(
-            await state.prompts.for_size(len(text)).run(_blocks, text, state.settings),
-            media_type="application/json",
-        )
+        payload = await state.prompts.for_size(len(text)).run(_blocks, text, state.settings)
+        return LongResponse(payload, state.limits)
 
 
 def _blocks(text: bytes, settings: Settings) -> str:

@@ -47,6 +47,7 @@ class Limits:
         self.max_calls = settings.max_calls
         self.max_items = settings.max_items
         self.held = 0
+        self.unread = 0
         self.calls = 0
         # Set after SIGTERM: admitted requests are answered, new ones are refused.
         self.draining = False
@@ -72,6 +73,22 @@ class Limits:
         finally:
             self.calls -= 1
             metrics.CALLS.dec()
+
+    @contextmanager
+    def reserve_response(self, nbytes: int) -> Iterator[None]:
+        """Reserve the bytes of a long response until the client has read it; one always fits.
+
+        They do not count as held: clients that read slowly are not to keep others from hashing.
+        """
+        if self.unread and self.unread + nbytes > self.max_held:
+            raise Problem("busy")
+        self.unread += nbytes
+        metrics.UNREAD_BYTES.inc(nbytes)
+        try:
+            yield
+        finally:
+            self.unread -= nbytes
+            metrics.UNREAD_BYTES.dec(nbytes)
 
     @contextmanager
     def reserve(self) -> Iterator[Admission]:
