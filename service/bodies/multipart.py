@@ -9,7 +9,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.readers import Reader
-from mmhash_service.runtime.concurrency import in_turns
+from mmhash_service.runtime.concurrency import end_turn
 from mmhash_service.runtime.context import RequestContext
 
 OpenPart = Callable[[str, str], Reader]
@@ -65,7 +65,11 @@ class MultipartReader:
         """Return the items of all parts, in order."""
         if not self._has_ended:
             raise Problem("damaged-multipart")
-        return [item async for part in in_turns(self._parts) for item in await part.finish()]
+        items: list[Item] = []
+        for count, part in enumerate(self._parts, 1):
+            items += await part.finish()
+            await end_turn(count)
+        return items
 
     def _begin_part(self) -> None:
         self._count_items(1)

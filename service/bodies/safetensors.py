@@ -14,7 +14,7 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.parsing import MAX_DIMS
 from mmhash_service.bodies.stream import AlignedHasher
-from mmhash_service.runtime.concurrency import in_turns
+from mmhash_service.runtime.concurrency import end_turn
 from mmhash_service.runtime.context import RequestContext
 
 if TYPE_CHECKING:
@@ -61,10 +61,11 @@ class SafetensorsReader:
         if self._tensors is None or len(self._digests) != len(self._tensors):
             raise Problem("damaged-safetensors")
         tensors = zip(self._tensors, self._digests, strict=True)
-        return [
-            self._context.item(name, "tensor", dtype, shape, nbytes, digest)
-            async for (name, dtype, shape, nbytes), digest in in_turns(tensors)
-        ]
+        items: list[Item] = []
+        for (name, dtype, shape, nbytes), digest in tensors:
+            items.append(self._context.item(name, "tensor", dtype, shape, nbytes, digest))
+            await end_turn(len(items))
+        return items
 
     def _take_header(self, piece: memoryview) -> memoryview:
         wanted = HEADER_LENGTH_SIZE if self._header_length is None else self._header_length

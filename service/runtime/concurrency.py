@@ -1,8 +1,7 @@
 """The work of one request: a few jobs that wait at the same time, and short turns of long work."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable
 
 _CONCURRENCY = 8
 """The images and URLs of one request that are decoded or fetched at the same time."""
@@ -10,15 +9,11 @@ _CONCURRENCY = 8
 TURN = 32
 """The items of one request that are made in one turn of the event loop: 0.15 ms for one."""
 
-T = TypeVar("T")
 
-
-async def in_turns(values: Iterable[T]) -> AsyncIterator[T]:
-    """Yield values, and let other requests have a turn of the event loop now and then."""
-    for number, value in enumerate(values, 1):
-        yield value
-        if number % TURN == 0:
-            await asyncio.sleep(0)
+async def end_turn(count: int) -> None:
+    """Let other requests have a turn of the event loop after each TURN of `count` items."""
+    if count % TURN == 0:
+        await asyncio.sleep(0)
 
 
 async def run_few(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
