@@ -166,7 +166,7 @@ class Settings(BaseSettings):
         ge=1 << 20,
         le=MAX_BYTES,
         description="The maximum number of body bytes in the memory of a process; a streamed body "
-        "counts as 256 KiB.",
+        "counts as 256 KiB. Long responses have as much again until they are read.",
     )
     max_calls: int = Field(
         default=1024,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
+from mmhash.bulk.checked import remove
 from mmhash.errors import InputValueError
 
 PARQUET = ".parquet"
@@ -48,9 +49,10 @@ def export(parquet: Path, out: Path) -> None:
     import pyarrow.parquet as pq  # noqa: PLC0415  (imported by the run)
 
     temporary = out.with_name(out.name + ".tmp")
+    remove(temporary)  # a link would name another file
     with (
         pq.ParquetFile(parquet) as result,
-        temporary.open("w", encoding="utf-8", newline="") as file,
+        temporary.open("x", encoding="utf-8", newline="") as file,
     ):
         columns = result.schema_arrow.names
         rows = (row for batch in result.iter_batches() for row in batch.to_pylist())

@@ -7,6 +7,7 @@ result; a ProcessPoolExecutor would wait forever for the rest of it.
 """
 
 import multiprocessing
+import signal
 import subprocess
 import sys
 import threading
@@ -105,11 +106,9 @@ class Pool:
     def _results(self, timeout: float | None) -> list[tuple[int, Shard, list[Row]]]:
         """Return the finished shards; without a time-out, wait until there is one."""
         busy = {worker.pipe: worker for worker in self._workers if worker.submitted}
-        return [
-            busy[pipe].result()
-            for pipe in wait(busy, timeout if busy else 0)
-            if isinstance(pipe, Connection)
-        ]
+        ready = wait(busy, timeout if busy else 0)
+        results = (busy[pipe].result() for pipe in ready if isinstance(pipe, Connection))
+        return [result for result in results if result is not None]
 
 
 def _suits_thread(shard: Shard, options: Options) -> bool:
@@ -134,12 +133,19 @@ class _Worker(ABC):
             raise self._exit_error() from error
         self.submitted.append((number, shard))
 
-    def result(self) -> tuple[int, Shard, list[Row]]:
+    def result(self) -> tuple[int, Shard, list[Row]] | None:
+        """Return the rows of the first shard; None if it was submitted again."""
         try:
             rows: list[Row] = self.pipe.recv()
         except (EOFError, OSError) as error:
+            if self._submit_again():
+                return None
             raise self._exit_error() from error
         return *self.submitted.popleft(), rows
+
+    def _submit_again(self) -> bool:
+        """Replace a worker that a truncated file has ended; return False if it ended otherwise."""
+        return False
 
     @abstractmethod
     def end(self) -> None:
@@ -180,6 +186,11 @@ class _Thread(_Worker):
 class _Process(_Worker):
     def __init__(self) -> None:
         super().__init__()
+        self._options = Options()
+        self._may_map = False
+        self._start()
+
+    def _start(self) -> None:
         descriptor = self._worker_pipe.fileno()
         self._process = subprocess.Popen(  # noqa: S603  (the arguments are ours)
             [sys.executable, "-P", "-m", "mmhash.bulk.worker", str(descriptor)],
@@ -188,6 +199,24 @@ class _Process(_Worker):
         )
         # The worker has the only copy of its end: the pipe ends when it exits.
         self._worker_pipe.close()
+
+    def submit(self, number: int, shard: Shard, options: Options, threads: int) -> None:
+        self._options = options
+        self._may_map |= threads > 1
+        super().submit(number, shard, options, threads)
+
+    def _submit_again(self) -> bool:
+        if self._process.wait() != -signal.SIGBUS or not self._may_map:
+            return False
+        shards = list(self.submitted)
+        self.submitted.clear()
+        self.pipe.close()
+        self.pipe, self._worker_pipe = multiprocessing.Pipe()
+        self._may_map = False
+        self._start()
+        for number, shard in shards:
+            self.submit(number, shard, self._options, threads=1)  # one thread reads, and maps none
+        return True
 
     def end(self) -> None:
         self._process.kill()

@@ -68,7 +68,16 @@ def request(client: httpx.Client, path: str, body: dict[str, Any]) -> Any:
         raise ServiceError(f"the engine did not answer {path}: {type(error).__name__}") from error
     if answer.status_code != httpx.codes.OK:
         raise ServiceError(f"the engine answered {path} with {answer.status_code}")
-    return answer.json()
+    return members(answer)
+
+
+def members(answer: httpx.Response) -> dict[str, Any]:
+    """Return the members of the JSON object that an engine answers with."""
+    try:
+        value = answer.json()
+    except (ValueError, RecursionError) as error:
+        raise ServiceError(f"the engine answered {answer.url.path} with no JSON") from error
+    return value if isinstance(value, dict) else {}
 
 
 def _sample() -> Sample:

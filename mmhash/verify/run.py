@@ -8,7 +8,7 @@ from mmhash.engines import registry
 from mmhash.errors import InputValueError, ServiceError
 from mmhash.io.names import reason
 from mmhash.verify import sglang, vllm
-from mmhash.verify.prompts import Prompt, prompts
+from mmhash.verify.prompts import Prompt, members, prompts
 from mmhash.verify.subscriber import Subscriber
 
 if TYPE_CHECKING:
@@ -163,6 +163,6 @@ def _served_model(client: httpx.Client) -> str:
     """Return the name of the model that the engine serves."""
     try:
         answer = client.get("/v1/models")
-        return str(answer.json()["data"][0]["id"])
+        return str(members(answer)["data"][0]["id"])
     except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
         raise ServiceError("the engine does not report the model that it serves") from error

@@ -8,7 +8,7 @@ import httpx
 from mmhash.engines import sglang
 from mmhash.errors import InputValueError
 from mmhash.kvindex.events import BlocksStored
-from mmhash.verify.prompts import Prompt, Sample, request
+from mmhash.verify.prompts import Prompt, Sample, members, request
 
 # Text by which models take an image; the first that gives pad values is the model's.
 IMAGE_TEXTS = (
@@ -26,7 +26,7 @@ def release(client: httpx.Client) -> str | None:
     for path in ("/server_info", "/get_server_info"):
         answer = client.get(path)
         if answer.status_code == httpx.codes.OK:
-            version = answer.json().get("version")
+            version = members(answer).get("version")
             return str(version) if version else None
     return None
 

@@ -12,6 +12,9 @@ from mmhash.kvindex.subscriber import subscribe
 
 _READY_S = 10
 
+# The events of one prompt arrive in seconds. Other clients of the engine add theirs.
+_STORED_S = 60
+
 
 class Subscriber:
     """A subscription to an engine's KV events."""
@@ -56,9 +59,12 @@ class Subscriber:
         """
         blocks: list[BlocksStored] = []
         wait_s = first_s
+        end = time.monotonic() + _STORED_S
         while self._connection.socket.poll(int(1000 * wait_s)):
             found = [event for event in self._receive() if isinstance(event, BlocksStored)]
             blocks += found
+            if time.monotonic() > end:
+                raise TransportError("the engine publishes without a pause: check an idle one")
             if found:
                 wait_s = quiet_s
         return blocks

@@ -7,7 +7,7 @@ import httpx
 
 from mmhash.engines import vllm
 from mmhash.kvindex.events import BlocksStored
-from mmhash.verify.prompts import Prompt, Sample, request
+from mmhash.verify.prompts import Prompt, Sample, members, request
 
 ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 
@@ -15,7 +15,7 @@ ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 def release(client: httpx.Client) -> str | None:
     """Return the release of a running vLLM; None if the server is not one."""
     answer = client.get("/version")
-    version = answer.json().get("version") if answer.status_code == 200 else None
+    version = members(answer).get("version") if answer.status_code == 200 else None
     return str(version).split("+")[0] if version else None
 
 

@@ -168,6 +168,12 @@ PROBLEMS = {
         "Costly image",
         "Decoding the image takes more time or memory than its length and pixels justify.",
     ),
+    "costly-items": ProblemSpec(
+        413,
+        "Costly items",
+        "The images and clips of the body decode to far more bytes than their files have: send "
+        "fewer of them in one request.",
+    ),
     "damaged-image": ProblemSpec(
         422, "Damaged image", "The image is truncated or cannot be decoded."
     ),

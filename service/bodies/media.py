@@ -146,7 +146,10 @@ class _Clip:
             )
             return msgspec.msgpack.encode(answer)
 
-        return await self._once(canonical, _PARTS, decode)
+        answer, status = await self._once(canonical, _PARTS, decode)
+        if status == "miss":
+            context.admission.count_decoded(4 * pixels, self._body.getbuffer().nbytes)
+        return answer, status
 
     async def _once(
         self, recipe: bytes, decoder: "msgspec.msgpack.Decoder[T]", decode: Compute

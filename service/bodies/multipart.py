@@ -9,6 +9,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.readers import Reader
+from mmhash_service.runtime.concurrency import end_turn
 from mmhash_service.runtime.context import RequestContext
 
 OpenPart = Callable[[str, str], Reader]
@@ -28,7 +29,7 @@ class MultipartReader:
     """A reader that passes each part to a reader of its own, one at a time."""
 
     def __init__(self, context: RequestContext, content_type: str, open_part: OpenPart) -> None:
-        self._max_items = context.settings.max_items
+        self._count_items = context.admission.count_items
         self._open_part = open_part
         self._parts: list[Reader] = []
         self._headers: dict[bytes, bytes] = {}
@@ -64,11 +65,14 @@ class MultipartReader:
         """Return the items of all parts, in order."""
         if not self._has_ended:
             raise Problem("damaged-multipart")
-        return [item for part in self._parts for item in await part.finish()]
+        items: list[Item] = []
+        for count, part in enumerate(self._parts, 1):
+            items += await part.finish()
+            await end_turn(count)
+        return items
 
     def _begin_part(self) -> None:
-        if len(self._parts) == self._max_items:
-            raise Problem("too-many-items")
+        self._count_items(1)
         self._headers.clear()
         self._field = self._value = b""
 

@@ -89,6 +89,8 @@ async def hash_pixels(
         return await context.decoders.decode(body.getbuffer(), context.algorithm)
 
     pixels, status = await context.memo.pixels(context.space, context.algorithm, encoded, decode)
+    if status == "miss":  # not within decode(), whose errors other requests for the image get too
+        context.admission.count_decoded(pixels.nbytes, body.getbuffer().nbytes)
     return _pixels_item(context, name, pixels, status)
 
 

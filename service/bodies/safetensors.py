@@ -6,7 +6,7 @@ The header is validated first, by the rules of the safetensors package.
 import json
 from math import prod
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.io.safetensors import DTYPES, HEADER_LENGTH_SIZE
@@ -14,7 +14,11 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.parsing import MAX_DIMS
 from mmhash_service.bodies.stream import AlignedHasher
+from mmhash_service.runtime.concurrency import end_turn
 from mmhash_service.runtime.context import RequestContext
+
+if TYPE_CHECKING:
+    from mmhash import Digest
 
 MAX_HEADER = 1 << 20
 # A header of the maximum length with this many commas takes 4 ms to parse.
@@ -40,7 +44,7 @@ class SafetensorsReader:
         self._header = bytearray()
         self._header_length: int | None = None
         self._tensors: list[Tensor] | None = None
-        self._items: list[Item] = []
+        self._digests: list[Digest] = []
         self._hasher = AlignedHasher(context.algorithm)
         self._missing = 0
 
@@ -54,9 +58,14 @@ class SafetensorsReader:
 
     async def finish(self) -> list[Item]:
         """Return the items, in the order of their bytes."""
-        if self._tensors is None or len(self._items) != len(self._tensors):
+        if self._tensors is None or len(self._digests) != len(self._tensors):
             raise Problem("damaged-safetensors")
-        return self._items
+        tensors = zip(self._tensors, self._digests, strict=True)
+        items: list[Item] = []
+        for (name, dtype, shape, nbytes), digest in tensors:
+            items.append(self._context.item(name, "tensor", dtype, shape, nbytes, digest))
+            await end_turn(len(items))
+        return items
 
     def _take_header(self, piece: memoryview) -> memoryview:
         wanted = HEADER_LENGTH_SIZE if self._header_length is None else self._header_length
@@ -70,32 +79,32 @@ class SafetensorsReader:
                 self._header.clear()
             else:
                 self._tensors = parse_header(bytes(self._header), self._context.settings.max_items)
+                # The body, or the part of a form, is counted as one item already.
+                self._context.admission.count_items(max(0, len(self._tensors) - 1))
                 self._begin_tensor(self._tensors)
         return piece[count:]
 
     def _begin_tensor(self, tensors: list[Tensor]) -> None:
         """Begin the next tensor that has bytes, and end the empty ones before it."""
-        while len(self._items) < len(tensors):
-            self._missing = tensors[len(self._items)].nbytes
+        while len(self._digests) < len(tensors):
+            self._missing = tensors[len(self._digests)].nbytes
             if self._missing:
                 return
-            self._end_tensor(tensors)
+            self._end_tensor()
 
-    def _end_tensor(self, tensors: list[Tensor]) -> None:
-        name, dtype, shape, nbytes = tensors[len(self._items)]
-        digest = self._hasher.digest()
-        self._items.append(self._context.item(name, "tensor", dtype, shape, nbytes, digest))
+    def _end_tensor(self) -> None:
+        self._digests.append(self._hasher.digest())
         self._hasher = AlignedHasher(self._context.algorithm)
 
     def _take_tensors(self, tensors: list[Tensor], piece: memoryview) -> None:
         while piece:
-            if len(self._items) == len(tensors):
+            if len(self._digests) == len(tensors):
                 raise Problem("damaged-safetensors")
             part, piece = piece[: self._missing], piece[self._missing :]
             self._hasher.update(part)
             self._missing -= len(part)
             if not self._missing:
-                self._end_tensor(tensors)
+                self._end_tensor()
                 self._begin_tensor(tensors)
 
 

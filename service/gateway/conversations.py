@@ -50,7 +50,4 @@ class Conversations:
         tokens = self._new_tokens / max(1.0, sum(self._begun.values()))
         mean = sum(begun.values()) / max(1, len(begun))
         sixteenth = cached_tokens / max(1, len(begun)) / 16
-        return {
-            url: int((count - mean) * tokens / sixteenth) / 16
-            for url, count in begun.items()
-        }
+        return {url: int((count - mean) * tokens / sixteenth) / 16 for url, count in begun.items()}

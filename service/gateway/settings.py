@@ -21,6 +21,7 @@ from mmhash_service.guard.settings import PrefixedSettings
 PREFIX = "MMHASH_GATEWAY_"
 
 _ENDPOINT = re.compile(r"(tcp://[^\s,]+:\d{1,5}|ipc://[^\s,]+)", re.ASCII)
+_TCP_ENDPOINT = re.compile(r"tcp://\[?(?P<host>[^\s,]+?)\]?:\d{1,5}", re.ASCII)
 _MEMBERS = ("events", "replay", "engine", "block_size", "algorithm", "seed", "ranks")
 _NUMBER = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _MAX_SPEC = 2000
@@ -165,7 +166,13 @@ class GatewaySettings(PrefixedSettings):
     @classmethod
     def _check_dns(cls, spec: str | None) -> str | None:
         if spec is not None:
-            parse_worker(spec)
+            worker = parse_worker(spec)
+            name = httpx.URL(worker.url).host
+            for endpoint in filter(None, (worker.events, worker.replay)):
+                found = _TCP_ENDPOINT.fullmatch(endpoint)
+                if found is None or found["host"].lower() != name:
+                    # One at another host would have the events of all workers.
+                    raise ValueError("events and replay of worker_dns name the host of its URL")
         return spec
 
     @field_validator("worker_file")

@@ -8,7 +8,6 @@ from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputError
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import Item, JsonItem
-from mmhash_service.items.shared_memory import check_count
 from mmhash_service.runtime.context import RequestContext
 
 
@@ -21,7 +20,6 @@ def hash_tensor(
     if item.grids is None and item.counts is None:
         digest = hash_bytes(memoryview(content), context.algorithm)
         return [context.item(item.name, "tensor", dtype, shape, len(content), digest)]
-    check_count(context, item)
     items = []
     for number, (rows, part) in enumerate(_split(item, dtype, shape, content)):
         digest = hash_bytes(part, context.algorithm)

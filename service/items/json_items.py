@@ -99,22 +99,26 @@ async def _finish(
             if not isinstance(result, list)
         ]
     )
-    hashed = [result for result in results if isinstance(result, list)]
-    if sum(map(len, hashed)) > context.settings.max_items:
-        raise Problem("too-many-items")
-    return hashed
+    return [result for result in results if isinstance(result, list)]
 
 
 def hash_inline(
     context: RequestContext, items: list[JsonItem], proof: Proof | None
 ) -> list[_Result]:
     """Hash all items but images by their pixels and those at URLs; run this in a worker thread."""
-    if len(items) > context.settings.max_items:
-        raise Problem("too-many-items")
+    # Before any is hashed: a thousand bundles of a thousand items took 10 s and 2.5 GB.
+    context.admission.count_items(sum(map(_count_items, items)))
     if any(item.shm is not None or item.cuda_ipc is not None for item in items):
         check_proof(context, proof)
     shared_nbytes = nbytes_of(items)
     return [_hash_item(context, item, shared_nbytes) for item in items]
+
+
+def _count_items(item: JsonItem) -> int:
+    """Return how many items the body names by this one; a bundle without items counts as one."""
+    if isinstance(item.counts, int):
+        return max(1, item.counts)
+    return max(1, len(item.counts or ()), len(item.grids or ()))
 
 
 def content_of(item: JsonItem) -> bytearray:

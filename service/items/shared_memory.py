@@ -51,7 +51,6 @@ def hash_shared(context: RequestContext, item: JsonItem, total: int) -> list[Ite
         with _open(item) as feature:
             if (feature.kind, item.dtype, item.shape) != (item.kind, None, None):
                 raise Problem("invalid-handle")
-            check_count(context, item)
             feature.verify()
             if total > context.settings.max_body_bytes:
                 raise Problem("body-too-large")
@@ -85,12 +84,6 @@ def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
     except InputError as error:
         raise Problem("invalid-bundle") from error
     return [(item.part_name(number), part) for number, part in enumerate(parts)]
-
-
-def check_count(context: RequestContext, item: JsonItem) -> None:
-    """Refuse too large a number of items before a list of that length is created."""
-    if isinstance(item.counts, int) and item.counts > context.settings.max_items:
-        raise Problem("too-many-items")
 
 
 def _hash_parts(

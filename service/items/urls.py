@@ -17,7 +17,6 @@ from mmhash_service.fetch.local import is_file_url, open_file
 from mmhash_service.fetch.remote import Remote
 from mmhash_service.items.bundles import hash_tensor
 from mmhash_service.items.remote_content import read_content
-from mmhash_service.items.shared_memory import check_count
 from mmhash_service.memo.entries import Fetched
 from mmhash_service.runtime.context import RequestContext
 
@@ -163,7 +162,6 @@ class _BundleReader:
     """A reader of a bundle, which is held and then split and hashed in a worker thread."""
 
     def __init__(self, context: RequestContext, item: JsonItem, tensor: Tensor) -> None:
-        check_count(context, item)
         self._context, self._item, self._tensor = context, item, tensor
         self._content = bytearray()
 

@@ -16,6 +16,7 @@ from mmhash_service.bodies.parsing import parse_quality, parse_query
 from mmhash_service.plan.request import plan_request
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.context import build_context
+from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.tenants import HEADER_PARAMETER
 
 router = APIRouter()
@@ -54,14 +55,14 @@ async def annotate_request(request: Request) -> Response:
             metrics.ITEMS.labels(item.kind).inc()
         accept = ",".join(request.headers.getlist("accept"))
         if 0 < parse_quality(accept, BARE) >= parse_quality(accept, JSON):
-            return Response(annotated, media_type=BARE)
+            return LongResponse(annotated, state.limits, media_type=BARE)
         (engine,) = context.engines
         plan = None
         if query.plan is not None and model is not None:
             plan = await plan_request(context, model, query.of_plan(query.plan), text)
             metrics.PLANS.labels(query.plan).inc()
         payload = await state.work.run(_join, annotated, items, plan, engine.recipe)
-        return Response(payload, media_type=JSON)
+        return LongResponse(payload, state.limits)
 
 
 def _join(

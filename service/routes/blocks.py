@@ -3,13 +3,14 @@
 from fastapi import APIRouter, Request, Response
 
 from mmhash.engines.engine import ItemSpanError, Prompt, UnsupportedFieldError
-from mmhash.errors import InputError
+from mmhash.errors import InputError, LimitError
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem, unsupported_field
 from mmhash_service.api.schemas.prompts import BlocksAnswer, BlocksBody, GroupBlocks
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.engines import find_engine, item_span
+from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.settings import Settings
 
 router = APIRouter()
@@ -23,10 +24,8 @@ async def blocks(request: Request) -> Response:
     state = request.app.state
     with state.limits.admit() as admission:
         text = await read_json(request, state.settings, admission)
-        return Response(
-            await state.prompts.for_size(len(text)).run(_blocks, text, state.settings),
-            media_type="application/json",
-        )
+        payload = await state.prompts.for_size(len(text)).run(_blocks, text, state.settings)
+        return LongResponse(payload, state.limits)
 
 
 def _blocks(text: bytes, settings: Settings) -> str:
@@ -51,7 +50,7 @@ def _blocks(text: bytes, settings: Settings) -> str:
         raise Problem(unsupported_field(error.field)) from error
     except ItemSpanError as error:
         raise Problem("invalid-span") from error
-    except InputError as error:
+    except (InputError, LimitError) as error:
         raise Problem("refused-by-engine") from error
     return BlocksAnswer(
         blocks=keys,

@@ -15,6 +15,7 @@ from mmhash_service.gateway.media import without_callers_hashes
 from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.router import Decision
 from mmhash_service.gateway.worker import Worker
+from mmhash_service.runtime.long_response import LongResponse
 
 router = APIRouter()
 
@@ -37,8 +38,9 @@ async def route(request: Request) -> Response:
         decision = await state.router.decide(request, text, admission)
         body = decision.body_of_best(state.fleet, text)
         if len(body) <= _INLINE_MAX:
-            return Response(_join(decision, body), media_type=JSON)
-        return Response(await state.work.run(_join, decision, body), media_type=JSON)
+            return LongResponse(_join(decision, body), state.limits)
+        payload = await state.work.run(_join, decision, body)
+        return LongResponse(payload, state.limits)
 
 
 @router.get("/workers")

@@ -14,6 +14,7 @@ from mmhash_service.bodies.reading import declared_length, read_body
 from mmhash_service.routes.body_types import BODY_TYPES, find_body_type, open_body
 from mmhash_service.runtime import metrics, tracing
 from mmhash_service.runtime.context import build_context
+from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.tenants import HEADER_PARAMETER
 
 router = APIRouter()
@@ -55,7 +56,7 @@ async def hash_body(request: Request) -> Response:
     answer = HashAnswer(items=items, elapsed_ms=round(1000 * (perf_counter() - start), 3))
     payload = answer.model_dump_json(exclude_unset=True).encode()
     headers = {"Repr-Digest": _repr_digest(payload)}
-    return Response(payload, media_type="application/json", headers=headers)
+    return LongResponse(payload, state.limits, headers=headers)
 
 
 def _repr_digest(payload: bytes) -> str:

@@ -2,13 +2,14 @@
 
 from fastapi import APIRouter, Request, Response
 
-from mmhash.errors import InputError
+from mmhash.errors import InputError, LimitError
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.prompts import PadAnswer, PadBody
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.engines import find_engine, item_span
+from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.settings import Settings
 
 router = APIRouter()
@@ -20,9 +21,8 @@ async def pad(request: Request) -> Response:
     state = request.app.state
     with state.limits.admit() as admission:
         text = await read_json(request, state.settings, admission)
-        return Response(
-            await state.work.run(_pad, text, state.settings), media_type="application/json"
-        )
+        payload = await state.work.run(_pad, text, state.settings)
+        return LongResponse(payload, state.limits)
 
 
 def _pad(text: bytes, settings: Settings) -> str:
@@ -34,6 +34,6 @@ def _pad(text: bytes, settings: Settings) -> str:
         raise Problem("refused-by-engine")
     try:
         padded = pad_ids(body.input_ids, spans, requested.version)
-    except InputError as error:
+    except (InputError, LimitError) as error:
         raise Problem("refused-by-engine") from error
     return PadAnswer(input_ids=padded, recipe=requested.recipe).model_dump_json(exclude_none=True)

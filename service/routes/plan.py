@@ -11,6 +11,7 @@ from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.plan.request import plan_request
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.context import build_context
+from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.tenants import HEADER_PARAMETER
 
 router = APIRouter()
@@ -35,4 +36,4 @@ async def plan(request: Request) -> Response:
         for item in answer["items"]:
             metrics.ITEMS.labels(item["kind"]).inc()
         payload = await state.work.run(msgspec.json.encode, answer)
-        return Response(payload, media_type="application/json")
+        return LongResponse(payload, state.limits)

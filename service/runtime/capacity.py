@@ -12,16 +12,38 @@ from mmhash_service.settings import Settings
 STREAM_BYTES = 256 << 10
 
 
-class Admission:
-    """The bytes that one request, or a part of it, holds."""
+# What all images and clips of a request may decode to, for each pixel of max_pixels. Each byte of
+# their files justifies 256 more, so that photographs do not count: a form of 91 kB with a thousand
+# WebPs of 44 bytes took 3000 s of a core.
+_DECODED_PER_PIXEL = 32
+_DECODED_PER_BYTE = 256
 
-    def __init__(self, limits: "Limits") -> None:
+
+class Admission:
+    """The bytes that a request, or a part of it, holds; what the whole request stands for."""
+
+    def __init__(self, limits: "Limits", whole: "Admission | None" = None) -> None:
         self._limits = limits
+        self._whole = whole or self
         self.held = 0
+        self._items = 0
+        self._decoded = 0
+
+    def count_items(self, items: int) -> None:
+        """Count items of the body, or raise the problem `too-many-items`."""
+        self._items += items
+        if self._items > self._limits.max_items:
+            raise Problem("too-many-items")
+
+    def count_decoded(self, nbytes: int, encoded_nbytes: int) -> None:
+        """Count what a file decoded to, or raise the problem `costly-items`."""
+        self._whole._decoded += max(0, nbytes - _DECODED_PER_BYTE * encoded_nbytes)
+        if self._whole._decoded > self._limits.max_decoded:
+            raise Problem("costly-items")
 
     def reserve(self) -> AbstractContextManager["Admission"]:
         """Reserve bytes for a part of the request, released at the end of the context."""
-        return self._limits.reserve()
+        return self._limits.reserve(self._whole)
 
     def hold(self, nbytes: int) -> None:
         """Reserve `nbytes` more, or raise the problem `busy`."""
@@ -38,7 +60,10 @@ class Limits:
     def __init__(self, settings: Settings) -> None:
         self.max_held = settings.max_held_bytes
         self.max_calls = settings.max_calls
+        self.max_items = settings.max_items
+        self.max_decoded = _DECODED_PER_PIXEL * settings.max_pixels
         self.held = 0
+        self.unread = 0
         self.calls = 0
         # Set after SIGTERM: admitted requests are answered, new ones are refused.
         self.draining = False
@@ -66,9 +91,25 @@ class Limits:
             metrics.CALLS.dec()
 
     @contextmanager
-    def reserve(self) -> Iterator[Admission]:
+    def reserve_response(self, nbytes: int) -> Iterator[None]:
+        """Reserve the bytes of a long response until the client has read it; one always fits.
+
+        They do not count as held: clients that read slowly are not to keep others from hashing.
+        """
+        if self.unread and self.unread + nbytes > self.max_held:
+            raise Problem("busy")
+        self.unread += nbytes
+        metrics.UNREAD_BYTES.inc(nbytes)
+        try:
+            yield
+        finally:
+            self.unread -= nbytes
+            metrics.UNREAD_BYTES.dec(nbytes)
+
+    @contextmanager
+    def reserve(self, whole: Admission | None = None) -> Iterator[Admission]:
         """Reserve bytes for the stream buffer; release them and all held later at the end."""
-        admission = Admission(self)
+        admission = Admission(self, whole)
         try:
             admission.hold(STREAM_BYTES)
             yield admission

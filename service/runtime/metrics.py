@@ -62,6 +62,12 @@ HELD_BYTES = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
+UNREAD_BYTES = Gauge(
+    "mmhash_unread_bytes",
+    "Bytes of long responses that clients have not read.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
 MAX_CALLS = Gauge(
     "mmhash_max_calls",
     "The setting max_calls, of all workers together.",

@@ -4,9 +4,12 @@ Each item has a row, by its key or its error; a source that cannot be read is na
 """
 
 import os
+import struct
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mmhash
-from mmhash.bulk.export import PARQUET
+from mmhash.bulk.export import PARQUET, export
 from mmhash.bulk.pool import Pool
 from mmhash.bulk.run import hash_source
 from mmhash.bulk.sources import read_source
@@ -53,6 +56,13 @@ def write(path: Path, *columns: tuple[str, Any]) -> str:
     names, arrays = zip(*columns, strict=True)
     pq.write_table(pa.Table.from_arrays(list(arrays), names=list(names)), path)
     return str(path)
+
+
+def large_gif(frames: int) -> bytes:
+    """A GIF of 9000x9000 pixels, each frame of which changes only one: 15 bytes."""
+    head = b"GIF89a" + struct.pack("<HHBBB", 9000, 9000, 0x80, 0, 0) + bytes(6)
+    frame = b"," + struct.pack("<HHHHB", 0, 0, 1, 1, 0) + bytes([2, 2, 0x44, 1, 0])
+    return head + frame * frames + b";"
 
 
 def latin(text: bytes) -> Any:
@@ -142,3 +152,56 @@ def test_a_result_that_is_no_file_is_refused(tmp_path: Path, pool: Pool, kind: s
     (tmp_path / "list").write_bytes(b"a\n")
     with pytest.raises(InputValueError, match="no result of bulk"):
         rows_of(str(tmp_path / "list"), pool, tmp_path)
+
+
+def test_an_animation_counts_with_all_of_its_frames(tmp_path: Path) -> None:
+    """One of 15 kB, with a thousand frames, took all memory."""
+    (tmp_path / "a.gif").write_bytes(large_gif(frames=40))
+    (row,) = hash_files([str(tmp_path / "a.gif")], Options(of="pixels"))
+    assert row[-1].startswith("LimitError: ")
+    (tmp_path / "b.gif").write_bytes(large_gif(frames=1))
+    (row,) = hash_files([str(tmp_path / "b.gif")], Options(of="pixels"))
+    assert (row[1], row[-1]) == (9000 * 9000, None)
+
+
+def truncate_once_it_is_mapped(path: Path, length: int) -> None:
+    while not any(str(path) in maps for maps in read_maps()):
+        time.sleep(0.01)
+    os.truncate(path, length)
+
+
+def read_maps() -> Iterator[str]:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            yield (process / "maps").read_text()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_a_file_that_is_truncated_while_it_is_mapped(tmp_path: Path) -> None:
+    """Its process gets SIGBUS; the run ended with it, each time that it was resumed."""
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        file.write(b"abc")
+        file.truncate(1 << 40)  # longer than any core hashes in the time of the test
+    truncating = threading.Thread(target=truncate_once_it_is_mapped, args=(path, 3), daemon=True)
+    truncating.start()
+    (tmp_path / "list").write_bytes(os.fsencode(path) + b"\n")
+    with Pool(2) as two:
+        rows = rows_of(str(tmp_path / "list"), two, tmp_path)
+    truncating.join()
+    assert [(row["nbytes"], row["key"]) for row in rows] == [(3, mmhash.key(b"abc").hex())]
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
+def test_a_link_in_place_of_a_temporary_file_is_not_followed(tmp_path: Path, name: str) -> None:
+    """In a folder that others may write to, it would have named any file of the user."""
+    other = tmp_path / "precious"
+    other.write_bytes(b"precious")
+    out = tmp_path / name
+    parquet = tmp_path / f"{name}{PARQUET}"
+    out.with_name(f"{name}.tmp").symlink_to(other)
+    pq.write_table(pa.table({"path": ["a"]}), parquet)
+    export(parquet, out)
+    assert other.read_bytes() == b"precious"
+    assert b"a" in out.read_bytes()
+    assert not out.is_symlink()

@@ -152,6 +152,6 @@ def test_all_processes_together_stay_below_the_documented_sum(serving: Any) -> N
 def test_the_page_has_the_sum() -> None:
     page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
     assert (
-        "`workers` * (192 MiB + `memo_bytes` + 4 * `max_held_bytes` + (`decoders` + 1) * "
+        "`workers` * (192 MiB + `memo_bytes` + 5 * `max_held_bytes` + (`decoders` + 1) * "
         "(192 MiB + 20 bytes * `max_pixels`))" in page.replace("\N{MULTIPLICATION SIGN}", "*")
     )

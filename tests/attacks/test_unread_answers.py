@@ -5,8 +5,10 @@ An answer of which nothing is read in `stall_timeout_s` is given up, with its co
 
 import json
 import socket
+from contextlib import ExitStack
 from typing import Any
 
+JSON = {"content-type": "application/json"}
 HEAD = (
     b"POST /annotate?engine=vllm HTTP/1.1\r\nHost: test\r\n"
     b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -37,3 +39,34 @@ def test_who_reads_slowly_but_reads_gets_all(impatient: Any) -> None:
         connection.sendall(request(256 << 10).replace(b"Host", b"Connection: close\r\nHost"))
         answer = b"".join(iter(lambda: connection.recv(1024), b""))
     assert len(answer) > 256 << 10
+
+
+# 13 MB: a block and an id for each token.
+BLOCKS = json.dumps({"engine": "vllm", "block_size": 1, "input_ids": [1] * 140_000}).encode()
+
+
+def ask_for_blocks(server: Any) -> socket.socket:
+    connection = connect(server)
+    connection.sendall(HEAD.replace(b"/annotate?engine=vllm", b"/blocks") % len(BLOCKS) + BLOCKS)
+    return connection
+
+
+def test_long_answers_are_held_within_a_limit(serving: Any, problem_of: Any) -> None:
+    """Clients that read 1 kB in 10 s kept answers for days, until the memory was used up."""
+    with serving(max_held_bytes=30 << 20) as server, ExitStack() as readers:
+        slow = [readers.enter_context(ask_for_blocks(server)) for _ in range(2)]
+        assert [one.recv(12) for one in slow] == [b"HTTP/1.1 200"] * 2
+        refused = readers.enter_context(ask_for_blocks(server))
+        assert refused.recv(12) == b"HTTP/1.1 429"
+        # Short ones are not concerned.
+        assert server.hash(b"abc").status_code == 200
+        for one in slow:
+            one.close()
+        while server.client.post("/blocks", content=BLOCKS, headers=JSON).status_code == 429:
+            pass  # the server has not noticed yet
+
+
+def test_an_answer_larger_than_the_limit_is_sent_alone(serving: Any) -> None:
+    with serving(max_held_bytes=4 << 20) as server:
+        answer = server.client.post("/blocks", content=BLOCKS, headers=JSON)
+        assert len(answer.json()["blocks"]) == 140_000

@@ -8,7 +8,7 @@ from mmhash.engines import checks, engine
 from mmhash.engines.vllm.block_hash import copied_text
 from mmhash.engines.vllm.block_items import Span, check_items, items_of_blocks, resumed_blocks
 from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe, require
-from mmhash.errors import InputTypeError
+from mmhash.errors import InputTypeError, LimitError
 
 ExtraKeys = tuple[Any, ...] | None
 """The values that a block's key binds beside its tokens and the block before it."""
@@ -65,6 +65,12 @@ def find_extra_keys(
     block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
     lookahead = checks.whole("lookahead", lookahead, 0, checks.MAX_TOKENS)
     require(recipe.lookahead or not lookahead, "lookahead", "0.33.0", version)
+    blocks = len(tokens) // block_size
+    if blocks * lookahead > checks.MAX_TOKENS:  # 150 million took 4 s and 1.2 GB
+        raise LimitError(
+            f"a lookahead of {lookahead} for {blocks} blocks hashes more than {checks.MAX_TOKENS}"
+            " tokens"
+        )
     resumed = resumed_blocks(hashed_after, len(tokens), block_size, lookahead)
     stop = len(tokens) - block_size - lookahead + 1
     found = items_of_blocks(

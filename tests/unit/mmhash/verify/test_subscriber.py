@@ -1,6 +1,7 @@
 """The subscription to a publisher of KV events, on a real socket."""
 
 import socket
+import threading
 
 import pytest
 
@@ -41,3 +42,22 @@ def test_a_port_without_a_publisher_is_a_named_error(monkeypatch: pytest.MonkeyP
         free.bind(("127.0.0.1", 0))
         with pytest.raises(TransportError, match="no publisher"):
             Subscriber(f"tcp://127.0.0.1:{free.getsockname()[1]}")
+
+
+def test_events_without_an_end_are_a_named_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriber, "_STORED_S", 0.2)
+    is_done = threading.Event()
+
+    def publish(publisher: Publisher) -> None:
+        while not is_done.wait(0.001):
+            publisher.publish(stored(1, 2))
+
+    with Publisher() as publisher, Subscriber(publisher.events) as subscription:
+        thread = threading.Thread(target=publish, args=(publisher,))
+        thread.start()
+        try:
+            with pytest.raises(TransportError, match="without a pause"):
+                subscription.stored(first_s=60, quiet_s=60)
+        finally:
+            is_done.set()
+            thread.join()

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mmhash_service.gateway import sources
 from mmhash_service.gateway.settings import GatewaySettings, WorkerSpec
 from mmhash_service.gateway.sources import read_workers
 
@@ -79,6 +81,33 @@ def test_a_name_stands_for_each_address() -> None:
     found = {one.url: one for one in read(worker_dns=spec)}
     one = found["http://127.0.0.1:8000"]
     assert (one.events, one.replay) == ("tcp://127.0.0.1:5557", "tcp://127.0.0.1:5558")
+
+
+@pytest.mark.parametrize("member", ["events", "replay"])
+@pytest.mark.parametrize("endpoint", ["tcp://other:5557", "ipc:///run/events"])
+def test_the_endpoints_of_a_name_are_of_that_name(member: str, endpoint: str) -> None:
+    """All workers had the events of one: each got requests by what another has cached."""
+    spec = {"events": "tcp://localhost:5557", "replay": "tcp://localhost:5558", member: endpoint}
+    text = f"http://localhost:80,events={spec['events']},replay={spec['replay']},engine=vllm"
+    with pytest.raises(ValueError, match="the host of its URL"):
+        GatewaySettings(worker_dns=text)
+
+
+def test_the_case_of_a_name_does_not_matter() -> None:
+    spec = "http://LocalHost:8000,events=tcp://LOCALHOST:5557,engine=vllm"
+    found = {one.url: one for one in read(worker_dns=spec)}
+    assert found["http://127.0.0.1:8000"].events == "tcp://127.0.0.1:5557"
+
+
+def test_a_name_of_many_addresses_is_refused_before_they_are_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An answer of a name server has up to 4000: they took the event loop 0.3 s each time."""
+    answer = [(2, 1, 6, "", (f"10.0.{n >> 8}.{n & 255}", 80)) for n in range(4000)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer)
+    monkeypatch.setattr(sources, "_at", None)  # it is not called
+    with pytest.raises(ValueError, match="more than 1024 workers"):
+        read(worker_dns="http://localhost:80")
 
 
 def test_a_name_without_an_address_is_an_error() -> None:

@@ -1,0 +1,124 @@
+"""Some kilobytes that stand for a million items, names or tokens: seconds of a core and gigabytes.
+
+What a body stands for is counted before it is hashed, and long answers are made in short turns of the event loop.
+"""
+
+import asyncio
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mmhash.engines import vllm
+from mmhash.errors import LimitError
+from mmhash_service.runtime.concurrency import TURN, end_turn
+
+ITEMS = 1000
+# The first request of a service also takes memory for its threads and modules.
+MEMORY = 200 << 20
+
+SAFETENSORS = "application/x-safetensors"
+BLOCKS: dict[str, Any] = {"engine": "vllm@0.33.0", "block_size": 1}
+
+
+@pytest.fixture(scope="module")
+def thousand(serving: Any) -> Iterator[Any]:
+    with serving(max_items=ITEMS, work_timeout_s=120) as server:
+        yield server
+
+
+@pytest.fixture
+def victim(thousand: Any) -> Iterator[Any]:
+    before = thousand.memory()
+    yield thousand
+    assert thousand.memory() < before + MEMORY
+    thousand.assert_well()
+
+
+def bundle(**split: Any) -> dict[str, Any]:
+    return {"kind": "tensor", "dtype": "uint8", "shape": [ITEMS, 0], "data": "", **split}
+
+
+@pytest.mark.parametrize(
+    "split",
+    [{"counts": ITEMS}, {"counts": [1] * ITEMS}, {"grids": [[1, 1]] * ITEMS}],
+    ids=["a number", "counts", "grids"],
+)
+def test_bundles_are_counted_before_they_are_hashed(
+    victim: Any, problem_of: Any, split: dict[str, Any]
+) -> None:
+    """A million items in 75 kB took 10 s and 2.5 GB."""
+    repeats = ITEMS if split == {"counts": ITEMS} else 20
+    assert problem_of(victim.hash_json(*[bundle(**split)] * repeats)) == "too-many-items"
+    answer = victim.hash_json(bundle(**split))
+    assert len(answer.json()["items"]) == ITEMS
+
+
+def safetensors(tensors: int) -> bytes:
+    entry = {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({str(number): entry for number in range(tensors)}).encode()
+    return struct.pack("<Q", len(header)) + header
+
+
+def form(*parts: bytes) -> bytes:
+    head = f'--B\r\nContent-Disposition: form-data; name="a"\r\nContent-Type: {SAFETENSORS}\r\n\r\n'
+    return b"".join(head.encode() + part + b"\r\n" for part in parts) + b"--B--\r\n"
+
+
+def test_the_tensors_of_all_parts_are_counted(victim: Any, problem_of: Any) -> None:
+    kind = "multipart/form-data; boundary=B"
+    answer = victim.hash(form(*[safetensors(ITEMS)] * 40), kind)
+    assert problem_of(answer) == "too-many-items"
+    answer = victim.hash(form(safetensors(ITEMS // 2), safetensors(ITEMS // 2 + 1)), kind)
+    assert problem_of(answer) == "too-many-items"
+    answer = victim.hash(form(safetensors(1), safetensors(ITEMS - 1)), kind)
+    assert len(answer.json()["items"]) == ITEMS
+
+
+@pytest.mark.parametrize("names", [["sglang"] * 140, ["vllm", "sglang"] * 9])
+def test_engines_are_counted(victim: Any, problem_of: Any, names: list[str]) -> None:
+    """With 140 of them, an item of 90 bytes took 1.2 ms."""
+    answer = victim.hash(b"abc", engines=",".join(names))
+    assert problem_of(answer) == "invalid-query"
+    assert len(victim.hash(b"abc", engines="sglang,vllm").json()["items"][0]["engines"]) == 2
+
+
+def test_long_answers_are_made_in_turns() -> None:
+    """A thousand items with engines took the event loop 2 s."""
+
+    async def count_turns() -> int:
+        turns = 0
+        is_done = False
+
+        async def other() -> None:
+            nonlocal turns
+            while not is_done:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        for count in range(10 * TURN):
+            await end_turn(count)
+        is_done = True
+        await task
+        return turns
+
+    assert asyncio.run(count_turns()) >= 10
+
+
+def test_a_lookahead_is_bounded_by_the_blocks_that_have_it(victim: Any, problem_of: Any) -> None:
+    """300 kB took 4 s and 1.2 GB."""
+    body = {**BLOCKS, "input_ids": [1] * 149_000, "lookahead": 1024}
+    answer = victim.client.post("/blocks", json=body)
+    assert problem_of(answer) == "refused-by-engine"
+    body = {**BLOCKS, "input_ids": [1] * 4000, "lookahead": 1024}
+    assert len(victim.client.post("/blocks", json=body).json()["blocks"]) == 4000 - 1024
+    body = {**BLOCKS, "input_ids": [1] * 149_000, "lookahead": 16}
+    assert victim.client.post("/blocks", json=body).status_code == 200
+
+
+def test_the_library_bounds_it_too() -> None:
+    with pytest.raises(LimitError, match="lookahead"):
+        vllm.block_keys([1] * 100_000, 1, lookahead=50_000)

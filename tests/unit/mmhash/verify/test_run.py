@@ -1,0 +1,20 @@
+"""Engines that answer a check with something else than an engine's answers."""
+
+import pytest
+
+from mmhash.errors import ServiceError
+from mmhash.verify import verify_engine
+from tests.support.scripted import ScriptedServer
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[]", b"<html>", b"[" * 100_000, b"\xff", b'{"version":' + b"9" * 5000 + b"}", b"{}"],
+    ids=["a list", "no JSON", "deep", "no UTF-8", "a long number", "no release"],
+)
+def test_an_answer_that_is_none_is_a_named_error(body: bytes) -> None:
+    with (
+        ScriptedServer((200, {"content-type": "application/json"}, body)) as engine,
+        pytest.raises(ServiceError, match=r"no JSON|no release"),
+    ):
+        verify_engine(engine.url, events="tcp://127.0.0.1:1")
