@@ -28,7 +28,7 @@ from starlette.routing import Route
 
 from bench.fleet.gateway import POLICIES
 from bench.fleet.replay import replay
-from bench.fleet.simulation import REPLY_TOKEN_S, TOKENS_PER_S
+from bench.fleet.simulation import DEFAULT_SPEED
 from bench.fleet.traces import BLOCK_SIZE, ENGINE, RELEASE, TRACES
 from bench.fleet.workers import MODEL
 from bench.support.servers import running
@@ -61,9 +61,9 @@ def engine() -> Starlette:
 
         async def events() -> AsyncIterator[bytes]:
             async with computing:
-                await asyncio.sleep(tokens / TOKENS_PER_S)
+                await asyncio.sleep(tokens / DEFAULT_SPEED.tokens_per_s)
             yield b'data: {"choices": []}\n\n'
-            await asyncio.sleep(body["max_tokens"] * REPLY_TOKEN_S)
+            await asyncio.sleep(body["max_tokens"] * DEFAULT_SPEED.reply_token_s)
             yield b"data: %b\n\n" % json.dumps({"usage": {"prompt_tokens": tokens}}).encode()
 
         return StreamingResponse(events(), media_type="text/event-stream")
