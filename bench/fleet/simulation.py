@@ -61,7 +61,7 @@ def system_prompt_only() -> LiveTrace:
 
 
 class Speed(NamedTuple):
-    """How fast a worker computes a prompt, and then each token of the reply."""
+    """The speed of a worker, at the prompt and then at each token of the reply."""
 
     tokens_per_s: float = 2500.0
     reply_token_s: float = 0.02

@@ -36,16 +36,14 @@ def problem_response(
     name: str, headers: Mapping[str, str] | None = None, parts: Sequence[InvalidPart] = ()
 ) -> Response:
     """Return the response for the problem, and count it."""
-    status, title, detail = PROBLEMS[name]
+    problem = PROBLEMS[name]
     metrics.PROBLEMS.labels(name).inc()
-    answer = ProblemAnswer(
-        type=f"urn:mmhash:problem:{name}", title=title, status=status, detail=detail
-    )
+    answer = ProblemAnswer.model_validate(problem.document(name))
     if parts:
         answer.errors = [ProblemError(**part._asdict()) for part in parts]
     headers = headers or _HEADERS.get(name)
     return Response(
-        answer.model_dump_json(exclude_none=True), status, headers, media_type=MEDIA_TYPE
+        answer.model_dump_json(exclude_none=True), problem.status, headers, media_type=MEDIA_TYPE
     )
 
 

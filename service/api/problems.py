@@ -8,14 +8,7 @@ from typing import NamedTuple
 
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.engines.engine import PROMPT_FIELDS
-
-
-class ProblemSpec(NamedTuple):
-    """The public part of a problem (RFC 9457)."""
-
-    status: int
-    title: str
-    detail: str
+from mmhash_service.api.problem_spec import ProblemSpec
 
 
 def unsupported_field(name: str) -> str:

@@ -23,6 +23,7 @@ from mmhash.engines.registry import find
 from mmhash.tags import open_tag
 from mmhash_service.api.headers import has_duplicates
 from mmhash_service.api.json_limits import MAX_VALUES
+from mmhash_service.api.problem_spec import ProblemSpec
 from mmhash_service.guard.caller_hashes import (
     MAX_TAGS,
     RefusedError,
@@ -41,13 +42,15 @@ INLINE_MAX_BYTES = 32 << 10
 _PEER_HEADERS = frozenset(name.encode() for name in HEADERS)
 
 _PROBLEMS = {
-    "duplicate-header": (
+    "duplicate-header": ProblemSpec(
         400,
         "Duplicate header",
         "The request has a header of one value, such as Content-Type, twice: send it once.",
     ),
-    "untagged-hash": (403, "Untagged hash", "A caller's hash passes only with a valid tag."),
-    "named-peer": (
+    "untagged-hash": ProblemSpec(
+        403, "Untagged hash", "A caller's hash passes only with a valid tag."
+    ),
+    "named-peer": ProblemSpec(
         403,
         "Named peer",
         (
@@ -55,7 +58,7 @@ _PROBLEMS = {
             "guard's setting allow_peers is on."
         ),
     ),
-    "body-too-large": (
+    "body-too-large": ProblemSpec(
         413,
         "Body too large",
         (
@@ -63,7 +66,7 @@ _PROBLEMS = {
             f"hashes or tags and more than {MAX_VALUES} values or {MAX_TAGS} tags."
         ),
     ),
-    "unsupported-encoding": (
+    "unsupported-encoding": ProblemSpec(
         415,
         "Unsupported encoding",
         (
@@ -71,7 +74,7 @@ _PROBLEMS = {
             "X-Body-Compressed, with no Transfer-Encoding but chunked, and a form in UTF-8."
         ),
     ),
-    "unreadable-json": (
+    "unreadable-json": ProblemSpec(
         422,
         "Unreadable JSON",
         (
@@ -82,11 +85,9 @@ _PROBLEMS = {
 }
 _ANSWERS = {
     name: JSONResponse(
-        {"type": f"urn:mmhash:problem:{name}", "title": title, "status": status, "detail": detail},
-        status,
-        media_type="application/problem+json",
+        problem.document(name), problem.status, media_type="application/problem+json"
     )
-    for name, (status, title, detail) in _PROBLEMS.items()
+    for name, problem in _PROBLEMS.items()
 }
 
 

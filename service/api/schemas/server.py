@@ -42,6 +42,14 @@ class ProblemError(BaseModel):
     reason: str
 
 
+class OpenAIError(BaseModel):
+    """The same problem in the form that OpenAI's clients read."""
+
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    code: str
+
+
 class ProblemAnswer(BaseModel):
     """A problem: the reason why a request failed (RFC 9457)."""
 
@@ -49,6 +57,7 @@ class ProblemAnswer(BaseModel):
     title: str
     status: int
     detail: str
+    error: OpenAIError
     errors: list[ProblemError] | None = Field(
         default=None, description="The invalid parts of the body or the query."
     )

@@ -27,6 +27,11 @@ def check(answer: httpx.Response, name: str) -> None:
         "title": title,
         "status": status,
         "detail": detail,
+        "error": {
+            "message": detail,
+            "type": "server_error" if status >= 500 else "invalid_request_error",
+            "code": name,
+        },
     }
 
 

@@ -647,6 +647,7 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
     assert {name for name in modules if name.startswith("mmhash_service.")} == {
         "mmhash_service.api",
         "mmhash_service.api.json_limits",
+        "mmhash_service.api.problem_spec",
         "mmhash_service.guard",
         "mmhash_service.guard.body_text",
         "mmhash_service.guard.caller_hashes",
