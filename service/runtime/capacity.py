@@ -11,16 +11,15 @@ from mmhash_service.settings import Settings
 # A streamed body holds the piece that is hashed and the next one.
 STREAM_BYTES = 256 << 10
 
-
-# What all images and clips of a request may decode to, for each pixel of max_pixels. Each byte of
-# their files justifies 256 more, so that photographs do not count: a form of 91 kB with a thousand
-# WebPs of 44 bytes took 3000 s of a core.
+# The bytes that all images and clips of a request may decode to, for each pixel of max_pixels.
+# Each byte of their files justifies 256 more, so that photographs do not count: a form of 91 kB
+# with a thousand WebPs of 44 bytes took 3000 s of a core.
 _DECODED_PER_PIXEL = 32
 _DECODED_PER_BYTE = 256
 
 
 class Admission:
-    """The bytes that a request, or a part of it, holds; what the whole request stands for."""
+    """The bytes that a request, or a part of it, holds; the items and images of all its parts."""
 
     def __init__(self, limits: "Limits", whole: "Admission | None" = None) -> None:
         self._limits = limits
@@ -30,9 +29,9 @@ class Admission:
         self._decoded = 0
 
     def count_items(self, items: int) -> None:
-        """Count items of the body, or raise the problem `too-many-items`."""
-        self._items += items
-        if self._items > self._limits.max_items:
+        """Count items of the request, or raise the problem `too-many-items`."""
+        self._whole._items += items
+        if self._whole._items > self._limits.max_items:
             raise Problem("too-many-items")
 
     def count_decoded(self, nbytes: int, encoded_nbytes: int) -> None:
