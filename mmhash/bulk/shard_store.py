@@ -27,7 +27,7 @@ from mmhash.bulk.work import Options, Row, Shard
 from mmhash.errors import InputValueError, MMHashError
 
 _MANIFEST_FILE = "manifest.json"
-_MANIFEST = "manifest"
+_MANIFEST_PURPOSE = "manifest"
 
 
 def _ignore(line: str) -> None:
@@ -141,7 +141,7 @@ def _begin(folder: Path, about: dict[str, str], warn: Callable[[str], None]) -> 
     """Check that the finished parts are of this run, or start a new one."""
     manifest = folder / _MANIFEST_FILE
     try:
-        stored = json.loads(bytes(read_checked(manifest, _MANIFEST)))
+        stored = json.loads(bytes(read_checked(manifest, _MANIFEST_PURPOSE)))
     except FileNotFoundError:
         for path in folder.iterdir():  # left by a run that was killed while it removed them
             remove(path)
@@ -154,7 +154,7 @@ def _begin(folder: Path, about: dict[str, str], warn: Callable[[str], None]) -> 
             _compare(stored, about, folder)
             return
     with _written(manifest) as file:
-        file.writelines(framed(json.dumps(about).encode(), _MANIFEST))
+        file.writelines(framed(json.dumps(about).encode(), _MANIFEST_PURPOSE))
 
 
 def _folder_of(out: Path) -> Path:
@@ -191,8 +191,8 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            # Nothing to resume; after join(), the directory may be that of another run.
-            if _lock(descriptor, folder) and not _has_parts(folder):
+            # After join(), another run may have created its directory: _lock() compares them.
+            if _lock(descriptor, folder) and not _has_parts(folder):  # nothing to resume
                 for left in (folder / _MANIFEST_FILE, *folder.glob("*.tmp")):
                     remove(left)
             with suppress(OSError):  # removed, or not empty

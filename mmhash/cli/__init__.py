@@ -76,7 +76,7 @@ def _run(app: "Typer") -> int:
             raise
         from typer import rich_utils  # noqa: PLC0415  (0.1 s: it imports Markdown)
 
-        # Of pydantic, with which Typer checks values.
+        # Typer checks values with pydantic, whose messages have this prefix.
         message = error.format_message().replace("Value error, ", "", 1)
         text = visible(message, sys.stderr)
         error.format_message = lambda: text

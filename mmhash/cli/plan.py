@@ -7,7 +7,7 @@ import typer
 
 from mmhash.cli.extras import extra
 from mmhash.cli.options import AsJson, Of
-from mmhash.cli.report import counted, say, say_json
+from mmhash.cli.report import format_count, say, say_json
 from mmhash.errors import InputValueError
 from mmhash.io.files import open_file
 from mmhash.io.names import printable, reason
@@ -72,7 +72,7 @@ def plan_request(
 
 def _show(tokens: int, items: list[dict[str, Any]], blocks: list[str]) -> None:
     counts = (tokens, "token"), (len(items), "item"), (len(blocks), "block")
-    say(", ".join(counted(*one) for one in counts))
+    say(", ".join(format_count(*one) for one in counts))
     for number, item in enumerate(items, 1):
         place = f"{item['start']}-{item['end'] - 1}"
         size = f"{item['width']}x{item['height']}"

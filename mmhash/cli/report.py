@@ -43,8 +43,8 @@ def print_lines(
         raise typer.Exit(1)
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number of things, such as `1 item`."""
+def format_count(count: int, noun: str) -> str:
+    """Return a number with its noun, as in `1 item` and `2 items`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
