@@ -1,20 +1,21 @@
 """The conversations that began at each worker lately, by estimate: requests do not name theirs.
 
-A request counts as the begin of one by the part of its prompt that is new to its worker: wholly
-with new content, by a tenth as the next turn of a conversation that the worker has. Conversations
-fade as the caches get others: to a third when they are as many tokens as all caches hold.
+A request counts as a part of a new conversation: the part of its prompt that its worker has to
+compute. That is 1 if all of the prompt is new, and about a tenth for the next turn of a
+conversation that the worker has. The counts fade as the caches get new tokens: to a third (1/e)
+after as many as all caches hold together.
 
-What one brings is taken from those before it: of its first prompt only the first turn is known. So
-a worker at which many conversations have begun counts as full before they have grown, and the next
-ones go elsewhere, even if they share their system prompt with it. On 16 seeds of `agents` and two
-slow workers, simulated (bench/fleet/simulation.py), 86.6 % of the tokens are cached; 82.9 when only
-the tokens counted that a worker had been sent. No I/O, no clock.
+The size of a new conversation is not known from its first turn, so each counts with the mean of
+those before it. A worker at which many conversations have begun is thus crowded before they have
+grown, and the next ones go elsewhere, even if it has their system prompt. On 16 seeds of `agents`
+and two slow workers, simulated, 86.6 % of the tokens are cached; 82.9 when only the tokens counted
+that a worker had been sent (docs/fleet.md has the command). No I/O, no clock.
 """
 
 from collections.abc import Collection
 from math import exp
 
-# The conversations of a worker below which it is forgotten.
+# A worker with fewer conversations than this is forgotten.
 _FADED = 0.001
 
 
@@ -27,7 +28,7 @@ class Conversations:
         self._reused_tokens = 0.0
 
     def add(self, url: str, new_tokens: int, prompt_tokens: int, cached_tokens: int) -> None:
-        """Add a request to a worker; `cached_tokens` are those that all caches hold."""
+        """Add a request that a worker gets; `cached_tokens` are those that all caches hold."""
         kept = exp(-new_tokens / cached_tokens)
         # Workers that have left fade, too.
         self._begun = {one: kept * n for one, n in self._begun.items() if n > _FADED}

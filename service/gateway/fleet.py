@@ -37,7 +37,7 @@ class Fleet:
         self.conversations = Conversations()
         self.mismatched: frozenset[str] = frozenset()
         """The workers that list models, none of which another worker lists."""
-        self.has_one_list = True
+        self.has_one_model_list = True
         """True if no two workers list different models."""
         self._model_lists: dict[str, frozenset[str]] = {}
         self._is_indexing = False
@@ -75,7 +75,7 @@ class Fleet:
     def workers_for(self, model: str) -> Sequence[Worker]:
         """Return the workers that may get a request that names a model; "" is none."""
         workers = list(self.workers.values())
-        return workers if self.has_one_list else workers_for(model, workers, self.mismatched)
+        return workers if self.has_one_model_list else workers_for(model, workers, self.mismatched)
 
     def choose(self, worker: Worker, new_tokens: int, prompt_tokens: int) -> None:
         """Note that a request goes to this worker: it is the last one to have a turn again."""
@@ -137,12 +137,12 @@ class Fleet:
         return joined
 
     def _compare_models(self) -> None:
-        """Note which workers list other models, and log those that began to."""
+        """Note which workers are mismatched, and log those that have become so."""
         lists = {url: worker.models for url, worker in self.workers.items()}
         if lists == self._model_lists:
             return
         before, self._model_lists = self._model_lists, lists
-        self.has_one_list = len({names for names in lists.values() if names}) < 2
+        self.has_one_model_list = len({names for names in lists.values() if names}) < 2
         self.mismatched = find_mismatched(lists)
         metrics.GATEWAY_MISMATCHED.set(len(self.mismatched))
         for url in self.mismatched:

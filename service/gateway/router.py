@@ -141,7 +141,7 @@ class Router:
 
     async def _requested_model(self, body: bytes, work: WorkerPool) -> str:
         """Return the model that a request names, if the workers list different ones."""
-        if self.fleet.has_one_list:
+        if self.fleet.has_one_model_list:
             return ""
         if len(body) <= _INLINE_MAX:
             return requested_model(body)

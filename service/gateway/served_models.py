@@ -1,7 +1,7 @@
 """The models that workers list at /v1/models, and the workers that may get a request for one.
 
-A worker of another model, such as a new pod at the address of an old one, refuses requests at once.
-So it looks idle, and would get more of them. No I/O, no clock.
+A worker of another model, such as a new pod at the address of an old one, refuses requests at once:
+it looks idle, and without this module it would get more of them. No I/O, no clock.
 """
 
 from collections import Counter

@@ -231,7 +231,7 @@ def _recipe(named: dict[str, str]) -> Recipe | None:
     # The setting engine_fallback is the service's: check_release() compares with it.
     engine, release = find(recipe.engine, engine_fallback="nearest-older")
     if not named.keys().isdisjoint({"events", "algorithm", "seed"}):
-        # An error here would be one of each request: none would be planned.
+        # Without this check, the same error would keep each request from being planned.
         prompt = Prompt([0], 1, algorithm=recipe.algorithm, seed=recipe.seed)
         engine.prompt_blocks(prompt, release)
     return recipe

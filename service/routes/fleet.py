@@ -81,7 +81,7 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
 
 def _join(decision: Decision, body: bytes) -> bytes:
     try:
-        body.decode()
+        body.decode()  # msgspec does not check the texts in a Raw
         _OBJECT.decode(body)
     except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Problem("invalid-json") from error
