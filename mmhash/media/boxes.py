@@ -8,7 +8,7 @@ from mmhash.media.plain import Buffer, UnusualError, require
 _read_header = Struct(">I4s").unpack_from
 _read_number = Struct(">I").unpack_from
 
-# Of the numbers in tables.
+# The bytes of a number in a table, by its format.
 _SIZES = {"I": 4, "i": 4, "Q": 8}
 
 # Of each level. A film has a few at the top, and a track ten.
@@ -42,7 +42,10 @@ def read_boxes(data: Buffer, start: int, end: int) -> list[tuple[bytes, int, int
 def children(
     data: Buffer, span: Span, kinds: Container[bytes] | Iterator[bytes]
 ) -> dict[bytes, Span]:
-    """Return the boxes in a box, each of another of the kinds; of an iterator, in its order."""
+    """Return the boxes in a box by kind: each is one of `kinds`, and no kind is there twice.
+
+    If `kinds` is an iterator, the boxes have its order.
+    """
     start, end = span
     found: dict[bytes, Span] = {}
     while start < end:
@@ -54,11 +57,11 @@ def children(
     return found
 
 
-def count_rows(data: Buffer, span: Span, row: int, header: int = 8) -> int:
+def count_rows(data: Buffer, span: Span, row_size: int, header: int = 8) -> int:
     """Return the number of rows of a table, which is at the end of its header."""
     start, end = span
     (rows,) = _read_number(data, start + header - 4)
-    require(0 < rows <= MAX_ROWS and end - start == header + rows * row)
+    require(0 < rows <= MAX_ROWS and end - start == header + rows * row_size)
     return int(rows)
 
 

@@ -188,11 +188,12 @@ class _Track:
         return int(samples)
 
     def _check_ends(self, chunks: Ints, runs: Ints, counts: Ints, size: int) -> None:
-        """Check that all chunks end in the file, by the runs of chunks with a number of samples.
+        """Check that all chunks end in the file.
 
-        The chunks of muxers ascend, and only the last few are so near to the end of the file that
-        the sizes of their samples are read: 25 µs less with sound. The upper half of the sizes
-        limits the others.
+        A run has so many chunks of so many samples each (`runs`, `counts`); `size` is that of all
+        samples, or 0 if each has its own in the table. The chunks of muxers ascend, and only the
+        last few are so near to the end of the file that the sizes of their samples are read: 25 µs
+        less with sound. For the others the upper two bytes of all sizes are enough.
         """
         start, end = self._tables[b"stsz"]
         first, second = self._movie[start + 12 : end : 4], self._movie[start + 13 : end : 4]
