@@ -1,6 +1,7 @@
 """Some kilobytes that stand for a million items, names or tokens: seconds of a core and gigabytes.
 
-What a body stands for is counted before it is hashed, and long answers are made in short turns of the event loop.
+What a body stands for is counted before it is hashed, and long answers are made in short turns of
+the event loop.
 """
 
 import asyncio

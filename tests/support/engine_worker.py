@@ -2,7 +2,8 @@
 
 python -m tests.support.engine_worker NAME PORT [MODEL …]
 
-With models it lists them, and refuses requests for others, as vLLM does. Every request is echoed, so that a test sees what reached it. A body's member `mode` asks for a fault.
+With models it lists them, and refuses requests for others, as vLLM does. Every request is echoed,
+so that a test sees what reached it. A body's member `mode` asks for a fault.
 """
 
 import asyncio
