@@ -1,6 +1,7 @@
 """The traces on simulated workers: what placement can reach, on many traces in a short time.
 
     python -m bench.fleet.simulation [--workers 2] [--seeds 8] [--trace agents]
+        [--tokens-per-s 2500] [--reply-token-s 0.02]
 
 The gateway's decisions, its index and its expected blocks are the real ones. The workers are
 simulated: a cache of blocks with the eviction of vLLM (least recently used first, of a prompt the
@@ -61,10 +62,12 @@ def system_prompt_only() -> LiveTrace:
 
 
 class Speed(NamedTuple):
-    """The speed of a worker, at the prompt and then at each token of the reply."""
+    """The speed of a simulated engine."""
 
     tokens_per_s: float = 2500.0
+    """The tokens of prompts that it computes in a second."""
     reply_token_s: float = 0.02
+    """The seconds that each token of a reply takes."""
 
 
 DEFAULT_SPEED = Speed()
@@ -256,13 +259,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.fleet.simulation", description=__doc__)
     parser.add_argument("--workers", type=int, action="append", help="default: 2 and 4")
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--trace", action="append", help="default: all")
     parser.add_argument("--tokens-per-s", type=float, default=DEFAULT_SPEED.tokens_per_s)
     parser.add_argument("--reply-token-s", type=float, default=DEFAULT_SPEED.reply_token_s)
+    traces = {one.name: one for one in (*TRACES.values(), system_prompt_only())}
+    parser.add_argument("--trace", action="append", choices=traces, help="default: all")
     arguments = parser.parse_args()
     counts = arguments.workers or [2, 4]
     speed = Speed(arguments.tokens_per_s, arguments.reply_token_s)
-    traces = {one.name: one for one in (*TRACES.values(), system_prompt_only())}
     print(f"| simulated workers | trace | the most | {' | '.join(POLICIES)} | seeds ahead |")
     print("| ---: | --- | ---: |" + " ---: |" * (len(POLICIES) + 1))
     for trace in (traces[name] for name in arguments.trace or traces):
