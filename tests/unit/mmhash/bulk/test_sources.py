@@ -94,20 +94,6 @@ def test_shards_are_bounded_by_items_and_bytes(
     ]  # fmt: skip
 
 
-def test_parquet_of_bytes_is_a_shard_a_row_group(tmp_path: Path) -> None:
-    file = str(tmp_path / "file")
-    values = [b"%d" % n for n in range(100)]
-    values[7] = None  # type: ignore[call-overload]
-    table = pa.table({"id": range(100), "data": pa.array(values, pa.large_binary())})
-    pq.write_table(table, file, row_group_size=70)
-    source = read_source(file, "data")
-    assert source.names == "row"
-    assert [shard.names for shard in source.shards] == [range(70), range(70, 100)]
-    _, found = names_and_rows(read_source(file, "data"))
-    assert found[7][-1] == "InputValueError: the value is null"
-    assert [row[3] for row in found if row[3]] == [mmhash.key(v).hex() for v in values if v]
-
-
 def test_parquet_of_paths_is_as_a_list(folder: Path) -> None:
     paths = [f"{folder}/c", f"{folder}/b", None]
     file = str(folder.parent / "paths.parquet")
@@ -116,20 +102,6 @@ def test_parquet_of_paths_is_as_a_list(folder: Path) -> None:
     found, rows = names_and_rows(source)
     assert (source.names, found) == ("path", [*paths[:2], ""])
     assert [row[-1] is None for row in rows] == [True, True, False]
-
-
-def test_a_damaged_row_group_says_so_in_its_rows(tmp_path: Path) -> None:
-    file = tmp_path / "file.parquet"
-    values = [os.urandom(4096) for _ in range(400)]
-    pq.write_table(pa.table({"data": values}), file, row_group_size=200, use_dictionary=False)
-    content = bytearray(file.read_bytes())
-    content[1_000_000:1_300_000] = bytes(300_000)  # within the second
-    file.write_bytes(content)
-    _, found = names_and_rows(read_source(str(file), "data"))
-    assert len(found) == 400
-    assert all(row[-1] is None for row in found[:200])
-    assert found[-1][-1] is not None
-    assert found[-1][-1].startswith("OSError: ")
 
 
 def test_what_is_no_source_is_refused_by_name(tmp_path: Path) -> None:
@@ -168,15 +140,3 @@ def test_what_changes_has_another_identity(folder: Path, monkeypatch: pytest.Mon
     seen.append(identities())
     assert len(set(seen)) == 5
     assert {first for first, *_ in seen} == {seen[0][0]}  # of a/y and a/z, which stayed
-
-
-def test_a_row_group_of_another_file_or_column_has_another_identity(tmp_path: Path) -> None:
-    def identity(name: str, column: str) -> str:
-        (shard,) = read_source(str(tmp_path / name), column).shards
-        return shard.identity
-
-    table = pa.table({"a": [b"x"], "b": [b"x"]})
-    for name in ("one", "two"):
-        pq.write_table(table, tmp_path / name)
-        os.utime(tmp_path / name, ns=(0, 0))
-    assert len({identity("one", "a"), identity("one", "b"), identity("two", "a")}) == 3
