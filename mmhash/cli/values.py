@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class PlainCommand(TyperCommand):
-    """A command of which Typer converts only the values that are not what its function takes."""
+    """A command whose texts and choices Typer does not convert."""
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters."""
@@ -17,7 +17,7 @@ class PlainCommand(TyperCommand):
 
 
 class PlainGroup(TyperGroup):
-    """A group of commands of whose own options the same is true."""
+    """A group of commands whose own texts and choices Typer does not convert."""
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters."""
@@ -25,15 +25,16 @@ class PlainGroup(TyperGroup):
 
 
 def _prepare(parameters: list[Any]) -> list[Any]:
+    """Have Typer convert values by `_Coercion`, and show flags without a value in the help."""
     for parameter in parameters:
         parameter.get_runtime_param = lambda: _Coercion  # Typer before 0.29 does not call it
         if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""  # in the help it would be <bool>, as if it took a value
+            parameter.metavar = ""  # <bool> otherwise, as if it took a value
     return parameters
 
 
 class _Coercion:
-    """The conversion of a value, in the form in which Typer calls it."""
+    """The conversion of a value: Typer calls it in place of its own."""
 
     @staticmethod
     def coerce(value: Any, param: Any, ctx: Any) -> Any:
