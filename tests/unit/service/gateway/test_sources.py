@@ -108,8 +108,3 @@ def test_a_name_of_many_addresses_is_refused_before_they_are_parsed(
     monkeypatch.setattr(sources, "_at", None)  # it is not called
     with pytest.raises(ValueError, match="more than 1024 workers"):
         read(worker_dns="http://localhost:80")
-
-
-def test_a_name_without_an_address_is_an_error() -> None:
-    with pytest.raises(OSError, match=r"."):
-        read(worker_dns="http://name.invalid:80")
