@@ -32,7 +32,7 @@ _THREADED_SHARD = 1 << 30
 
 
 class Pool:
-    """Worker threads and processes, up to as many of each; the shards start them."""
+    """Up to `count` threads and as many processes, each started when a shard needs it."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -122,9 +122,9 @@ def _without_numpy() -> Iterator[None]:
     """Keep pyarrow from importing numpy.
 
     That takes 0.06 s of CPU: a fifth of a run of three files (0.26 s, medians of 11 runs).
-    pyarrow has worked without numpy since release 18, and has no option for that. Within the context
-    each import of numpy in this process fails, in all threads: use it only for runs whose code
-    imports none, which are those of bytes without engines.
+    pyarrow has worked without numpy since release 18, and has no option for that. Within the
+    context each import of numpy in this process fails, in all threads: use it only for runs whose
+    code imports none, which are those of bytes without engines.
     """
     if "numpy" in sys.modules:  # imported already, by pyarrow for rows
         yield
