@@ -44,7 +44,7 @@ def children(
 ) -> dict[bytes, Span]:
     """Return the boxes in a box by kind: each is one of `kinds`, and no kind is there twice.
 
-    If `kinds` is an iterator, the boxes have its order.
+    If `kinds` is an iterator, the boxes are in its order.
     """
     start, end = span
     found: dict[bytes, Span] = {}
