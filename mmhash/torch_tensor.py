@@ -207,7 +207,11 @@ def locate(item: Any) -> Located | None:
         return None
     try:
         nbytes = item.nbytes
-        if not item.is_cuda and not (item.is_cpu and nbytes <= _COPY_MAX):
+        if item.is_cuda:
+            device = item.get_device()
+        elif item.is_cpu and nbytes <= _COPY_MAX:
+            device = HOST
+        else:
             return None
         if item.is_neg() or not item.is_contiguous():
             return None
@@ -219,7 +223,7 @@ def locate(item: Any) -> Located | None:
         if nbytes and (not address or item.untyped_storage().nbytes() < end):
             return None
         # A nested tensor has no shape: an error, too.
-        return item.get_device(), (address, nbytes), dtype, item.shape
+        return device, (address, nbytes), dtype, item.shape  # noqa: TRY300
     except Exception:  # noqa: BLE001  (view_of raises an error with the reason)
         return None
 
