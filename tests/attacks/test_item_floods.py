@@ -168,6 +168,22 @@ def test_a_lookahead_is_bounded_by_the_blocks_that_have_it(victim: Any, problem_
     assert victim.client.post("/blocks", json=body).status_code == 200
 
 
+def test_a_lookahead_of_a_short_body_is_bounded(victim: Any, problem_of: Any) -> None:
+    """100 kB took 0.9 s."""
+    body = {**BLOCKS, "input_ids": [1] * 50_000, "lookahead": 256}
+    assert problem_of(victim.client.post("/blocks", json=body)) == "refused-by-engine"
+
+
+def test_the_blocks_of_groups_are_bounded(victim: Any, problem_of: Any) -> None:
+    """100 kB had an answer of 19 MB."""
+    body = {**BLOCKS, "input_ids": [1] * 50_000, "groups": list(range(1, 17))}
+    answer = victim.client.post("/blocks", json=body)
+    assert problem_of(answer) == "refused-by-engine"
+    body["groups"] = [1, 2, 4, 8, 16]
+    groups = victim.client.post("/blocks", json=body).json()["groups"]
+    assert [len(group["blocks"]) for group in groups] == [50_000, 25_000, 12_500, 6250, 3125]
+
+
 def test_the_library_bounds_it_too() -> None:
     with pytest.raises(LimitError, match="lookahead"):
-        vllm.block_keys([1] * 100_000, 1, lookahead=50_000)
+        vllm.block_keys([1] * 50_000, 1, lookahead=256)
