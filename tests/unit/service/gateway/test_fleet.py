@@ -86,8 +86,7 @@ def test_the_first_probes_of_many_workers_are_spread(tmp_path: Path) -> None:
         writer.close()
 
     async def probes(number: int) -> list[float]:
-        while len(probed) < number:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: len(probed) >= number)
         return [probed.pop(0) for _ in range(number)]
 
     async def run() -> tuple[list[float], list[float]]:
