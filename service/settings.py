@@ -18,6 +18,7 @@ from pydantic import (
     PrivateAttr,
     SecretStr,
     StringConstraints,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -365,6 +366,14 @@ class Settings(BaseSettings):
         if not all(map(_HEX_32_BYTES.fullmatch, digests)):
             raise ValueError("the digest of an API key must be 64 hex digits")
         return tuple(digest.lower() for digest in digests)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_true_as_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and annotation in {int, float, int | None, float | None}:
+            raise ValueError("must be a number, not true or false")
+        return value
 
     @classmethod
     def settings_customise_sources(

@@ -15,6 +15,8 @@ _LENGTH = struct.Struct("<Q")
 _CHECKSUM_SIZE = 32
 _HEAD_SIZE = len(_MAGIC) + _LENGTH.size + _CHECKSUM_SIZE
 
+_MAX_DEPTH = 100
+
 # Do not follow a link, and do not wait for the writer of a FIFO.
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -58,10 +60,26 @@ def _read(path: Path) -> tuple[bytes, memoryview]:
 
 def remove(path: Path) -> None:
     """Remove a file, a link or a directory; not the target of a link."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    try:
+        if path.is_dir() and not path.is_symlink():
+            _check_depth(path)
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise MMHashError(f"{path} cannot be removed ({why}): remove it") from error
+
+
+def _check_depth(path: Path) -> None:
+    """Raise an error before rmtree, which calls itself for each level, has removed a part."""
+    level = [os.fspath(path)]
+    for _ in range(_MAX_DEPTH):
+        entries = [entry for folder in level for entry in os.scandir(folder)]
+        level = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        if not level:
+            return
+    raise MMHashError(f"{path} cannot be removed (more than {_MAX_DEPTH} levels): remove it")
 
 
 def _checksum(payload: bytes | memoryview, purpose: str) -> bytes:

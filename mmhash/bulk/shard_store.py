@@ -13,7 +13,6 @@ meanwhile.
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import starmap
@@ -28,6 +27,7 @@ from mmhash.errors import InputValueError, MMHashError
 
 _MANIFEST_FILE = "manifest.json"
 _MANIFEST_PURPOSE = "manifest"
+_SUFFIXES = {".arrow", ".tmp"}
 
 
 def _ignore(line: str) -> None:
@@ -86,7 +86,7 @@ class ShardStore:
         numbered = enumerate(identities)
         with _written(self._out, temporary=self._folder / "joined.tmp") as file:
             write_result(file, starmap(self._read, numbered), self._columns, about)
-        shutil.rmtree(self._folder)
+        self._remove_folder()
 
     def check_result(self, identities: Sequence[str]) -> None:
         """Check that the joined file is of these shards and undamaged; remove the parts."""
@@ -95,7 +95,13 @@ class ShardStore:
         about = self._about | {"source": _source_of(identities)}
         _compare(self.result or {}, about, self._out)
         check_pages(self._out)
-        shutil.rmtree(self._folder)
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        try:
+            remove(self._folder)
+        except MMHashError as error:  # the result is complete
+            self._warn(str(error))
 
     def _path(self, number: int, identity: str) -> Path:
         return self._folder / f"{number}-{identity}.arrow"
@@ -143,7 +149,14 @@ def _begin(folder: Path, about: dict[str, str], warn: Callable[[str], None]) -> 
     try:
         stored = json.loads(bytes(read_checked(manifest, _MANIFEST_PURPOSE)))
     except FileNotFoundError:
-        for path in folder.iterdir():  # left by a run that was killed while it removed them
+        left = list(folder.iterdir())  # by a run that was killed while it removed them
+        foreign = [path.name for path in left if path.suffix not in _SUFFIXES]
+        if foreign and not _has_parts(folder):
+            raise MMHashError(
+                f"{folder} is no folder of a run, because it has {foreign[0]!r} and no part:"
+                " remove it, or give another --out"
+            ) from None
+        for path in left:
             remove(path)
     except DamagedError as error:
         # The checksum of each part covers the options of its run.

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,9 @@ from mmhash_service.runtime import metrics
 
 # As many tokens as a small cache has: until the events have shown how many there are.
 LEAST_CACHED_TOKENS = 1 << 14
+
+PROBE_SPACING_S = 0.002
+"""The time between the first probes of two workers: a probe takes the event loop 0.5 ms."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +58,7 @@ class Fleet:
         await asyncio.gather(*(self._check(worker) for worker in self.workers.values()))
         self._compare_models()
         self._start("", self._refresh_often())
-        for worker in self.workers.values():
-            self._start(worker.url, self._check_often(worker, self._settings.health_interval_s))
+        self._start_checks(self.workers.values(), self._settings.health_interval_s)
 
     async def close(self) -> None:
         """Stop the tasks, and close idle connections."""
@@ -110,8 +112,7 @@ class Fleet:
             joined = await self._refresh()
             self._compare_models()
             self._measure_caches()
-            for worker in joined:
-                self._start(worker.url, self._check_often(worker))
+            self._start_checks(joined)
 
     async def _refresh(self) -> list[Worker]:
         """Read the list of workers, and return those that have joined."""
@@ -199,7 +200,12 @@ class Fleet:
         if (task := self._tasks.pop(url, None)) is not None:
             task.cancel()
 
-    async def _check_often(self, worker: Worker, wait_s: float = 0.0) -> None:
+    def _start_checks(self, workers: Iterable[Worker], wait_s: float = 0.0) -> None:
+        """Start a task for each worker; all probes at once would delay requests."""
+        for number, worker in enumerate(workers):
+            self._start(worker.url, self._check_often(worker, wait_s + number * PROBE_SPACING_S))
+
+    async def _check_often(self, worker: Worker, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
         while True:
             await self._check(worker)

@@ -15,6 +15,7 @@ from mmhash_service.gateway.media import without_callers_hashes
 from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.router import Decision
 from mmhash_service.gateway.worker import Worker
+from mmhash_service.runtime.concurrency import end_turn
 from mmhash_service.runtime.long_response import LongResponse
 
 router = APIRouter()
@@ -43,21 +44,20 @@ async def route(request: Request) -> Response:
         return LongResponse(payload, state.limits)
 
 
-@router.get("/workers")
-async def workers(request: Request) -> WorkersAnswer:
+@router.get("/workers", response_model=WorkersAnswer)
+async def workers(request: Request) -> Response:
     """Return the state of each worker."""
     state = request.app.state
     fleet, stats = state.fleet, state.fleet.index.stats().workers
-    return WorkersAnswer(
-        policy=state.router.policy,
-        workers=[
-            _state(worker, stats.get(url), fleet.mismatched)
-            for url, worker in fleet.workers.items()
-        ],
-    )
+    states = []
+    for number, (url, worker) in enumerate(list(fleet.workers.items())):
+        await end_turn(number)
+        states.append(_state(worker, stats.get(url), fleet.mismatched))
+    answer = {"policy": state.router.policy, "workers": states}
+    return LongResponse(_ENCODER.encode(answer), state.limits)
 
 
-def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]) -> WorkerState:
+def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]) -> dict[str, Any]:
     """Return a worker's state; one without KV events has counts of 0."""
     return WorkerState(
         url=worker.url,
@@ -76,7 +76,7 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
         replays=stats.replays if stats else 0,
         drops=stats.drops if stats else 0,
         lag_s=stats.lag_s if stats else 0.0,
-    )
+    ).model_dump()
 
 
 def _join(decision: Decision, body: bytes) -> bytes:

@@ -5,6 +5,7 @@ Each part has a checksum of its content, its place and its run: what differs is 
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -255,6 +256,72 @@ def test_a_folder_of_parts_that_is_none_is_refused(source: str, tmp_path: Path, 
             resume(source, out, pool)
         parts.unlink()
     assert (elsewhere / "letter").read_text() == "mine"
+
+
+def make_deep(path: Path) -> None:
+    path.mkdir()
+    descriptor = os.open(path, os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=descriptor)
+        inner = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+    """Make a directory of 1100 levels: shutil.rmtree calls itself for each."""
+    yield make_deep
+    remove_deep(tmp_path)  # pytest cannot
+
+
+def remove_deep(path: Path) -> None:
+    subprocess.run(["rm", "-rf", str(path)], check=True)
+
+
+def test_a_part_that_cannot_be_removed_is_named(
+    source: str, out: Path, pool: Pool, deep: Callable[[Path], None]
+) -> None:
+    """The command ended with RecursionError."""
+    path = part(out, 1)
+    path.unlink()
+    deep(path)
+    with pytest.raises(mmhash.MMHashError, match="cannot be removed"):
+        resume(source, out, pool)
+    assert not out.exists()
+    remove_deep(path)
+    assert resume(source, out, pool) == []
+    assert pq.read_table(out)["key"].to_pylist() == KEYS
+
+
+def test_a_result_is_complete_if_its_parts_cannot_be_removed(
+    source: str, out: Path, deep: Callable[[Path], None]
+) -> None:
+    parts = out.with_name("keys.parquet.parts")
+    deep(parts / "d")
+    lines: list[str] = []
+    found = read_source(source, "data")
+    identities = [shard.identity for shard in found.shards]
+    for _ in range(2):  # then it is only checked
+        with open_shard_store(out, found.names, OPTIONS, about_of(OPTIONS), lines.append) as store:
+            store.check_result(identities) if store.result else store.join(identities)
+    assert [line.partition(" (")[0] for line in lines] == [f"{parts} cannot be removed"] * 2
+    assert pq.read_table(out)["key"].to_pylist() == KEYS
+    remove_deep(parts)
+
+
+def test_a_folder_without_a_manifest_is_not_emptied(
+    source: str, tmp_path: Path, pool: Pool
+) -> None:
+    """Everything in it was removed."""
+    out = tmp_path / "new.parquet"
+    parts = tmp_path / "new.parquet.parts"
+    parts.mkdir()
+    (parts / "letter").write_text("mine")
+    with pytest.raises(mmhash.MMHashError, match="no folder of a run"):
+        resume(source, out, pool)
+    assert (parts / "letter").read_text() == "mine"
 
 
 def test_a_damaged_result_is_refused(source: str, out: Path, pool: Pool) -> None:

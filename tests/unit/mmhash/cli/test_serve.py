@@ -116,3 +116,33 @@ def test_a_variable_that_is_not_json_shows_its_form(
     done = CliRunner().invoke(app, ["serve", "--check"])
     assert 'tenants: not JSON; its form is {"acme": "64 hex digits"}' in str(done.exception)
     assert "hunter2" not in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "reason"),
+    [
+        (["port=true"], "settings: port: "),
+        (["max_items=false"], "settings: max_items: "),
+        (["grace_s=true"], "settings: grace_s: "),
+        (["port=99999"], "settings: port: Input should be less than or equal to 65535"),
+    ],
+)
+def test_mistaken_assignments_are_refused(
+    served: list[Settings], assignments: list[str], reason: str
+) -> None:
+    options = [word for text in assignments for word in ("--set", text)]
+    done = CliRunner().invoke(app, ["serve", "--check", *options])
+    assert done.exit_code == 1
+    assert str(done.exception).startswith(reason)
+    assert served == []
+
+
+@pytest.mark.parametrize("line", ["port = true", "max_items = true", "stall_timeout_s = true"])
+def test_true_is_no_number_in_a_file(
+    served: list[Settings], tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the port 1."""
+    monkeypatch.setenv("MMHASH_CONFIG", "")  # the command sets it: restored at the end
+    (tmp_path / "file.toml").write_text(line)
+    done = CliRunner().invoke(app, ["serve", "--check", "--config", str(tmp_path / "file.toml")])
+    assert "must be a number, not true or false" in str(done.exception)
