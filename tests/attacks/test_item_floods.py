@@ -1,7 +1,6 @@
 """Some kilobytes that stand for a million items, names or tokens: seconds of a core and gigabytes.
 
-What a body stands for is counted before it is hashed, and long answers are made in short turns of
-the event loop.
+What a body stands for is counted before it is hashed; long answers are made in short turns.
 """
 
 import asyncio
