@@ -208,8 +208,10 @@ class Fleet:
     async def _check_often(self, worker: Worker, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
         while True:
+            before = worker.models
             await self._check(worker)
-            self._compare_models()
+            if worker.models != before:  # to compare all at each probe is quadratic
+                self._compare_models()
             await asyncio.sleep(self._settings.health_interval_s)
 
     async def _check(self, worker: Worker) -> None:
