@@ -1,17 +1,15 @@
 """A request's plan for the engine of some workers, and the request that they get with it."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from mmhash.errors import InputError, LimitError, MMHashError
 from mmhash.prompts import Plan
-from mmhash.prompts.media import Media, MediaSource
+from mmhash.prompts.media import MediaSource
 from mmhash.prompts.options import PlanOptions
-from mmhash.prompts.planning import OpenedPlan, open_plan
+from mmhash.prompts.planning import OpenedPlan
 from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
-from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.gateway.media import is_light
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.settings import Recipe
@@ -25,7 +23,7 @@ from mmhash_service.plan.media import (
     sized_only,
 )
 from mmhash_service.plan.models import Models
-from mmhash_service.plan.request import known_media, text_size
+from mmhash_service.plan.request import open_request, plan_opened, text_size
 from mmhash_service.runtime.context import RequestContext
 
 if TYPE_CHECKING:
@@ -94,12 +92,7 @@ class _Begun(NamedTuple):
 
 
 def _open(context: RequestContext, model: "Model", text: bytes, fetches: bool) -> OpenedPlan:
-    requested = context.engines[0]
-    refuse_many_values(text)
-    try:
-        opened = open_plan(model, requested.engine, requested.version, text)
-    except (InputError, LimitError) as error:
-        raise Problem("unplannable-prompt") from error
+    opened = open_request(model, context.engines[0], text)
     if not fetches and any(image_of(source.text).is_remote for source in opened.sources):
         raise Problem("unplannable-item")
     return opened
@@ -129,22 +122,13 @@ def _finish(
     recipe: Recipe,
     found: dict[MediaSource, SizedItem],
 ) -> Planned:
-    plan = _plan(opened, recipe, known_media(context.engines[0], opened, found))
+    options = PlanOptions(
+        block_size=recipe.block_size, algorithm=recipe.algorithm, seed=recipe.seed
+    )
+    plan = plan_opened(context.engines[0], opened, found, options)
     if not found:
         return Planned(plan, None)
     try:
         return Planned(plan, msgspec.json.encode(plan.request))
     except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError) as error:
-        raise Problem("unplannable-prompt") from error
-
-
-def _plan(opened: OpenedPlan, recipe: Recipe, media: dict[str, Media]) -> Plan:
-    options: dict[str, Any] = {
-        "block_size": recipe.block_size,
-        "algorithm": recipe.algorithm,
-        "seed": recipe.seed,
-    }
-    try:
-        return opened.plan(PlanOptions(media=media, **options))
-    except (MMHashError, RecursionError) as error:
         raise Problem("unplannable-prompt") from error

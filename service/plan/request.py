@@ -1,5 +1,6 @@
 """A request from its text to its plan."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mmhash import Digest
@@ -28,7 +29,7 @@ async def plan_request(
     (requested,) = context.engines
     # The parsed request, and the response that has it again.
     context.admission.hold(3 * len(text))
-    opened = await context.work.run(_open, model, requested, text)
+    opened = await context.work.run(open_request, model, requested, text)
     found = await read_media(context, opened.sources)
     threads = context.prompts.for_size(text_size(opened, text), len(found))
     return await threads.run(_finish, requested, opened, query, found)
@@ -39,7 +40,8 @@ def text_size(opened: OpenedPlan, text: bytes) -> int:
     return len(text) - sum(len(source.text) for source in opened.sources)
 
 
-def _open(model: "Model", requested: RequestedEngine, text: bytes) -> OpenedPlan:
+def open_request(model: "Model", requested: RequestedEngine, text: bytes) -> OpenedPlan:
+    """Read a request to plan; one that cannot be read is the problem `unplannable-prompt`."""
     refuse_many_values(text)
     try:
         return open_plan(model, requested.engine, requested.version, text)
@@ -53,11 +55,7 @@ def _finish(
     query: PlanQuery,
     found: dict[MediaSource, SizedItem],
 ) -> dict[str, Any]:
-    media = known_media(requested, opened, found)
-    try:
-        plan = opened.plan(PlanOptions(media=media, **query.plan_options()))
-    except (MMHashError, RecursionError) as error:
-        raise Problem("unplannable-prompt") from error
+    plan = plan_opened(requested, opened, found, PlanOptions(**query.plan_options()))
     items = [
         _item(planned, found[source], requested)
         for planned, source in zip(plan.items, opened.sources, strict=True)
@@ -65,13 +63,20 @@ def _finish(
     return _answer(plan, items, requested.recipe)
 
 
-def known_media(
-    requested: RequestedEngine, opened: OpenedPlan, found: dict[MediaSource, SizedItem]
-) -> dict[str, Media]:
-    """Return the media of a request by their text, with the sizes that the engine will see."""
-    return {
+def plan_opened(
+    requested: RequestedEngine,
+    opened: OpenedPlan,
+    found: dict[MediaSource, SizedItem],
+    options: PlanOptions,
+) -> Plan:
+    """Return the plan of a request with its media; a Problem says why there is none."""
+    media = {
         source.text: _media(requested, opened.model_type, sized) for source, sized in found.items()
     }
+    try:
+        return opened.plan(replace(options, media=media))
+    except (MMHashError, RecursionError) as error:
+        raise Problem("unplannable-prompt") from error
 
 
 def _media(requested: RequestedEngine, model_type: str, sized: SizedItem) -> Media:
