@@ -24,7 +24,7 @@ from redis.exceptions import ConnectionError as NotListening
 
 from bench.support.measure import Row, report
 from mmhash.kvindex import Index, Worker, parse_batch
-from mmhash.kvindex.events import parse_changes
+from mmhash.kvindex.changes import parse_changes
 from mmhash.kvindex.table import BlockTable
 
 BLOCKS = 1_000_000

@@ -33,7 +33,7 @@ from bench.fleet.traces import (
 from bench.fleet.workers import cache_tokens
 from mmhash.kvindex import Index
 from mmhash.kvindex import Worker as EventSource
-from mmhash.kvindex.events import Removed, Stored
+from mmhash.kvindex.changes import Removed, Stored
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.router import PlanSize, Prepared, Router
 from mmhash_service.gateway.settings import GatewaySettings, Recipe, WorkerSpec

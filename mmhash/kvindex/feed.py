@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mmhash.errors import InputValueError, LimitError
-from mmhash.kvindex.events import Changes, parse_changes
+from mmhash.kvindex.changes import Changes, parse_changes
 
 # Live batches that wait for a replay: more means that the publisher is faster than its replays.
 MAX_WAITING = 10_000

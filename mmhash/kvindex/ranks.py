@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from mmhash.errors import LimitError
-from mmhash.kvindex.events import Cleared, Removed, Stored
+from mmhash.kvindex.changes import Cleared, Removed, Stored
 from mmhash.kvindex.table import BlockTable, Runs
 
 DEFAULT_TIER = "GPU"  # older releases do not name it

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mmhash.errors import InputValueError, LimitError, TransportError
-from mmhash.kvindex.events import Changes
+from mmhash.kvindex.changes import Changes
 from mmhash.kvindex.feed import Feed
 from mmhash.kvindex.loop import SLICE_S, SocketLoop
 from mmhash.kvindex.ranks import Ranks

@@ -18,7 +18,7 @@ from msgspec import msgpack
 
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, Worker, events
-from mmhash.kvindex.events import Changes, Cleared, Removed, Stored, parse_changes
+from mmhash.kvindex.changes import Changes, Cleared, Removed, Stored, parse_changes
 from mmhash.kvindex.subscriber import MAX_REPLAY_BYTES
 from mmhash.kvindex.table import MAX_PLANES, MAX_PLANES_OF_HOLDER
 from tests.support.kv_publisher import Publisher, stored

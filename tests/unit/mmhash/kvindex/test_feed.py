@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmhash.kvindex import feed
-from mmhash.kvindex.events import Changes, Removed, Stored
+from mmhash.kvindex.changes import Changes, Removed, Stored
 from mmhash.kvindex.feed import Feed
 
 

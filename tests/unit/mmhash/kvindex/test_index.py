@@ -4,7 +4,7 @@ import pytest
 
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, Worker
-from mmhash.kvindex.events import Changes, Cleared, Removed, Stored
+from mmhash.kvindex.changes import Changes, Cleared, Removed, Stored
 
 EVENTS = "tcp://127.0.0.1:5557"
 
