@@ -47,6 +47,10 @@ def test_every_page_is_there_with_the_files_that_it_links_to(site: Path) -> None
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_the_site_has_no_code_that_builds_it(site: Path) -> None:
+    assert [path.name for path in site.rglob("*site_hooks*")] == []
+
+
 def test_the_reference_has_the_public_names_and_all_commands(site: Path) -> None:
     api = (site / "api.html").read_text()
     for name in (
