@@ -65,16 +65,12 @@ class Feed:
         self._is_silent = False
         self._next: int | None = None  # None: whichever comes first
         self._last_live = -1
-        self._waiting: deque[tuple[int, bytes]] | None = None
+        self.is_replaying = False  # from the request of a replay to its end
+        self._waiting: deque[tuple[int, bytes]] = deque()  # for the end of the replay
         self._waiting_bytes = 0
         self._start = 0  # of the last replay
         self._hole: int | None = None  # the first number of a replay that left out others
         self._has_progress = False
-
-    @property
-    def is_replaying(self) -> bool:
-        """True from the request of a replay to its end."""
-        return self._waiting is not None
 
     @property
     def is_late(self) -> bool:
@@ -106,7 +102,7 @@ class Feed:
             self._is_silent = False
             self._request(0)
         self._last_live = number
-        if self._waiting is None:
+        if not self.is_replaying:
             self._take(number, payload)
             return
         self._wait(number, payload)
@@ -116,7 +112,7 @@ class Feed:
     def replayed(self, number: int, payload: bytes) -> None:
         """Take a batch from a replay."""
         self.answers = True
-        if self._waiting is None:
+        if not self.is_replaying:
             return
         if self._next is None or number == self._next:
             if self._apply(number, payload, is_live=False):
@@ -127,7 +123,7 @@ class Feed:
     def replay_ended(self) -> None:
         """Apply what waited for the replay, or ask for what the replay left out."""
         self.answers = True
-        if self._waiting is None:
+        if not self.is_replaying:
             return
         hole = self._hole
         if self._next is None and self._start == 0:
@@ -145,14 +141,14 @@ class Feed:
 
     def replay_cut(self) -> None:
         """Ask for the rest of a replay that was too long or stopped, if it had anything."""
-        if self._waiting is not None and self._has_progress:
+        if self.is_replaying and self._has_progress:
             self._request(self._next or 0)
         else:
             self.replay_failed()
 
     def replay_failed(self) -> None:
         """Go on without a replay: it took too long, or too much waits for it."""
-        if self._waiting is None:
+        if not self.is_replaying:
             return
         self.counts.failed_replays += 1
         is_silent = self.answers and not self._waiting
@@ -166,18 +162,18 @@ class Feed:
         """True if a batch is missing between those that were applied and those that came next."""
         if self._next is None:
             return False
-        is_first_later = bool(self._waiting) and self._waiting[0][0] > self._next  # type: ignore[index]
+        is_first_later = bool(self._waiting) and self._waiting[0][0] > self._next
         return self._hole is not None or is_first_later
 
     def _finish(self) -> None:
-        waiting, self._waiting, self._waiting_bytes = self._waiting or deque(), None, 0
+        """End the replay, and apply what waited for it, up to another gap."""
+        self.is_replaying = False
         self._hole = None
-        while waiting:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
+        while waiting and not self.is_replaying:
             self._take(*waiting.popleft())
-            if self._waiting is not None:  # there was another gap
-                self._waiting.extend(waiting)
-                self._waiting_bytes = sum(len(payload) for _, payload in self._waiting)
-                return
+        for number, payload in waiting:
+            self._wait(number, payload)
 
     def _take(self, number: int, payload: bytes) -> None:
         """Apply a batch of the subscription, or ask for those that are missing before it."""
@@ -193,7 +189,6 @@ class Feed:
         self._apply(number, payload, is_live=True)
 
     def _wait(self, number: int, payload: bytes) -> None:
-        assert self._waiting is not None  # noqa: S101  (for the type checker)
         self._waiting.append((number, payload))
         self._waiting_bytes += len(payload)
 
@@ -203,8 +198,7 @@ class Feed:
             return
         self.counts.replays += 1
         self._start, self._hole, self._has_progress = start, None, False
-        if self._waiting is None:
-            self._waiting = deque()
+        self.is_replaying = True
         self._replay(start)
 
     def _apply(self, number: int, payload: bytes, *, is_live: bool) -> bool:
