@@ -3,7 +3,7 @@
 import contextlib
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from mmhash.errors import InputValueError, LimitError, TransportError
@@ -50,33 +50,30 @@ class Timeouts(NamedTuple):
     replay_s: float
 
 
-@dataclass
 class Source:
     """The connections to one publisher: a `Holder` of its feed."""
 
-    worker: Worker
-    number: int
-    ranks: Ranks
-    loop: SocketLoop
-    timeouts: Timeouts
-    is_connected: bool = False
-    _is_open: bool = False
-    disconnects: int = 0
-    _events: Connection | None = None
-    _replay: Replay | None = None
-    _published: set[int] = field(default_factory=set)
-    _lag_s: float = 0.0
-    _heard: float = 0.0
-    _replay_until: float = 0.0
-    _gap_since: float | None = None
-
-    def __post_init__(self) -> None:
-        worker = self.worker
-        self._endpoint = _rank_endpoint(worker.events, self.number, "events")
-        self._replay_endpoint = (
-            None if worker.replay is None else _rank_endpoint(worker.replay, self.number, "replay")
-        )
-        self.feed = Feed(self, None if worker.replay is None else self._ask)
+    def __init__(
+        self, worker: Worker, number: int, ranks: Ranks, loop: SocketLoop, timeouts: Timeouts
+    ) -> None:
+        """Make the source of the publisher of rank `number`; `open` connects it."""
+        self.is_connected = False
+        self.disconnects = 0
+        self._number = number
+        self._ranks = ranks
+        self._loop = loop
+        self._timeouts = timeouts
+        self._endpoint = _rank_endpoint(worker.events, number, "events")
+        self._replay_endpoint = worker.replay and _rank_endpoint(worker.replay, number, "replay")
+        self.feed = Feed(self, self._ask if worker.replay else None)
+        self._is_open = False
+        self._events: Connection | None = None
+        self._heard = 0.0  # the time of the last batch, replay or probe
+        self._published: set[int] = set()  # the ranks in its batches
+        self._lag_s = 0.0
+        self._gap_since: float | None = None
+        self._replay: Replay | None = None
+        self._replay_until = 0.0
 
     def open(self) -> None:
         """Connect to the publisher, again and again until `close`."""
@@ -90,14 +87,14 @@ class Source:
 
     def _connect(self) -> None:
         with contextlib.suppress(InputValueError, LimitError):  # the next check tries again
-            self._events = subscribe(self.loop.context, self._endpoint)
-            self.loop.watch(self._events.socket, self._read_events)
+            self._events = subscribe(self._loop.context, self._endpoint)
+            self._loop.watch(self._events.socket, self._read_events)
 
     def _disconnect(self) -> None:
         self._close_replay()
         if self._events is None:
             return
-        self.loop.unwatch(self._events.socket)
+        self._loop.unwatch(self._events.socket)
         self._events.close()
         self._events = None
         self.is_connected = False
@@ -118,21 +115,21 @@ class Source:
             if now > self._replay_until:
                 self._close_replay()
                 self.feed.replay_cut()  # an end that was dropped, or no answer
-        elif self.is_connected and now - self._heard > self.timeouts.silence_s / 2:
+        elif self.is_connected and now - self._heard > self._timeouts.silence_s / 2:
             self._heard = now
             self.feed.probe()
 
     def apply(self, changes: Changes, *, is_live: bool) -> None:
         """Apply one batch to the rank that published it."""
-        number = self.number if changes.rank is None else changes.rank
-        self.ranks.get(number).apply(changes.events)
+        number = self._number if changes.rank is None else changes.rank
+        self._ranks.get(number).apply(changes.events)
         self._published.add(number)
         if is_live:
             self._lag_s = max(0.0, time.time() - changes.time)
 
     def drop(self) -> None:
         """Drop the blocks of the ranks that publish here."""
-        self.ranks.clear(self._published)
+        self._ranks.clear(self._published)
 
     def _check_connection(self, now: float) -> None:
         """Connect again, or find out if the publisher's machine and process still run.
@@ -143,9 +140,9 @@ class Source:
         if self._events is None:
             self._connect()
             return
-        if self._events.unanswered_s() > self.timeouts.silence_s * 2 / 3:
+        if self._events.unanswered_s() > self._timeouts.silence_s * 2 / 3:
             self._lose()
-        elif now - self._events.heard > self.timeouts.silence_s / 3:
+        elif now - self._events.heard > self._timeouts.silence_s / 3:
             self._events.ping()
 
     def _lose(self) -> None:
@@ -184,12 +181,12 @@ class Source:
 
     def _ask(self, start: int) -> None:
         self._close_replay()
-        self._replay_until = time.monotonic() + self.timeouts.replay_s
+        self._replay_until = time.monotonic() + self._timeouts.replay_s
         self._gap_since = time.monotonic() if self._gap_since is None else self._gap_since
         with contextlib.suppress(InputValueError, LimitError):  # then it times out
-            connection = request_replay(self.loop.context, self._replay_endpoint or "", start)
+            connection = request_replay(self._loop.context, self._replay_endpoint or "", start)
             self._replay = Replay(connection)
-            self.loop.watch(connection.socket, self._read_replay)
+            self._loop.watch(connection.socket, self._read_replay)
 
     def _read_replay(self) -> None:
         replay = self._replay
@@ -197,11 +194,11 @@ class Source:
             return
         self.feed.counts.garbage += replay.receive()
         self._heard = time.monotonic()
-        self._replay_until = self._heard + self.timeouts.replay_s
+        self._replay_until = self._heard + self._timeouts.replay_s
         if replay.has_end or replay.is_cut:
-            self.loop.unwatch(replay.connection.socket)
+            self._loop.unwatch(replay.connection.socket)
             replay.connection.close()
-        self.loop.repeat(self._apply_replay)
+        self._loop.repeat(self._apply_replay)
 
     def _apply_replay(self) -> bool:
         """Apply a part of a replay; return True if there is more."""
@@ -211,7 +208,7 @@ class Source:
         until = time.monotonic() + SLICE_S
         while replay.batches and time.monotonic() < until:
             self.feed.replayed(*replay.take())
-        self._replay_until = time.monotonic() + self.timeouts.replay_s
+        self._replay_until = time.monotonic() + self._timeouts.replay_s
         if replay.batches:
             return True
         if replay.connection.socket.closed:
@@ -223,7 +220,7 @@ class Source:
     def _close_replay(self) -> None:
         self._gap_since = None
         if self._replay is not None:
-            self.loop.unwatch(self._replay.connection.socket)
+            self._loop.unwatch(self._replay.connection.socket)
             self._replay.connection.close()
             self._replay = None
 
