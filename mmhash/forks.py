@@ -20,6 +20,7 @@ class Process(NamedTuple):
 
 _forks = 0
 _actions: WeakKeyDictionary[Any, Callable[[Any], None]] = WeakKeyDictionary()
+_inherited: list[Any] = []
 
 
 def fork_count() -> int:
@@ -35,6 +36,14 @@ def current_process() -> Process:
 def call_in_child(owner: T, action: Callable[[T], None]) -> None:
     """Call `action(owner)` in each forked child, which has one thread, while `owner` exists."""
     _actions[owner] = action
+
+
+def keep_inherited(*objects: Any) -> None:
+    """In a child, keep objects that only the parent uses from being collected.
+
+    A connection would be closed for the parent too, and asyncio would log each pending task.
+    """
+    _inherited.extend(objects)
 
 
 def _after_fork() -> None:

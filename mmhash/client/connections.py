@@ -19,7 +19,7 @@ from mmhash.client.bounds import bounded
 from mmhash.client.effects import Request
 from mmhash.client.responses import Response, malformed
 from mmhash.errors import ClosedError, InputValueError, MMHashError
-from mmhash.forks import call_in_child
+from mmhash.forks import call_in_child, keep_inherited
 
 # The default of httpx; further requests wait for a free connection, until their deadline.
 _MAX_CONNECTIONS = 100
@@ -156,7 +156,7 @@ class AsyncConnections:
         Closing a transport of asyncio here would change the parent's epoll instance, which the
         child shares: therefore they are kept.
         """
-        _inherited.append((self._loop, self._pool, self._closing))
+        keep_inherited(self._loop, self._pool, self._closing)
         self._reset()
 
     async def _pool_of_loop(self) -> httpcore.AsyncConnectionPool:
@@ -250,7 +250,3 @@ async def _close_with_loop(pool: httpcore.AsyncConnectionPool) -> AsyncGenerator
 async def _async_iterator(chunks: Iterator[Any]) -> AsyncIterator[Any]:
     for chunk in chunks:
         yield chunk
-
-
-# The connections that a child has inherited.
-_inherited: list[Any] = []

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from mmhash.errors import ClosedError
-from mmhash.forks import call_in_child
+from mmhash.forks import call_in_child, keep_inherited
 from mmhash.transport import SharedPool, SharedTensor
 
 # Enough for three features of 20 MiB; without room, a feature gets a segment of its own.
@@ -37,7 +37,7 @@ class Session:
 
     def after_fork(self) -> None:
         """In a child: replace the parent's lock, which may be held, its nonce and its pool."""
-        _inherited.append(self._shared)
+        keep_inherited(self._shared)  # only the parent closes it
         self._reset()
 
     def proof(self) -> dict[str, Any]:
@@ -73,7 +73,3 @@ class Session:
             shared, self._shared = self._shared, None
         for owned in shared or ():
             owned.close()
-
-
-# Shared memory that a child has inherited: only the parent closes it.
-_inherited: list[Any] = []

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Literal
 
+from mmhash.forks import keep_inherited
 from mmhash_service.claims.claims import MAX_RESULT, Answer, Claims, ClaimsUnavailableError
 from mmhash_service.claims.watch import Watch
 from mmhash_service.runtime import metrics
@@ -52,10 +53,11 @@ class Flights:
         if self._endings:
             await asyncio.wait(self._endings)
 
-    def abandon(self) -> list[asyncio.Task[None]]:
-        """Forget all tasks after a fork, and return them: they belong to the parent."""
-        endings, self._endings = list(self._endings), set()
-        return [*endings, *self._watch.abandon()]
+    def abandon(self) -> None:
+        """Forget all tasks after a fork: they belong to the parent."""
+        keep_inherited(*self._endings)
+        self._endings = set()
+        self._watch.abandon()
 
     async def _run(self, name: bytes, compute: Compute) -> tuple[bytes, Outcome]:
         holder = secrets.token_bytes(_HOLDER_SIZE)

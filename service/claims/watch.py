@@ -3,6 +3,7 @@
 import asyncio
 import random
 
+from mmhash.forks import keep_inherited
 from mmhash_service.claims.claims import Claims
 
 # An image is decoded in some milliseconds, an embedding computed in some hundred.
@@ -30,10 +31,10 @@ class Watch:
         for poll in self._polls.values():
             poll.cancel()
 
-    def abandon(self) -> list[asyncio.Task[None]]:
-        """Forget the polls after a fork, and return them: they belong to the parent."""
-        polls, self._polls = list(self._polls.values()), {}
-        return polls
+    def abandon(self) -> None:
+        """Forget the polls after a fork: they belong to the parent."""
+        keep_inherited(*self._polls.values())
+        self._polls = {}
 
     async def _poll(self, name: bytes) -> None:
         pause_s = FIRST_PAUSE_S

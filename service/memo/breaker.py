@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from mmhash.forks import keep_inherited
 from mmhash_service.runtime import metrics
 
 logger = logging.getLogger(__name__)
@@ -24,10 +25,6 @@ MAX_FAILURES = 3
 # While the circuit is open, the store is probed at this interval, with a longer time-out.
 RETRY_S = 0.5
 PROBE_S = 1.0
-
-# Tasks of the parent process, after a fork. References keep them from being collected: asyncio
-# would log that they were destroyed while pending.
-_parent_tasks: list[object] = []
 
 
 class Store(Protocol):
@@ -136,7 +133,7 @@ class Breaker:
 
     def abandon(self) -> None:
         """Reset after a fork: tasks and connections belong to the parent."""
-        _parent_tasks.extend((*self._puts, self._recovery))
+        keep_inherited(*self._puts, self._recovery)
         self._running = self._failures = 0
         self._puts, self._recovery = set(), None
         self._store.abandon()

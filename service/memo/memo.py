@@ -9,7 +9,7 @@ from prometheus_client import Counter
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
-from mmhash.forks import call_in_child
+from mmhash.forks import call_in_child, keep_inherited
 from mmhash.prompts.headers import ImageHeader
 from mmhash_service.api.problems import Problem
 from mmhash_service.claims.flight import Compute, Flights
@@ -47,10 +47,6 @@ T = TypeVar("T")
 
 Unpack = Callable[[bytes], T | None]
 """Returns the object in an entry's value, or None if the value is malformed."""
-
-# Tasks of the parent process, after a fork. References keep them from being collected: asyncio
-# would log that they were destroyed while pending.
-_parent_tasks: list[object] = []
 
 
 class Memo:
@@ -90,10 +86,10 @@ class Memo:
 
     def abandon(self) -> None:
         """Reset after a fork; the entries in memory stay."""
-        _parent_tasks.extend(self._running.values())
+        keep_inherited(*self._running.values())
         self._running = {}
         if self._flights is not None:
-            _parent_tasks.extend(self._flights.abandon())
+            self._flights.abandon()
         if self._store is not None:
             self._store.abandon()
 

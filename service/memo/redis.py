@@ -8,6 +8,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import InvalidResponse, OutOfMemoryError, ReadOnlyError, ResponseError
 
+from mmhash.forks import keep_inherited
 from mmhash_service.memo.address import RedisAddress
 from mmhash_service.memo.breaker import MAX_CONCURRENT, PROBE_S
 from mmhash_service.memo.entries import MAX_SEALED
@@ -31,10 +32,6 @@ _OPTIONS: dict[str, Any] = {
     # No CLIENT SETINFO beside a command: the connection expects exactly one reply at a time.
     "driver_info": None,
 }
-
-# Connections of the parent process, after a fork. They are never closed here: closing a TLS
-# connection sends close_notify on the parent's socket.
-_parent_connections: list[object] = []
 
 
 class RedisStore:
@@ -93,8 +90,11 @@ class RedisStore:
             await client.aclose()
 
     def abandon(self) -> None:
-        """Forget the connections without closing them: after a fork, the parent uses them."""
-        _parent_connections.extend(self._clients)
+        """Forget the connections without closing them: after a fork, the parent uses them.
+
+        Closing a TLS connection would send close_notify on the parent's socket.
+        """
+        keep_inherited(*self._clients)
         self._clients = []
 
     def _client(self) -> Redis | RedisCluster:

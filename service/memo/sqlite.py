@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from mmhash.forks import keep_inherited
 from mmhash_service.memo.entries import MAX_SEALED
 
 T = TypeVar("T")
@@ -34,9 +35,6 @@ _MAX_LOG = 16 << 20
 
 # For the schema and indexes. The file grows beyond `memo_bytes` by no more, whatever triggers do.
 _EXTRA_BYTES = 1 << 20
-
-# Connections of the parent process, after a fork: SQLite forbids a child to use or close them.
-_parent_connections: list[object] = []
 
 # The wait for a lock. Another process holds it for 0.1 ms to write an entry.
 _BUSY_S = 0.02
@@ -91,8 +89,8 @@ class SqliteStore:
         await file.close()
 
     def abandon(self) -> None:
-        """Forget the connection without closing it: after a fork, the parent uses it."""
-        _parent_connections.append(self._file)
+        """Forget the connection after a fork: SQLite forbids a child to use or close it."""
+        keep_inherited(self._file)
         self._file = _File(self._path, self._max_bytes)
 
 
