@@ -80,7 +80,7 @@ class Breaker:
         another command.
         """
         try:
-            return await self.call(lambda: self._open(name, open_sealed), "get", TIMEOUT_S)
+            return await self.call(lambda: self._get_and_open(name, open_sealed), "get", TIMEOUT_S)
         except StoreUnavailableError:
             return None
 
@@ -138,7 +138,9 @@ class Breaker:
         self._puts, self._recovery = set(), None
         self._store.abandon()
 
-    async def _open(self, name: bytes, open_sealed: Callable[[bytes], T | None]) -> T | None:
+    async def _get_and_open(
+        self, name: bytes, open_sealed: Callable[[bytes], T | None]
+    ) -> T | None:
         value = await self._store.get(name)
         if value is None:
             return None

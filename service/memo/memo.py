@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
 from prometheus_client import Counter
@@ -111,7 +111,7 @@ class Memo:
             return (await decode()).pack()
 
         return await self._once(
-            "pixels", entry, lambda value: Pixels.unpack(value, algorithm), compute
+            "pixels", entry, partial(Pixels.unpack, algorithm=algorithm), compute
         )
 
     async def _once(
@@ -139,13 +139,12 @@ class Memo:
     ) -> Pixels | None:
         """Return the pixels of an image by the digest of its file, or None."""
         entry = pixels_entry(space, algorithm, self._max_pixels, encoded)
-        value = await self._look_up("pixels", entry)
-        return None if value is None else Pixels.unpack(value, algorithm)
+        return await self._look_up("pixels", entry, partial(Pixels.unpack, algorithm=algorithm))
 
     async def url(self, space: bytes, url: str, algorithm: Algorithm) -> Fetched | None:
         """Return what is known of the content of a URL, or None."""
-        value = await self._look_up("url", url_entry(space, algorithm, url))
-        return None if value is None else Fetched.unpack(value, algorithm)
+        entry = url_entry(space, algorithm, url)
+        return await self._look_up("url", entry, partial(Fetched.unpack, algorithm=algorithm))
 
     def keep_url(self, space: bytes, url: str, fetched: Fetched) -> None:
         """Store the digest of the content of a URL, if it has validators of acceptable length."""
@@ -156,8 +155,8 @@ class Memo:
 
     async def identity(self, space: bytes, url: str, algorithm: Algorithm) -> Identity | None:
         """Return the verified content of a URL whose host has digests, or None."""
-        value = await self._look_up("identity", identity_entry(space, algorithm, url))
-        return None if value is None else Identity.unpack(value, algorithm)
+        entry = identity_entry(space, algorithm, url)
+        return await self._look_up("identity", entry, partial(Identity.unpack, algorithm=algorithm))
 
     def keep_identity(self, space: bytes, url: str, identity: Identity) -> None:
         """Store the content of a URL, which was downloaded and compared with its digest."""
@@ -169,8 +168,8 @@ class Memo:
         self, tenant: bytes, claimed: StrongDigest, algorithm: Algorithm
     ) -> Fetched | None:
         """Return the content that has a strong digest, if this tenant has had it downloaded."""
-        value = await self._look_up("content", content_entry(tenant, algorithm, claimed))
-        return None if value is None else Fetched.unpack(value, algorithm)
+        entry = content_entry(tenant, algorithm, claimed)
+        return await self._look_up("content", entry, partial(Fetched.unpack, algorithm=algorithm))
 
     def keep_content(self, tenant: bytes, claimed: StrongDigest, fetched: Fetched) -> None:
         """Store content by its strong digest, for one tenant."""
@@ -179,8 +178,7 @@ class Memo:
 
     async def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
         """Return the header of an image by the digest of its file, or None."""
-        value = await self._look_up("header", header_entry(space, encoded))
-        return None if value is None else unpack_header(value)
+        return await self._look_up("header", header_entry(space, encoded), unpack_header)
 
     def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
         """Store the header of an image."""
@@ -250,14 +248,15 @@ class Memo:
         if not task.cancelled():
             task.exception()  # mark it as retrieved: perhaps no request waits any more
 
-    async def _look_up(self, kind: str, entry: SealedEntry) -> bytes | None:
+    async def _look_up(self, kind: str, entry: SealedEntry, unpack: Unpack[T]) -> T | None:
+        """Return an entry's value, or None."""
         source: Source = "memory"
         with tracing.span("memo"):
             if (value := self._get_from_memory(entry)) is None:
                 value = await self._get_from_store(entry)
                 source = "miss" if value is None else "store"
             _count_lookup(kind, source)
-        return value
+        return None if value is None else unpack(value)
 
     def _get_from_memory(self, entry: SealedEntry) -> bytes | None:
         sealed = self._cache.get(entry.name)

@@ -10,20 +10,9 @@ from hypothesis import strategies as st
 
 from mmhash.errors import InputValueError
 from mmhash.kvindex.changes import Cleared, Removed, Stored, parse_changes
+from tests.support.kv_publisher import stored
 
-STORED = {
-    "type": "BlockStored",
-    "block_hashes": [1, 2],
-    "parent_block_hash": None,
-    "token_ids": [5, 6, 7, 8],
-    "block_size": 2,
-    "lora_id": None,
-    "medium": "GPU",
-    "lora_name": None,
-    "extra_keys": [None, [["key", -3]]],
-    "group_idx": 0,
-    "session_id": "s",
-}
+STORED = stored(1, 2, size=2, group_idx=0, session_id="s")
 
 
 def encode(*events: Any, rank: int | None = None) -> bytes:
@@ -101,9 +90,9 @@ def test_changes_of_maps_and_arrays_are_the_same() -> None:
 @pytest.mark.parametrize("spelled", [-2, (1 << 64) - 2, b"key" + b"\xff" * 7 + b"\xfe"])
 def test_changes_have_unsigned_ids_however_they_are_spelled(spelled: int | bytes) -> None:
     window = {"kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 5}
-    stored = STORED | window | {"block_hashes": [1, spelled], "ownership": "disk"}
+    event = STORED | window | {"block_hashes": [1, spelled], "ownership": "disk"}
     removed = {"type": "BlockRemoved", "block_hashes": [spelled], "medium": "CPU", "group_idx": 2}
-    changes = parse_changes(encode(stored, removed, {"type": "AllBlocksCleared"}, rank=3))
+    changes = parse_changes(encode(event, removed, {"type": "AllBlocksCleared"}, rank=3))
     first, second, third = changes.events
     assert isinstance(first, Stored)
     assert isinstance(second, Removed)
