@@ -36,8 +36,9 @@ from mmhash.kvindex import Worker as EventSource
 from mmhash.kvindex.changes import Removed, Stored
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.router import PlanSize, Prepared, Router
-from mmhash_service.gateway.settings import GatewaySettings, Recipe, WorkerSpec
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
+from mmhash_service.gateway.worker_spec import Recipe, WorkerSpec
 
 EVENTS_S = 0.05  # from the end of a prompt's computation until the index has its events
 GRACE_S = 1.0  # as the proxy's

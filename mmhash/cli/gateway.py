@@ -65,8 +65,9 @@ def run_gateway(
     """Forward requests to vLLM and SGLang workers, each to the one that has its prefix cached."""
     with extra("service"):
         from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415  (may be missing)
-        from mmhash_service.gateway.settings import GatewaySettings, check_release  # noqa: PLC0415
+        from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415
         from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
+        from mmhash_service.gateway.worker_spec import check_release  # noqa: PLC0415
         from mmhash_service.server import server  # noqa: PLC0415
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
         from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415

@@ -12,7 +12,7 @@ from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.media import is_light
 from mmhash_service.gateway.served_models import requested_model
-from mmhash_service.gateway.settings import Recipe
+from mmhash_service.gateway.worker_spec import Recipe
 from mmhash_service.plan.media import (
     Found,
     SizedItem,

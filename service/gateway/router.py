@@ -18,8 +18,9 @@ from mmhash_service.gateway.placements import Placements
 from mmhash_service.gateway.planner import find_model, named_model, plan_for_workers
 from mmhash_service.gateway.policy import Candidate, Ranked, most_reused, rank
 from mmhash_service.gateway.served_models import requested_model
-from mmhash_service.gateway.settings import GatewaySettings, Recipe
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
+from mmhash_service.gateway.worker_spec import Recipe
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.context import RequestContext

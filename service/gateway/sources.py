@@ -7,7 +7,8 @@ from pathlib import Path
 
 import httpx
 
-from mmhash_service.gateway.settings import GatewaySettings, WorkerSpec, parse_worker
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.worker_spec import WorkerSpec, parse_worker
 
 # Far more workers than one gateway is for.
 MAX_WORKERS = 1024

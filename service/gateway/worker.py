@@ -7,7 +7,8 @@ from mmhash_service.gateway.connection import BrokenError, Connection, Unreachab
 from mmhash_service.gateway.expected import ExpectedBlocks
 from mmhash_service.gateway.headers import request_head
 from mmhash_service.gateway.pool import Pool
-from mmhash_service.gateway.settings import GatewaySettings, WorkerSpec
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.worker_spec import WorkerSpec
 
 # The load of a request that runs, in tokens: it slows the computation of another prompt by as much
 # as these tokens of its own would.

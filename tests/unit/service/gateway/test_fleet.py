@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mmhash_service.gateway.fleet import PROBE_SPACING_S, Fleet
-from mmhash_service.gateway.settings import GatewaySettings, parse_worker
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
+from mmhash_service.gateway.worker_spec import parse_worker
 
 RANKS = "http://127.0.0.1:{},events=tcp://127.0.0.1:2000,engine=vllm@0.32.0,ranks=256\n"
 

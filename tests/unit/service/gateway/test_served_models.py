@@ -11,8 +11,9 @@ from mmhash_service.gateway.served_models import (
     requested_model,
     workers_for,
 )
-from mmhash_service.gateway.settings import GatewaySettings, parse_worker
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
+from mmhash_service.gateway.worker_spec import parse_worker
 
 VLLM = [
     {"id": "qwen", "object": "model", "root": "/models/qwen", "parent": None, "permission": []},

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mmhash_service.gateway import sources
-from mmhash_service.gateway.settings import GatewaySettings, WorkerSpec
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
+from mmhash_service.gateway.worker_spec import WorkerSpec
 
 
 def read(**settings: object) -> list[WorkerSpec]:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from mmhash_service.gateway.settings import GatewaySettings, parse_worker
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import RUNNING_TOKENS, Worker
+from mmhash_service.gateway.worker_spec import parse_worker
 
 
 @pytest.fixture

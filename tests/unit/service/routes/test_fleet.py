@@ -7,8 +7,9 @@ from typing import Any
 from mmhash.kvindex import Index
 from mmhash_service.api.schemas.fleet import WorkersAnswer
 from mmhash_service.gateway.fleet import Fleet
-from mmhash_service.gateway.settings import GatewaySettings, parse_worker
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
+from mmhash_service.gateway.worker_spec import parse_worker
 from mmhash_service.routes.fleet import workers
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.concurrency import TURN

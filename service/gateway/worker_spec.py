@@ -1,0 +1,131 @@
+"""A worker as the settings name it: `URL,events=…,replay=…,engine=…`."""
+
+import re
+from typing import NamedTuple
+
+import httpx
+
+from mmhash.engines.engine import Prompt
+from mmhash.engines.registry import find
+from mmhash.engines.releases import Fallback
+from mmhash.prompts.planning import BLOCK_SIZES
+
+_ENDPOINT = re.compile(r"(tcp://[^\s,]+:\d{1,5}|ipc://[^\s,]+)", re.ASCII)
+_TCP_ENDPOINT = re.compile(r"tcp://\[?(?P<host>[^\s,]+?)\]?:\d{1,5}", re.ASCII)
+_MEMBERS = ("events", "replay", "engine", "block_size", "algorithm", "seed", "ranks")
+_NUMBER = re.compile(r"[1-9]\d{0,5}", re.ASCII)
+_MAX_SPEC = 2000
+
+MAX_RANKS = 256
+"""As many as the KV index takes; its own constant is not imported, because pyzmq comes with it."""
+
+
+class Recipe(NamedTuple):
+    """The engine of a worker, and its settings by which blocks get their names."""
+
+    engine: str
+    block_size: int | None = None
+    algorithm: str | None = None
+    seed: str | None = None
+
+    @property
+    def tokens_per_block(self) -> int:
+        """The tokens of a block or page: the engine's default if no size is given."""
+        return self.block_size or BLOCK_SIZES.get(self.engine.partition("@")[0], 1)
+
+
+class WorkerSpec(NamedTuple):
+    """A worker: its address, its KV events, its engine."""
+
+    url: str
+    recipe: Recipe | None = None
+    events: str | None = None
+    replay: str | None = None
+    ranks: int = 1
+    """The data-parallel ranks, which publish at as many ports."""
+
+
+def parse_worker(text: str) -> WorkerSpec:
+    """Return the worker that `URL,events=…,replay=…,engine=…` names, or raise ValueError."""
+    if len(text) > _MAX_SPEC:
+        raise ValueError(f"a worker has at most {_MAX_SPEC} characters")
+    url, *members = text.strip().split(",")
+    named: dict[str, str] = {}
+    for member in members:
+        name, sign, value = member.strip().partition("=")
+        if name not in _MEMBERS or not sign or name in named:
+            raise ValueError(f"a worker is URL,{','.join(f'{one}=…' for one in _MEMBERS)}")
+        named[name] = value
+    for name in ("events", "replay"):
+        if name in named and not _ENDPOINT.fullmatch(named[name]):
+            raise ValueError(f"{name} of a worker must be tcp://HOST:PORT or ipc://PATH")
+    if "replay" in named and "events" not in named:
+        raise ValueError("a worker with replay needs events")
+    if "events" in named and "engine" not in named:
+        raise ValueError("a worker with events needs its engine, such as engine=vllm@0.32.0")
+    ranks = _number(named, "ranks") or 1
+    if ranks > MAX_RANKS:
+        raise ValueError(f"a worker has at most {MAX_RANKS} ranks")
+    return WorkerSpec(
+        _checked_url(url), _recipe(named), named.get("events"), named.get("replay"), ranks
+    )
+
+
+def check_release(spec: WorkerSpec, engine_fallback: Fallback | None) -> None:
+    """Refuse a worker of a release that is neither known nor covered by the setting."""
+    if spec.recipe is not None:
+        find(spec.recipe.engine, engine_fallback=engine_fallback)
+
+
+def check_endpoints_of_name(spec: WorkerSpec) -> None:
+    """Refuse events or replay at another host than the URL's: its addresses would share them."""
+    name = httpx.URL(spec.url).host
+    for endpoint in filter(None, (spec.events, spec.replay)):
+        found = _TCP_ENDPOINT.fullmatch(endpoint)
+        if found is None or found["host"].lower() != name:
+            raise ValueError("events and replay of worker_dns name the host of its URL")
+
+
+def _recipe(named: dict[str, str]) -> Recipe | None:
+    block_size = _number(named, "block_size")
+    if "engine" not in named:
+        if not named.keys().isdisjoint({"block_size", "algorithm", "seed"}):
+            raise ValueError("a worker with block_size, algorithm or seed needs its engine")
+        return None
+    recipe = Recipe(named["engine"], block_size, named.get("algorithm"), named.get("seed"))
+    # The setting engine_fallback is the service's: check_release() compares with it.
+    engine, release = find(recipe.engine, engine_fallback="nearest-older")
+    if not named.keys().isdisjoint({"events", "algorithm", "seed"}):
+        # Without this check, the same error would keep each request from being planned.
+        prompt = Prompt([0], 1, algorithm=recipe.algorithm, seed=recipe.seed)
+        engine.prompt_blocks(prompt, release)
+    return recipe
+
+
+def _number(named: dict[str, str], name: str) -> int | None:
+    if name not in named:
+        return None
+    if not _NUMBER.fullmatch(named[name]):
+        raise ValueError(f"{name} of a worker must be a number from 1 to 999999")
+    return int(named[name])
+
+
+def _checked_url(text: str) -> str:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        raise ValueError("a worker begins with its URL") from None
+    is_port_valid = url.port is None or 0 < url.port < 65536
+    if (
+        url.scheme not in {"http", "https"}
+        or not url.host
+        or url.query
+        or url.fragment
+        or not is_port_valid
+    ):
+        raise ValueError("a worker's URL must be http(s)://HOST:PORT")
+    if url.path.rstrip("/").endswith("/v1"):
+        raise ValueError("a worker's URL is that of its server, without /v1")
+    if url.userinfo:
+        raise ValueError("a worker's URL has no credentials: use worker_api_key")
+    return text.rstrip("/")

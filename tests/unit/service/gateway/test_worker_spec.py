@@ -1,0 +1,58 @@
+"""The workers that settings name."""
+
+import pytest
+
+from mmhash.kvindex import source
+from mmhash_service.gateway import worker_spec
+from mmhash_service.gateway.worker_spec import Recipe, WorkerSpec, parse_worker
+
+
+def test_a_worker_has_all_its_parts() -> None:
+    text = (
+        "http://a:8000/,events=tcp://a:5557,replay=tcp://a:5558,engine=vllm@0.32.0,block_size=16,"
+        "algorithm=sha256_cbor,seed=0,ranks=2"
+    )
+    recipe = Recipe("vllm@0.32.0", 16, "sha256_cbor", "0")
+    assert parse_worker(text) == WorkerSpec(
+        "http://a:8000", recipe, "tcp://a:5557", "tcp://a:5558", 2
+    )
+    assert parse_worker("https://a") == WorkerSpec("https://a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a:8000",
+        "ftp://a",
+        "http://",
+        "http://a:99999",
+        "http://a?b",
+        "http://user:secret@a",
+        "http://a,events",
+        "http://a,event=tcp://a:1",
+        "http://a,engine=vllm,engine=vllm",
+        "http://a,engine=other",
+        "http://a,events=tcp://a:1",
+        "http://a,events=a:1,engine=vllm",
+        "http://a,replay=tcp://a:1,engine=vllm",
+        "http://a,block_size=16",
+        "http://a,engine=vllm,block_size=0",
+        "http://a,engine=vllm,ranks=1000",
+        "http://a/v1",
+        "http://a:8000/v1/",
+        "http://a,engine=vllm@0.32.0,algorithm=md5",
+        "http://a,engine=vllm@0.32.0,algorithm=xxhash",  # its root is random without a seed
+        "http://a,engine=vllm@0.20.0,events=tcp://a:1",
+        "http://a,engine=sglang@0.5.23,seed=0",
+        "http://a,engine=lmcache,events=tcp://a:1",
+        "http://a,engine=vllm," + "x" * 3000,
+    ],
+)
+def test_a_worker_that_is_not_one_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_worker(text)
+
+
+def test_a_worker_has_as_many_ranks_as_the_index_takes() -> None:
+    assert worker_spec.MAX_RANKS == source.MAX_RANKS
