@@ -211,7 +211,7 @@ class SimulatedFleet:
         decision = self._router.rank_workers({RECIPE: prepared})
         best = decision.workers[0]
         tokens = decision.uncached_tokens(best)
-        self._router.choose(self._fleet.workers[best.url], prepared, tokens)
+        self._router.note_choice(self._fleet.workers[best.url], prepared, tokens)
         self.workers[best.url].take(prompt, tokens, prepared.unheld_blocks(best), done)
 
     @contextmanager

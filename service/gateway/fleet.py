@@ -79,7 +79,7 @@ class Fleet:
         workers = list(self.workers.values())
         return workers if self.has_one_model_list else workers_for(model, workers, self.mismatched)
 
-    def choose(self, worker: Worker, new_tokens: int, prompt_tokens: int) -> None:
+    def note_choice(self, worker: Worker, new_tokens: int, prompt_tokens: int) -> None:
         """Note that a request goes to this worker: it is the last one to have a turn again."""
         self._turn += 1
         worker.turn = self._turn

@@ -10,7 +10,7 @@ from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan
 from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
-from mmhash_service.gateway.media import is_light
+from mmhash_service.gateway.hashes import is_light
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.worker_spec import Recipe
 from mmhash_service.plan.media import (

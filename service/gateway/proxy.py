@@ -20,8 +20,8 @@ from mmhash_service.gateway.connection import (
     SilentError,
     WorkerError,
 )
+from mmhash_service.gateway.hashes import without_callers_hashes
 from mmhash_service.gateway.headers import for_client, for_worker, request_head
-from mmhash_service.gateway.media import without_callers_hashes
 from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.router import Decision, Router
 from mmhash_service.gateway.settings import GatewaySettings
@@ -168,7 +168,7 @@ class Proxy:
             path = worker.pool.path_prefix + target
             head = request_head(method, path, worker.pool.host_header, headers, length)
             new_tokens = decision.uncached_tokens(ranked)
-            self._router.choose(worker, prepared, new_tokens)
+            self._router.note_choice(worker, prepared, new_tokens)
             unheld = prepared.unheld_blocks(ranked)
             try:
                 with worker.computing(new_tokens, unheld) as blocks:

@@ -13,7 +13,7 @@ from mmhash.prompts import Plan
 from mmhash_service.annotate.request import FindModel
 from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.fleet import Fleet
-from mmhash_service.gateway.media import build_own_context, may_have_media, with_own_hashes
+from mmhash_service.gateway.hashes import build_own_context, may_have_media, with_own_hashes
 from mmhash_service.gateway.placements import Placements
 from mmhash_service.gateway.planner import find_model, named_model, plan_for_workers
 from mmhash_service.gateway.policy import Candidate, Ranked, most_reused, rank
@@ -134,10 +134,10 @@ class Router:
         metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
         return decision
 
-    def choose(self, worker: Worker, prepared: Prepared, new_tokens: int) -> None:
+    def note_choice(self, worker: Worker, prepared: Prepared, new_tokens: int) -> None:
         """Note that a request goes to a worker, which has to compute so many of its tokens."""
         prompt_tokens = prepared.plan.tokens if prepared.plan else new_tokens
-        self.fleet.choose(worker, new_tokens, prompt_tokens)
+        self.fleet.note_choice(worker, new_tokens, prompt_tokens)
         if prepared.assumed_tokens:
             self._placements.note(prepared.first_key, worker.url)
 
@@ -200,11 +200,11 @@ class Router:
         )
 
     async def _annotate(
-        self, context: RequestContext, body: bytes, find_model: FindModel, how: str
+        self, context: RequestContext, body: bytes, find_named: FindModel, how: str
     ) -> Prepared:
         if not await may_have_media(body, context.work):
             return Prepared(body, how)
-        body, items = await with_own_hashes(context, body, find_model, self._settings)
+        body, items = await with_own_hashes(context, body, find_named, self._settings)
         if not items:
             return Prepared(body, how)
         key = bytes.fromhex(items[0].key)
@@ -222,7 +222,7 @@ class Router:
         ]
         size = next((one.plan for one in prepared.values() if one.plan), None)
         ranked = rank(
-            self._settings.policy,
+            self.policy,
             candidates,
             load_weight=self._settings.load_weight,
             prompt_tokens=size.tokens if size else UNPLANNED_TOKENS,

@@ -11,7 +11,7 @@ from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.fleet import RouteAnswer, WorkersAnswer, WorkerState
 from mmhash_service.bodies.json_body import read_json
-from mmhash_service.gateway.media import without_callers_hashes
+from mmhash_service.gateway.hashes import without_callers_hashes
 from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.router import Decision
 from mmhash_service.gateway.worker import Worker

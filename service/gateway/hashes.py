@@ -53,14 +53,13 @@ def _strip(body: bytes, content_type: str) -> bytes:
 
 
 async def may_have_media(body: bytes, work: WorkerPool) -> bool:
-    """Return True if a request may have images, videos or audio."""
-    if len(body) <= _INLINE_MAX:
-        return names_media(body)
-    return await work.run(names_media, body)
-
-
-def names_media(body: bytes) -> bool:
     """Return True if a request has a member that may hold images, videos or audio."""
+    if len(body) <= _INLINE_MAX:
+        return _names_media(body)
+    return await work.run(_names_media, body)
+
+
+def _names_media(body: bytes) -> bool:
     return any(name in body for name in _MEDIA_NAMES)
 
 
