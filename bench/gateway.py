@@ -8,17 +8,16 @@ All three take turns within one run, so that each meets the same machine.
 import json
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
 from bench.support.measure import Row, report
+from bench.support.proxies import EVENTS
 from bench.support.servers import run_module
 
 ROUNDS = 300
-EVENTS = 20
 
 PROMPT = "The quick brown fox jumps over the lazy dog. " * 100
 
@@ -98,4 +97,3 @@ def row(what: str, times: list[list[Times]], name: str, target: str) -> Row:
 
 if __name__ == "__main__":
     report("gateway", rows())
-    sys.exit()

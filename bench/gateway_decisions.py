@@ -25,7 +25,7 @@ import httpx
 from PIL import Image
 
 from bench.support.measure import Row, report
-from bench.support.servers import Server, run_module
+from bench.support.servers import run_module
 from mmhash.prompts import Model
 from tests.live import models
 from tests.support.kv_publisher import Publisher, stored
@@ -41,11 +41,8 @@ WORDS = "The quick brown fox jumps over the lazy dog. "
 
 def requests() -> list[bytes]:
     """Return chats with a text, some of them with an image of 50 kB."""
-    return [
-        json.dumps({"model": "tiny", "messages": [{"role": "user", "content": content}]}).encode()
-        for number in range(32)
-        for content in [_content(number)]
-    ]
+    messages = ([{"role": "user", "content": _content(number)}] for number in range(32))
+    return [json.dumps({"model": "tiny", "messages": one}).encode() for one in messages]
 
 
 def _content(number: int) -> list[dict[str, Any]]:
@@ -124,12 +121,6 @@ async def measure(port: int, bodies: list[bytes]) -> list[float]:
     return times
 
 
-def cpu_seconds(server: Server) -> float:
-    """Return the time that a process has spent on a core."""
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def share_below(port: int, seconds: str) -> float:
     """Return the part of all decisions that took no longer."""
     text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
@@ -170,9 +161,9 @@ def rows() -> list[Row]:
         for number, body in enumerate(bodies):
             plan = model.plan(body, ENGINE)
             publishers[number % WORKERS].publish(stored(*plan.event_ids))
-        used = cpu_seconds(gateway)
+        used = gateway.cpu_s()
         times = sorted(asyncio.run(measure(gateway.port, bodies)))
-        used = cpu_seconds(gateway) - used
+        used = gateway.cpu_s() - used
         requests_sent = RATE * (WARM_UP_S + SECONDS)
         share = share_below(gateway.port, "0.005")
     return [

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -83,21 +82,3 @@ def write_jsonl(requests: Iterable[Request], path: Path) -> None:
     with path.open("w") as file:
         for request in requests:
             file.write(json.dumps(asdict(request), separators=(",", ":")) + "\n")
-
-
-def read_jsonl(path: Path) -> list[Request]:
-    """Read what `write_jsonl` wrote."""
-    with path.open() as file:
-        return [_request(json.loads(line)) for line in file]
-
-
-def _request(line: dict[str, Any]) -> Request:
-    messages = tuple(
-        Message(one["role"], tuple(_part(part) for part in one["content"]))
-        for one in line.pop("messages")
-    )
-    return Request(messages=messages, **line)
-
-
-def _part(part: dict[str, Any]) -> Image | Text:
-    return Image(**part) if "image" in part else Text(**part)
