@@ -9,7 +9,15 @@ import msgspec
 
 from mmhash.digest import Digest
 from mmhash.engines import vllm
-from mmhash.engines.engine import AnnotateFormats, Engine, Prompt, Span
+from mmhash.engines.engine import (
+    AnnotateFormats,
+    BlockList,
+    ChatFormat,
+    Engine,
+    Prompt,
+    PromptBlocks,
+    Span,
+)
 from mmhash.engines.options import options_text, parse_options
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts import sglang_prompts, vllm_prompts
@@ -18,7 +26,7 @@ from mmhash.prompts.families.family import Modality, PlacedItem
 from mmhash.prompts.media import Media, MediaReader, MediaSource, decode_inline
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem
-from mmhash.prompts.slots import OpenedRequest, open_request
+from mmhash.prompts.slots import OpenedRequest, Slot, open_request
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -118,32 +126,38 @@ def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> 
             expanded.items, named, media, expanded.grids, strict=True
         )
     ]
-    takes_hashes = model.takes_hashes(engine.name, release)
-    carried = _fill(request, items, takes_hashes=takes_hashes)
+    carried = _fill(request, items, takes_hashes=model.takes_hashes(engine.name, release))
     spans = [
         Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)
         for start, end in rules.ranges(placed)
     ]
     spans.sort(key=lambda span: span.start)
-    known = len(expanded.token_ids)
-    if not carried and spans:
-        known = spans[0].start
-    return _with_blocks(
-        Plan(expanded.token_ids, items, spans, [], [], opened.body), known, engine, release, options
+    known = expanded.token_ids
+    if spans and not carried:
+        known = known[: spans[0].start]
+    blocks, groups = _name_blocks(request, known, spans if carried else [], options)
+    return Plan(
+        expanded.token_ids,
+        items,
+        spans,
+        blocks.blocks,
+        blocks.event_ids,
+        opened.body,
+        None if groups is None else {size: one.event_ids for size, one in groups.items()},
     )
 
 
-def _with_blocks(
-    plan: Plan, known: int, engine: Engine, release: str, options: PlanOptions
-) -> Plan:
-    """Return the plan with the blocks of its first `known` ids."""
-    body = plan.request
-    block_size = options.block_size or BLOCK_SIZES[engine.name]
+def _name_blocks(
+    request: OpenedPlan, token_ids: list[int], spans: list[Span], options: PlanOptions
+) -> PromptBlocks:
+    """Return the keys of the whole blocks of a prompt, or of its beginning."""
+    body = request.opened.body
+    block_size = options.block_size or BLOCK_SIZES[request.engine.name]
     prompt = Prompt(
-        plan.token_ids[:known],
+        token_ids,
         block_size,
-        spans=[span for span in plan.spans if span.end <= known],
+        spans=spans,
         cache_salt=_text(body, "cache_salt"),
         extra_key=_text(body, "extra_key"),
         algorithm=options.algorithm,
@@ -153,20 +167,10 @@ def _with_blocks(
         lookahead=options.lookahead,
         groups=options.groups,
     )
-    made = engine.prompt_blocks(prompt, release)
-    whole = known // block_size  # SGLang names a page that is not full too, and does not cache it
-    groups = None
-    if made.groups is not None:
-        groups = {size: blocks.event_ids for size, blocks in made.groups.items()}
-    return Plan(
-        plan.token_ids,
-        plan.items,
-        plan.spans,
-        made.blocks.blocks[:whole],
-        made.blocks.event_ids[:whole],
-        plan.request,
-        groups,
-    )
+    (keys, event_ids), groups = request.engine.prompt_blocks(prompt, request.release)
+    whole = len(token_ids) // block_size
+    # SGLang names a page that is not full too, and does not cache it.
+    return PromptBlocks(BlockList(keys[:whole], event_ids[:whole]), groups)
 
 
 def _parse(
@@ -253,17 +257,7 @@ def _fill(request: OpenedPlan, items: Sequence[PlannedItem], *, takes_hashes: bo
         return False
     if "messages" in opened.body:
         chat = formats.chat(release) if formats.chat else None
-        if chat is None:
-            return False
-        for slot, item in zip(opened.slots, items, strict=True):
-            if chat.content_prefix is None:
-                slot.fill(item.fields[chat.hash_name])
-            elif slot.container is not None and slot.source.text[:5].lower() == "data:":
-                content = hashlib.sha256(decode_inline(slot.source.text)).hexdigest()
-                slot.fill(f"{chat.content_prefix}{content}")
-        return chat.content_prefix is None and all(
-            slot.container is not None for slot in opened.slots
-        )
+        return chat is not None and _fill_chat(opened.slots, items, chat)
     native = formats.native(release) if formats.native else None
     if native is None:
         return False
@@ -273,6 +267,19 @@ def _fill(request: OpenedPlan, items: Sequence[PlannedItem], *, takes_hashes: bo
     for slot, item in zip(opened.slots, items, strict=True):
         slot.fill(item.fields[native.hash_name])
     return True
+
+
+def _fill_chat(slots: Sequence[Slot], items: Sequence[PlannedItem], chat: ChatFormat) -> bool:
+    """Put the hashes into a chat; True if each item has one, and blocks are named by them."""
+    if chat.content_prefix is None:
+        for slot, item in zip(slots, items, strict=True):
+            slot.fill(item.fields[chat.hash_name])
+        return all(slot.container is not None for slot in slots)
+    for slot in slots:
+        if slot.container is not None and slot.source.text[:5].lower() == "data:":
+            content = hashlib.sha256(decode_inline(slot.source.text)).hexdigest()
+            slot.fill(f"{chat.content_prefix}{content}")
+    return False
 
 
 def _object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
