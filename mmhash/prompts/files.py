@@ -1,4 +1,4 @@
-"""The files of a model's directory that a plan needs, read once and checked."""
+"""The parsed files of a model's directory, whose members are checked when they are read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

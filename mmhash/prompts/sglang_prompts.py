@@ -23,7 +23,7 @@ def token_ids(model: "Model", opened: OpenedRequest, options: PlanOptions) -> li
         return check_ids("input_ids", body.get("input_ids"))
     template = model.template(options.chat_template, with_tools=False)
     text = template.render(
-        conversation(opened, content_format(template)),
+        conversation(opened, format_of(template)),
         **model.special_tokens | template_variables(body),
     )
     return model.encode(text, add_special_tokens=False, tenant=options.tenant)
@@ -39,7 +39,7 @@ def conversation(opened: OpenedRequest, content_format: str) -> list[dict[str, A
     return [_message(message, opened, content_format) for message in opened.body["messages"]]
 
 
-def content_format(template: "ChatTemplate") -> str:
+def format_of(template: "ChatTemplate") -> str:
     """Return the format of a template: parts if it names a modality, or loops over content."""
     return "openai" if template.mentions_media else template.content_format
 

@@ -11,7 +11,7 @@ from jinja2.runtime import new_context
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts.content_format import iterates_content
 from mmhash.prompts.files import UnknownModelError
-from mmhash.prompts.sandbox import MAX_TEXT, bound_work, new_sandbox
+from mmhash.prompts.sandbox import bound_work, new_sandbox
 
 ContentFormat = Literal["string", "openai"]
 
@@ -63,7 +63,7 @@ class ChatTemplate:
 
     @cached_property
     def mentions_media(self) -> bool:
-        """Return True if the source names a modality, by which SGLang chooses the format."""
+        """True if the source names a modality, by which SGLang chooses the format."""
         return any(word in self.source for word in ("image", "audio", "video", "vision"))
 
     def render(
@@ -126,6 +126,3 @@ def _names(tree: nodes.Template) -> set[str]:
 
 def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error)[:400]}"
-
-
-__all__ = ["MAX_SOURCE", "MAX_TEXT", "ChatTemplate", "ContentFormat", "TemplateRenderError"]

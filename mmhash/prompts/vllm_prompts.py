@@ -106,7 +106,8 @@ def template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dic
     effort = body.get("reasoning_effort")
     values: dict[str, Any] = dict(given)
     # Members of the request count more than chat_template_kwargs, if they are set.
-    values |= {name: body[name] for name in ("documents",) if body.get(name) is not None}
+    if body.get("documents") is not None:
+        values["documents"] = body["documents"]
     for name, default in (("add_generation_prompt", True), ("continue_final_message", False)):
         values[name] = body.get(name, default)
     if effort is not None:
