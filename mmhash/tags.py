@@ -14,6 +14,9 @@ from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError, TagError
 from mmhash.fields import field
 
+TAGS_MEMBER = "mmhash_tags"
+"""The member of a request that holds the tags of its keys."""
+
 TAG_CONTEXT = "mmhash 2026-11-21 tag v1"
 SECRET_SIZE = 32
 

@@ -12,8 +12,7 @@ from mmhash.engines.engine import ChatFormat, Engine, MediaField, NativeFormat
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Modality
 from mmhash.prompts.media import MAX_ITEMS, MediaSource
-
-TAGS = "mmhash_tags"
+from mmhash.tags import TAGS_MEMBER
 
 _CLAIMS = frozenset({"hash", "feature"})
 _MAX_NESTING = 8
@@ -44,7 +43,7 @@ class OpenedRequest(NamedTuple):
 def open_request(request: Mapping[str, Any], engine: Engine, release: str) -> OpenedRequest:
     """Return a copy of a request that can be annotated, and its items in their order."""
     body = dict(request)
-    body.pop(TAGS, None)
+    body.pop(TAGS_MEMBER, None)
     for field in engine.caller_fields:
         if field.of_request:
             for member in field.names:

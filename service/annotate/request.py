@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from mmhash import Digest
 from mmhash.engines.engine import AnnotateFormats, Engine
 from mmhash.errors import InputError
+from mmhash.tags import TAGS_MEMBER
 from mmhash_service.annotate.chat import find_in_chat
 from mmhash_service.annotate.content import hash_with_content
 from mmhash_service.annotate.native import find_in_native, is_native, remove_claims
@@ -14,7 +15,6 @@ from mmhash_service.annotate.raw_json import Object, open_body, open_text, write
 from mmhash_service.annotate.slots import HashSlot, Media
 from mmhash_service.api.problems import InvalidPart, Problem
 from mmhash_service.api.schemas.items import Item, JsonItem
-from mmhash_service.guard.caller_hashes import TAGS
 from mmhash_service.items.json_items import hash_items
 from mmhash_service.items.urls import hash_url, key_by_url
 from mmhash_service.runtime.context import RequestContext
@@ -63,7 +63,7 @@ async def annotate(
     else:
         items, hashes, tags = await _hash_content(context, opened, opened.content_prefix)
     if context.signer is not None:
-        opened.body[TAGS] = list(dict.fromkeys(tags))
+        opened.body[TAGS_MEMBER] = list(dict.fromkeys(tags))
     return await context.work.run(_fill, opened, hashes), items
 
 
@@ -117,7 +117,7 @@ def _open(
     formats = engine.annotate
     if formats is None:
         raise Problem("no-field")
-    body.pop(TAGS, None)
+    body.pop(TAGS_MEMBER, None)
     for field in engine.caller_fields:
         if field.of_request:
             for member in field.names:

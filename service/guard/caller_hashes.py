@@ -15,16 +15,14 @@ from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder, Encoder
 
 from mmhash.engines.caller_fields import FEATURE_FORMATS, KINDS, MEDIA
+from mmhash.tags import TAGS_MEMBER
 from mmhash_service.api.json_limits import MAX_DEPTH, has_many_values
 from mmhash_service.guard.body_text import may_have, put_back, set_aside
-
-TAGS = "mmhash_tags"
-"""The member of a request that holds the tags of its keys."""
 
 MAX_TAGS = 1000
 
 # A body without any of these names has nothing to remove.
-_NAMES = frozenset(name.encode() for name in (TAGS, *KINDS))
+_NAMES = frozenset(name.encode() for name in (TAGS_MEMBER, *KINDS))
 _PEERS = frozenset(name.encode() for name, kind in KINDS.items() if kind in {"peer", "peers"})
 _LOOKED_AT = frozenset(KINDS)
 _CONTAINERS = frozenset({dict, list})
@@ -95,9 +93,9 @@ def strip_unverified_hashes(
 
 def _pop_tags(request: Any) -> list[Any] | None:
     """Remove the tags from a request, and return them; None if it has no such member."""
-    if type(request) is not dict or TAGS not in request:
+    if type(request) is not dict or TAGS_MEMBER not in request:
         return None
-    tags = request.pop(TAGS)
+    tags = request.pop(TAGS_MEMBER)
     if type(tags) is not list:
         return []
     if len(tags) > MAX_TAGS:

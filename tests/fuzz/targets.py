@@ -38,7 +38,7 @@ from mmhash.kvindex.zmtp import Decoder
 from mmhash.media import matroska, mp4
 from mmhash.media.container import probe_video_index
 from mmhash.prompts.headers import read_size
-from mmhash.tags import open_tag, sign_tag
+from mmhash.tags import TAGS_MEMBER, open_tag, sign_tag
 from mmhash.transport import handles
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import Item
@@ -62,7 +62,7 @@ from mmhash_service.fetch.data import read_data_url
 from mmhash_service.fetch.hosts import HostAllowlist
 from mmhash_service.fetch.local import open_file
 from mmhash_service.fetch.validators import validator_of
-from mmhash_service.guard.caller_hashes import TAGS, RefusedError, strip_unverified_hashes
+from mmhash_service.guard.caller_hashes import RefusedError, strip_unverified_hashes
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, SealedEntry
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.context import RequestContext
@@ -325,7 +325,7 @@ def guard_rewriting(data: bytes) -> None:
 
 
 def _without_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in pairs if name not in KINDS and name != TAGS}
+    return {name: value for name, value in pairs if name not in KINDS and name != TAGS_MEMBER}
 
 
 @target
