@@ -49,6 +49,11 @@ class Request:
         return (content[offset : offset + _CHUNK] for offset in range(0, len(content), _CHUNK))
 
 
+def given(**fields: Any) -> dict[str, Any]:
+    """Return the fields of a query or a body that the caller has given."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 class Pause(NamedTuple):
     """Sleep; `OutOfTimeError` is raised if the call has fewer seconds left."""
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
-from mmhash.client.effects import RESPONSE_BASE, Effects, RunInThread
+from mmhash.client.effects import RESPONSE_BASE, Effects, RunInThread, given
 from mmhash.client.items import ExpectedItem, Item
 from mmhash.client.payload import Of
 from mmhash.client.responses import malformed, member
@@ -69,16 +69,14 @@ def annotate(  # noqa: D417  (a method has no session)
             `recipe` names it.
     """
     _check_text("engine", engine)
-    if of not in {"bytes", "pixels"}:
-        raise InputValueError(f"of is bytes or pixels, not {of!r}")
+    _check_of(of)
     query = {
         "engine": engine,
         "algorithm": check_algorithm(algorithm),
         "of": of,
         "sign": str(int(bool(sign))),
+        **given(engine_fallback=engine_fallback),
     }
-    if engine_fallback is not None:
-        query["engine_fallback"] = engine_fallback
     # The response has the request, perhaps escaped, and a hash and an item for each medium.
     payload = yield from post_json(session, "/annotate", request, query, limit=_MIB, per_byte=4)
     expected = ExpectedItem(check_algorithm(algorithm), frozenset({engine}))
@@ -137,10 +135,9 @@ def plan(  # noqa: D417  (a method has no session)
     """
     _check_text("model", model)
     _check_text("engine", engine)
-    if of not in {"bytes", "pixels"}:
-        raise InputValueError(f"of is bytes or pixels, not {of!r}")
+    _check_of(of)
     query = {"model": model, "engine": engine, "of": of}
-    options = _given(
+    options = given(
         block_size=block_size,
         block_algorithm=block_algorithm,
         seed=seed,
@@ -198,7 +195,7 @@ def pad(  # noqa: D417  (a method has no session)
     """
     ids, span_payloads = _ids(input_ids), _span_payloads(spans)
     body = {"engine": engine, "input_ids": ids, "spans": span_payloads}
-    body |= _given(engine_fallback=engine_fallback)
+    body |= given(engine_fallback=engine_fallback)
     limit = RESPONSE_BASE + _ID_BYTES * len(ids)
     payload = yield from post_json(session, "/pad", body, limit=limit)
     padded: list[int] = member(payload, "input_ids", list)
@@ -249,7 +246,7 @@ def blocks(  # noqa: D417  (a method has no session)
         "block_size": block_size,
         "spans": _span_payloads(spans),
     }
-    body |= _given(
+    body |= given(
         cache_salt=cache_salt,
         extra_key=extra_key,
         algorithm=algorithm,
@@ -267,10 +264,6 @@ def blocks(  # noqa: D417  (a method has no session)
     if groups is not None:
         result = result._replace(groups=_parse_groups(payload, len(ids), list(groups), ahead))
     return result._replace(recipe=_recipe(payload))
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _parse_blocks(payload: Any, ids: int, block_size: int, lookahead: int) -> Blocks:
@@ -319,6 +312,11 @@ def _check_text(name: str, value: Any) -> None:
         raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
 
 
+def _check_of(of: Any) -> None:
+    if of not in {"bytes", "pixels"}:
+        raise InputValueError(f"of is bytes or pixels, not {of!r}")
+
+
 def _check_block_size(block_size: Any) -> None:
     if isinstance(block_size, bool) or not isinstance(block_size, int):
         raise InputTypeError(f"block_size is an int, not {type(block_size).__name__}")
@@ -336,13 +334,13 @@ def _ids(input_ids: Any) -> list[int]:
 
 def _span_payloads(spans: Any) -> list[dict[str, Any]]:
     try:
-        given = list(spans)
+        listed = list(spans)
     except TypeError:
         raise InputTypeError("spans is an iterable of Span") from None
-    for span in given:
+    for span in listed:
         if not isinstance(span, Span) or type(span.key) not in {Digest, type(None)}:
             raise InputTypeError("spans is an iterable of Span, each with a Digest as its key")
-    return [span.payload() for span in given]
+    return [span.payload() for span in listed]
 
 
 def _check_padded(padded: list[Any], ids: list[int], spans: list[dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from mmhash.client.effects import RESPONSE_BASE, Effects, Request, RunInThread
+from mmhash.client.effects import RESPONSE_BASE, Effects, Request, RunInThread, given
 from mmhash.client.items import ExpectedItem, Item, parse_items
 from mmhash.client.payload import Of, Payload, payload_of
 from mmhash.client.probes import INFO, parse_info
@@ -72,17 +72,17 @@ def hash_items(  # noqa: D417  (a method has no session)
     Returns:
         An `Item` for each item.
     """
-    query: _Query = {"algorithm": check_algorithm(algorithm)}
+    algorithm = check_algorithm(algorithm)
     if of not in {"bytes", "pixels"}:
         raise InputValueError(
             f"of is bytes or pixels, not {of!r}; video() and audio() hash clips under a recipe"
         )
-    if names := split_names(engines):
-        query["engines"] = ",".join(names)
-    if engine_fallback is not None:
-        query["engine_fallback"] = engine_fallback
-    if sign:
-        query["sign"] = "1"
+    query: _Query = given(
+        algorithm=algorithm,
+        engines=",".join(split_names(engines)) or None,
+        engine_fallback=engine_fallback,
+        sign="1" if sign else None,
+    )
     item_list = items if isinstance(items, LISTS) else [items]
     payloads: list[Payload] = yield RunInThread(
         lambda: [payload_of(item, of) for item in item_list]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from mmhash.client.effects import RESPONSE_BASE, Effects, Request, RunInThread
+from mmhash.client.effects import RESPONSE_BASE, Effects, Request, RunInThread, given
 from mmhash.client.items import ExpectedItem, Item, ItemKind, parse_items
 from mmhash.client.payload import payload_of
 from mmhash.client.responses import document
@@ -120,16 +120,16 @@ def _hash(  # noqa: PLR0917  (in the order of the methods' arguments)
     if by not in {"source", "frames"}:
         raise InputValueError(f"by is source or frames, not {by!r}")
     algorithm, names = check_algorithm(algorithm), split_names(engines)
-    query = {
+    options = given(
         **recipe,
-        "of": "frames",
-        "by": by,
-        "algorithm": algorithm,
-        "engines": ",".join(names) or None,
-        "sign": 1 if sign else None,
-        "engine_fallback": engine_fallback,
-    }
-    given = {name: str(value) for name, value in query.items() if value is not None}
+        of="frames",
+        by=by,
+        algorithm=algorithm,
+        engines=",".join(names) or None,
+        sign=1 if sign else None,
+        engine_fallback=engine_fallback,
+    )
+    query = {name: str(value) for name, value in options.items()}
     payload = yield RunInThread(lambda: payload_of(source, "bytes"))
     if payload.kind != "bytes":
         raise InputTypeError(
@@ -137,7 +137,7 @@ def _hash(  # noqa: PLR0917  (in the order of the methods' arguments)
         )
     result: ItemKind = kind if by == "source" else "list"
     limit = RESPONSE_BASE + _MAX_PARTS_BYTES + _ENGINE_BYTES * len(names)
-    request = Request("POST", "/hash", given, f"{kind}/x-any", payload.content, limit)
+    request = Request("POST", "/hash", query, f"{kind}/x-any", payload.content, limit)
     response = yield from send_with_retry(session, request)
     expected = [ExpectedItem(algorithm, frozenset(names), result)]
     (item,) = parse_items(document(response), expected)
