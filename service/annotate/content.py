@@ -29,7 +29,7 @@ async def hash_with_content(
             reader = _ContentHasher(
                 PixelsReader(context, None) if is_image else StreamReader(context, None)
             )
-            await read_url(context, url, reader)
+            await read_url(context, url, reader.take)
             read[url] = reader.digest()
             return await reader.finish()
 

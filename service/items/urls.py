@@ -1,5 +1,6 @@
 """Items at URLs: from an allowed host, or from a file below the configured root."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -11,10 +12,9 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import Item, JsonItem
 from mmhash_service.bodies.media import MediaReader
 from mmhash_service.bodies.parsing import parse_dtype
-from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader, recall_pixels
+from mmhash_service.bodies.readers import PixelsReader, StreamReader, recall_pixels
 from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.local import is_file_url, open_file
-from mmhash_service.fetch.remote import Remote
 from mmhash_service.items.bundles import hash_tensor
 from mmhash_service.items.remote_content import read_content
 from mmhash_service.memo.entries import Fetched
@@ -25,6 +25,8 @@ _PIECE = 1 << 20
 
 # No content has the digest of a URL.
 URL_CONTEXT = "mmhash 2026-11-22 url v1"
+
+Take = Callable[[bytes], None]
 
 Tensor = tuple[str, tuple[int, ...]]
 """The dtype and the shape of a tensor."""
@@ -41,7 +43,7 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[It
             algorithm = "blake3" if item.kind == "image" else context.algorithm
             target = _UrlItem(context, item, reader, tensor)
             return [await read_content(context, url, algorithm, target)]
-        await read_url(context, url, reader, tensor)
+        await read_url(context, url, reader.take, tensor)
         return await reader.finish()
 
 
@@ -52,14 +54,16 @@ async def key_by_url(context: RequestContext, item: JsonItem, url: str) -> list[
 
 
 async def read_url(
-    context: RequestContext, url: str, reader: Reader, tensor: Tensor | None = None
+    context: RequestContext, url: str, take: Take, tensor: Tensor | None = None
 ) -> None:
-    """Pass the content of the URL to the reader, without a lookup in the memo."""
+    """Pass the pieces of the content of the URL to `take`, without a lookup in the memo."""
     if is_file_url(url):
-        await _read_file(context, url, reader, tensor)
-    else:
-        async with context.fetcher.get(context.fetcher.allowed(url), None) as remote:
-            await _read_remote(remote, reader, tensor)
+        await _read_file(context, url, take, tensor)
+        return
+    async with context.fetcher.get(context.fetcher.allowed(url), None) as remote:
+        if remote.length is not None:
+            _check_length(tensor, remote.length)
+        await remote.read(take)
 
 
 class _UrlItem:
@@ -107,15 +111,7 @@ class _UrlItem:
         return result, Digest(result.algorithm, bytes.fromhex(result.digest))
 
 
-async def _read_remote(remote: Remote, reader: Reader, tensor: Tensor | None) -> None:
-    if remote.length is not None:
-        _check_length(tensor, remote.length)
-    await remote.read(reader.take)
-
-
-async def _read_file(
-    context: RequestContext, url: str, reader: Reader, tensor: Tensor | None
-) -> None:
+async def _read_file(context: RequestContext, url: str, take: Take, tensor: Tensor | None) -> None:
     settings, run = context.settings, context.work.run
     file, nbytes = await run(open_file, url, settings.file_root, settings.url_max_bytes)
     with file:
@@ -123,7 +119,7 @@ async def _read_file(
         missing = nbytes
         while missing and (piece := await run(file.read, min(missing, _PIECE))):
             missing -= len(piece)
-            reader.take(piece)
+            take(piece)
     if missing:
         raise Problem("url-failed") from FetchFailure("file", Failed("truncated while it was read"))
 

@@ -166,69 +166,53 @@ async def _finish(context: RequestContext, encoded: _Encoded) -> SizedItem:
 
 async def _read_remote(context: RequestContext, text: str) -> SizedItem:
     """Return the image at a URL, from the memo if its host answers 304 Not Modified."""
-    body = _Body(context)
+    image = _RemoteImage(context)
     if is_file_url(text):
-        await read_url(context, text, body)
-        return (await _finish_body(context, body))[0]
+        await read_url(context, text, image.take)
+        return (await image.measure())[0]
     # The memo stores pixels by the digest of the image's file.
     algorithm = "blake3" if context.pixels else context.algorithm
-    return await read_content(context, text, algorithm, _RemoteImage(context, body))
+    return await read_content(context, text, algorithm, image)
 
 
 class _RemoteImage:
-    """The image that content at an http(s) URL is read for."""
+    """The image at a URL, held as a whole: some formats have their orientation after the pixels."""
 
-    def __init__(self, context: RequestContext, body: "_Body") -> None:
-        self._context, self._body = context, body
-        self.take = body.take
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+        self._content = bytearray()
 
     async def recall(self, fetched: Fetched, /) -> SizedItem | None:
-        """Return the image that the URL had at its last fetch."""
-        return await _recall(self._context, fetched)
+        """Return the image that the URL had at its last fetch, if the memo still has all of it."""
+        context, digest = self._context, fetched.digest
+        header = await context.memo.header(context.space, digest)
+        if header is None:
+            return None
+        if context.pixels:
+            item = await recall_pixels(context, None, digest)
+            return None if item is None else SizedItem(item, header)
+        item = context.item(None, "bytes", "", (), fetched.nbytes, digest)
+        item.memo = "hit"
+        return SizedItem(item, header)
 
     def expect(self, nbytes: int, /) -> None:
         """Accept any length: the limit of fetches is checked before."""
 
+    def take(self, piece: bytes, /) -> None:
+        """Append the next piece."""
+        self._context.admission.hold(len(piece))
+        self._content += piece
+
+    async def measure(self) -> tuple[SizedItem, Digest]:
+        """Return the image, and the digest of its file."""
+        measured = await self._context.work.run(_measure, self._context, self._content)
+        if isinstance(measured, _Encoded):
+            return await _finish(self._context, measured), measured.digest
+        measured.item.memo = "miss"
+        return measured, Digest(measured.item.algorithm, bytes.fromhex(measured.item.digest))
+
     async def finish(self) -> tuple[SizedItem, Digest]:
         """Return the image, and store its header by its digest."""
-        sized, digest = await _finish_body(self._context, self._body)
+        sized, digest = await self.measure()
         self._context.memo.keep_header(self._context.space, digest, sized.header)
         return sized, digest
-
-
-async def _finish_body(context: RequestContext, body: "_Body") -> tuple[SizedItem, Digest]:
-    measured = await context.work.run(_measure, context, body.content)
-    if isinstance(measured, _Encoded):
-        return await _finish(context, measured), measured.digest
-    measured.item.memo = "miss"
-    return measured, Digest(measured.item.algorithm, bytes.fromhex(measured.item.digest))
-
-
-async def _recall(context: RequestContext, entry: Fetched) -> SizedItem | None:
-    """Return the image that the URL had at its last fetch, if the memo still has all of it."""
-    header = await context.memo.header(context.space, entry.digest)
-    if header is None:
-        return None
-    if context.pixels:
-        item = await recall_pixels(context, None, entry.digest)
-        return None if item is None else SizedItem(item, header)
-    item = context.item(None, "bytes", "", (), entry.nbytes, entry.digest)
-    item.memo = "hit"
-    return SizedItem(item, header)
-
-
-class _Body:
-    """A reader that holds an image: some formats have their orientation after the pixels."""
-
-    def __init__(self, context: RequestContext) -> None:
-        self._admission = context.admission
-        self.content = bytearray()
-
-    def take(self, piece: bytes | memoryview, /) -> None:
-        """Append the next piece."""
-        self._admission.hold(len(piece))
-        self.content += piece
-
-    async def finish(self) -> list[Item]:
-        """Return no items: the content is measured and hashed by its owner."""
-        return []
