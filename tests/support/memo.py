@@ -1,4 +1,4 @@
-"""Images for tests of the memo, and a request for the key of one's pixels."""
+"""Images for tests of the memo, and requests for the keys of their pixels."""
 
 from io import BytesIO
 from typing import Any
@@ -15,6 +15,21 @@ def hash_pixels(client: httpx.Client, image: bytes, **headers: str) -> dict[str,
     item: dict[str, Any]
     (item,) = answer.json()["items"]
     return item
+
+
+def share_an_image(one: httpx.Client, two: httpx.Client, images: list[bytes]) -> bytes:
+    """Return an image that one service decodes and the other then has in its memo.
+
+    On a busy machine some entries are stored too late, or not at all.
+    """
+    for image in images:
+        missed, hit = hash_pixels(one, image), hash_pixels(two, image)
+        assert missed.pop("memo") == "miss"
+        status = hit.pop("memo")
+        assert missed == hit
+        if status == "hit":
+            return image
+    raise AssertionError("no entry was shared")
 
 
 def small_images() -> list[bytes]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -51,18 +50,6 @@ def serve() -> Iterator[Callable[..., httpx.Client]]:
         yield serve
     for each in started:
         assert '"level": "error"' not in each.log.text
-
-
-@pytest.fixture(scope="session")
-def count() -> Callable[..., float]:
-    """Return the sum of a metric's series that have these labels."""
-    return service.count
-
-
-@pytest.fixture(scope="session")
-def ask() -> Callable[..., dict[str, Any]]:
-    """Post an image for its pixels, and return the item."""
-    return memo.hash_pixels
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,10 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from tests.support.service import COMMAND
+from tests.support.memo import hash_pixels, share_an_image
+from tests.support.service import COMMAND, count
 
 Serve = Callable[..., httpx.Client]
-Ask = Callable[..., dict[str, Any]]
-Count = Callable[..., float]
 
 
 def entries_in(admin: Any) -> list[bytes]:
@@ -34,24 +33,10 @@ def until_stored(admin: Any) -> bytes:
     return name
 
 
-def until_hit(ask: Ask, client: httpx.Client, image: bytes) -> None:
+def until_hit(client: httpx.Client, image: bytes) -> None:
     """An entry is kept after its answer, and a store that came back is not asked at once."""
-    while ask(client, image)["memo"] == "miss":
+    while hash_pixels(client, image)["memo"] == "miss":
         time.sleep(0.01)
-
-
-def told_by_one_known_to_the_other(
-    ask: Ask, one: httpx.Client, two: httpx.Client, images: list[bytes]
-) -> bytes:
-    """An image that one service decoded and the other then knew; a busy machine may cost some."""
-    for image in images:
-        missed, hit = ask(one, image), ask(two, image)
-        assert missed.pop("memo") == "miss"
-        status = hit.pop("memo")
-        assert missed == hit
-        if status == "hit":
-            return image
-    raise AssertionError("none was known")
 
 
 class Load:
@@ -96,25 +81,23 @@ class Load:
             self.wrong.append(error)
 
 
-def test_two_replicas_share_a_memo(
-    serve: Serve, redis: Any, ask: Ask, count: Count, images: list[bytes]
-) -> None:
+def test_two_replicas_share_a_memo(serve: Serve, redis: Any, images: list[bytes]) -> None:
     url = f"memo_url=redis://127.0.0.1:{redis.port}"
     one, two = serve(url), serve(url)
     assert one.get("/info").json()["memo"] == "redis"
-    image = told_by_one_known_to_the_other(ask, one, two, images)
+    image = share_an_image(one, two, images)
     # "replica": while the first one was still storing it, the second waited for its claim.
     sources = "store", "replica"
     assert sum(count(two, "mmhash_memo_lookups_total", source=one) for one in sources) == 1
     # The second time it need not ask Redis.
-    assert ask(two, image)["memo"] == "hit"
+    assert hash_pixels(two, image)["memo"] == "hit"
     assert count(two, "mmhash_memo_lookups_total", source="memory") == 1
 
 
 def test_redis_tells_nothing_of_what_is_kept_and_keeps_it_for_a_time(
-    serve: Serve, redis: Any, ask: Ask, images: list[bytes]
+    serve: Serve, redis: Any, images: list[bytes]
 ) -> None:
-    item = ask(serve(f"memo_url=redis://127.0.0.1:{redis.port}"), images[0])
+    item = hash_pixels(serve(f"memo_url=redis://127.0.0.1:{redis.port}"), images[0])
     with redis.client() as client:
         name = until_stored(client)
         kept = name + client.get(name)
@@ -128,7 +111,7 @@ def test_redis_tells_nothing_of_what_is_kept_and_keeps_it_for_a_time(
 
 @pytest.mark.slow
 def test_killed_and_brought_back_under_load_it_costs_no_call(
-    serve: Serve, redis: Any, ask: Ask, count: Count, images: list[bytes]
+    serve: Serve, redis: Any, images: list[bytes]
 ) -> None:
     client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
 
@@ -153,9 +136,7 @@ def test_killed_and_brought_back_under_load_it_costs_no_call(
 
 
 @pytest.mark.slow
-def test_frozen_under_load_it_costs_no_call(
-    serve: Serve, redis: Any, ask: Ask, count: Count, images: list[bytes]
-) -> None:
+def test_frozen_under_load_it_costs_no_call(serve: Serve, redis: Any, images: list[bytes]) -> None:
     url = f"memo_url=redis://127.0.0.1:{redis.port}"
     client = serve(url, "memo_bytes=0", program=COMMAND)
     with Load(client, images[:20]) as load:
@@ -170,77 +151,75 @@ def test_frozen_under_load_it_costs_no_call(
 
 
 def test_a_full_redis_still_answers_what_it_has(
-    serve: Serve, redis: Any, ask: Ask, count: Count, images: list[bytes]
+    serve: Serve, redis: Any, images: list[bytes]
 ) -> None:
     client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
-    ask(client, images[0])
+    hash_pixels(client, images[0])
     with redis.client() as admin:
         until_stored(admin)
         admin.config_set("maxmemory", 1)
     for image in images[1:10]:
-        assert ask(client, image)["memo"] == "miss"
-        until_hit(ask, client, images[0])
+        assert hash_pixels(client, image)["memo"] == "miss"
+        until_hit(client, images[0])
     assert count(client, "mmhash_memo_failures_total", operation="put") > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("user", ["", pytest.param("nobody:wrong@", marks=pytest.mark.slow)])
 def test_a_redis_that_refuses_us_costs_misses(
-    serve: Serve, start_redis: Callable[..., Any], ask: Ask, images: list[bytes], user: str
+    serve: Serve, start_redis: Callable[..., Any], images: list[bytes], user: str
 ) -> None:
     redis = start_redis()
     with redis.client() as admin:
         admin.config_set("requirepass", "right")
     refused = serve(f"memo_url=redis://{user}127.0.0.1:{redis.port}", "memo_bytes=0")
-    assert [ask(refused, images[0])["memo"] for _ in range(3)] == ["miss"] * 3
+    assert [hash_pixels(refused, images[0])["memo"] for _ in range(3)] == ["miss"] * 3
     taken = serve(f"memo_url=redis://:right@127.0.0.1:{redis.port}", "memo_bytes=0")
-    until_hit(ask, taken, images[0])
+    until_hit(taken, images[0])
 
 
 @pytest.mark.slow
 def test_a_redis_that_is_not_there_yet_is_used_when_it_is(
-    serve: Serve, redis: Any, ask: Ask, images: list[bytes]
+    serve: Serve, redis: Any, images: list[bytes]
 ) -> None:
     redis.kill()
     client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
-    assert ask(client, images[0])["memo"] == "miss"
+    assert hash_pixels(client, images[0])["memo"] == "miss"
     redis.start()
-    until_hit(ask, client, images[0])
+    until_hit(client, images[0])
 
 
 @pytest.mark.slow
 def test_an_entry_that_somebody_changed_is_a_miss(
-    serve: Serve, redis: Any, ask: Ask, images: list[bytes]
+    serve: Serve, redis: Any, images: list[bytes]
 ) -> None:
     client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
-    wanted = ask(client, images[0])["key"]
+    wanted = hash_pixels(client, images[0])["key"]
     with redis.client() as admin:
         name = until_stored(admin)
         for changed in (b"", b"other bytes", bytes(2 << 20)):
             admin.set(name, changed)
             for claim in claims_in(admin):  # they have the result too, for half a minute
                 admin.delete(claim)
-            item = ask(client, images[0])
+            item = hash_pixels(client, images[0])
             assert (item["key"], item["memo"]) == (wanted, "miss")
             while admin.get(name) == changed:
                 time.sleep(0.01)
-            until_hit(ask, client, images[0])
+            until_hit(client, images[0])
         admin.delete(name)
         admin.lpush(name, "a list")
-    assert ask(client, images[0])["key"] == wanted
+    assert hash_pixels(client, images[0])["key"] == wanted
 
 
 @pytest.mark.slow
-def test_a_cluster(
-    serve: Serve, start_redis: Callable[..., Any], ask: Ask, images: list[bytes]
-) -> None:
+def test_a_cluster(serve: Serve, start_redis: Callable[..., Any], images: list[bytes]) -> None:
     node = start_redis("--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1")
     with node.client() as admin:
         admin.execute_command("CLUSTER ADDSLOTS", *range(16384))
         while admin.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
             time.sleep(0.01)
     url = f"memo_url=redis+cluster://127.0.0.1:{node.port}"
-    told_by_one_known_to_the_other(ask, serve(url), serve(url), images)
+    share_an_image(serve(url), serve(url), images)
     with node.client() as admin:
         assert admin.dbsize() > 0
 
@@ -250,7 +229,6 @@ def test_a_master_that_a_sentinel_knows(
     serve: Serve,
     redis: Any,
     start_redis: Callable[..., Any],
-    ask: Ask,
     images: list[bytes],
     tmp_path: Path,
 ) -> None:
@@ -259,6 +237,6 @@ def test_a_master_that_a_sentinel_knows(
     # A sentinel takes its settings from a file alone, which it rewrites.
     sentinel = start_redis("--sentinel", config=config)
     url = f"memo_url=redis+sentinel://127.0.0.1:{sentinel.port}/pictures/1"
-    told_by_one_known_to_the_other(ask, serve(url), serve(url), images)
+    share_an_image(serve(url), serve(url), images)
     with redis.client() as admin:
         assert admin.info("keyspace").keys() == {"db1"}

@@ -2,44 +2,33 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
+from tests.support.memo import hash_pixels, share_an_image
 from tests.support.patience import PATIENT_COMMAND
+from tests.support.service import count
 
 Serve = Callable[..., httpx.Client]
-Ask = Callable[..., dict[str, Any]]
-Count = Callable[..., float]
 
 
 @pytest.mark.slow
 def test_two_replicas_and_their_workers_share_a_file(
-    serve: Serve, ask: Ask, images: list[bytes], tmp_path: Path
+    serve: Serve, images: list[bytes], tmp_path: Path
 ) -> None:
     url = f"memo_url=sqlite:{tmp_path / 'memo'}"
     one, two = serve(url), serve(url, "workers=2")
     assert one.get("/info").json()["memo"] == "sqlite"
-    for image in images:
-        missed, hit = ask(one, image), ask(two, image)
-        assert missed.pop("memo") == "miss"
-        status = hit.pop("memo")
-        assert missed == hit
-        if status == "hit":
-            break
-    # On a busy machine some entries are kept too late, or not at all.
-    assert status == "hit"
+    share_an_image(one, two, images)
 
 
 @pytest.mark.slow
-def test_a_full_disk_costs_misses(
-    serve: Serve, ask: Ask, count: Count, images: list[bytes], tmp_path: Path
-) -> None:
+def test_a_full_disk_costs_misses(serve: Serve, images: list[bytes], tmp_path: Path) -> None:
     """No file of that process may be longer than 60 KB: SQLite is told that the disk is full."""
     limited = ("prlimit", "--fsize=60000", *PATIENT_COMMAND)
     client = serve(f"memo_url=sqlite:{tmp_path / 'memo'}", "memo_bytes=100000", program=limited)
-    first = [ask(client, image) for image in images]
+    first = [hash_pixels(client, image) for image in images]
     assert [item["memo"] for item in first] == ["miss"] * len(images)
     assert count(client, "mmhash_memo_failures_total") > 0
-    assert [ask(client, images[-1])["memo"] for _ in range(2)] == ["hit", "hit"]
+    assert [hash_pixels(client, images[-1])["memo"] for _ in range(2)] == ["hit", "hit"]

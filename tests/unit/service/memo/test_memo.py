@@ -21,9 +21,10 @@ from mmhash_service.app import create_app
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels
 from mmhash_service.memo.memo import Memo
 from mmhash_service.settings import Settings
+from tests.support.memo import hash_pixels
+from tests.support.service import count
 
 Running = Callable[[FastAPI], AbstractContextManager[Any]]
-Ask = Callable[..., dict[str, Any]]
 
 ENCODED = Digest("blake3", bytes(32))
 PIXELS = Pixels(1, 192, Digest("blake3", b"\1" * 32), b"extra", 6)
@@ -223,15 +224,15 @@ def shared(running: Running) -> Iterator[httpx.Client]:
 
 
 def test_an_answer_says_whether_the_memo_knew_it_and_is_the_same(
-    shared: httpx.Client, ask: Ask, images: list[bytes]
+    shared: httpx.Client, images: list[bytes]
 ) -> None:
-    missed, hit = (ask(shared, images[1]) for _ in range(2))
+    missed, hit = (hash_pixels(shared, images[1]) for _ in range(2))
     assert (missed.pop("memo"), hit.pop("memo")) == ("miss", "hit")
     assert missed == hit
 
 
 def test_each_way_in_which_an_image_comes_finds_the_others(
-    shared: httpx.Client, ask: Ask, images: list[bytes]
+    shared: httpx.Client, images: list[bytes]
 ) -> None:
     image = images[2]
     data = base64.b64encode(image).decode()
@@ -239,7 +240,7 @@ def test_each_way_in_which_an_image_comes_finds_the_others(
         {"kind": "image", "data": data},
         {"kind": "image", "url": f"data:image/png;base64,{data}"},
     ]
-    ask(shared, image)
+    hash_pixels(shared, image)
     found = shared.post("/hash", json={"items": items}).json()["items"]
     files = {"a": ("a.png", image, "image/png"), "b": ("b.png", images[3], "image/png")}
     found += shared.post("/hash?of=pixels", files=files).json()["items"]
@@ -278,16 +279,14 @@ def test_keys_of_a_hit_are_the_tenant_s_own(
     ]
 
 
-def test_a_private_tenant_shares_with_nobody(
-    running: Running, ask: Ask, images: list[bytes]
-) -> None:
+def test_a_private_tenant_shares_with_nobody(running: Running, images: list[bytes]) -> None:
     settings = Settings(tenants=TENANTS, private_tenants=frozenset({"acme", "initech"}))
     with running(create_app(settings)) as server:
         statuses = [
-            ask(server.client, images[0], **{"x-mmhash-tenant": name})["memo"]
+            hash_pixels(server.client, images[0], **{"x-mmhash-tenant": name})["memo"]
             for name in ("umbrella", "acme", "initech", "acme", "initech", "umbrella")
         ]
-        statuses.append(ask(server.client, images[0])["memo"])
+        statuses.append(hash_pixels(server.client, images[0])["memo"])
     assert statuses == ["miss", "miss", "miss", "hit", "hit", "hit", "hit"]
 
 
@@ -304,20 +303,18 @@ def test_a_damaged_image_is_refused_each_time(
         assert problem_of(answer) == (422, "damaged-image")
 
 
-def test_a_memo_of_no_bytes_holds_nothing(running: Running, ask: Ask, images: list[bytes]) -> None:
+def test_a_memo_of_no_bytes_holds_nothing(running: Running, images: list[bytes]) -> None:
     with running(create_app(Settings(decoders=1, memo_bytes=0))) as server:
-        assert [ask(server.client, images[0])["memo"] for _ in range(2)] == ["miss", "miss"]
+        assert [hash_pixels(server.client, images[0])["memo"] for _ in range(2)] == ["miss", "miss"]
 
 
-def test_the_metrics_say_how_often_it_knew(
-    shared: httpx.Client, ask: Ask, count: Callable[..., float], images: list[bytes]
-) -> None:
+def test_the_metrics_say_how_often_it_knew(shared: httpx.Client, images: list[bytes]) -> None:
     def asked(source: str) -> float:
         labels = {"kind": "pixels", "source": source}
         return count(shared, "mmhash_memo_lookups_total", **labels)
 
     before = asked("memory"), asked("miss"), count(shared, "mmhash_memo_bytes")
     for image in (images[5], images[6], images[5], images[5]):
-        ask(shared, image)
+        hash_pixels(shared, image)
     assert (asked("memory"), asked("miss")) == (before[0] + 2, before[1] + 2)
     assert count(shared, "mmhash_memo_bytes") > before[2]

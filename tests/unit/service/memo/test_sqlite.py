@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
@@ -21,10 +20,8 @@ from mmhash_service.memo import breaker
 from mmhash_service.memo.memory import LruCache
 from mmhash_service.memo.sqlite import SqliteStore
 from mmhash_service.settings import Settings
+from tests.support.memo import hash_pixels
 
-Serve = Callable[..., httpx.Client]
-Ask = Callable[..., dict[str, Any]]
-Count = Callable[..., float]
 Running = Callable[[FastAPI], AbstractContextManager[Any]]
 
 MAX_BYTES = 1 << 20
@@ -139,7 +136,7 @@ def test_two_processes_write_and_read_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"no database at all" * 1000, None])
 def test_a_file_that_is_no_database_costs_misses_and_is_let_be(
-    running: Running, ask: Ask, images: list[bytes], tmp_path: Path, content: bytes | None
+    running: Running, images: list[bytes], tmp_path: Path, content: bytes | None
 ) -> None:
     path = tmp_path / "memo"
     if content is None:
@@ -147,13 +144,12 @@ def test_a_file_that_is_no_database_costs_misses_and_is_let_be(
     else:
         path.write_bytes(content)
     with running(app_without_memory(path)) as server:
-        assert [ask(server.client, image)["memo"] for image in images[:20]] == ["miss"] * 20
+        assert [hash_pixels(server.client, image)["memo"] for image in images[:20]] == ["miss"] * 20
     assert path.is_dir() if content is None else path.read_bytes() == content
 
 
 def test_a_file_that_is_damaged_under_way_costs_misses_and_one_in_its_place_is_used(
     running: Running,
-    ask: Ask,
     images: list[bytes],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -162,30 +158,30 @@ def test_a_file_that_is_damaged_under_way_costs_misses_and_one_in_its_place_is_u
     path = tmp_path / "memo"
     with running(app_without_memory(path)) as server:
         for image in images[:100]:
-            ask(server.client, image)
+            hash_pixels(server.client, image)
         with closing(sqlite3.connect(path)) as file:
             file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with path.open("r+b") as damaged:
             damaged.write(os.urandom(path.stat().st_size))
         for image in images[100:200]:
-            assert ask(server.client, image)["memo"] == "miss"
+            assert hash_pixels(server.client, image)["memo"] == "miss"
         for left in tmp_path.glob("memo*"):
             left.unlink()
-        while ask(server.client, images[0])["memo"] == "miss":
+        while hash_pixels(server.client, images[0])["memo"] == "miss":
             pass
 
 
 def test_an_entry_that_somebody_changed_is_a_miss(
-    running: Running, ask: Ask, images: list[bytes], tmp_path: Path
+    running: Running, images: list[bytes], tmp_path: Path
 ) -> None:
     path = tmp_path / "memo"
     app = app_without_memory(path)
     with running(app) as server:
-        wanted = ask(server.client, images[0])["key"]
-        wait_until_stored(app, lambda: ask(server.client, images[0])["memo"] == "hit")
+        wanted = hash_pixels(server.client, images[0])["key"]
+        wait_until_stored(app, lambda: hash_pixels(server.client, images[0])["memo"] == "hit")
         for changed in (b"other bytes", "text", 7, None, b"", bytes(2 << 20)):
             with closing(sqlite3.connect(path, timeout=60)) as file, file:
                 file.execute("UPDATE mmhash_memo SET value = ?", (changed,))
-            item = ask(server.client, images[0])
+            item = hash_pixels(server.client, images[0])
             assert (item["key"], item["memo"]) == (wanted, "miss")
-            wait_until_stored(app, lambda: ask(server.client, images[0])["memo"] == "hit")
+            wait_until_stored(app, lambda: hash_pixels(server.client, images[0])["memo"] == "hit")
