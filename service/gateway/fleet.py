@@ -12,7 +12,7 @@ from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import WorkerError
 from mmhash_service.gateway.conversations import Conversations
 from mmhash_service.gateway.engine_load import count_requests
-from mmhash_service.gateway.served_models import find_mismatched, read_model_list, workers_for
+from mmhash_service.gateway.served_models import ServedModels, read_model_list
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
 from mmhash_service.gateway.worker import Worker
@@ -38,11 +38,7 @@ class Fleet:
         self.cached_tokens = LEAST_CACHED_TOKENS
         """The tokens that the caches of all workers hold together."""
         self.conversations = Conversations()
-        self.mismatched: frozenset[str] = frozenset()
-        """The workers that list models, none of which another worker lists."""
-        self.has_one_model_list = True
-        """True if no two workers list different models."""
-        self._model_lists: dict[str, frozenset[str]] = {}
+        self.models = ServedModels()
         self._is_indexing = False
         self.index: Index  # from open() on: its sockets need close()
 
@@ -76,8 +72,7 @@ class Fleet:
 
     def workers_for(self, model: str) -> Sequence[Worker]:
         """Return the workers that may get a request that names a model; "" is none."""
-        workers = list(self.workers.values())
-        return workers if self.has_one_model_list else workers_for(model, workers, self.mismatched)
+        return self.models.workers_for(model, list(self.workers.values()))
 
     def note_choice(self, worker: Worker, new_tokens: int, prompt_tokens: int) -> None:
         """Note that a request goes to this worker: it is the last one to have a turn again."""
@@ -139,22 +134,13 @@ class Fleet:
 
     def _compare_models(self) -> None:
         """Note which workers are mismatched, and log those that have become so."""
-        lists = {url: worker.models for url, worker in self.workers.items()}
-        if lists == self._model_lists:
-            return
-        before, self._model_lists = self._model_lists, lists
-        self.has_one_model_list = len({names for names in lists.values() if names}) < 2
-        self.mismatched = find_mismatched(lists)
-        metrics.GATEWAY_MISMATCHED.set(len(self.mismatched))
-        for url in self.mismatched:
-            if lists[url] == before.get(url):
-                continue
-            expected = frozenset().union(*(lists[one] for one in lists if one != url))
+        for url in self.models.compare(self.workers.values()):
             logger.error(
                 "worker %s serves %s, the others %s: "
                 "requests that name one of these go only to workers that list it",
-                url, _in_short(lists[url]), _in_short(expected),
+                url, _in_short(self.workers[url].models), _in_short(self.models.of_others(url)),
             )  # fmt: skip
+        metrics.GATEWAY_MISMATCHED.set(len(self.models.mismatched))
 
     def _measure_caches(self) -> None:
         """Note how many tokens the caches hold; a figure within a few seconds is near enough."""

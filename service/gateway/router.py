@@ -143,7 +143,7 @@ class Router:
 
     async def _requested_model(self, body: bytes, work: WorkerPool) -> str:
         """Return the model that a request names, if the workers list different ones."""
-        if self.fleet.has_one_model_list:
+        if self.fleet.models.is_one_list:
             return ""
         if len(body) <= _INLINE_MAX:
             return requested_model(body)

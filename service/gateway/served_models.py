@@ -31,6 +31,35 @@ _MODEL_LIST = msgspec.json.Decoder(_ModelList)
 _MODEL_NAME = msgspec.json.Decoder(_ModelName)
 
 
+class ServedModels:
+    """The lists of models of a fleet's workers, compared with each other."""
+
+    def __init__(self) -> None:
+        self.is_one_list = True
+        """True if no two workers list different models."""
+        self.mismatched: frozenset[str] = frozenset()
+        """The workers that list models, none of which another worker lists."""
+        self._lists: dict[str, frozenset[str]] = {}
+
+    def compare(self, workers: Iterable[Worker]) -> list[str]:
+        """Compare the lists, and return the workers that have become mismatched."""
+        lists = {worker.url: worker.models for worker in workers}
+        if lists == self._lists:
+            return []
+        before, self._lists = self._lists, lists
+        self.is_one_list = len({names for names in lists.values() if names}) < 2
+        self.mismatched = find_mismatched(lists)
+        return [url for url in self.mismatched if lists[url] != before.get(url)]
+
+    def of_others(self, url: str) -> frozenset[str]:
+        """Return the models that the other workers list."""
+        return frozenset().union(*(names for one, names in self._lists.items() if one != url))
+
+    def workers_for(self, model: str, workers: Sequence[Worker]) -> Sequence[Worker]:
+        """Return the workers that may get a request that names a model; "" is none."""
+        return workers if self.is_one_list else workers_for(model, workers, self.mismatched)
+
+
 def read_model_list(status: int, body: bytes) -> frozenset[str]:
     """Return the names in an answer to GET /v1/models: none if it is not a list of models."""
     if status != 200 or len(body) > _MAX_LIST:

@@ -52,7 +52,7 @@ async def workers(request: Request) -> Response:
     states = []
     for number, (url, worker) in enumerate(list(fleet.workers.items())):
         await end_turn(number)
-        states.append(_state(worker, stats.get(url), fleet.mismatched))
+        states.append(_state(worker, stats.get(url), fleet.models.mismatched))
     answer = {"policy": state.router.policy, "workers": states}
     return LongResponse(_ENCODER.encode(answer), state.limits)
 

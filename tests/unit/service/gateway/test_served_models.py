@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mmhash_service.gateway.served_models import (
+    ServedModels,
     find_mismatched,
     read_model_list,
     requested_model,
@@ -87,6 +88,23 @@ def chosen(model: str, *workers: tuple[str, bool]) -> list[int]:
         made.append(worker)
     mismatched = find_mismatched({worker.url: worker.models for worker in made})
     return [made.index(worker) for worker in workers_for(model, made, mismatched)]
+
+
+def test_lists_that_change_are_compared_once() -> None:
+    workers = [Worker(parse_worker(f"http://{number}:1"), GatewaySettings()) for number in "123"]
+    served = ServedModels()
+    assert served.compare(workers) == []
+    assert served.is_one_list
+    for worker, names in zip(workers, ("a", "a", "x"), strict=True):
+        worker.models = frozenset(names)
+    assert served.compare(workers) == ["http://3:1"]
+    assert served.mismatched == {"http://3:1"}
+    assert served.of_others("http://3:1") == {"a"}
+    assert not served.is_one_list
+    assert served.compare(workers) == []
+    assert served.mismatched == {"http://3:1"}
+    assert served.compare(workers[:2]) == []
+    assert served.mismatched == frozenset()
 
 
 UP, DOWN = True, False
