@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
-from mmhash.client import claims, endpoints, media, probes
+from mmhash.client import claims, media, probes, requests, token_ids
 from mmhash.client.address import Address, check_retries, check_timeout, header_value
 from mmhash.client.connections import AsyncConnections, Connections, Service
 from mmhash.client.effects import Effects, OutOfTimeError, Pause, Request, RunInThread
@@ -83,10 +83,10 @@ class Client:
     hash = _blocking(hash_items)
     video = _blocking(media.video)
     audio = _blocking(media.audio)
-    annotate = _blocking(endpoints.annotate)
-    plan = _blocking(endpoints.plan)
-    pad = _blocking(endpoints.pad)
-    blocks = _blocking(endpoints.blocks)
+    annotate = _blocking(requests.annotate)
+    plan = _blocking(requests.plan)
+    pad = _blocking(token_ids.pad)
+    blocks = _blocking(token_ids.blocks)
     claim = _blocking(claims.claim)
     wait_claim = _blocking(claims.wait_claim)
     renew_claim = _blocking(claims.renew_claim)
@@ -170,10 +170,10 @@ class AsyncClient:
     hash = _awaitable(hash_items)
     video = _awaitable(media.video)
     audio = _awaitable(media.audio)
-    annotate = _awaitable(endpoints.annotate)
-    plan = _awaitable(endpoints.plan)
-    pad = _awaitable(endpoints.pad)
-    blocks = _awaitable(endpoints.blocks)
+    annotate = _awaitable(requests.annotate)
+    plan = _awaitable(requests.plan)
+    pad = _awaitable(token_ids.pad)
+    blocks = _awaitable(token_ids.blocks)
     claim = _awaitable(claims.claim)
     wait_claim = _awaitable(claims.wait_claim)
     renew_claim = _awaitable(claims.renew_claim)
