@@ -5,7 +5,8 @@
 
 from mmhash.engines.sglang.bundles import Item, combine_hashes, split_bundle
 from mmhash.engines.sglang.engine import ENGINE
-from mmhash.engines.sglang.features import gpu_hash, hash_feature
+from mmhash.engines.sglang.features import hash_feature
+from mmhash.engines.sglang.gpu_kernel import gpu_hash
 from mmhash.engines.sglang.identity import (
     artifact_key,
     content_hash,

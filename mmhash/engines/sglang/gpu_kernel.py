@@ -1,0 +1,96 @@
+"""The hash of SGLang's GPU kernel, computed with numpy."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mmhash.engines import checks
+from mmhash.view import bytes_of
+
+_U32 = npt.NDArray[np.uint32]
+
+_MASK_64 = 2**64 - 1
+_TILE = 8192
+_TILE_BYTES = 4 * _TILE
+# Tiles at a time: 1 gives 0.6 GB/s, 4 give 1.7 GB/s, 16 and more 2.1 GB/s.
+_ROWS = 16
+
+
+@checks.readable("data")
+def gpu_hash(data: Any) -> int:
+    """Return the value of SGLang's GPU kernel, computed on the CPU, for anything that has bytes.
+
+    Zero bytes at the end, up to the next multiple of 4, do not count, and no bytes hash to 0.
+    """
+    content = np.frombuffer(bytes_of(data), np.uint8)
+    nbytes = -(-len(content) // 4) * 4
+    tiled = len(content) // _TILE_BYTES * _TILE_BYTES
+    tiles = content[:tiled].view(np.uint32).reshape(-1, _TILE)
+    total = sum(
+        _hash_tiles(tiles[first : first + _ROWS], first, nbytes)
+        for first in range(0, len(tiles), _ROWS)
+    )
+    if tiled < len(content):
+        last = np.zeros(nbytes - tiled, np.uint8)
+        last[: len(content) - tiled] = content[tiled:]
+        total += _hash_tiles(last.view(np.uint32)[None], len(tiles), nbytes)
+    return _splitmix64(total & _MASK_64)
+
+
+def _rotl(words: _U32, by: int) -> _U32:
+    return (words << np.uint32(by)) | (words >> np.uint32(32 - by))
+
+
+def _lane(multiplier: int, seed: int, rotation: int) -> tuple[np.uint32, int, _U32, _U32]:
+    """Return one of the two hashes: the parts of a word's mask that depend on its place in a tile.
+
+    A word's index is its tile's start plus its place. Both parts of the mask split along that sum:
+    the product, because it is linear, and the rotation, because the two have no bit in common.
+    """
+    place = np.arange(_TILE, dtype=np.uint32)
+    scaled = place * np.uint32(multiplier) + np.uint32(seed)
+    return np.uint32(multiplier), rotation, scaled, _rotl(place, rotation)
+
+
+_SEED = 0x243F6A88
+_LANES = (
+    _lane(0x27D4EB2D, _SEED, 15),
+    _lane(0x165667B1, (_SEED * 0x9E3779B1 ^ 0xDEADBEEF) & 0xFFFFFFFF, 13),
+)
+
+
+def _hash_tiles(tiles: _U32, first: int, nbytes: int) -> int:
+    """Return the sum of the 64-bit hashes of some tiles; the first has the number `first`."""
+    rows, width = tiles.shape
+    start = ((first + np.arange(rows, dtype=np.uint64)) * _TILE).astype(np.uint32)[:, None]
+    mixed, spare = np.empty((2, rows, width), np.uint32)
+    hashes = np.zeros(rows, np.uint64)
+    for multiplier, rotation, scaled, rotated in _LANES:
+        np.add(scaled[:width], start * multiplier, out=mixed)
+        np.bitwise_xor(mixed, tiles, out=mixed)
+        np.bitwise_xor(mixed, rotated[:width], out=mixed)
+        np.bitwise_xor(mixed, _rotl(start, rotation), out=mixed)
+        _fmix32(mixed, spare)
+        half = np.add.reduce(mixed, axis=1, dtype=np.uint32)
+        half ^= np.uint32(nbytes & 0xFFFFFFFF)
+        _fmix32(half, np.empty_like(half))
+        hashes = hashes << np.uint64(32) | half
+    return int(hashes.sum(dtype=np.uint64))
+
+
+def _fmix32(words: _U32, spare: _U32) -> None:
+    """MurmurHash3's finalizer, in place."""
+    for shift, multiplier in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        np.right_shift(words, np.uint32(shift), out=spare)
+        np.bitwise_xor(words, spare, out=words)
+        np.multiply(words, np.uint32(multiplier), out=words)
+    np.right_shift(words, np.uint32(16), out=spare)
+    np.bitwise_xor(words, spare, out=words)
+
+
+def _splitmix64(number: int) -> int:
+    """SplitMix64's finalizer."""
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & _MASK_64
+    number = (number ^ number >> 27) * 0x94D049BB133111EB & _MASK_64
+    return number ^ number >> 31
