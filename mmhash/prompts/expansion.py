@@ -4,14 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mmhash.engines.vllm.media import SCOPES
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, PlacedItem
-
-_SCOPES: dict[Modality, str] = {
-    "image": "images_kwargs",
-    "video": "videos_kwargs",
-    "audio": "audio_kwargs",
-}
 
 MAX_TOKENS = 1 << 20
 """The ids of the longest prompt: a plan of them takes 3 s and 420 MB."""
@@ -81,10 +76,10 @@ def _check_length(length: int) -> None:
 
 def _options_of(modality: Modality, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the options for a modality: its own object of them counts more than the others."""
-    own = options.get(_SCOPES[modality])
+    own = options.get(SCOPES[modality])
     if own is not None and not isinstance(own, dict):
-        raise InputValueError(f"{_SCOPES[modality]} of mm_processor_kwargs is an object")
-    others = {name: one for name, one in options.items() if name not in _SCOPES.values()}
+        raise InputValueError(f"{SCOPES[modality]} of mm_processor_kwargs is an object")
+    others = {name: one for name, one in options.items() if name not in SCOPES.values()}
     return others | (own or {})
 
 
