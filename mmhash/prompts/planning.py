@@ -41,7 +41,7 @@ BLOCK_SIZES = {"vllm": 16, "sglang": 1}
 class _Rules(Protocol):
     """An engine's own rules: its ids before expansion, and the ranges that it names by an item."""
 
-    def token_ids(self, model: "Model", opened: OpenedRequest, options: PlanOptions) -> list[int]:
+    def token_ids(self, model: "Model", request: OpenedRequest, options: PlanOptions) -> list[int]:
         """Return the ids of a request before its placeholders are expanded."""
 
     def ranges(self, item: PlacedItem) -> list[tuple[int, int]]:
@@ -64,13 +64,14 @@ class OpenedPlan(NamedTuple):
     model: "Model"
     engine: Engine
     release: str
-    opened: OpenedRequest
+    request: OpenedRequest
     spelled: Mapping[str, Any]
+    """The options of the request, with numbers as they are spelled."""
 
     @property
     def sources(self) -> list[MediaSource]:
         """The media of the request, in its order."""
-        return [slot.source for slot in self.opened.slots]
+        return [slot.source for slot in self.request.slots]
 
     @property
     def model_type(self) -> str:
@@ -100,17 +101,17 @@ def open_plan(
     return OpenedPlan(model, engine, release, open_request(body, engine, release), spelled)
 
 
-def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> Plan:
-    model, engine, release, opened, _ = request
+def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> Plan:
+    model, engine, release, request = opened.model, opened.engine, opened.release, opened.request
     rules = _RULES[engine.name]
     family = model.family(engine.name, release)
     expanded = expand(
         family,
-        rules.token_ids(model, opened, options),
-        [(slot.source.modality, one.size) for slot, one in zip(opened.slots, media, strict=True)],
-        _object(opened.body, "mm_processor_kwargs"),
+        rules.token_ids(model, request, options),
+        [(source.modality, one.size) for source, one in zip(opened.sources, media, strict=True)],
+        _object(request.body, "mm_processor_kwargs"),
     )
-    named = _name_items(request, media, options.model_id)
+    named = _name_items(opened, media, options.model_id)
     items = [
         PlannedItem(
             placed.modality,
@@ -126,7 +127,7 @@ def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> 
             expanded.items, named, media, expanded.grids, strict=True
         )
     ]
-    carried = _fill(request, items, takes_hashes=model.takes_hashes(engine.name, release))
+    carried = _fill(opened, items, takes_hashes=model.takes_hashes(engine.name, release))
     spans = [
         Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)
@@ -136,24 +137,24 @@ def _plan(request: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> 
     known = expanded.token_ids
     if spans and not carried:
         known = known[: spans[0].start]
-    blocks, groups = _name_blocks(request, known, spans if carried else [], options)
+    blocks, groups = _name_blocks(opened, known, spans if carried else [], options)
     return Plan(
         expanded.token_ids,
         items,
         spans,
         blocks.blocks,
         blocks.event_ids,
-        opened.body,
+        request.body,
         None if groups is None else {size: one.event_ids for size, one in groups.items()},
     )
 
 
 def _name_blocks(
-    request: OpenedPlan, token_ids: list[int], spans: list[Span], options: PlanOptions
+    opened: OpenedPlan, token_ids: list[int], spans: list[Span], options: PlanOptions
 ) -> PromptBlocks:
     """Return the keys of the whole blocks of a prompt, or of its beginning."""
-    body = request.opened.body
-    block_size = options.block_size or BLOCK_SIZES[request.engine.name]
+    body = opened.request.body
+    block_size = options.block_size or BLOCK_SIZES[opened.engine.name]
     prompt = Prompt(
         token_ids,
         block_size,
@@ -167,7 +168,7 @@ def _name_blocks(
         lookahead=options.lookahead,
         groups=options.groups,
     )
-    (keys, event_ids), groups = request.engine.prompt_blocks(prompt, request.release)
+    (keys, event_ids), groups = opened.engine.prompt_blocks(prompt, opened.release)
     whole = len(token_ids) // block_size
     # SGLang names a page that is not full too, and does not cache it.
     return PromptBlocks(BlockList(keys[:whole], event_ids[:whole]), groups)
@@ -198,38 +199,33 @@ def _option_names(formats: AnnotateFormats | None) -> tuple[str, ...]:
     return () if formats is None else (*formats.chat_options, *formats.native_options)
 
 
-def _name_items(request: OpenedPlan, media: Sequence[Media], model_id: str | None) -> list[_Named]:
+def _name_items(opened: OpenedPlan, media: Sequence[Media], model_id: str | None) -> list[_Named]:
     """Return each item's key as the request carries it, and as the engine's blocks have it."""
-    _, engine, release, opened, spelled = request
+    engine, release, spelled = opened.engine, opened.release, opened.spelled
     formats = engine.annotate
     if formats is None or not media:
         return []
-    is_chat = "messages" in opened.body
+    is_chat = "messages" in opened.request.body
     names = formats.chat_options if is_chat else formats.native_options
     given = {name: spelled[name] for name in names if name in spelled}
-    texts: dict[Modality, str] = {}
-    for slot in opened.slots:
-        modality = slot.source.modality
-        if modality not in texts:
-            unhashed = formats.unhashed(given, release, modality) if is_chat else given
-            texts[modality] = options_text(unhashed)
+    texts = {
+        modality: options_text(formats.unhashed(given, release, modality) if is_chat else given)
+        for modality in {source.modality for source in opened.sources}
+    }
     named = []
-    for slot, one in zip(opened.slots, media, strict=True):
-        modality = slot.source.modality
+    for source, one in zip(opened.sources, media, strict=True):
         key = engine.name_item(
-            one.key, release, options=texts[modality], orientation=one.exif_orientation
+            one.key, release, options=texts[source.modality], orientation=one.exif_orientation
         )
-        named.append(_name_item(request, modality, key, model_id))
+        named.append(_name_item(opened, source.modality, key, model_id))
     return named
 
 
-def _name_item(
-    request: OpenedPlan, modality: Modality, key: Digest, model_id: str | None
-) -> _Named:
-    body = request.opened.body
+def _name_item(opened: OpenedPlan, modality: Modality, key: Digest, model_id: str | None) -> _Named:
+    body = opened.request.body
     processing = _object(body, "mm_processor_kwargs")
     media_io = _object(body, "media_io_kwargs")
-    if request.engine.name != "vllm" or not (processing or media_io):
+    if opened.engine.name != "vllm" or not (processing or media_io):
         return _Named(key, key)
     # vLLM hashes a uuid with the options, and with its name of the model.
     if model_id is None:
@@ -244,27 +240,26 @@ def _name_item(
         uuids=[vllm.uuid(key)],
         processor_kwargs=processing,
         media_io_kwargs=media_io,
-        version=request.release,
+        version=opened.release,
     )
     return _Named(key, Digest("blake3", bytes.fromhex(identifier)))
 
 
-def _fill(request: OpenedPlan, items: Sequence[PlannedItem], *, takes_hashes: bool) -> bool:
+def _fill(opened: OpenedPlan, items: Sequence[PlannedItem], *, takes_hashes: bool) -> bool:
     """Put the hashes into the request; return True if the engine names blocks by them."""
-    _, engine, release, opened, _ = request
-    formats = engine.annotate
+    request, release, formats = opened.request, opened.release, opened.engine.annotate
     if formats is None:
         return False
-    if "messages" in opened.body:
+    if "messages" in request.body:
         chat = formats.chat(release) if formats.chat else None
-        return chat is not None and _fill_chat(opened.slots, items, chat)
+        return chat is not None and _fill_chat(request.slots, items, chat)
     native = formats.native(release) if formats.native else None
     if native is None:
         return False
     if not takes_hashes:
-        opened.body.pop(native.hashes, None)
+        request.body.pop(native.hashes, None)
         return False
-    for slot, item in zip(opened.slots, items, strict=True):
+    for slot, item in zip(request.slots, items, strict=True):
         slot.fill(item.fields[native.hash_name])
     return True
 

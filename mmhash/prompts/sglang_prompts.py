@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from mmhash.prompts.templates import ChatTemplate
 
 
-def token_ids(model: "Model", opened: OpenedRequest, options: PlanOptions) -> list[int]:
+def token_ids(model: "Model", request: OpenedRequest, options: PlanOptions) -> list[int]:
     """Return the ids of a request before its placeholders are expanded."""
-    body = opened.body
+    body = request.body
     if "messages" not in body:
         if isinstance(text := body.get("text"), str):
             return model.encode(text, add_special_tokens=True, tenant=options.tenant)
         return check_ids("input_ids", body.get("input_ids"))
     template = model.template(options.chat_template, with_tools=False)
     text = template.render(
-        conversation(opened, format_of(template)),
+        conversation(request, format_of(template)),
         **model.special_tokens | template_variables(body),
     )
     return model.encode(text, add_special_tokens=False, tenant=options.tenant)
@@ -34,9 +34,9 @@ def ranges(item: PlacedItem) -> list[tuple[int, int]]:
     return item.embeds
 
 
-def conversation(opened: OpenedRequest, content_format: str) -> list[dict[str, Any]]:
+def conversation(request: OpenedRequest, content_format: str) -> list[dict[str, Any]]:
     """Return the messages as the template gets them."""
-    return [_message(message, opened, content_format) for message in opened.body["messages"]]
+    return [_message(message, request, content_format) for message in request.body["messages"]]
 
 
 def format_of(template: "ChatTemplate") -> str:
@@ -60,7 +60,7 @@ def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _message(
-    message: Mapping[str, Any], opened: OpenedRequest, content_format: str
+    message: Mapping[str, Any], request: OpenedRequest, content_format: str
 ) -> dict[str, Any]:
     if not isinstance(message.get("role"), str):
         raise InputValueError("each message has a role")
@@ -69,7 +69,7 @@ def _message(
     if content is None:
         made["content"] = ""
     elif isinstance(content, list):
-        parts = [one for part in content if (one := _part(part, opened)) is not None]
+        parts = [one for part in content if (one := _part(part, request)) is not None]
         if content_format == "string" or message["role"] == "tool":
             made["content"] = " ".join(part["text"] for part in parts if part["type"] == "text")
         else:
@@ -79,10 +79,10 @@ def _message(
     return made
 
 
-def _part(part: Any, opened: OpenedRequest) -> dict[str, Any] | None:
+def _part(part: Any, request: OpenedRequest) -> dict[str, Any] | None:
     if not isinstance(part, dict):
         raise InputValueError("a content part is an object")
-    if (modality := opened.parts.get(id(part))) is not None:
+    if (modality := request.parts.get(id(part))) is not None:
         return {"type": modality}
     if part.get("type") in {"text", "input_text"} and isinstance(part.get("text"), str):
         return {"type": "text", "text": part["text"]}

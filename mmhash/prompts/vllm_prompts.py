@@ -39,9 +39,9 @@ _ARGUMENTS = frozenset(
 _BILLING_HEADER = "x-anthropic-billing-header"
 
 
-def token_ids(model: "Model", opened: OpenedRequest, options: PlanOptions) -> list[int]:
+def token_ids(model: "Model", request: OpenedRequest, options: PlanOptions) -> list[int]:
     """Return the ids of a request before its placeholders are expanded."""
-    body = opened.body
+    body = request.body
     if "messages" not in body:
         return _of_completion(model, body, options.tenant)
     if body.get("chat_template") is not None:
@@ -55,7 +55,7 @@ def token_ids(model: "Model", opened: OpenedRequest, options: PlanOptions) -> li
     )
     placeholders = model.placeholders()
     text = template.render(
-        conversation(opened, template, placeholders, content_format),
+        conversation(request, template, placeholders, content_format),
         **model.special_tokens | template_variables(body, template),
         tools=tools,
     )
@@ -77,7 +77,7 @@ def _of_completion(model: "Model", body: Mapping[str, Any], tenant: bytes | None
 
 
 def conversation(
-    opened: OpenedRequest,
+    request: OpenedRequest,
     template: "ChatTemplate",
     placeholders: Mapping[Modality, Placeholder],
     content_format: str,
@@ -85,8 +85,8 @@ def conversation(
     """Return the messages as the template gets them, placeholders included if it places none."""
     counts: Counter[Modality] = Counter()
     made = [
-        _message(message, opened, placeholders, counts, content_format)
-        for message in opened.body["messages"]
+        _message(message, request, placeholders, counts, content_format)
+        for message in request.body["messages"]
     ]
     for message in made:
         if message["role"] == "assistant":
@@ -148,7 +148,7 @@ def _function(function: Mapping[str, Any]) -> dict[str, Any]:
 
 def _message(
     message: Mapping[str, Any],
-    opened: OpenedRequest,
+    request: OpenedRequest,
     placeholders: Mapping[Modality, Placeholder],
     counts: Counter[Modality],
     content_format: str,
@@ -161,9 +161,9 @@ def _message(
         parts = _without_billing(parts)
     made: dict[str, Any] = {"role": role}
     if content_format == "openai":
-        made["content"] = [one for part in parts if (one := _wrapped(part, opened)) is not None]
+        made["content"] = [one for part in parts if (one := _wrapped(part, request)) is not None]
     else:
-        made["content"] = _flat(parts, opened, placeholders, counts)
+        made["content"] = _flat(parts, request, placeholders, counts)
     _add_members(made, message)
     return made
 
@@ -189,12 +189,12 @@ def _add_members(made: dict[str, Any], message: Mapping[str, Any]) -> None:
         made["tools"] = message.get("tools")
 
 
-def _wrapped(part: Any, opened: OpenedRequest) -> dict[str, Any] | None:
+def _wrapped(part: Any, request: OpenedRequest) -> dict[str, Any] | None:
     """Return a part as an object of a type and a text, or of a modality."""
-    text = _text(part, opened)
+    text = _text(part, request)
     if isinstance(part, str):
         return {"type": "text", "text": text}
-    modality = opened.parts.get(id(part))
+    modality = request.parts.get(id(part))
     if modality is None and text is None:
         return None
     others = {name: value for name, value in part.items() if name not in _KNOWN_MEMBERS}
@@ -203,13 +203,13 @@ def _wrapped(part: Any, opened: OpenedRequest) -> dict[str, Any] | None:
     return {"type": "text", "text": text, **others}
 
 
-def _text(part: Any, opened: OpenedRequest) -> str | None:
+def _text(part: Any, request: OpenedRequest) -> str | None:
     """Return the text of a part; None for media, and for a text that is null."""
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
         raise InputValueError("a content part is a text or an object")
-    if id(part) in opened.parts:
+    if id(part) in request.parts:
         return None
     member = _TEXT_TYPES.get(part.get("type", ""))
     if member is None:
@@ -222,15 +222,15 @@ def _text(part: Any, opened: OpenedRequest) -> str | None:
 
 def _flat(
     parts: Sequence[Any],
-    opened: OpenedRequest,
+    request: OpenedRequest,
     placeholders: Mapping[Modality, Placeholder],
     counts: Counter[Modality],
 ) -> str:
     """Return the content as one text; placeholders that it does not have come first."""
-    texts = [text for part in parts if (text := _text(part, opened))]
+    texts = [text for part in parts if (text := _text(part, request))]
     needed: dict[Modality, list[str]] = {}
     for part in parts:
-        if isinstance(part, dict) and (modality := opened.parts.get(id(part))) is not None:
+        if isinstance(part, dict) and (modality := request.parts.get(id(part))) is not None:
             counts[modality] += 1
             text = placeholder(placeholders, modality).text
             needed.setdefault(modality, []).append(text.replace("{i}", str(counts[modality])))
