@@ -69,7 +69,7 @@ class Ranks:
         return iter(self._ranks.values())
 
     def get(self, number: int) -> Rank:
-        """Return the rank with this number."""
+        """Return the rank with this number, which is made if it is new."""
         rank = self._ranks.get(number)
         if rank is None:
             if len(self._ranks) >= self._most:
