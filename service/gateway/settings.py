@@ -4,12 +4,11 @@ They come beside the service's settings, which the gateway uses too: address, li
 """
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from mmhash.engines.releases import Fallback
 from mmhash_service.gateway.policy import Policy
 from mmhash_service.gateway.worker_spec import (
     check_endpoints_of_name,
@@ -17,6 +16,9 @@ from mmhash_service.gateway.worker_spec import (
     parse_worker,
 )
 from mmhash_service.guard.settings import PrefixedSettings
+
+if TYPE_CHECKING:
+    from mmhash.engines.releases import Fallback
 
 PREFIX = "MMHASH_GATEWAY_"
 
@@ -105,7 +107,7 @@ class GatewaySettings(PrefixedSettings):
         description="The API key of the workers, sent in place of the clients' Authorization.",
     )
 
-    def check_releases(self, engine_fallback: Fallback | None) -> None:
+    def check_releases(self, engine_fallback: "Fallback | None") -> None:
         """Refuse a worker of a release that is not known: none of its requests would be planned."""
         for spec in map(parse_worker, filter(None, (*self.worker_list, self.worker_dns))):
             check_release(spec, engine_fallback)
