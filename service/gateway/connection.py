@@ -11,7 +11,7 @@ import httptools
 
 Headers = list[tuple[bytes, bytes]]
 
-# A response's head, and the time between two looks at a silent worker.
+# Of the head of a response.
 MAX_HEAD = 64 << 10
 MAX_HEADERS = 256
 
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
         self._until_close = not (
             has_no_body or b"content-length" in names or b"transfer-encoding" in names
         )
-        # The parser of llhttp takes a response without a length to last until the end.
+        # To llhttp, a response without a length lasts until the end.
         if self._until_close:
             self.is_reusable = False
 

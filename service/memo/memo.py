@@ -184,14 +184,14 @@ class Memo:
         """Store the header of an image."""
         self._put(header_entry(space, encoded), pack_header(header))
 
-    def recall_header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
-        """Return the header of an image that this process remembers, or None."""
+    def header_in_memory(self, space: bytes, encoded: Digest) -> ImageHeader | None:
+        """Return the header of an image if it is in the memory of this process, or None."""
         value = self._get_from_memory(header_entry(space, encoded))
         _count_lookup("header", "miss" if value is None else "memory")
         return None if value is None else unpack_header(value)
 
-    def remember_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
-        """Keep the header of an image in this process, without the store: to read it is cheap."""
+    def keep_header_in_memory(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
+        """Store the header of an image in memory only: to read it again is cheap."""
         entry = header_entry(space, encoded)
         self._put_in_memory(entry.name, entry.seal(pack_header(header)))
 

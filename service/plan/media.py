@@ -123,7 +123,7 @@ def recall_inline(
             return None
         content = content_of(JsonItem(kind="bytes", url=media.url, data=media.data))
         digest = hash_bytes(memoryview(content), context.algorithm)
-        header = context.memo.recall_header(context.space, digest)
+        header = context.memo.header_in_memory(context.space, digest)
         if header is None or header.width * header.height > _RECALLED_PIXELS:
             return None
         found[source] = _sized(context, content, digest, header)
@@ -135,7 +135,7 @@ def remember(context: RequestContext, found: Found) -> None:
     for source, one in found.items():
         if isinstance(one, SizedItem) and not image_of(source.text).is_remote:
             digest = Digest(one.item.algorithm, bytes.fromhex(one.item.digest))
-            context.memo.remember_header(context.space, digest, one.header)
+            context.memo.keep_header_in_memory(context.space, digest, one.header)
 
 
 def _measure(context: RequestContext, content: bytearray) -> SizedItem | _Encoded:

@@ -59,10 +59,10 @@ def run(test: Callable[[Memo, Decoder], Coroutine[Any, Any, None]]) -> None:
 def test_a_header_is_remembered_for_its_space_only() -> None:
     async def test(memo: Memo, _decode: Decoder) -> None:
         header = ImageHeader("PNG", 640, 480, 6)
-        assert memo.recall_header(b"", ENCODED) is None
-        memo.remember_header(b"", ENCODED, header)
-        assert memo.recall_header(b"", ENCODED) == header
-        assert memo.recall_header(b"secret", ENCODED) is None
+        assert memo.header_in_memory(b"", ENCODED) is None
+        memo.keep_header_in_memory(b"", ENCODED, header)
+        assert memo.header_in_memory(b"", ENCODED) == header
+        assert memo.header_in_memory(b"secret", ENCODED) is None
 
     run(test)
 
