@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, WorkerStats
@@ -33,14 +32,16 @@ class Fleet:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self.workers: dict[str, Worker] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._checks: dict[str, asyncio.Task[None]] = {}  # by worker
         self._turn = 0
         self.cached_tokens = LEAST_CACHED_TOKENS
         """The tokens that the caches of all workers hold together."""
         self.conversations = Conversations()
         self.models = ServedModels()
         self._is_indexing = False
-        self.index: Index  # from open() on: its sockets need close()
+        # From open() on: they need close().
+        self.index: Index
+        self._refreshing: asyncio.Task[None]
 
     @property
     def has_healthy(self) -> bool:
@@ -53,14 +54,15 @@ class Fleet:
         await self._refresh()
         await asyncio.gather(*(self._check(worker) for worker in self.workers.values()))
         self._compare_models()
-        self._start("", self._refresh_often())
+        self._refreshing = asyncio.create_task(self._refresh_often())
         self._start_checks(self.workers.values(), self._settings.health_interval_s)
 
     async def close(self) -> None:
         """Stop the tasks, and close idle connections."""
-        for task in self._tasks.values():
+        tasks = [self._refreshing, *self._checks.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for worker in self.workers.values():
             worker.close()
         await asyncio.to_thread(self.index.stop)
@@ -97,9 +99,6 @@ class Fleet:
 
     def _count_healthy(self) -> None:
         metrics.GATEWAY_HEALTHY.set(sum(one.is_healthy for one in self.workers.values()))
-
-    def _start(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._tasks[name] = asyncio.create_task(coroutine)
 
     async def _refresh_often(self) -> None:
         while True:
@@ -183,13 +182,14 @@ class Fleet:
         if worker.spec.events is not None:
             with suppress(InputValueError):
                 self.index.remove(url)
-        if (task := self._tasks.pop(url, None)) is not None:
+        if (task := self._checks.pop(url, None)) is not None:
             task.cancel()
 
     def _start_checks(self, workers: Iterable[Worker], wait_s: float = 0.0) -> None:
         """Start a task for each worker; all probes at once would delay requests."""
         for number, worker in enumerate(workers):
-            self._start(worker.url, self._check_often(worker, wait_s + number * PROBE_SPACING_S))
+            checks = self._check_often(worker, wait_s + number * PROBE_SPACING_S)
+            self._checks[worker.url] = asyncio.create_task(checks)
 
     async def _check_often(self, worker: Worker, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
