@@ -15,6 +15,7 @@ from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.gateway.media import is_light
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.settings import Recipe
+from mmhash_service.gateway.unnamed import UnnamedBlocks, name_blocks
 from mmhash_service.plan.media import (
     Found,
     SizedItem,
@@ -37,10 +38,12 @@ _INLINE_MAX = 4 << 10
 
 
 class Planned(NamedTuple):
-    """A plan, and the text of the request with the hashes of its media; None if it has none."""
+    """A plan, and the request with it."""
 
     plan: Plan
     text: bytes | None
+    """The text of the request with the hashes of its media; None if it has none."""
+    unnamed: UnnamedBlocks
 
 
 def named_model(models: Models, name: str) -> "Model | None":
@@ -130,10 +133,11 @@ def _finish(
     found: dict[MediaSource, SizedItem],
 ) -> Planned:
     plan = _plan(opened, recipe, known_media(context.engines[0], opened, found))
+    unnamed = name_blocks(plan, recipe.tokens_per_block)
     if not found:
-        return Planned(plan, None)
+        return Planned(plan, None, unnamed)
     try:
-        return Planned(plan, msgspec.json.encode(plan.request))
+        return Planned(plan, msgspec.json.encode(plan.request), unnamed)
     except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError) as error:
         raise Problem("unplannable-prompt") from error
 
