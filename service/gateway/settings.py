@@ -1,22 +1,24 @@
 """Settings of the gateway: arguments or environment variables (docs/gateway.md).
 
 They come beside the service's settings, which the gateway uses too: address, limits, memo, tenants.
+
+Those import this module to know its names. So it imports the engines only for a worker that names
+its engine: with numpy they take 0.1 s of CPU.
 """
 
 import re
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import httpx
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from mmhash.engines.engine import Prompt
-from mmhash.engines.registry import find
-from mmhash.engines.releases import Fallback
-from mmhash.prompts.planning import BLOCK_SIZES
 from mmhash_service.gateway.policy import Policy
 from mmhash_service.guard.settings import PrefixedSettings
+
+if TYPE_CHECKING:
+    from mmhash.engines.releases import Fallback
 
 PREFIX = "MMHASH_GATEWAY_"
 
@@ -39,6 +41,8 @@ class Recipe(NamedTuple):
     @property
     def tokens_per_block(self) -> int:
         """The tokens of a block or page: the engine's default if no size is given."""
+        from mmhash.prompts.planning import BLOCK_SIZES  # noqa: PLC0415  (see above)
+
         return self.block_size or BLOCK_SIZES.get(self.engine.partition("@")[0], 1)
 
 
@@ -137,7 +141,7 @@ class GatewaySettings(PrefixedSettings):
         description="The API key of the workers, sent in place of the clients' Authorization.",
     )
 
-    def check_releases(self, engine_fallback: Fallback | None) -> None:
+    def check_releases(self, engine_fallback: "Fallback | None") -> None:
         """Refuse a worker of a release that is not known: none of its requests would be planned."""
         for spec in map(parse_worker, filter(None, (*self.worker_list, self.worker_dns))):
             check_release(spec, engine_fallback)
@@ -215,9 +219,11 @@ def parse_worker(text: str) -> WorkerSpec:
     )
 
 
-def check_release(spec: WorkerSpec, engine_fallback: Fallback | None) -> None:
+def check_release(spec: WorkerSpec, engine_fallback: "Fallback | None") -> None:
     """Refuse a worker of a release that is neither known nor covered by the setting."""
     if spec.recipe is not None:
+        from mmhash.engines.registry import find  # noqa: PLC0415  (see above)
+
         find(spec.recipe.engine, engine_fallback=engine_fallback)
 
 
@@ -227,6 +233,9 @@ def _recipe(named: dict[str, str]) -> Recipe | None:
         if not named.keys().isdisjoint({"block_size", "algorithm", "seed"}):
             raise ValueError("a worker with block_size, algorithm or seed needs its engine")
         return None
+    from mmhash.engines.engine import Prompt  # noqa: PLC0415  (see above)
+    from mmhash.engines.registry import find  # noqa: PLC0415
+
     recipe = Recipe(named["engine"], block_size, named.get("algorithm"), named.get("seed"))
     # The setting engine_fallback is the service's: check_release() compares with it.
     engine, release = find(recipe.engine, engine_fallback="nearest-older")
