@@ -3,10 +3,11 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from msgspec import MsgspecError, Raw
+from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 
 from mmhash.kvindex import WorkerStats
+from mmhash_service.api.json_limits import PARSE_ERRORS
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.fleet import RouteAnswer, WorkersAnswer, WorkerState
@@ -96,7 +97,7 @@ def _check_object(body: bytes) -> None:
     try:
         body.decode()  # msgspec does not check the texts in a Raw
         _OBJECT.decode(body)
-    except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except PARSE_ERRORS as error:
         raise Problem("invalid-json") from error
 
 
