@@ -56,7 +56,8 @@ def run_gateway(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Any setting of docs/settings.md, or with gateway.NAME of docs/gateway.md.",
+            help="Any setting of docs/settings.md, or with gateway.NAME of docs/gateway.md; of "
+            "several for one setting, the last counts.",
         ),
     ] = None,
     check: Check = False,

@@ -30,7 +30,11 @@ def serve(
     config: Config = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of docs/settings.md."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any setting of docs/settings.md; of several for one setting, the last counts.",
+        ),
     ] = None,
     check: Check = False,
     as_json: AsJson = False,
