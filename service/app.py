@@ -53,7 +53,7 @@ def create_app(
     gateway = gateway or GatewaySettings()
     if not gateway.has_workers:
         return build_app(settings or Settings(), _ROUTERS, models=models)
-    # The KV index and zmq: 0.09 of 1.1 s of CPU.
+    # The KV index and zmq: 0.09 s of CPU.
     from mmhash_service.gateway.router import add_fleet  # noqa: PLC0415
     from mmhash_service.routes import fleet  # noqa: PLC0415
 
