@@ -21,6 +21,7 @@ from mmhash import cuda
 
 MIB = 1 << 20
 SIZES = [MIB // 4, MIB, 4 * MIB, 20 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB, 4096 * MIB]
+ALONE = [MIB, 20 * MIB, 256 * MIB]
 BATCHES = [1, 8, 64, 512]
 ITEM = 3 * MIB // 2
 
@@ -60,7 +61,24 @@ def points(sglang: SGLang) -> list[Point]:
             "sglang": _to_keys(batch, sglang)["sglang"],
         }
         measured += _points("bundle", count, count * ITEM, _call_seconds(of_bundle))
+    measured += _alone(flat)
     return measured + _several_gpus(flat[: 64 * 20 * MIB // 4].reshape(64, -1))
+
+
+def _alone(flat: torch.Tensor) -> list[Point]:
+    """Measure calls with nothing between them, so that their code stays in the host's caches."""
+    bundle = flat[: 64 * ITEM // 4].view(torch.bfloat16).reshape(64, -1)
+    batch = list(bundle.unbind())
+    cases: list[tuple[str, int, int, Call]] = [
+        *(("call", 1, size, partial(mmhash.digest, flat[: size // 4])) for size in ALONE),
+        ("keys", 64, 64 * ITEM, partial(mmhash.keys, batch)),
+        ("bundle", 64, 64 * ITEM, partial(_keys_of_bundle, bundle)),
+    ]
+    return [
+        Point(f"{measure}, alone", "blake3", items, nbytes, taken * 1e6, nbytes / taken / 1e9)
+        for measure, items, nbytes, call in cases
+        for taken in medians(call, rounds=300)
+    ]
 
 
 def _several_gpus(bundle: torch.Tensor) -> list[Point]:
@@ -162,10 +180,15 @@ def rows(measured: list[Point]) -> list[Row]:
             by_case[measure, "blake3", items, size],
             by_case[measure, "sglang", items, size],
         )
-        what = "in a bundle, to host values" if measure == "bundle" else "to host values"
+        what = _what(measure)
         return Row(f"blake3, {items} x {size // items / MIB:g} MiB, {what}",
                    point.microseconds, "us", "sglang", peer.microseconds,
                    peer.microseconds / point.microseconds, target)  # fmt: skip
+
+    def alone(measure: str, items: int, size: int, target: str) -> Row:
+        point = by_case[f"{measure}, alone", "blake3", items, size]
+        return Row(f"blake3, {items} x {size // items / MIB:g} MiB, {_what(measure)}, alone",
+                   point.microseconds, "us", target=target)  # fmt: skip
 
     small = by_case["device", "blake3", 1, 20 * MIB]
     gpus = []
@@ -184,11 +207,20 @@ def rows(measured: list[Point]) -> list[Row]:
         latency("call", 1, 256 * MIB, "<= 190"),
         latency("keys", 64, 64 * ITEM, "<= 200, >= 15x sglang"),
         latency("bundle", 64, 64 * ITEM, "<= 150, >= 30x sglang"),
+        alone("call", 1, MIB, "<= 36"),
+        alone("call", 1, 20 * MIB, "<= 46"),
+        alone("call", 1, 256 * MIB, "<= 190"),
+        alone("keys", 64, 64 * ITEM, "<= 200"),
+        alone("bundle", 64, 64 * ITEM, "<= 150"),
         *gpus,
         speed("xxh3", 256 * MIB, ">= 0.85 of read"),
         speed("xxh3", 1024 * MIB, ">= 0.85 of read"),
         speed("xxh3", 4096 * MIB, ">= 0.85 of read"),
     ]
+
+
+def _what(measure: str) -> str:
+    return "in a bundle, to host values" if measure == "bundle" else "to host values"
 
 
 def main() -> None:
@@ -198,7 +230,7 @@ def main() -> None:
     measured = points(sglang_gpu_hash(parser.parse_args().sglang))
     print(torch.cuda.get_device_name())
     for point in measured:
-        print("  {:<7}{:<18}{:>4} {:>11} {:>10.1f} us {:>8.1f} GB/s".format(*point))
+        print("  {:<14}{:<18}{:>4} {:>11} {:>10.1f} us {:>8.1f} GB/s".format(*point))
     keep("gpu_points", measured)
     report("gpu", rows(measured))
 

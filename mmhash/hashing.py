@@ -4,7 +4,6 @@ Data on a GPU is hashed there, in one launch for each GPU, while the CPU hashes 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from operator import sub
@@ -47,14 +46,16 @@ def digest(
     True
     """
     chosen = check_algorithm(algorithm)
-    if _may_have_digest(data.__class__) and (attached := precomputed_digest(data, chosen)):
-        return attached
     if located := locate(data):
         device, segment, *_ = located
         if device == HOST:
             return unchecked_digest(chosen, hash_raw(copy_located(segment), chosen, threads))
-        with suppress(DeviceError):  # the tensor is copied to the host below
+        try:
             return _digest_on_gpu(device, segment, chosen)
+        except DeviceError:
+            pass  # the tensor is copied to the host below
+    elif _may_have_digest(data.__class__) and (attached := precomputed_digest(data, chosen)):
+        return attached
     view = view_of(data, copy=copy)
     content = view.data
     if isinstance(content, DeviceBytes):
@@ -104,10 +105,12 @@ def key(
         device, segment, dtype, shape = located
         if device == HOST:
             return _short_key(located, chosen, tenant, threads)
-        with suppress(DeviceError):  # _begin() copies it to the host then
-            template = preimage_template("tensor", dtype, shape, chosen)
+        template = preimage_template("tensor", dtype, shape, chosen)
+        try:
             (key_bytes,) = launch_keys(device, [segment], [template], chosen, tenant).wait()
             return unchecked_digest("blake3", key_bytes)
+        except DeviceError:
+            pass  # _begin() copies the tensor to the host
     elif _is_leaf(item.__class__):
         view = view_of(item, copy=copy)
         if isinstance(view.data, memoryview):
@@ -211,7 +214,15 @@ def _begin(items: Iterable[Any], options: Options, label: str = "") -> PendingKe
         known = keys_of_leaves()  # waits for the GPUs
         fill_digests(
             digests,
-            [plan if type(plan) is bytes else _assemble(plan, known, options) for plan in plans],
+            # Most need no call of _assemble(): 64 leaves in 3 instead of 9 µs.
+            [
+                plan
+                if type(plan) is bytes
+                else known[plan]
+                if type(plan) is int
+                else _assemble(plan, known, options)
+                for plan in plans
+            ],
         )
         return digests
 
@@ -268,51 +279,71 @@ def _assemble(plan: _Plan, leaf_keys: dict[int, bytes], options: Options) -> byt
 def _begin_bundle(bundle: Bundle, options: Options) -> PendingKeys | None:
     """Hash a bundle's items without a slice for each; None if they are not contiguous."""
     feature, bounds, dim = bundle.feature, bundle.bounds, bundle.dim
-    if is_tensor(feature):
+    located = locate(feature)
+    if located:
+        contiguous = True
+    elif is_tensor(feature):
         contiguous = feature.is_contiguous()
     else:
         contiguous = type(feature) is np.ndarray and feature.flags.c_contiguous
     if not (contiguous and bounds[-1] and all(size == 1 for size in feature.shape[:dim])):
         return None
-    algorithm, tenant, threads, copy = options
-    view = view_of(feature, copy=copy)
+    if located and located[0] != HOST:
+        return _launch_items(bundle, located, feature, options)
+    view = view_of(feature, copy=options.copy)
     data = view.data
-    row = data.nbytes // bounds[-1]
-    counts = list(map(sub, bounds[1:], bounds))
-    before, after = view.shape[:dim], view.shape[dim + 1 :]
-    shapes = {count: (*before, count, *after) for count in set(counts)}
     if isinstance(data, memoryview):
-        parts = [data[start * row : end * row] for start, end in pairwise(bounds)]
-        host_keys = [
-            host_key(
-                View(view.kind, view.dtype, shapes[count], part), part, algorithm, tenant, threads
-            )
-            for count, part in zip(counts, parts, strict=True)
-        ]
+        host_keys = _keys_on_host(bundle, view, data, options)
         return PendingKeys(lambda: host_keys)
-    templates = {
-        count: preimage_template("tensor", view.dtype, shape, algorithm)
-        for count, shape in shapes.items()
-    }
-    starts = [data.address + start * row for start in bounds[:-1]]
-    segments = list(zip(starts, [count * row for count in counts], strict=True))
-    return _launch_items(data, segments, [templates[count] for count in counts], options)
+    located = data.device, (data.address, data.nbytes), view.dtype, view.shape
+    return _launch_items(bundle, located, data.owner, options)
+
+
+def _keys_on_host(bundle: Bundle, view: View, data: memoryview, options: Options) -> list[Digest]:
+    """Return the keys of a bundle's items, whose bytes are `data`."""
+    row = len(data) // bundle.bounds[-1]
+    shape = list(view.shape)
+    host_keys = []
+    for start, end in pairwise(bundle.bounds):
+        shape[bundle.dim] = end - start
+        part = data[start * row : end * row]
+        item = View(view.kind, view.dtype, tuple(shape), part)
+        host_keys.append(host_key(item, part, options.algorithm, options.tenant, options.threads))
+    return host_keys
 
 
 def _launch_items(
-    data: DeviceBytes,
-    segments: list[tuple[int, int]],
-    templates: list[tuple[bytes, int]],
-    options: Options,
+    bundle: Bundle, located: Located, owner: Any, options: Options
 ) -> PendingKeys | None:
-    """Hash the items of a bundle on its GPU; None if it cannot: the slices are copied then."""
+    """Hash a bundle's items on its GPU; None if it cannot: the slices are copied then."""
+    device, (address, nbytes), dtype, shape = located
+    bounds, dim = bundle.bounds, bundle.dim
+    algorithm, tenant, _, _ = options
+    row = nbytes // bounds[-1]
+
+    def template(length: int) -> tuple[bytes, int]:
+        item_shape = (*shape[:dim], length, *shape[dim + 1 :])
+        return preimage_template("tensor", dtype, item_shape, algorithm)
+
+    count = len(bundle)
+    if isinstance(bounds, range) and nbytes:  # 64 items in 38 instead of 46 µs
+        size = bounds.step * row
+        segments = cuda.Segments(range(address, address + nbytes, size), [size] * count)
+        templates = [template(bounds.step)] * count
+    else:
+        lengths = list(map(sub, bounds[1:], bounds))
+        by_length = {length: template(length) for length in set(lengths)}
+        segments = cuda.Segments(
+            [address + start * row for start in bounds[:-1]], [length * row for length in lengths]
+        )
+        templates = [by_length[length] for length in lengths]
     try:
-        pending = launch_keys(data.device, segments, templates, options.algorithm, options.tenant)
+        pending = launch_keys(device, segments, templates, algorithm, tenant)
     except DeviceError:
         return None
 
-    def collect(_: DeviceBytes = data) -> list[Digest]:  # keeps the memory until it has been read
-        digests = blank_digests("blake3", len(segments))
+    def collect(_: Any = owner) -> list[Digest]:  # keeps the memory until it has been read
+        digests = blank_digests("blake3", count)
         fill_digests(digests, pending.wait())
         return digests
 

@@ -98,10 +98,12 @@ class Leaves:
     def _launch(self, device: int) -> None:
         group = self._groups.pop(device)
         algorithm, tenant, _, copy = self._options
-        segments, templates = [], []
-        for _, (_, segment, dtype, shape), _, _ in group:
-            segments.append(segment)
+        addresses, lengths, templates = [], [], []
+        for _, (_, (address, nbytes), dtype, shape), _, _ in group:
+            addresses.append(address)
+            lengths.append(nbytes)
             templates.append(preimage_template("tensor", dtype, shape, algorithm))
+        segments = cuda.Segments(addresses, lengths)
         try:
             pending = launch_keys(device, segments, templates, algorithm, tenant)
         except DeviceError as error:
@@ -124,12 +126,12 @@ class Leaves:
 
         def collect() -> dict[int, bytes]:
             for group, pending in self._launches:
-                for (number, _, _, check_lease), key_bytes in zip(
-                    group, pending.wait(), strict=True
-                ):
-                    if check_lease is not None:
-                        check_lease()
-                    keys_of_leaves[number] = key_bytes
+                # These lists are made while the GPU works.
+                numbers = [leaf[0] for leaf in group]
+                lease_checks = [leaf[3] for leaf in group if leaf[3] is not None]
+                keys_of_leaves.update(zip(numbers, pending.wait(), strict=True))
+                for check_lease in lease_checks:
+                    check_lease()
             return keys_of_leaves
 
         return collect
@@ -137,7 +139,7 @@ class Leaves:
 
 def launch_keys(
     device: int,
-    segments: Sequence[tuple[int, int]],
+    segments: Sequence[cuda.Segment] | cuda.Segments,
     templates: list[tuple[bytes, int]],
     algorithm: Algorithm,
     tenant: bytes | None,

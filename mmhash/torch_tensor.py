@@ -198,12 +198,39 @@ _COPY_MAX = 8 << 10
 _memory_at: Callable[[int], Any] = (ctypes.c_char * _COPY_MAX).from_address
 
 
+def _is_plain(kind: type) -> bool:
+    """Return True for the class of tensors itself: a subclass can override any method."""
+    return kind is getattr(sys.modules.get("torch"), "Tensor", None)
+
+
+def _strided_dtype(dtype: "torch.dtype") -> tuple[str, bool]:
+    """Return the spec's name of a dtype, and True if tensors of it can be lazily conjugated."""
+    return _tensor_dtype(dtype, sys.modules["torch"].strided), dtype.is_complex
+
+
+class _Table(dict[Any, Any]):
+    """The results of a function of one argument: found in 0.03 µs, lru_cache takes 0.06."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, argument: Any) -> Any:
+        if len(self) == 256:
+            self.clear()
+        result = self[argument] = self._function(argument)
+        return result
+
+
+_IS_PLAIN, _STRIDED_DTYPE = _Table(_is_plain), _Table(_strided_dtype)
+
+
 def locate(item: Any) -> Located | None:
     """Return the location of a dense tensor that is on a GPU, or short; else None: use `view_of`.
 
-    A list of tensors takes most of its time here: 1.2 µs for each, and 3.6 by a view.
+    A list of tensors takes most of its time here: 0.95 µs for each, and 3.6 by a view.
     """
-    if type(item) is not getattr(sys.modules.get("torch"), "Tensor", None):
+    if not _IS_PLAIN[type(item)]:
         return None
     try:
         nbytes = item.nbytes
@@ -215,14 +242,14 @@ def locate(item: Any) -> Located | None:
             return None
         if item.is_neg() or not item.is_contiguous():
             return None
-        dtype = _tensor_dtype(item.dtype, item.layout)
-        if "complex" in dtype and item.is_conj():
+        dtype, is_complex = _STRIDED_DTYPE[item.dtype]
+        if is_complex and item.is_conj():
             return None
         address = item.data_ptr()
-        end = item.storage_offset() * item.itemsize + nbytes
-        if nbytes and (not address or item.untyped_storage().nbytes() < end):
+        storage = item.untyped_storage()
+        if nbytes and (not address or storage.nbytes() < address - storage.data_ptr() + nbytes):
             return None
-        # A nested tensor has no shape: an error, too.
+        # A tensor of another layout has no address, and a nested one no shape: errors, too.
         return device, (address, nbytes), dtype, item.shape  # noqa: TRY300
     except Exception:  # noqa: BLE001  (view_of raises an error with the reason)
         return None

@@ -40,19 +40,24 @@ _ROUTERS = tuple(
 )
 
 
-def create_app(settings: Settings | None = None, gateway: GatewaySettings | None = None) -> FastAPI:
+def create_app(
+    settings: Settings | None = None,
+    gateway: GatewaySettings | None = None,
+    models: Models | None = None,
+) -> FastAPI:
     """Create the service's application; settings default to those of the environment.
 
-    It answers `/route` and `/workers` if the gateway's settings have workers.
+    It answers `/route` and `/workers` if the gateway's settings have workers. The models are read
+    if they are not given.
     """
     gateway = gateway or GatewaySettings()
     if not gateway.has_workers:
-        return build_app(settings or Settings(), _ROUTERS)
-    # The KV index and zmq: 0.09 of 1.1 s of CPU.
+        return build_app(settings or Settings(), _ROUTERS, models=models)
+    # The KV index and zmq: 0.09 s of CPU.
     from mmhash_service.gateway.router import add_fleet  # noqa: PLC0415
     from mmhash_service.routes import fleet  # noqa: PLC0415
 
-    app = build_app(settings or Settings(), (*_ROUTERS, fleet.router))
+    app = build_app(settings or Settings(), (*_ROUTERS, fleet.router), models=models)
     add_fleet(app, gateway)
     return app
 
@@ -64,10 +69,11 @@ def build_app(
     *,
     has_docs: bool = True,
     pages: Collection[str] = page.FILES.keys(),
+    models: Models | None = None,
 ) -> FastAPI:
     """Create an application with these routes; the access log names them and `known_paths`.
 
-    The paths in `pages` need no API key.
+    The paths in `pages` need no API key. The models are read if they are not given.
     """
     app = FastAPI(
         title="mmhash",
@@ -81,7 +87,7 @@ def build_app(
         # Its spans would hold the query; ours cover refused requests too.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    _add_resources(app, settings)
+    _add_resources(app, settings, models or Models(settings.models))
     for router in routers:
         app.include_router(router)
     add_problem_handlers(app)
@@ -98,11 +104,11 @@ def build_app(
     return app
 
 
-def _add_resources(app: FastAPI, settings: Settings) -> None:
+def _add_resources(app: FastAPI, settings: Settings, models: Models) -> None:
     """Create the resources that requests share; `_lifespan` opens and closes them."""
     app.state.settings = settings
     app.state.limits = Limits(settings)
-    app.state.models = Models(settings.models)
+    app.state.models = models
     app.state.work = WorkerPool(settings.work_timeout_s)
     app.state.prompts = PromptPool(settings.work_timeout_s)
     app.state.decoders = DecoderPool(settings)

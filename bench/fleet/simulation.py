@@ -1,6 +1,6 @@
 """The traces on simulated workers: what placement can reach, on many traces in a short time.
 
-    python -m bench.fleet.simulation [--workers 2] [--seeds 8] [--trace agents]
+    python -m bench.fleet.simulation [--workers 2] [--seeds 8] [--trace agents] [--unnamed]
         [--tokens-per-s 2500] [--reply-token-s 0.02]
 
 The gateway's decisions, its index and its expected blocks are the real ones. The workers are
@@ -37,6 +37,7 @@ from mmhash.kvindex.changes import Removed, Stored
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.router import PlanSize, Prepared, Router
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import Recipe, WorkerSpec
 
@@ -186,7 +187,10 @@ class SimulatedWorker:
 class SimulatedFleet:
     """A gateway's router in front of simulated workers."""
 
-    def __init__(self, policy: str, workers: int, blocks: int, speed: Speed) -> None:
+    def __init__(
+        self, policy: str, workers: int, blocks: int, speed: Speed, *, names_media: bool
+    ) -> None:
+        self._names_media = names_media
         settings = GatewaySettings.model_validate({"policy": policy})
         fleet = Fleet(settings)
         urls = [f"http://worker-{number}" for number in range(workers)]
@@ -202,11 +206,14 @@ class SimulatedFleet:
 
     def send(self, prompt: Prompt, done: Callable[[float], None]) -> None:
         """Send a prompt to its best worker; `done` gets the seconds to the first token."""
-        matches = self._fleet.index.match(prompt.blocks, BLOCK_SIZE)
+        end = len(prompt.blocks) if self._names_media else prompt.before_media
+        named = prompt.blocks[:end]
+        unnamed = UnnamedBlocks([b"%d" % one for one in prompt.blocks[end:]], BLOCK_SIZE)
+        matches = self._fleet.index.match(named, BLOCK_SIZE)
         matched = {url: match.tokens for url, match in matches.items()}
         size = PlanSize(prompt.tokens, len(prompt.blocks))
         prepared = Prepared(
-            b"", "planned", prompt.first_key, size, matched, prompt.blocks, BLOCK_SIZE
+            b"", "planned", prompt.first_key, size, matched, named, BLOCK_SIZE, unnamed
         )
         decision = self._router.rank_workers({RECIPE: prepared})
         best = decision.workers[0]
@@ -224,13 +231,18 @@ class SimulatedFleet:
 
 
 def replay(
-    prompts: Sequence[Prompt], policy: str, workers: int, speed: Speed = DEFAULT_SPEED
+    prompts: Sequence[Prompt],
+    policy: str,
+    workers: int,
+    speed: Speed = DEFAULT_SPEED,
+    *,
+    names_media: bool = True,
 ) -> Outcome:
-    """Replay a trace."""
+    """Replay a trace; `names_media` is False for an engine whose events do not name media."""
     following = {(one.request.session, one.request.turn): one for one in prompts}
     times: list[float] = []
     blocks = cache_tokens(workers) // BLOCK_SIZE
-    with SimulatedFleet(policy, workers, blocks, speed).closing() as fleet:
+    with SimulatedFleet(policy, workers, blocks, speed, names_media=names_media).closing() as fleet:
 
         def send(one: Prompt) -> None:
             request = one.request
@@ -262,6 +274,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--tokens-per-s", type=float, default=DEFAULT_SPEED.tokens_per_s)
     parser.add_argument("--reply-token-s", type=float, default=DEFAULT_SPEED.reply_token_s)
+    parser.add_argument(
+        "--unnamed", action="store_true", help="events name no block behind an image (SGLang)"
+    )
     traces = {one.name: one for one in (*TRACES.values(), system_prompt_only())}
     parser.add_argument("--trace", action="append", choices=traces, help="default: all")
     arguments = parser.parse_args()
@@ -274,7 +289,10 @@ def main() -> None:
         most = [100 * most_cached(one) / sum(each.tokens for each in one) for one in plans]
         for workers in counts:
             found = {
-                policy: [replay(one, policy, workers, speed) for one in plans]
+                policy: [
+                    replay(one, policy, workers, speed, names_media=not arguments.unnamed)
+                    for one in plans
+                ]
                 for policy in POLICIES
             }
             best, hashed = found["longest-prefix"], found["consistent-hash"]

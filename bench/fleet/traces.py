@@ -84,6 +84,8 @@ class Prompt(NamedTuple):
     blocks: tuple[int, ...]
     tokens: int
     first_key: bytes
+    before_media: int
+    """The blocks before the first image."""
 
 
 def plan(requests: Sequence[Request]) -> list[Prompt]:
@@ -94,7 +96,9 @@ def plan(requests: Sequence[Request]) -> list[Prompt]:
         body = openai_request(request, "tiny", letters_per_token=1)
         one = model.plan(body, f"{ENGINE}@{RELEASE}", block_size=BLOCK_SIZE)
         key = one.items[0].key.bytes if one.items else b""
-        prompts.append(Prompt(request, tuple(one.event_ids), len(one.token_ids), key))
+        blocks = tuple(one.event_ids)
+        before_media = one.spans[0].start // BLOCK_SIZE if one.spans else len(blocks)
+        prompts.append(Prompt(request, blocks, len(one.token_ids), key, before_media))
     return prompts
 
 

@@ -10,13 +10,14 @@ from fastapi import Request
 
 import mmhash
 from mmhash_service.app import create_app
+from mmhash_service.plan.models import Models
 from mmhash_service.server import server
 from mmhash_service.settings import Settings
 
 
-def with_plain_handlers(settings: Settings) -> Any:
+def with_plain_handlers(settings: Settings, models: Models | None) -> Any:
     """Return the application with `/count`, `/whole` and `/empty` added."""
-    app = create_app(settings)
+    app = create_app(settings, models=models)
 
     async def count(request: Request) -> dict[str, int]:
         nbytes = 0

@@ -56,7 +56,8 @@ def run_gateway(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Any setting of docs/settings.md, or with gateway.NAME of docs/gateway.md.",
+            help="Any setting of docs/settings.md, or with gateway.NAME of docs/gateway.md; of "
+            "several for one setting, the last counts.",
         ),
     ] = None,
     check: Check = False,
@@ -64,13 +65,15 @@ def run_gateway(
 ) -> None:
     """Forward requests to vLLM and SGLang workers, each to the one that has its prefix cached."""
     with extra("service"):
-        from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415  (may be missing)
-        from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415
+        from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
         from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
         from mmhash_service.gateway.worker_spec import check_release  # noqa: PLC0415
-        from mmhash_service.server import server  # noqa: PLC0415
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
         from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
+
+        if not check:  # as in serve.py
+            from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415
+            from mmhash_service.server import server  # noqa: PLC0415
 
     refuse_json(as_json=as_json, check=check)
     use_config(config)

@@ -6,5 +6,14 @@ Importing this package imports neither torch nor the CUDA driver; the first hash
 from mmhash.cuda.device import why_unavailable
 from mmhash.cuda.frames import Frames, framing_key
 from mmhash.cuda.launch import Pending, hash_segments
+from mmhash.cuda.tiles import Segment, Segments
 
-__all__ = ["Frames", "Pending", "framing_key", "hash_segments", "why_unavailable"]
+__all__ = [
+    "Frames",
+    "Pending",
+    "Segment",
+    "Segments",
+    "framing_key",
+    "hash_segments",
+    "why_unavailable",
+]

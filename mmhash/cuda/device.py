@@ -13,6 +13,8 @@ from mmhash.errors import DeviceError
 
 _SMALLEST_SCRATCH = 64 << 10
 
+_NO_CHANGE = nullcontext()
+
 
 class Device:
     """A device with its kernels, and the slots that are free for the next launch."""
@@ -40,7 +42,7 @@ class Device:
     def context(self) -> AbstractContextManager[None]:
         """Make the device's context current in the calling thread."""
         if self.driver.current_context() == self._context:  # as in all of torch's programs
-            return nullcontext()
+            return _NO_CHANGE
         return self._pushed_context()
 
     @contextmanager

@@ -25,6 +25,12 @@ class Frames(NamedTuple):
     mode: int
     items: Sequence[tuple[bytes, int] | None]
 
+    def part(self, start: int, end: int) -> "Frames":
+        """Return the frames of a part of the items."""
+        if end - start == len(self.items):
+            return self
+        return Frames(self.key, self.mode, self.items[start:end])
+
 
 def framing_key(tenant_key: bytes | None) -> tuple[bytes, int]:
     """Return the key and mode of frames without a tenant, or with the key derived from a tenant."""

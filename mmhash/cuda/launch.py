@@ -9,7 +9,7 @@ from mmhash.algorithms import ALGORITHM_SPECS, ALGORITHMS, Algorithm
 from mmhash.cuda.device import Device, current_stream, device_of
 from mmhash.cuda.frames import Frames
 from mmhash.cuda.slots import CAPACITIES, MAX_PREIMAGES, MAX_SEGMENTS, RESULT_SIZE, Slot
-from mmhash.cuda.tiles import Segment, cut
+from mmhash.cuda.tiles import Segment, Segments, cut
 from mmhash.errors import DeviceError, InputValueError
 
 _KERNEL_NAMES: Final = {
@@ -29,7 +29,7 @@ _RATE_FROM = 32 << 20
 
 def hash_segments(
     device_index: int,
-    segments: Sequence[Segment],
+    segments: Sequence[Segment] | Segments,
     algorithm: Algorithm,
     *,
     stream: int | None = None,
@@ -46,33 +46,31 @@ def hash_segments(
     device = device_of(device_index)
     if stream is None:
         stream = current_stream(device_index)
-    pending = Pending()  # if a later launch fails, it returns the slots of the earlier ones
+    addresses, lengths = segments if isinstance(segments, Segments) else _columns(segments)
     with device.context():
-        for start, end in _batches(len(segments), frames):
-            pending.add(
+        return Pending(
+            [
                 _launch(
                     device,
-                    segments[start:end],
+                    addresses[start:end],
+                    lengths[start:end],
                     algorithm,
                     stream=stream,
-                    frames=frames and Frames(frames.key, frames.mode, frames.items[start:end]),
+                    frames=frames and frames.part(start, end),
                     device_out=device_out and device_out + start * RESULT_SIZE,
                 )
-            )
-    return pending
+                for start, end in _batches(len(lengths), frames)
+            ]
+        )
 
 
 class Pending:
     """Digests that a device is still computing."""
 
-    def __init__(self) -> None:
-        self._launches: list[_Launch] = []
+    def __init__(self, launches: "list[_Launch]") -> None:
+        self._launches = launches
         self._lock = threading.Lock()
         self._results: list[bytes] = []
-
-    def add(self, launch: "_Launch") -> None:
-        """Append the results of one more launch."""
-        self._launches.append(launch)
 
     def done(self) -> bool:
         """Return True if wait() would return at once."""
@@ -86,9 +84,13 @@ class Pending:
                 del self._launches[0]
             return self._results
 
-    def __del__(self) -> None:
-        for launch in self._launches:
-            launch.abandon()
+
+def _columns(segments: Sequence[Segment]) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the addresses and the lengths of segments."""
+    if not segments:
+        return (), ()
+    addresses, lengths = zip(*segments, strict=True)
+    return addresses, lengths
 
 
 def _batches(count: int, frames: Frames | None) -> list[tuple[int, int]]:
@@ -105,7 +107,8 @@ def _batches(count: int, frames: Frames | None) -> list[tuple[int, int]]:
 
 def _launch(
     device: Device,
-    segments: Sequence[Segment],
+    addresses: Sequence[int],
+    lengths: Sequence[int],
     algorithm: Algorithm,
     *,
     stream: int,
@@ -114,16 +117,15 @@ def _launch(
 ) -> "_Launch":
     """Launch one kernel over segments, in a slot that holds its parameters and results."""
     spec = ALGORITHM_SPECS[algorithm]
-    grid = cut(segments, algorithm, device.processors)
-    slot = device.slot(grid.tiles * spec.kernels.node_size + len(segments) * 32, stream)
+    grid = cut(addresses, lengths, algorithm, device.processors)
+    slot = device.slot(grid.tiles * spec.kernels.node_size + len(lengths) * 32, stream)
     is_started = False
     try:
         variant = slot.fill(grid, frames, device_out)
         kernel = device.kernels(f"{algorithm}.cu", _KERNEL_NAMES[algorithm])[variant]
-        shape = (grid.tiles, 1, 1, spec.kernels.threads, 1, 1)
+        threads = spec.kernels.threads
         is_started = True
-        status = device.driver.launch(kernel, *shape, 0, stream, slot.arguments[variant], None)
-        device.driver.check("cuLaunchKernel", status)
+        device.driver.launch(kernel, grid.tiles, threads, stream, slot.arguments[variant])
     except BaseException as error:
         if is_started and not isinstance(error, DeviceError):
             # A signal's exception: the kernel may still write.
@@ -131,7 +133,7 @@ def _launch(
         else:
             device.free_slots.append(slot)
         raise
-    return _Launch(device, stream, slot, frames, algorithm=algorithm, lengths=grid.lengths)
+    return _Launch(device, stream, slot, frames, algorithm=algorithm, lengths=lengths)
 
 
 class _Launch:
@@ -158,7 +160,7 @@ class _Launch:
         frames: Frames | None,
         *,
         algorithm: Algorithm,
-        lengths: tuple[int, ...],
+        lengths: Sequence[int],
     ) -> None:
         self._start = perf_counter()
         self._device = device
@@ -219,6 +221,6 @@ class _Launch:
             sleep(seconds)
             seconds = min(seconds + 1e-6, _SLEEP_S)
 
-    def abandon(self) -> None:
+    def __del__(self) -> None:
         if not self._results_read:  # else it is free: a signal interrupted Pending.wait()
             self._device.abandoned_slots.append((self._slot, self._ticket))

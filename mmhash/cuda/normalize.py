@@ -81,9 +81,8 @@ def normalize_digest(  # noqa: PLR0917  (the operator's own arguments, which tor
         function = functions[_ITEM_SIZES.index(out_dtype.itemsize)]
         if tiles > 1:
             device.driver.call("cuMemsetD32Async", counters, 0, count, stream)
-        shape = (count * tiles, 1, 1, kernels.threads, 1, 1)
         arguments = (ctypes.c_char_p * 1)(work)
-        device.driver.call("cuLaunchKernel", function, *shape, 0, stream, arguments, None)
+        device.driver.launch(function, count * tiles, kernels.threads, stream, arguments)
     return features, digests
 
 

@@ -22,7 +22,6 @@ _NO_KEY = bytes(32)
 
 # Pinned memory of a slot: the flag, the results, then frames and their preimages.
 RESULT_SIZE = 32
-_RESULT = struct.Struct(f"{RESULT_SIZE}s")
 _RESULTS_OFFSET = 64
 _FRAMES_OFFSET = _RESULTS_OFFSET + MAX_SEGMENTS * RESULT_SIZE
 _PREIMAGES_OFFSET = MAX_SEGMENTS * _FRAME.size  # from the frames
@@ -39,9 +38,11 @@ class Slot:
         self._counters = cuda.allocate(_COUNTERS + scratch)
         self._scratch = self._counters + _COUNTERS
         cuda.call("cuMemsetD32Async", self._counters, 0, _COUNTERS // 4, stream)
-        self._pinned, self._pinned_on_device = cuda.allocate_pinned(_PINNED)
-        ctypes.memset(self._pinned, 0, _RESULTS_OFFSET)
-        self.flag = ctypes.c_uint32.from_address(self._pinned)
+        pinned, self._pinned_on_device = cuda.allocate_pinned(_PINNED)
+        ctypes.memset(pinned, 0, _RESULTS_OFFSET)
+        self.flag = ctypes.c_uint32.from_address(pinned)
+        # As a memoryview, which is written and read in 0.1 µs: ctypes' functions take 0.3.
+        self._pinned = memoryview((ctypes.c_char * _PINNED).from_address(pinned)).cast("B")
         self.ticket = 0
         sizes = [_HEAD.size + 20 * capacity + 4 for capacity in CAPACITIES]
         self._parameters = [ctypes.create_string_buffer(size) for size in sizes]
@@ -81,8 +82,8 @@ class Slot:
 
     def read_results(self, count: int) -> list[bytes]:
         """Return the results that a kernel has written, one for each of its segments."""
-        content = ctypes.string_at(self._pinned + _RESULTS_OFFSET, count * RESULT_SIZE)
-        return [result for (result,) in _RESULT.iter_unpack(content)]
+        # 64 in 1.3 µs, where iter_unpack() takes 3.2.
+        return list(struct.unpack_from(f"{RESULT_SIZE}s" * count, self._pinned, _RESULTS_OFFSET))
 
     def _put_frames(self, frames: Frames) -> int:
         """Write the frames to pinned memory, each object once; return their device address."""
@@ -108,7 +109,9 @@ class Slot:
             table = packed[id(items[0])] * len(items)
         else:
             table = b"".join([packed[id(item)] for item in items])
-        start = self._pinned + _FRAMES_OFFSET
-        ctypes.memmove(start, table, len(table))
-        ctypes.memmove(start + _PREIMAGES_OFFSET, b"".join(preimages), offset - _PREIMAGES_OFFSET)
+        self._write(_FRAMES_OFFSET, table)
+        self._write(_FRAMES_OFFSET + _PREIMAGES_OFFSET, b"".join(preimages))
         return self._pinned_on_device + _FRAMES_OFFSET
+
+    def _write(self, offset: int, content: bytes) -> None:
+        self._pinned[offset : offset + len(content)] = content

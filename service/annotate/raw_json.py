@@ -7,9 +7,10 @@ level is a dict or list of views of the body, and is written as it was read.
 from codecs import getincrementaldecoder
 from typing import Any
 
-from msgspec import DecodeError, Raw, ValidationError
+from msgspec import Raw, ValidationError
 from msgspec.json import Decoder, Encoder
 
+from mmhash_service.api.json_limits import PARSE_ERRORS
 from mmhash_service.api.problems import InvalidPart, Problem
 from mmhash_service.bodies.parsing import refuse_many_values
 
@@ -31,7 +32,7 @@ def open_body(text: bytes) -> Object:
     try:
         _check_utf8(text)
         return dict(_OBJECT.decode(text))
-    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except PARSE_ERRORS as error:
         part = InvalidPart("is not a JSON object of UTF-8 text", pointer="")
         raise Problem("invalid-json", [part]) from error
 

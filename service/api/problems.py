@@ -3,12 +3,11 @@
 The message of an exception may hold paths, addresses or a client's bytes: it is only logged.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.engines.engine import PROMPT_FIELDS
-from mmhash_service.api.problem_spec import ProblemSpec
+from mmhash_service.api.problem_spec import InvalidPart, Problem, ProblemSpec
+
+__all__ = ["PROBLEMS", "InvalidPart", "Problem", "unsupported_field"]
 
 
 def unsupported_field(name: str) -> str:
@@ -380,23 +379,3 @@ PROBLEMS = {
         "A backend returned a wrong digest or none, or a decoder has not started.",
     ),
 }
-
-
-class InvalidPart(NamedTuple):
-    """An invalid part of a request: a place in its body, or a parameter of its query."""
-
-    reason: str
-    pointer: str | None = None
-    parameter: str | None = None
-
-
-class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
-    """A request that cannot be answered, by its name in `PROBLEMS`.
-
-    The parts name only what the schema names: nothing of the client's.
-    """
-
-    def __init__(self, name: str, parts: Sequence[InvalidPart] = ()) -> None:
-        super().__init__(name)
-        self.name = name
-        self.parts = parts

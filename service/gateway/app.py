@@ -7,6 +7,7 @@ from mmhash_service.app import build_app
 from mmhash_service.gateway.proxy import KNOWN_PATHS, Proxy
 from mmhash_service.gateway.router import add_fleet
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.plan.models import Models
 from mmhash_service.routes import fleet, page, probes
 from mmhash_service.settings import Settings
 
@@ -14,8 +15,10 @@ from mmhash_service.settings import Settings
 OWN_PATHS = frozenset({"/live", "/ready", "/health", "/metrics", "/route", "/workers"})
 
 
-def create_gateway(settings: Settings, gateway: GatewaySettings) -> FastAPI:
-    """Create the application of `mmhash gateway`."""
+def create_gateway(
+    settings: Settings, gateway: GatewaySettings, models: Models | None = None
+) -> FastAPI:
+    """Create the application of `mmhash gateway`; the models are read if they are not given."""
     # FastAPI's pages would hide those of the workers.
     app = build_app(
         settings,
@@ -23,6 +26,7 @@ def create_gateway(settings: Settings, gateway: GatewaySettings) -> FastAPI:
         KNOWN_PATHS,
         has_docs=False,
         pages=page.GATEWAY_FILES.keys(),
+        models=models,
     )
     add_fleet(app, gateway)
     state = app.state

@@ -12,6 +12,7 @@ from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.hashes import is_light
 from mmhash_service.gateway.served_models import requested_model
+from mmhash_service.gateway.unnamed import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.worker_spec import Recipe
 from mmhash_service.plan.media import (
     Found,
@@ -35,10 +36,12 @@ _INLINE_MAX = 4 << 10
 
 
 class Planned(NamedTuple):
-    """A plan, and the text of the request with the hashes of its media; None if it has none."""
+    """A plan, and the request with it."""
 
     plan: Plan
     text: bytes | None
+    """The text of the request with the hashes of its media; None if it has none."""
+    unnamed: UnnamedBlocks
 
 
 def named_model(models: Models, name: str) -> "Model | None":
@@ -126,9 +129,10 @@ def _finish(
         block_size=recipe.block_size, algorithm=recipe.algorithm, seed=recipe.seed
     )
     plan = plan_opened(context.engines[0], opened, found, options)
+    unnamed = name_blocks(plan, recipe.tokens_per_block)
     if not found:
-        return Planned(plan, None)
+        return Planned(plan, None, unnamed)
     try:
-        return Planned(plan, msgspec.json.encode(plan.request))
+        return Planned(plan, msgspec.json.encode(plan.request), unnamed)
     except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError) as error:
         raise Problem("unplannable-prompt") from error

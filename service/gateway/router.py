@@ -9,16 +9,15 @@ from typing import NamedTuple
 
 from fastapi import FastAPI, Request
 
-from mmhash.prompts import Plan
 from mmhash_service.annotate.request import FindModel
 from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.hashes import build_own_context, may_have_media, with_own_hashes
-from mmhash_service.gateway.placements import Placements
 from mmhash_service.gateway.planner import find_model, named_model, plan_for_workers
 from mmhash_service.gateway.policy import Candidate, Ranked, most_reused, rank
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import Recipe
 from mmhash_service.runtime import metrics
@@ -54,17 +53,16 @@ class Prepared(NamedTuple):
     matched: Mapping[str, int] = MappingProxyType({})
     event_ids: Sequence[int] = ()
     block_size: int = 1
-    assumed_tokens: int = 0
-    """The tokens that the worker which was last sent the first image is assumed to hold, because
-    their blocks have no names."""
+    unnamed: UnnamedBlocks = UnnamedBlocks()
+    """The blocks that events do not name, behind those of `event_ids`."""
 
-    def candidate(self, worker: Worker, placed: str | None, crowding: float) -> Candidate:
+    def candidate(self, worker: Worker, crowding: float) -> Candidate:
         """Return a worker as the policy sees it; `placed` was last sent the first image."""
         matched = self.matched.get(worker.url, 0)
         expected = worker.expected.run(self.event_ids, matched // self.block_size)
         expected *= self.block_size
-        if worker.url == placed:
-            expected = max(expected, self.assumed_tokens - matched)
+        if matched + expected == len(self.event_ids) * self.block_size:
+            expected += worker.sent.count_tokens(self.unnamed)
         return Candidate(
             worker.url,
             matched,
@@ -111,7 +109,6 @@ class Router:
     def __init__(self, fleet: Fleet, settings: GatewaySettings) -> None:
         self.fleet = fleet
         self._settings = settings
-        self._placements = Placements()
         self.policy = settings.policy
 
     async def decide_unplanned(self, body: bytes, work: WorkerPool) -> Decision:
@@ -138,8 +135,8 @@ class Router:
         """Note that a request goes to a worker, which has to compute so many of its tokens."""
         prompt_tokens = prepared.plan.tokens if prepared.plan else new_tokens
         self.fleet.note_choice(worker, new_tokens, prompt_tokens)
-        if prepared.assumed_tokens:
-            self._placements.note(prepared.first_key, worker.url)
+        room = self.fleet.cached_tokens // max(1, len(self.fleet.workers))
+        worker.sent.add(prepared.unnamed, room)
 
     async def _requested_model(self, body: bytes, work: WorkerPool) -> str:
         """Return the model that a request names, if the workers list different ones."""
@@ -196,7 +193,7 @@ class Router:
             {url: match.tokens for url, match in matches.items()},
             plan.event_ids,
             block_size,
-            _assumed_tokens(plan, block_size),
+            planned.unnamed,
         )
 
     async def _annotate(
@@ -208,15 +205,14 @@ class Router:
         if not items:
             return Prepared(body, how)
         key = bytes.fromhex(items[0].key)
-        return Prepared(body, how, key, assumed_tokens=UNPLANNED_TOKENS)
+        return Prepared(body, how, key, unnamed=UnnamedBlocks([key], UNPLANNED_TOKENS))
 
     def rank_workers(self, prepared: dict[Recipe | None, Prepared], model: str = "") -> Decision:
         """Return the decision for a request that is prepared for the workers of each recipe."""
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
-        placed = self._placements.find(first_key)
         crowding = self.fleet.crowding()
         candidates = [
-            prepared[worker.spec.recipe].candidate(worker, placed, crowding[worker.url])
+            prepared[worker.spec.recipe].candidate(worker, crowding[worker.url])
             for worker in self.fleet.workers_for(model)
             if worker.spec.recipe in prepared
         ]
@@ -229,7 +225,6 @@ class Router:
             conversation_reuse=self.fleet.conversations.reused_tokens,
             first_key=first_key,
             new_key=first_key or self._new_block(candidates, prepared),
-            is_named=not any(one.assumed_tokens for one in prepared.values()),
         )
         plan = None
         if ranked:
@@ -245,14 +240,6 @@ class Router:
             return b""
         recipe = self.fleet.workers[equal[0].url].spec.recipe
         return prepared[recipe].block_after(equal[0].reused_tokens)
-
-
-def _assumed_tokens(plan: Plan, block_size: int) -> int:
-    """Return the tokens of a prompt if the blocks of its first image have no names, else 0."""
-    end = plan.spans[0].end if plan.spans else 0
-    # The last part of a prompt that is no full block has no name either.
-    is_named = end - block_size * len(plan.event_ids) < block_size
-    return 0 if is_named else len(plan.token_ids)
 
 
 def add_fleet(app: FastAPI, settings: GatewaySettings) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from mmhash_service.api.json_limits import PARSE_ERRORS
 from mmhash_service.gateway.worker import Worker
 
 # 500 models of vLLM. The worst list of this size takes 5 ms to parse.
@@ -66,7 +67,7 @@ def read_model_list(status: int, body: bytes) -> frozenset[str]:
         return frozenset()
     try:
         return frozenset(model.id for model in _MODEL_LIST.decode(body).data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except PARSE_ERRORS:
         return frozenset()
 
 
@@ -74,7 +75,7 @@ def requested_model(body: bytes) -> str:
     """Return the model that a request names, or an empty string."""
     try:
         return _MODEL_NAME.decode(body).model
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except PARSE_ERRORS:
         return ""
 
 

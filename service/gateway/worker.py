@@ -8,6 +8,7 @@ from mmhash_service.gateway.expected import ExpectedBlocks
 from mmhash_service.gateway.headers import request_head
 from mmhash_service.gateway.pool import Pool
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.unnamed import SentBlocks
 from mmhash_service.gateway.worker_spec import WorkerSpec
 
 # The load of a request that runs, in tokens: it slows the computation of another prompt by as much
@@ -32,6 +33,8 @@ class Worker:
         self.requests = 0
         """The requests that this process has sent to it and that still run."""
         self.expected = ExpectedBlocks()
+        self.sent = SentBlocks()
+        """The blocks without names that this process has sent to it."""
         self.engine_requests = 0
         """The requests that it reports itself."""
         self.has_size_warning = False
@@ -79,6 +82,8 @@ class Worker:
         """Let it have requests again; return whether it had none."""
         self._failures = 0
         was_healthy, self.is_healthy = self.is_healthy, True
+        if not was_healthy:
+            self.sent = SentBlocks()  # it may have started again, with an empty cache
         return not was_healthy
 
     def fail(self) -> bool:

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Container
 from typing import Any
 
-from msgspec import MsgspecError, Raw
+from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 
 from mmhash.engines.caller_fields import FEATURE_FORMATS, KINDS, MEDIA
 from mmhash.tags import TAGS_MEMBER
-from mmhash_service.api.json_limits import MAX_DEPTH, has_many_values
+from mmhash_service.api.json_limits import MAX_DEPTH, PARSE_ERRORS, has_many_values
 from mmhash_service.guard.body_text import may_have, put_back, set_aside
 
 MAX_TAGS = 1000
@@ -75,7 +75,7 @@ def strip_unverified_hashes(
         request = _DECODER.decode(text)
         tags = _pop_tags(request)
         problems = _remove(request, hashes_of_tags(tags or []), allow_peers=allow_peers)
-    except (MsgspecError, UnicodeDecodeError, RecursionError):
+    except PARSE_ERRORS:
         if is_small and not may_have(body, _NAMES):
             return None  # the engine refuses it as well
         raise RefusedError("unreadable-json") from None

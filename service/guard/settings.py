@@ -10,8 +10,6 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from mmhash.engines.registry import parse
-
 PREFIX = "MMHASH_GUARD_"
 
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
@@ -77,6 +75,8 @@ class GuardSettings(PrefixedSettings):
     @field_validator("engine")
     @classmethod
     def _check_engine(cls, engine: str) -> str:
+        from mmhash.engines.registry import parse  # noqa: PLC0415  (see guard/__init__.py)
+
         return parse(engine)[0]
 
     @field_validator("secrets")

@@ -26,6 +26,12 @@ class Models:
         """Read the models; the first that cannot be read is a ModelError."""
         self._models = {name: _load(name, path) for name, path in directories.items()}
 
+    def count_as_loaded(self) -> None:
+        """Count the models as read in this process, which was forked from the one that did it."""
+        for name in self._models:
+            _declare(name)
+            metrics.MODEL_LOADS.labels(name, "loaded").inc()
+
     @property
     def names(self) -> list[str]:
         """The names of the models."""
@@ -56,9 +62,14 @@ class Models:
                 logger.info("model %s is read again", name)
 
 
-def _load(name: str, path: Path) -> "Model":
+def _declare(name: str) -> None:
+    """Create the series of a model: increase() needs the 0 before a first failure."""
     for result in ("loaded", "failed"):
-        metrics.MODEL_LOADS.labels(name, result)  # increase() needs the 0 before a first failure
+        metrics.MODEL_LOADS.labels(name, result)
+
+
+def _load(name: str, path: Path) -> "Model":
+    _declare(name)
     from mmhash.prompts import Model  # noqa: PLC0415  (40 ms: it imports tokenizers and jinja2)
 
     try:

@@ -13,7 +13,7 @@ from functools import partial
 from multiprocessing.context import ForkProcess, SpawnProcess
 from multiprocessing.process import BaseProcess
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import uvicorn
 from fastapi import FastAPI
@@ -38,8 +38,12 @@ logger = logging.getLogger(__name__)
 
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-Create = Callable[[Settings], FastAPI]
-"""Creates the application, in the process that runs it."""
+
+class Create(Protocol):
+    """A function that creates the application, in the process that runs it."""
+
+    def __call__(self, settings: Settings, *, models: Models | None) -> FastAPI:
+        """Create the application; models that are None are read."""
 
 
 class _Received(NamedTuple):
@@ -56,16 +60,16 @@ def serve(settings: Settings, create: Create = create_app) -> None:
     """
     logs.configure()
     received = _catch_signals()
-    if settings.workers > 1:
-        Models(settings.models)  # a model that cannot be read fails here, and not in each worker
+    # Read here, so that one that cannot be read fails the start, and not each worker.
+    models = Models(settings.models)
     with listening(settings) as listener, listening_for_metrics(settings) as more:
         listeners = [listener, *more]
         count = "1 process" if settings.workers == 1 else f"{settings.workers} processes"
         logger.info("running on %s with %s", address_of(settings, listener), count)
         if settings.workers == 1:
-            _run_server(settings, create, listeners, received)
+            _run_server(settings, partial(create, settings, models=models), listeners, received)
         else:
-            _run_supervisor(settings, create, listeners, received)
+            _run_supervisor(settings, create, models, listeners, received)
     logger.info("stopped")
 
 
@@ -87,14 +91,14 @@ def _catch_signals() -> _Received:
 
 def _run_server(
     settings: Settings,
-    create: Create,
+    create: Callable[[], FastAPI],
     listeners: list[socket.socket],
     received: _Received,
     supervisor: socket.socket | None = None,
 ) -> None:
     """Run the server of one process, and handle the signals received before."""
     tune_malloc()
-    app = create(settings)
+    app = create()
     protocol = partial(BoundedProtocol, stall_timeout_s=settings.stall_timeout_s)
     config = uvicorn.Config(
         app,
@@ -133,18 +137,22 @@ def _run_worker(
     is_restart: bool,
     links: Iterable[socket.socket] = (),
     received: _Received | None = None,
+    models: Models | None = None,
 ) -> None:
-    """Run one worker process; a forked one has the supervisor's links and received signals."""
+    """Run one worker; a forked one has the supervisor's links, received signals and models."""
     for link in links:
         link.close()
     logs.configure()
     metrics.share()
+    if models is not None:
+        models.count_as_loaded()
     use_threads_again()  # the supervisor hashes nothing
     received = received or _catch_signals()
     exit_with_supervisor(supervisor, settings.grace_s)
     hold(os.environ[MULTIPROC_VARIABLE])
     metrics.WORKER_RESTARTS.inc(int(is_restart))
-    _run_server(settings, create, listeners, received, supervisor)
+    create_here = partial(create, settings, models=models)
+    _run_server(settings, create_here, listeners, received, supervisor)
 
 
 def _process_type() -> type[BaseProcess]:
@@ -158,9 +166,16 @@ def _process_type() -> type[BaseProcess]:
 
 
 def _run_supervisor(
-    settings: Settings, create: Create, listeners: list[socket.socket], received: _Received
+    settings: Settings,
+    create: Create,
+    models: Models | None,
+    listeners: list[socket.socket],
+    received: _Received,
 ) -> None:
-    """Run the supervisor process."""
+    """Run the supervisor process, whose models the workers inherit until a reload.
+
+    To read a tokenizer of 150000 tokens takes 0.5 s of CPU and 124 MB.
+    """
     launched = 0
 
     def launch(link: socket.socket, links: list[socket.socket]) -> BaseProcess:
@@ -169,7 +184,7 @@ def _run_supervisor(
         process_type = _process_type()
         options: dict[str, Any] = {"is_restart": launched > settings.workers}
         if process_type is ForkProcess:
-            options |= {"links": links, "received": received}
+            options |= {"links": links, "received": received, "models": models}
         process = process_type(
             target=_run_worker, args=(settings, create, listeners, link), kwargs=options
         )
@@ -177,7 +192,8 @@ def _run_supervisor(
         return process
 
     def reload_for_new_workers() -> None:
-        nonlocal settings
+        nonlocal settings, models
+        models = None  # a new worker reads them, as the others do now
         with suppress(ReloadError):  # each worker logs it
             settings = read_again(settings)
 

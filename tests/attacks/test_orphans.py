@@ -260,8 +260,8 @@ import mmhash_service.server.supervisor as supervisor
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
 
-def create(settings):
-    app = create_app(settings)
+def create(settings, models):
+    app = create_app(settings, models=models)
 
     @app.get("/hang")
     async def hang() -> None:

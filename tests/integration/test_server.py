@@ -375,8 +375,8 @@ import mmhash_service.server.server as server
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
 
-def create(settings):
-    app = create_app(settings)
+def create(settings, models):
+    app = create_app(settings, models=models)
     HOOK
     return app
 

@@ -19,7 +19,8 @@ class RoutedWorker(BaseModel):
     matched_tokens: int = Field(description="The tokens of the prompt's prefix that it has cached.")
     expected_tokens: int | None = Field(
         default=None,
-        description="The tokens after them that it computes for requests that run; only if any.",
+        description="The tokens after them that it is expected to hold: it computes them for"
+        " requests that run, or was sent them and cannot name them in events. Only if any.",
     )
     load: float = Field(description="The tokens that it has to compute for other requests.")
     score: float

@@ -109,9 +109,9 @@ def chat(text: str, *images: str) -> dict[str, Any]:
     return {"model": "tiny", "messages": [{"role": "user", "content": content}]}
 
 
-def picture(color: str) -> str:
+def picture(color: str, side: int = 84) -> str:
     file = io.BytesIO()
-    Image.new("RGB", (84, 84), color).save(file, "PNG")
+    Image.new("RGB", (side, side), color).save(file, "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
@@ -391,9 +391,9 @@ def test_an_image_whose_blocks_have_no_names_stays_with_its_worker(
     with fleet_of(workers, folder, engine="sglang@0.5.23") as fleet:
         urls = {one.name: one.url for one in fleet.engines}
         for color in ("red", "blue", "green", "white"):
-            request = chat("describe it ", picture(color))
-            first = fleet.client.post(PATH, json=request).json()["worker"]
-            other = chat("and another question ", picture(color))
+            image = picture(color, 336)
+            first = fleet.client.post(PATH, json=chat("describe it ", image)).json()["worker"]
+            other = chat("and another question ", image)
             routed = fleet.client.post("/route", json=other).json()["workers"]
             assert routed[0]["url"] == urls[first]
             assert routed[0]["expected_tokens"] > 0 == routed[0]["matched_tokens"]

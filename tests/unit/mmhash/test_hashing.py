@@ -1,3 +1,4 @@
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -5,7 +6,9 @@ import pytest
 import torch
 
 import mmhash
-from mmhash import InputError, InputTypeError, InputValueError
+from mmhash import InputError, InputTypeError, InputValueError, leaves
+from mmhash.cuda.device import Device
+from mmhash.errors import DeviceError
 
 A = np.arange(12, dtype=np.uint8)
 B = np.arange(5, dtype=np.float32)
@@ -93,3 +96,68 @@ def test_two_tenants_never_meet() -> None:
 def test_an_invalid_tenant_is_not_the_fault_of_an_item() -> None:
     with pytest.raises(InputValueError, match=r"^tenant is 32 secret bytes"):
         mmhash.keys([b"item", np.zeros(3)], tenant=b"short")
+
+
+NOISE = torch.randint(-(2**31), 2**31 - 1, (1 << 19,), dtype=torch.int32)
+OPTIONS: list[dict[str, Any]] = [{}, {"algorithm": "xxh3"}, {"tenant": bytes(range(32))}]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("shape", "split"),
+    [
+        ((64, 2048), {"counts": 64}),
+        ((70, 1000), {"grids": [[1, 7]] * 10}),
+        ((70, 1000), {"grids": [[1, 7], [3, 21]]}),
+        ((70, 1000), {"counts": [0, 30, 30, 0, 10]}),
+        ((1, 1, 70, 1000), {"counts": [35, 35], "dim": 2}),
+        ((1, 1, 70, 1000), {"counts": [30, 40], "dim": 2}),
+        ((2, 70, 1000), {"counts": 70, "dim": 1}),
+        ((100, 2000), {"counts": [1] * 100}),
+        ((8, 0), {"counts": 8}),
+    ],
+)
+def test_bundles_on_a_gpu(
+    request: pytest.FixtureRequest, shape: Any, split: dict[str, Any], options: dict[str, Any]
+) -> None:
+    feature = NOISE[: prod(shape)].reshape(shape)
+    items = [item.clone() for item in mmhash.split(feature, **split)]
+    expected = mmhash.keys(items, **options)
+    request.getfixturevalue("on_device")
+    assert mmhash.keys(mmhash.split(feature, **split), **options) == expected
+    assert mmhash.keys(mmhash.split(feature, **split), wait=False, **options).wait() == expected
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_lists_on_a_gpu(request: pytest.FixtureRequest, options: dict[str, Any]) -> None:
+    long = [NOISE[start : start + 20_000 + start // 9] for start in range(0, 400_000, 5_000)]
+    items = [*long, b"x", [long[0], A], NOISE[:5], *long[:3], NOISE.numpy(), NOISE[::2]]
+    expected = mmhash.keys(items, **options)
+    request.getfixturevalue("on_device")
+    assert mmhash.keys(items, **options) == expected
+    assert [mmhash.key(item, **options) for item in items] == expected
+
+
+@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+def test_digests_on_a_gpu(request: pytest.FixtureRequest, algorithm: str) -> None:
+    expected = mmhash.digest(NOISE, algorithm=algorithm)
+    request.getfixturevalue("on_device")
+    assert mmhash.digest(NOISE, algorithm=algorithm) == expected
+
+
+def test_a_gpu_that_cannot_hash(
+    request: pytest.FixtureRequest, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = NOISE.reshape(64, -1)
+    expected = mmhash.digest(NOISE), mmhash.key(NOISE), mmhash.keys(list(bundle.split(1)))
+    request.getfixturevalue("on_device")
+
+    def refuse(*_: Any) -> Any:
+        raise DeviceError("no room for scratch")
+
+    monkeypatch.setattr(device, "slot", refuse)
+    monkeypatch.setattr(leaves, "_warned", set())
+    assert mmhash.digest(NOISE) == expected[0]
+    with pytest.warns(RuntimeWarning, match="no room for scratch"):
+        assert mmhash.key(NOISE) == expected[1]
+    assert mmhash.keys(mmhash.split(bundle, counts=64)) == expected[2]

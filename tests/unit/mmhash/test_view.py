@@ -238,10 +238,18 @@ def test_tensors_that_are_not_located() -> None:
     values = torch.arange(12.0)
     freed = values.clone()
     freed.untyped_storage().resize_(0)
+    shrunk = values.clone()[4:8]  # as long as its storage, but 4 elements further on
+    shrunk.untyped_storage().resize_(16)
     complexes = torch.complex(values, values)
-    others = [values[::2], complexes.conj(), complexes.conj().imag, values.to_sparse(), freed]
-    others += [values.to("meta"), torch.nn.Parameter(values)]
-    with warnings.catch_warnings(action="ignore"):  # torch warns that the layout is a prototype
+    others = [values[::2], complexes.conj(), complexes.conj().imag, torch._neg_view(values)]
+    others += [freed, shrunk, values.to("meta"), values[:0].to("meta"), torch.nn.Parameter(values)]
+    with warnings.catch_warnings(action="ignore"):  # torch warns that some layouts are prototypes
+        for dense in (values.reshape(3, 4), torch.zeros(0, 4)):
+            others += [dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse_csc()]
+            if torch.backends.mkldnn.is_available():
+                others += [dense.to_mkldnn()]
+        others += [values.reshape(4, 3).to_sparse_bsr((2, 3))]
+        others += [torch.quantize_per_tensor(values, 1, 0, torch.qint8)]
         others += [torch.nested.nested_tensor([values, values])]
     for item in [*others, values.numpy(), b"bytes", None]:
         assert locate(item) is None

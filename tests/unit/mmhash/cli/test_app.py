@@ -236,6 +236,14 @@ def test_help_imports_no_command() -> None:
     assert all(name in output for name in COMMANDS)
 
 
+@pytest.mark.parametrize("command", ["serve", "gateway --worker http://a:1"])
+def test_a_check_of_settings_imports_neither_the_server_nor_the_engines(command: str) -> None:
+    heavy = {"fastapi", "uvicorn", "prometheus_client", "mmhash.engines", "numpy"}
+    output, found = imported(heavy, *command.split(), "--check")
+    assert found == set()
+    assert output.startswith("settings: ok; ")
+
+
 @pytest.mark.parametrize("command", ["sum", "key --of bytes --algorithm xxh3", "check", "bulk"])
 def test_commands_on_bytes_import_what_they_need(command: str, tmp_path: Path) -> None:
     name, *options = command.split()

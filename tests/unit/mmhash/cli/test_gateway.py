@@ -105,6 +105,16 @@ def test_an_unknown_setting_of_the_gateway_has_its_prefix(name: str, hint: str) 
     assert f"unknown name gateway.{name}: {hint}" in str(done.exception)
 
 
+def test_of_several_values_of_a_setting_the_last_counts(tmp_path: Path) -> None:
+    workers = tmp_path / "workers"
+    workers.write_text("http://a:1\n")
+    values = ("gateway.worker_file=/nowhere", f"gateway.worker_file={workers}", "port=x", "port=1")
+    options = [word for value in values for word in ("--set", value)]
+    done = CliRunner().invoke(app, ["gateway", "--check", *options])
+    assert done.exit_code == 0, done.exception
+    assert done.stdout.endswith("workers: 1\n")
+
+
 @pytest.mark.parametrize("name", ["", "none.toml"])
 def test_the_file_is_named_if_it_is_none(tmp_path: Path, name: str) -> None:
     done = CliRunner().invoke(app, ["serve", "--check", "--config", str(tmp_path / name)])

@@ -35,6 +35,15 @@ def test_options_go_before_the_environment(
     ]
 
 
+def test_of_several_values_of_a_setting_the_last_counts(served: list[Settings]) -> None:
+    """As with --port, so that a script can append a caller's options to its own."""
+    values = ('url_hosts=["a"]', "grace_s=1", 'url_hosts=["b"]')
+    options = [word for value in values for word in ("--set", value)]
+    assert CliRunner().invoke(app, ["serve", "--port", "1", "--port", "2", *options]).exit_code == 0
+    (settings,) = served
+    assert (settings.port, settings.url_hosts, settings.grace_s) == (2, ("b",), 1)
+
+
 def test_what_is_missing_or_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MMHASH_PORT", "secret")
     code = "import sys; sys.argv[1:] = ['serve']\n{}\nfrom mmhash.cli import main; main()"

@@ -1,43 +1,25 @@
 """Launches against a stand-in for the CUDA driver, which hashes host memory: no GPU is needed."""
 
 import ctypes
+import gc
 import random
-from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mmhash.algorithms import Algorithm
 from mmhash.cpu import hash_bytes
-from mmhash.cuda import Frames, hash_segments, launch
-from mmhash.cuda import device as devices
+from mmhash.cuda import Frames, Segments, hash_segments
 from mmhash.cuda.device import Device
-from mmhash.cuda.driver import Driver
 from mmhash.cuda.frames import framing_key
-from mmhash.errors import InputValueError
+from mmhash.errors import DeviceError, InputValueError
 from mmhash.framing import TENANT_SIZE, frame, preimage_template, tenant_key
+
+pytestmark = pytest.mark.usefixtures("device")
 
 BOTH = pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
 NOISE = np.random.default_rng(11).integers(0, 256, 4 << 20, dtype=np.uint8)
-
-
-@pytest.fixture(scope="module")
-def library(compile_for_host: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
-    return compile_for_host("driver.cpp", "-pthread")
-
-
-@pytest.fixture(autouse=True)
-def device(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
-    with monkeypatch.context() as patch:
-        patch.setattr(ctypes, "CDLL", lambda _: library)
-        driver = Driver()
-    monkeypatch.setattr(devices, "driver", lambda: driver)
-    monkeypatch.setattr(devices, "nvrtc_version", lambda: (13, 0))
-    monkeypatch.setattr(devices, "load_kernels", lambda *_: b"")
-    device = Device(0)
-    monkeypatch.setattr(launch, "device_of", lambda _: device)
-    yield device
-    library.set_delay(ctypes.c_uint64(0))
 
 
 def check(segments: list[tuple[int, int]], algorithm: Algorithm) -> None:
@@ -53,6 +35,36 @@ def test_digests_of_lists(algorithm: Algorithm) -> None:
     assert hash_segments(0, [], algorithm, stream=0).wait() == []
     for count in (1, 2, 64, 65, 180, 181, 1600, 1601, 4000):
         check([(i % 999, i % 3000) for i in range(count)], algorithm)
+
+
+@BOTH
+@pytest.mark.parametrize("count", [1, 64, 65, 1601])
+def test_segments_of_a_range(algorithm: Algorithm, count: int) -> None:
+    start = NOISE.ctypes.data
+    segments = Segments(range(start, start + 300 * count, 300), [300] * count)
+    pairs = list(zip(*segments, strict=True))
+    expected = hash_segments(0, pairs, algorithm, stream=0).wait()
+    assert hash_segments(0, segments, algorithm, stream=0).wait() == expected
+    assert len(set(expected)) == count
+
+
+def test_a_later_launch_that_fails_gives_back_the_slots_of_all(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[int] = []
+    launch = device.driver.launch
+
+    def fail_late(*arguments: Any) -> None:
+        launched.append(1)
+        if len(launched) == 2:
+            raise DeviceError("the second")
+        launch(*arguments)
+
+    monkeypatch.setattr(device.driver, "launch", fail_late)
+    with pytest.raises(DeviceError, match="the second"):
+        hash_segments(0, [(NOISE.ctypes.data, 100)] * 4000, "blake3", stream=0)
+    gc.collect()  # the error's traceback holds the launch that succeeded
+    assert len(device.free_slots) + len(device.abandoned_slots) == 2
 
 
 @BOTH

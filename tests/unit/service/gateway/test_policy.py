@@ -150,18 +150,6 @@ def test_new_content_has_one_home_unless_that_has_more_load() -> None:
         assert home(key, a=5000, b=5001) == "a"
 
 
-def test_the_home_of_content_without_names_may_be_busier() -> None:
-    for key in KEYS:
-        its = home(key, a=0, b=0)
-        for load, chosen in ((QUIET_LOAD - 1.0, its), (QUIET_LOAD + 1.0, "ab".replace(its, ""))):
-            workers = [Candidate(name, 0, load * (name == its), 0) for name in "ab"]
-            ranked = rank(
-                "longest-prefix", workers, load_weight=1, prompt_tokens=PROMPT,
-                new_key=key, is_named=False,
-            )  # fmt: skip
-            assert ranked[0].url == chosen
-
-
 def test_the_home_of_new_content_is_one_of_those_that_have_most() -> None:
     workers = [Candidate(name, 16 * (name in "bc"), 0, 0) for name in "abcd"]
     first = {

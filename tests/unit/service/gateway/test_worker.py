@@ -3,6 +3,7 @@
 import pytest
 
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import RUNNING_TOKENS, Worker
 from mmhash_service.gateway.worker_spec import parse_worker
 
@@ -39,6 +40,18 @@ def test_what_the_engine_says_counts_if_it_is_more(worker: Worker) -> None:
     worker.engine_requests = 3
     with worker.computing(0):
         assert worker.load == 3 * RUNNING_TOKENS
+
+
+def test_a_worker_that_comes_back_may_have_lost_what_it_was_sent(worker: Worker) -> None:
+    worker.readmit()
+    blocks = UnnamedBlocks([b"1"], 32)
+    worker.sent.add(blocks, 1000)
+    worker.readmit()
+    assert worker.sent.count_tokens(blocks) == 32
+    for _ in range(2):
+        worker.fail()
+    worker.readmit()
+    assert worker.sent.count_tokens(blocks) == 0
 
 
 def test_failures_in_a_row_eject_a_worker_once(worker: Worker) -> None:

@@ -1,19 +1,77 @@
-"""`GET /workers` of a large fleet."""
+"""`GET /workers` of a large fleet, and the JSON of `POST /route`."""
 
 import asyncio
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
+import pytest
+
 from mmhash.kvindex import Index
 from mmhash_service.api.schemas.fleet import WorkersAnswer
+from mmhash_service.app import create_app
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import parse_worker
+from mmhash_service.routes import fleet as fleet_routes
 from mmhash_service.routes.fleet import workers
 from mmhash_service.runtime.capacity import Limits
 from mmhash_service.runtime.concurrency import TURN
 from mmhash_service.settings import Settings
+from tests.support import in_process, prompt_models
+
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Bonjour à tous."}]}
+
+
+@pytest.fixture(scope="module")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A service with a model and one worker, which nobody answers."""
+    folder = prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("tiny"))
+    settings = Settings(models={"tiny": folder}, decoders=1)
+    gateway = GatewaySettings(worker_list=("http://127.0.0.1:9,engine=vllm@0.32.0",))
+    with in_process.running(create_app(settings, gateway)) as server:
+        yield server.client
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The bodies that a response was checked for."""
+    bodies: list[bytes] = []
+    check = fleet_routes._check_object
+
+    def record(body: bytes) -> None:
+        bodies.append(body)
+        check(body)
+
+    monkeypatch.setattr(fleet_routes, "_check_object", record)
+    return bodies
+
+
+def test_a_request_with_a_plan_is_not_parsed_again(
+    router: httpx.Client, checked: list[bytes]
+) -> None:
+    answer = router.post("/route", json=CHAT).json()
+    assert answer["plan"]["tokens"] > 0
+    assert (answer["request"], checked) == (CHAT, [])
+    answer = router.post("/route", json={"model": "tiny", "messages": []}).json()
+    assert (answer["plan"], len(checked)) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model": "tiny", "messages": [{"role": "user", "content": "\xff"}]}',
+        b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "x": "\xff"}',
+        b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "x": NaN}',
+        b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}]} x',
+        b'[{"model": "tiny", "messages": [{"role": "user", "content": "x"}]}]',
+    ],
+)
+def test_a_body_that_is_not_json_has_no_plan(router: httpx.Client, body: bytes) -> None:
+    answer = router.post("/route", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["title"]) == (422, "Invalid JSON")
 
 
 def test_the_states_of_many_workers_are_made_in_turns() -> None:
