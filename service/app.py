@@ -73,7 +73,7 @@ def build_app(
 ) -> FastAPI:
     """Create an application with these routes; the access log names them and `known_paths`.
 
-    The paths in `pages` need no API key. The models are read if they are not given.
+    It names the `pages` too, whose paths need no API key. Models that are None are read.
     """
     app = FastAPI(
         title="mmhash",
@@ -92,13 +92,17 @@ def build_app(
         app.include_router(router)
     add_problem_handlers(app)
     describe_bodies(app)
-    if has_docs:
-        app.router.routes.extend(docs.routes_of(app))
+    description = docs.routes_of(app) if has_docs else []
+    app.router.routes.extend(description)
     paths = known_paths.union(
-        route.path
-        for router in routers
-        for route in router.routes
-        if isinstance(route, APIRoute) and route.include_in_schema
+        pages,
+        [route.path for route in description],
+        [
+            route.path
+            for router in routers
+            for route in router.routes
+            if isinstance(route, APIRoute) and route.include_in_schema
+        ],
     )
     _add_middleware(app, settings, pages, paths)
     return app

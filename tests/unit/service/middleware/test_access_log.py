@@ -80,6 +80,17 @@ def test_for_machines_the_log_is_json(stderr: StringIO, running: Running) -> Non
     assert entries[1]["duration_ms"] > 0
 
 
+@pytest.mark.parametrize("stderr", [StringIO], indirect=True)
+def test_pages_are_named(stderr: StringIO, running: Running) -> None:
+    paths = ["/", "/prompt", "/docs", "/openapi.json", "/page/page.js"]
+    with running(create_app(Settings(decoders=1))) as server:
+        for path in paths:
+            server.client.get(path)
+        server.wait_until_idle()
+    entries = [json.loads(line)["message"] for line in stderr.getvalue().splitlines()]
+    assert [entry.split()[1] for entry in entries] == paths
+
+
 @pytest.mark.parametrize("stderr", [Terminal], indirect=True)
 def test_for_people_the_log_is_lines(stderr: StringIO, running: Running) -> None:
     with running(create_app(Settings(decoders=1))) as server:
