@@ -34,17 +34,18 @@ from bench.fleet.workers import cache_tokens
 from mmhash.kvindex import Index
 from mmhash.kvindex import Worker as EventSource
 from mmhash.kvindex.changes import Removed, Stored
+from mmhash_service.gateway.decision import PlanSize, Prepared
 from mmhash_service.gateway.fleet import Fleet
-from mmhash_service.gateway.router import PlanSize, Prepared, Router
+from mmhash_service.gateway.router import Router
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
-from mmhash_service.gateway.worker_spec import Recipe, WorkerSpec
+from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
 
 EVENTS_S = 0.05  # from the end of a prompt's computation until the index has its events
 GRACE_S = 1.0  # as the proxy's
 
-RECIPE = Recipe(f"{ENGINE}@{RELEASE}", BLOCK_SIZE)
+ENGINE_SPEC = EngineSpec(f"{ENGINE}@{RELEASE}", BLOCK_SIZE)
 
 
 def system_prompt_only() -> LiveTrace:
@@ -198,7 +199,7 @@ class SimulatedFleet:
         self.clock = Clock()
         self.workers = {}
         for url in urls:
-            worker = fleet.workers[url] = Worker(WorkerSpec(url, RECIPE), settings)
+            worker = fleet.workers[url] = Worker(WorkerSpec(url, ENGINE_SPEC), settings)
             worker.readmit()
             self.workers[url] = SimulatedWorker(worker, fleet.index, self.clock, blocks, speed)
         fleet.cached_tokens = workers * blocks * BLOCK_SIZE
@@ -215,7 +216,7 @@ class SimulatedFleet:
         prepared = Prepared(
             b"", "planned", prompt.first_key, size, matched, named, BLOCK_SIZE, unnamed
         )
-        decision = self._router.rank_workers({RECIPE: prepared})
+        decision = self._router.rank_workers({ENGINE_SPEC: prepared})
         best = decision.workers[0]
         tokens = decision.uncached_tokens(best)
         self._router.note_choice(self._fleet.workers[best.url], prepared, tokens)

@@ -146,22 +146,22 @@ class Fleet:
         stats = self.index.stats().workers
         self._compare_block_sizes(stats)
         held = sum(
-            stats[url].blocks * worker.spec.recipe.tokens_per_block
+            stats[url].blocks * worker.spec.engine.tokens_per_block
             for url, worker in self.workers.items()
-            if url in stats and worker.spec.recipe
+            if url in stats and worker.spec.engine
         )
         self.cached_tokens = max(LEAST_CACHED_TOKENS, held)
 
     def _compare_block_sizes(self, stats: dict[str, WorkerStats]) -> None:
         """Warn once of a worker whose blocks have another size than its plans: none would match."""
         for url, worker in self.workers.items():
-            recipe, size = worker.spec.recipe, stats[url].block_size if url in stats else 0
-            if recipe is None or size in {0, recipe.tokens_per_block} or worker.has_size_warning:
+            engine, size = worker.spec.engine, stats[url].block_size if url in stats else 0
+            if engine is None or size in {0, engine.tokens_per_block} or worker.has_size_warning:
                 continue
             worker.has_size_warning = True
             logger.warning(
                 "worker %s stores blocks of %d tokens, but is planned for with block_size=%d",
-                url, size, recipe.tokens_per_block,
+                url, size, engine.tokens_per_block,
             )  # fmt: skip
 
     def _subscribe(self, worker: Worker) -> None:

@@ -13,7 +13,7 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.hashes import is_light
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.unnamed import UnnamedBlocks, name_blocks
-from mmhash_service.gateway.worker_spec import Recipe
+from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.plan.media import (
     Found,
     SizedItem,
@@ -60,7 +60,7 @@ def _single(models: Models) -> str | None:
 
 
 async def plan_for_workers(
-    context: RequestContext, model: "Model", recipe: Recipe, text: bytes, *, fetches: bool
+    context: RequestContext, model: "Model", engine: EngineSpec, text: bytes, *, fetches: bool
 ) -> Planned:
     """Return the plan; a Problem says why there is none.
 
@@ -72,18 +72,18 @@ async def plan_for_workers(
         if text_size(opened, text) <= _INLINE_MAX:
             known = recall_inline(context, opened.sources)
             if known is not None:
-                return _finish(context, opened, recipe, known)
-        begun = await context.prompts.short.run(_begin, context, opened, recipe, text)
+                return _finish(context, opened, engine, known)
+        begun = await context.prompts.short.run(_begin, context, opened, engine, text)
     else:
         begun = await context.prompts.short.run(
-            _open_and_begin, context, model, recipe, text, fetches
+            _open_and_begin, context, model, engine, text, fetches
         )
     remember(context, begun.found)
     if begun.planned is not None:
         return begun.planned
     found = await read_rest(context, begun.found)
     threads = context.prompts.for_size(text_size(begun.opened, text), len(found))
-    return await threads.run(_finish, context, begun.opened, recipe, found)
+    return await threads.run(_finish, context, begun.opened, engine, found)
 
 
 class _Begun(NamedTuple):
@@ -102,12 +102,12 @@ def _open(context: RequestContext, model: "Model", text: bytes, fetches: bool) -
 
 
 def _open_and_begin(
-    context: RequestContext, model: "Model", recipe: Recipe, text: bytes, fetches: bool
+    context: RequestContext, model: "Model", engine: EngineSpec, text: bytes, fetches: bool
 ) -> _Begun:
-    return _begin(context, _open(context, model, text, fetches), recipe, text)
+    return _begin(context, _open(context, model, text, fetches), engine, text)
 
 
-def _begin(context: RequestContext, opened: OpenedPlan, recipe: Recipe, text: bytes) -> _Begun:
+def _begin(context: RequestContext, opened: OpenedPlan, engine: EngineSpec, text: bytes) -> _Begun:
     """Plan a request unless it is long or something has to be fetched: in one job.
 
     Three jobs take 0.4 ms more of the core (bench/gateway_decisions.py).
@@ -116,20 +116,20 @@ def _begin(context: RequestContext, opened: OpenedPlan, recipe: Recipe, text: by
     sized = sized_only(found)
     threads = context.prompts.for_size(text_size(opened, text), len(found))
     is_short = len(sized) == len(found) and threads is context.prompts.short
-    return _Begun(opened, found, _finish(context, opened, recipe, sized) if is_short else None)
+    return _Begun(opened, found, _finish(context, opened, engine, sized) if is_short else None)
 
 
 def _finish(
     context: RequestContext,
     opened: OpenedPlan,
-    recipe: Recipe,
+    engine: EngineSpec,
     found: dict[MediaSource, SizedItem],
 ) -> Planned:
     options = PlanOptions(
-        block_size=recipe.block_size, algorithm=recipe.algorithm, seed=recipe.seed
+        block_size=engine.block_size, algorithm=engine.algorithm, seed=engine.seed
     )
     plan = plan_opened(context.engines[0], opened, found, options)
-    unnamed = name_blocks(plan, recipe.tokens_per_block)
+    unnamed = name_blocks(plan, engine.tokens_per_block)
     if not found:
         return Planned(plan, None, unnamed)
     try:

@@ -20,10 +20,11 @@ from mmhash_service.gateway.connection import (
     SilentError,
     WorkerError,
 )
+from mmhash_service.gateway.decision import Decision
 from mmhash_service.gateway.hashes import without_callers_hashes
 from mmhash_service.gateway.headers import for_client, for_worker, request_head
 from mmhash_service.gateway.policy import Ranked
-from mmhash_service.gateway.router import Decision, Router
+from mmhash_service.gateway.router import Router
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.middleware.access_log import HEADER as ID_HEADER
@@ -162,7 +163,7 @@ class Proxy:
             worker = self._fleet.workers.get(ranked.url)
             if worker is None:  # it has left since
                 continue
-            prepared = decision.prepared[worker.spec.recipe]
+            prepared = decision.prepared[worker.spec.engine]
             body = prepared.body
             length = None if not body and scope["method"] in _WITHOUT_BODY else len(body)
             path = worker.pool.path_prefix + target

@@ -2,24 +2,22 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import NamedTuple
 
 from fastapi import FastAPI, Request
 
 from mmhash_service.annotate.request import FindModel
 from mmhash_service.api.problems import Problem
+from mmhash_service.gateway.decision import UNPLANNED_TOKENS, Decision, PlanSize, Prepared
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.hashes import build_own_context, may_have_media, with_own_hashes
 from mmhash_service.gateway.planner import find_model, named_model, plan_for_workers
-from mmhash_service.gateway.policy import Candidate, Ranked, most_reused, rank
+from mmhash_service.gateway.policy import Candidate, most_reused, rank
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
-from mmhash_service.gateway.worker_spec import Recipe
+from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.context import RequestContext
@@ -27,80 +25,9 @@ from mmhash_service.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
-# The load of a request that has no plan, in tokens: a median prompt with an image.
-UNPLANNED_TOKENS = 600
-
 # A longer body is searched for its model in a thread: this takes 0.06 ms with an image, 0.5 with
 # very many members.
 _INLINE_MAX = 256 << 10
-
-
-class PlanSize(NamedTuple):
-    """The size of a planned prompt."""
-
-    tokens: int
-    blocks: int
-
-
-class Prepared(NamedTuple):
-    """A request as the workers of one recipe get it."""
-
-    body: bytes
-    how: str
-    """In the metrics: planned, or the reason for no plan."""
-    first_key: bytes = b""
-    plan: PlanSize | None = None
-    matched: Mapping[str, int] = MappingProxyType({})
-    event_ids: Sequence[int] = ()
-    block_size: int = 1
-    unnamed: UnnamedBlocks = UnnamedBlocks()
-    """The blocks that events do not name, behind those of `event_ids`."""
-
-    def candidate(self, worker: Worker, crowding: float) -> Candidate:
-        """Return a worker as the policy sees it; `placed` was last sent the first image."""
-        matched = self.matched.get(worker.url, 0)
-        expected = worker.expected.run(self.event_ids, matched // self.block_size)
-        expected *= self.block_size
-        if matched + expected == len(self.event_ids) * self.block_size:
-            expected += worker.sent.count_tokens(self.unnamed)
-        return Candidate(
-            worker.url,
-            matched,
-            worker.load,
-            worker.turn,
-            worker.is_healthy,
-            expected,
-            crowding,
-        )
-
-    def unheld_blocks(self, ranked: Ranked) -> Sequence[int]:
-        """Return the blocks that a worker does not hold."""
-        return self.event_ids[ranked.matched_tokens // self.block_size :]
-
-    def block_after(self, tokens: int) -> bytes:
-        """Return the name of the block behind these tokens, or else of the last one."""
-        blocks = self.event_ids[: tokens // self.block_size + 1]
-        return b"%d" % blocks[-1] if blocks else b""
-
-
-class Decision(NamedTuple):
-    """The workers to try, the best one first, and the request that each of them gets."""
-
-    workers: list[Ranked]
-    prepared: dict[Recipe | None, Prepared]
-    plan: PlanSize | None
-
-    def uncached_tokens(self, ranked: Ranked) -> int:
-        """Return the tokens that a worker has to compute for the request, by estimate."""
-        if self.plan is None:
-            return UNPLANNED_TOKENS
-        return max(0, self.plan.tokens - ranked.matched_tokens - ranked.expected_tokens)
-
-    def body_of_best(self, fleet: Fleet, text: bytes) -> bytes:
-        """Return the request for the best worker; without any worker, the text."""
-        if not self.workers:
-            return text
-        return self.prepared[fleet.workers[self.workers[0].url].spec.recipe].body
 
 
 class Router:
@@ -114,7 +41,7 @@ class Router:
     async def decide_unplanned(self, body: bytes, work: WorkerPool) -> Decision:
         """Return a decision by load, for a request that is forwarded as it is."""
         model = await self._requested_model(body, work)
-        prepared = {recipe: Prepared(body, "passes") for recipe in self._recipes()}
+        prepared = {engine: Prepared(body, "passes") for engine in self._engines()}
         return self.rank_workers(prepared, model)
 
     async def decide(self, request: Request, body: bytes, admission: Admission) -> Decision:
@@ -122,8 +49,8 @@ class Router:
         start = time.perf_counter()
         model = await self._requested_model(body, request.app.state.work)
         prepared = {
-            recipe: await self._prepare(request, body, recipe, admission)
-            for recipe in self._recipes()
+            engine: await self._prepare(request, body, engine, admission)
+            for engine in self._engines()
         }
         for one in prepared.values():
             metrics.GATEWAY_DECISIONS.labels(one.how).inc()
@@ -146,18 +73,18 @@ class Router:
             return requested_model(body)
         return await work.run(requested_model, body)
 
-    def _recipes(self) -> set[Recipe | None]:
-        return {worker.spec.recipe for worker in self.fleet.workers.values()}
+    def _engines(self) -> set[EngineSpec | None]:
+        return {worker.spec.engine for worker in self.fleet.workers.values()}
 
     async def _prepare(
-        self, request: Request, body: bytes, recipe: Recipe | None, admission: Admission
+        self, request: Request, body: bytes, engine: EngineSpec | None, admission: Admission
     ) -> Prepared:
-        """Prepare a request for workers of a recipe; one that cannot be is forwarded as it is."""
-        if recipe is None:
+        """Prepare a request for workers of an engine; one that cannot be is forwarded as it is."""
+        if engine is None:
             return Prepared(body, "no-engine")
         try:
-            context = build_own_context(request, recipe.engine, admission, self._settings)
-            return await self._plan(request, context, recipe, body)
+            context = build_own_context(request, engine.name, admission, self._settings)
+            return await self._plan(request, context, engine, body)
         except Problem as problem:
             return Prepared(body, problem.name)
         except Exception:
@@ -166,7 +93,7 @@ class Router:
             return Prepared(body, "internal-error")
 
     async def _plan(
-        self, request: Request, context: RequestContext, recipe: Recipe, body: bytes
+        self, request: Request, context: RequestContext, engine: EngineSpec, body: bytes
     ) -> Prepared:
         """Plan a request and match it; without a plan it still gets the hashes of its media."""
         models = request.app.state.models
@@ -174,7 +101,7 @@ class Router:
         try:
             model = find_model(models, body)
             fetches = self._settings.media_urls == "fetch"
-            planned = await plan_for_workers(context, model, recipe, body, fetches=fetches)
+            planned = await plan_for_workers(context, model, engine, body, fetches=fetches)
         except Problem as problem:
             return await self._annotate(context, body, find_named, problem.name)
         plan = planned.plan
@@ -183,7 +110,7 @@ class Router:
             body, _ = await with_own_hashes(context, body, find_named, self._settings)
         elif planned.text is not None:
             body = planned.text
-        block_size = recipe.tokens_per_block
+        block_size = engine.tokens_per_block
         matches = self.fleet.index.match(plan.event_ids, block_size)
         return Prepared(
             body,
@@ -207,14 +134,16 @@ class Router:
         key = bytes.fromhex(items[0].key)
         return Prepared(body, how, key, unnamed=UnnamedBlocks([key], UNPLANNED_TOKENS))
 
-    def rank_workers(self, prepared: dict[Recipe | None, Prepared], model: str = "") -> Decision:
-        """Return the decision for a request that is prepared for the workers of each recipe."""
+    def rank_workers(
+        self, prepared: dict[EngineSpec | None, Prepared], model: str = ""
+    ) -> Decision:
+        """Return the decision for a request that is prepared for the workers of each engine."""
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
         crowding = self.fleet.crowding()
         candidates = [
-            prepared[worker.spec.recipe].candidate(worker, crowding[worker.url])
+            prepared[worker.spec.engine].candidate(worker, crowding[worker.url])
             for worker in self.fleet.workers_for(model)
-            if worker.spec.recipe in prepared
+            if worker.spec.engine in prepared
         ]
         size = next((one.plan for one in prepared.values() if one.plan), None)
         ranked = rank(
@@ -228,18 +157,18 @@ class Router:
         )
         plan = None
         if ranked:
-            plan = prepared[self.fleet.workers[ranked[0].url].spec.recipe].plan
+            plan = prepared[self.fleet.workers[ranked[0].url].spec.engine].plan
         return Decision(ranked, prepared, plan)
 
     def _new_block(
-        self, candidates: list[Candidate], prepared: dict[Recipe | None, Prepared]
+        self, candidates: list[Candidate], prepared: dict[EngineSpec | None, Prepared]
     ) -> bytes:
         """Return the name of the first block that the workers which have most lack."""
         equal = most_reused(candidates)
         if not equal:
             return b""
-        recipe = self.fleet.workers[equal[0].url].spec.recipe
-        return prepared[recipe].block_after(equal[0].reused_tokens)
+        engine = self.fleet.workers[equal[0].url].spec.engine
+        return prepared[engine].block_after(equal[0].reused_tokens)
 
 
 def add_fleet(app: FastAPI, settings: GatewaySettings) -> None:

@@ -22,10 +22,11 @@ MAX_RANKS = 256
 """As many as the KV index takes; its own constant is not imported, because pyzmq comes with it."""
 
 
-class Recipe(NamedTuple):
+class EngineSpec(NamedTuple):
     """The engine of a worker, and its settings by which blocks get their names."""
 
-    engine: str
+    name: str
+    """The engine and its release, such as vllm@0.32.0."""
     block_size: int | None = None
     algorithm: str | None = None
     seed: str | None = None
@@ -35,14 +36,14 @@ class Recipe(NamedTuple):
         """The tokens of a block or page: the engine's default if no size is given."""
         from mmhash.prompts.planning import BLOCK_SIZES  # noqa: PLC0415  (see above)
 
-        return self.block_size or BLOCK_SIZES.get(self.engine.partition("@")[0], 1)
+        return self.block_size or BLOCK_SIZES.get(self.name.partition("@")[0], 1)
 
 
 class WorkerSpec(NamedTuple):
     """A worker: its address, its KV events, its engine."""
 
     url: str
-    recipe: Recipe | None = None
+    engine: EngineSpec | None = None
     events: str | None = None
     replay: str | None = None
     ranks: int = 1
@@ -71,16 +72,16 @@ def parse_worker(text: str) -> WorkerSpec:
     if ranks > MAX_RANKS:
         raise ValueError(f"a worker has at most {MAX_RANKS} ranks")
     return WorkerSpec(
-        _checked_url(url), _recipe(named), named.get("events"), named.get("replay"), ranks
+        _checked_url(url), _engine_spec(named), named.get("events"), named.get("replay"), ranks
     )
 
 
 def check_release(spec: WorkerSpec, engine_fallback: "Fallback | None") -> None:
     """Refuse a worker of a release that is neither known nor covered by the setting."""
-    if spec.recipe is not None:
+    if spec.engine is not None:
         from mmhash.engines.registry import find  # noqa: PLC0415  (see above)
 
-        find(spec.recipe.engine, engine_fallback=engine_fallback)
+        find(spec.engine.name, engine_fallback=engine_fallback)
 
 
 def check_endpoints_of_name(spec: WorkerSpec) -> None:
@@ -92,7 +93,7 @@ def check_endpoints_of_name(spec: WorkerSpec) -> None:
             raise ValueError("events and replay of worker_dns name the host of its URL")
 
 
-def _recipe(named: dict[str, str]) -> Recipe | None:
+def _engine_spec(named: dict[str, str]) -> EngineSpec | None:
     block_size = _number(named, "block_size")
     if "engine" not in named:
         if not named.keys().isdisjoint({"block_size", "algorithm", "seed"}):
@@ -101,14 +102,14 @@ def _recipe(named: dict[str, str]) -> Recipe | None:
     from mmhash.engines.engine import Prompt  # noqa: PLC0415  (see above)
     from mmhash.engines.registry import find  # noqa: PLC0415
 
-    recipe = Recipe(named["engine"], block_size, named.get("algorithm"), named.get("seed"))
+    spec = EngineSpec(named["engine"], block_size, named.get("algorithm"), named.get("seed"))
     # The setting engine_fallback is the service's: check_release() compares with it.
-    engine, release = find(recipe.engine, engine_fallback="nearest-older")
+    engine, release = find(spec.name, engine_fallback="nearest-older")
     if not named.keys().isdisjoint({"events", "algorithm", "seed"}):
         # Without this check, the same error would keep each request from being planned.
-        prompt = Prompt([0], 1, algorithm=recipe.algorithm, seed=recipe.seed)
+        prompt = Prompt([0], 1, algorithm=spec.algorithm, seed=spec.seed)
         engine.prompt_blocks(prompt, release)
-    return recipe
+    return spec
 
 
 def _number(named: dict[str, str], name: str) -> int | None:

@@ -12,9 +12,9 @@ from mmhash_service.api.openapi import json_body
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.fleet import RouteAnswer, WorkersAnswer, WorkerState
 from mmhash_service.bodies.json_body import read_json
+from mmhash_service.gateway.decision import Decision
 from mmhash_service.gateway.hashes import without_callers_hashes
 from mmhash_service.gateway.policy import Ranked
-from mmhash_service.gateway.router import Decision
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.runtime.concurrency import end_turn
 from mmhash_service.runtime.long_response import LongResponse
@@ -63,7 +63,7 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
     """Return a worker's state; one without KV events has counts of 0."""
     return WorkerState(
         url=worker.url,
-        engine=worker.spec.recipe and worker.spec.recipe.engine,
+        engine=worker.spec.engine and worker.spec.engine.name,
         healthy=worker.is_healthy,
         models=sorted(worker.models),
         mismatched=worker.url in mismatched,

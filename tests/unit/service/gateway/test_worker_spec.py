@@ -4,7 +4,7 @@ import pytest
 
 from mmhash.kvindex import source
 from mmhash_service.gateway import worker_spec
-from mmhash_service.gateway.worker_spec import Recipe, WorkerSpec, parse_worker
+from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec, parse_worker
 
 
 def test_a_worker_has_all_its_parts() -> None:
@@ -12,9 +12,9 @@ def test_a_worker_has_all_its_parts() -> None:
         "http://a:8000/,events=tcp://a:5557,replay=tcp://a:5558,engine=vllm@0.32.0,block_size=16,"
         "algorithm=sha256_cbor,seed=0,ranks=2"
     )
-    recipe = Recipe("vllm@0.32.0", 16, "sha256_cbor", "0")
+    engine = EngineSpec("vllm@0.32.0", 16, "sha256_cbor", "0")
     assert parse_worker(text) == WorkerSpec(
-        "http://a:8000", recipe, "tcp://a:5557", "tcp://a:5558", 2
+        "http://a:8000", engine, "tcp://a:5557", "tcp://a:5558", 2
     )
     assert parse_worker("https://a") == WorkerSpec("https://a")
 

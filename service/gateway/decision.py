@@ -1,0 +1,82 @@
+"""A request as it is prepared for workers, and the decision which of them get it. No I/O."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from mmhash_service.gateway.fleet import Fleet
+from mmhash_service.gateway.policy import Candidate, Ranked
+from mmhash_service.gateway.unnamed import UnnamedBlocks
+from mmhash_service.gateway.worker import Worker
+from mmhash_service.gateway.worker_spec import EngineSpec
+
+# The load of a request that has no plan, in tokens: a median prompt with an image.
+UNPLANNED_TOKENS = 600
+
+
+class PlanSize(NamedTuple):
+    """The size of a planned prompt."""
+
+    tokens: int
+    blocks: int
+
+
+class Prepared(NamedTuple):
+    """A request as the workers of one engine get it."""
+
+    body: bytes
+    how: str
+    """In the metrics: planned, or the reason for no plan."""
+    first_key: bytes = b""
+    plan: PlanSize | None = None
+    matched: Mapping[str, int] = MappingProxyType({})
+    event_ids: Sequence[int] = ()
+    block_size: int = 1
+    unnamed: UnnamedBlocks = UnnamedBlocks()
+    """The blocks that events do not name, behind those of `event_ids`."""
+
+    def candidate(self, worker: Worker, crowding: float) -> Candidate:
+        """Return a worker as the policy sees it."""
+        matched = self.matched.get(worker.url, 0)
+        expected = worker.expected.run(self.event_ids, matched // self.block_size)
+        expected *= self.block_size
+        if matched + expected == len(self.event_ids) * self.block_size:
+            expected += worker.sent.count_tokens(self.unnamed)
+        return Candidate(
+            worker.url,
+            matched,
+            worker.load,
+            worker.turn,
+            worker.is_healthy,
+            expected,
+            crowding,
+        )
+
+    def unheld_blocks(self, ranked: Ranked) -> Sequence[int]:
+        """Return the blocks that a worker does not hold."""
+        return self.event_ids[ranked.matched_tokens // self.block_size :]
+
+    def block_after(self, tokens: int) -> bytes:
+        """Return the name of the block behind these tokens, or else of the last one."""
+        blocks = self.event_ids[: tokens // self.block_size + 1]
+        return b"%d" % blocks[-1] if blocks else b""
+
+
+class Decision(NamedTuple):
+    """The workers to try, the best one first, and the request that each of them gets."""
+
+    workers: list[Ranked]
+    prepared: dict[EngineSpec | None, Prepared]
+    plan: PlanSize | None
+
+    def uncached_tokens(self, ranked: Ranked) -> int:
+        """Return the tokens that a worker has to compute for the request, by estimate."""
+        if self.plan is None:
+            return UNPLANNED_TOKENS
+        return max(0, self.plan.tokens - ranked.matched_tokens - ranked.expected_tokens)
+
+    def body_of_best(self, fleet: Fleet, text: bytes) -> bytes:
+        """Return the request for the best worker; without any worker, the text."""
+        if not self.workers:
+            return text
+        return self.prepared[fleet.workers[self.workers[0].url].spec.engine].body
