@@ -4,6 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from mmhash.extras import needs_extra
 
+with needs_extra("service"):
+    import starlette  # noqa: F401  (the package alone: Guard needs more of it)
+
 if TYPE_CHECKING:
     from mmhash_service.guard.middleware import Guard as Guard
 
