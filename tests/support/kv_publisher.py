@@ -37,6 +37,30 @@ def removed(*ids: int | bytes, medium: str | None = "GPU", **more: Any) -> Any:
 CLEARED = {"type": "AllBlocksCleared"}
 
 
+def encode(*events: Any, rank: int | None = None) -> bytes:
+    """Return a batch of events."""
+    return msgspec.msgpack.encode([1.5, list(events), rank])
+
+
+NO_BATCHES: list[Any] = [
+    None,
+    [],
+    [1.0],
+    [1.0, 5, None],
+    ["now", [], None],
+    [1.0, [], "rank"],
+    [1.0, [None], None],
+    [1.0, [["Unknown", 1]], None],
+    [1.0, [[["BlockStored"], 1]], None],
+    [1.0, [{}], None],
+    [1.0, [{"type": "BlockStored"}], None],
+    [1.0, [stored(1) | {"block_hashes": ["1"]}], None],
+    [1.0, [stored(1) | {"block_hashes": [True]}], None],
+    [1.0, [stored(1) | {"block_size": "2"}], None],
+]
+"""What each parser of batches refuses."""
+
+
 class Publisher:
     """Publishes batches, and answers replays in a thread while `answers` is set."""
 

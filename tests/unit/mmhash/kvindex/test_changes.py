@@ -10,34 +10,12 @@ from hypothesis import strategies as st
 
 from mmhash.errors import InputValueError
 from mmhash.kvindex.changes import Cleared, Removed, Stored, parse_changes
-from tests.support.kv_publisher import stored
+from tests.support.kv_publisher import NO_BATCHES, encode, stored
 
 STORED = stored(1, 2, size=2, group_idx=0, session_id="s")
 
 
-def encode(*events: Any, rank: int | None = None) -> bytes:
-    return msgspec.msgpack.encode([1.5, list(events), rank])
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        None,
-        [],
-        [1.0],
-        [1.0, 5, None],
-        ["now", [], None],
-        [1.0, [], "rank"],
-        [1.0, [None], None],
-        [1.0, [["Unknown", 1]], None],
-        [1.0, [[["BlockStored"], 1]], None],
-        [1.0, [{}], None],
-        [1.0, [{"type": "BlockStored"}], None],
-        [1.0, [STORED | {"block_hashes": ["1"]}], None],
-        [1.0, [STORED | {"block_hashes": [True]}], None],
-        [1.0, [STORED | {"block_size": "2"}], None],
-    ],
-)
+@pytest.mark.parametrize("content", NO_BATCHES)
 def test_anything_else_is_a_named_error(content: Any) -> None:
     with pytest.raises(InputValueError):
         parse_changes(msgspec.msgpack.encode(content))

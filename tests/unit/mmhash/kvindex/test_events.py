@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mmhash.errors import InputValueError
 from mmhash.kvindex import BlocksRemoved, BlocksStored, CacheCleared, parse_batch
+from tests.support.kv_publisher import NO_BATCHES, encode
 
 STORED = {
     "type": "BlockStored",
@@ -24,10 +25,6 @@ STORED = {
     "group_idx": 0,
     "session_id": "s",
 }
-
-
-def encode(*events: Any, rank: int | None = None) -> bytes:
-    return msgspec.msgpack.encode([1.5, list(events), rank])
 
 
 def test_maps_and_arrays_give_the_same_event() -> None:
@@ -68,21 +65,8 @@ def test_removed_and_cleared() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        None,
-        [],
-        [1.0],
-        [1.0, 5, None],
-        ["now", [], None],
-        [1.0, [], "rank"],
-        [1.0, [None], None],
-        [1.0, [["Unknown", 1]], None],
-        [1.0, [[["BlockStored"], 1]], None],
-        [1.0, [{}], None],
-        [1.0, [{"type": "BlockStored"}], None],
-        [1.0, [STORED | {"block_hashes": ["1"]}], None],
-        [1.0, [STORED | {"block_hashes": [True]}], None],
+        *NO_BATCHES,
         [1.0, [STORED | {"token_ids": [1.5]}], None],
-        [1.0, [STORED | {"block_size": "2"}], None],
         [1.0, [STORED | {"extra_keys": {}}], None],
         [1.0, [STORED | {"parent_block_hash": []}], None],
     ],

@@ -65,7 +65,7 @@ def test_an_image_may_lie_before_the_first_name(named: int) -> None:
 def test_a_prompt_whose_whole_blocks_are_named_has_none() -> None:
     for length in (LENGTH, LENGTH + 15):
         assert name_blocks(planned(named=LENGTH // 16, length=length), 16).names == ()
-    # SGLang names a last page that is not full.
+    # More event ids than whole blocks leave nothing either.
     assert name_blocks(planned(named=LENGTH // 16 + 1, length=LENGTH + 3), 16).names == ()
 
 
