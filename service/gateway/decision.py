@@ -40,8 +40,11 @@ class Prepared(NamedTuple):
         matched = self.matched.get(worker.url, 0)
         expected = worker.expected.run(self.event_ids, matched // self.block_size)
         expected *= self.block_size
-        if matched + expected == len(self.event_ids) * self.block_size:
-            expected += worker.sent.count_tokens(self.unnamed)
+        named = len(self.event_ids) * self.block_size
+        sent = worker.sent.count_tokens(self.unnamed)
+        # The name of an unnamed block covers those before, which no events of such a worker show.
+        if sent and (matched + expected == named or worker.spec.events is None):
+            expected = named + sent - matched
         return Candidate(
             worker.url,
             matched,
