@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import pytest
 
 from tests.live import models, results
-from tests.live.engines import QUICK_START, Engine, running
+from tests.live.engines import Engine, running
 from tests.live.environments import CACHE, Environment, UnavailableError
 from tests.live.prompts import guard_settings
 
@@ -141,7 +141,7 @@ def engine(
     except UnavailableError as error:
         pytest.skip(str(error))
     options = list(setup.options)
-    variables = QUICK_START | ({} if setup.seed is None else {"PYTHONHASHSEED": setup.seed})
+    variables = {} if setup.seed is None else {"PYTHONHASHSEED": setup.seed}
     loras: dict[str, str] = {}
     if setup.guard is not None:
         variables |= guard_settings(environment.spelling)

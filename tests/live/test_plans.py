@@ -20,7 +20,7 @@ import mmhash
 from mmhash.errors import InputValueError
 from mmhash.prompts import Media, MediaSize, Model, Plan, UnknownModelError
 from tests.live import prompts, results
-from tests.live.engines import QUICK_START, Engine, running
+from tests.live.engines import Engine, running
 from tests.live.environments import CACHE, Environment, UnavailableError
 from tests.live.prompts import IMAGE_TEXT
 from tests.live.tiny import TINY
@@ -239,7 +239,7 @@ def served(
     log = tmp_path_factory.mktemp("engine") / "log"
     try:
         options = _OPTIONS[engine]
-        with running(environment, family, *options, log=log, variables=QUICK_START) as started:
+        with running(environment, family, *options, log=log) as started:
             yield Served(started, family)
     finally:
         if log.exists():
