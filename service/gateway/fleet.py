@@ -8,7 +8,7 @@ from contextlib import suppress
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
-from mmhash_service.gateway.connection import WorkerError
+from mmhash_service.gateway.connection import SilentError, WorkerError
 from mmhash_service.gateway.conversations import Conversations
 from mmhash_service.gateway.engine_load import count_requests
 from mmhash_service.gateway.served_models import ServedModels, read_model_list
@@ -87,9 +87,13 @@ class Fleet:
         return self.conversations.crowding(self.workers, self.cached_tokens)
 
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
-        """Note that a request to a worker failed."""
+        """Note that a request to a worker failed.
+
+        Silence does not count: a client can ask for an answer that takes longer. Probes find a
+        worker that hangs.
+        """
         logger.warning("worker %s: %s", worker.url, error)
-        if worker.fail():
+        if not isinstance(error, SilentError) and worker.fail():
             self._note_ejection(worker)
 
     def _note_ejection(self, worker: Worker) -> None:
