@@ -48,6 +48,11 @@ class Fleet:
         """True if some worker is healthy."""
         return any(worker.is_healthy for worker in self.workers.values())
 
+    @property
+    def cached_tokens_each(self) -> int:
+        """The tokens that the cache of a worker holds, on average."""
+        return self.cached_tokens // max(1, len(self.workers))
+
     async def open(self) -> None:
         """Find the workers, and probe each once before the first request is accepted."""
         self.index = Index(health=self._is_healthy)

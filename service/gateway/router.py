@@ -63,8 +63,6 @@ class Router:
         """Note that a request goes to a worker, which has to compute so many of its tokens."""
         prompt_tokens = prepared.plan.tokens if prepared.plan else new_tokens
         self.fleet.note_choice(worker, new_tokens, prompt_tokens)
-        room = self.fleet.cached_tokens // max(1, len(self.fleet.workers))
-        worker.sent.add(prepared.unnamed, room)
 
     async def _requested_model(self, body: bytes, work: WorkerPool) -> str:
         """Return the model that a request names, if the workers list different ones."""
