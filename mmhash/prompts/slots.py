@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from mmhash.engines.engine import ChatFormat, Engine, MediaField, NativeFormat
+from mmhash.engines.media_text import is_clear, is_clear_format
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Modality
 from mmhash.prompts.media import MAX_ITEMS, MediaSource
@@ -110,10 +111,18 @@ def _slot(part: dict[str, Any], field: MediaField, chat: ChatFormat) -> Slot:
         raise InputValueError(f"a content part with {field.name} is not of that type")
     if not isinstance(media, dict) and not field.allows_text:
         raise InputValueError(f"{field.name} of a content part is an object")
+    if field.text == "data" and not is_clear_format(media.get("format", "")):
+        raise InputValueError("the format of an audio clip is a name such as wav")
+    _check_clear(text)
     source = MediaSource(field.modality, text)
     if not field.takes_hash:
         return Slot(source, None, "")
     return Slot(source, media if chat.in_media else part, chat.hash_name)
+
+
+def _check_clear(text: str) -> None:
+    if not is_clear(text):
+        raise InputValueError("a data: URL of a request is base64 without escapes")
 
 
 def _open_native(
@@ -131,6 +140,8 @@ def _open_native(
         entries = entries[0]
     if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
         raise InputValueError(f"{native.media} is a text or a list of texts, for one prompt")
+    for entry in entries:
+        _check_clear(entry)
     hashes: list[Any] = [None] * len(entries)
     # The engine takes the hashes in the same lists as the media.
     is_nested = isinstance(media, list) and isinstance(media[0], list)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmhash.engines.engine import ChatFormat, MediaField
+from mmhash.engines.media_text import is_clear, is_clear_format, is_frames
 from mmhash_service.annotate.raw_json import Object, open_list, open_object, open_text
 from mmhash_service.annotate.slots import HashSlot, Media, image_of
 from mmhash_service.api.problems import InvalidPart, Problem
@@ -83,12 +84,19 @@ def _find_in_part(part: Object, chat: ChatFormat) -> tuple[MediaField, HashSlot]
         text = open_text(holder.get(field.text))
     else:
         text = open_text(opened) if field.allows_text else None
-    if not text:
+    if not text or not _is_read_alike(field, holder or {}, text):
         return None
     container = holder if chat.in_media else part
     if container is None:
         return None
     return field, HashSlot(_media(field, text, chat), container, chat.hash_name)
+
+
+def _is_read_alike(field: MediaField, holder: Object, text: str) -> bool:
+    """Return True unless the engine decodes the media in another way: it would get a wrong hash."""
+    if field.text == "data":
+        return "format" not in holder or is_clear_format(open_text(holder["format"]))
+    return is_clear(text) and not (field.modality == "video" and is_frames(text))
 
 
 def _field_of(part: Object, chat: ChatFormat) -> MediaField | None:

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from typing import Any
 
 from mmhash.engines.engine import Engine, NativeFormat
+from mmhash.engines.media_text import is_clear
 from mmhash_service.annotate.raw_json import Object, close, open_list, open_object, open_text
 from mmhash_service.annotate.slots import HashSlot, image_of
 from mmhash_service.api.problems import Problem
@@ -19,7 +20,8 @@ def find_in_native(body: Object, native: NativeFormat, options: str) -> list[Has
     """Lay out the list of hashes as the engine wants it beside this media, and return its slots.
 
     The engine takes a hash for each item or none at all. So there are none beside media that it
-    counts too, or if an entry is not a text, but features that were computed already.
+    counts too, or if an entry is not a text, but features that were computed already, or a
+    text that it decodes in another way.
     """
     if any(_has(body, name) for name in native.uncounted) or not _has(body, native.media):
         return []
@@ -53,6 +55,8 @@ def remove_claims(body: Object, engine: Engine) -> None:
 
 def _one_image(text: str, prompts: int, options: str) -> tuple[list[Any], list[HashSlot]]:
     """Return the hashes and slots of one image that belongs to each prompt."""
+    if not is_clear(text):
+        return [], []
     hashes: list[Any] = [None] * prompts
     media = image_of(text)
     return hashes, [HashSlot(media, hashes, index, options) for index in range(prompts)]
@@ -66,7 +70,7 @@ def _lists_of_images(entries: list[Any], options: str) -> tuple[list[Any], list[
     for container in lists if is_nested else [entries]:
         for index, entry in enumerate(container):
             text = open_text(entry)
-            if text is None:
+            if text is None or not is_clear(text):
                 return [], []
             slots.append(HashSlot(image_of(text), container, index, options))
     return lists if is_nested else entries, slots

@@ -62,6 +62,8 @@ class Connection(asyncio.Protocol):
         self.is_reusable = False
         self.has_response = False
         """Some byte of the response has arrived."""
+        self.has_body = False
+        """Some byte of its body has arrived."""
 
     # The request and its response.
 
@@ -223,6 +225,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """Keep bytes of the body for the reader."""
+        self.has_body = True
         self._pieces.append(body)
         self._waiting_bytes += len(body)
 

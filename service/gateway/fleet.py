@@ -8,7 +8,7 @@ from contextlib import suppress
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
-from mmhash_service.gateway.connection import WorkerError
+from mmhash_service.gateway.connection import SilentError, WorkerError
 from mmhash_service.gateway.conversations import Conversations
 from mmhash_service.gateway.engine_load import count_requests
 from mmhash_service.gateway.served_models import ServedModels, read_model_list
@@ -47,6 +47,11 @@ class Fleet:
     def has_healthy(self) -> bool:
         """True if some worker is healthy."""
         return any(worker.is_healthy for worker in self.workers.values())
+
+    @property
+    def cached_tokens_each(self) -> int:
+        """The tokens that the cache of a worker holds, on average."""
+        return self.cached_tokens // max(1, len(self.workers))
 
     async def open(self) -> None:
         """Find the workers, and probe each once before the first request is accepted."""
@@ -87,9 +92,13 @@ class Fleet:
         return self.conversations.crowding(self.workers, self.cached_tokens)
 
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
-        """Note that a request to a worker failed."""
+        """Note that a request to a worker failed.
+
+        Silence does not count: a client can ask for an answer that takes longer. Probes find a
+        worker that hangs.
+        """
         logger.warning("worker %s: %s", worker.url, error)
-        if worker.fail():
+        if not isinstance(error, SilentError) and worker.fail():
             self._note_ejection(worker)
 
     def _note_ejection(self, worker: Worker) -> None:

@@ -1,5 +1,7 @@
 """A request's plan for the engine of some workers, and the request that they get with it."""
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
 _INLINE_MAX = 4 << 10
 
 
+Match = Callable[[Sequence[int], int], Mapping[str, int]]
+"""Returns the leading tokens of a prompt that each worker has, by its blocks and their size."""
+
+
 class Planned(NamedTuple):
     """A plan, and the request with it."""
 
@@ -42,6 +48,7 @@ class Planned(NamedTuple):
     text: bytes | None
     """The text of the request with the hashes of its media; None if it has none."""
     unnamed: UnnamedBlocks
+    matched: Mapping[str, int]
 
 
 def named_model(models: Models, name: str) -> "Model | None":
@@ -60,11 +67,18 @@ def _single(models: Models) -> str | None:
 
 
 async def plan_for_workers(
-    context: RequestContext, model: "Model", engine: EngineSpec, text: bytes, *, fetches: bool
+    context: RequestContext,
+    model: "Model",
+    engine: EngineSpec,
+    text: bytes,
+    match: Match,
+    *,
+    fetches: bool,
 ) -> Planned:
     """Return the plan; a Problem says why there is none.
 
-    Media at URLs has no size unless it is fetched.
+    Media at URLs has no size unless it is fetched. A prompt is matched where it is planned: one of
+    120 000 blocks takes some milliseconds.
     """
     context.admission.hold(2 * len(text))  # the request, parsed and written again
     if is_light(text) and model.has_known_expressions:
@@ -72,18 +86,18 @@ async def plan_for_workers(
         if text_size(opened, text) <= _INLINE_MAX:
             known = recall_inline(context, opened.sources)
             if known is not None:
-                return _finish(context, opened, engine, known)
-        begun = await context.prompts.short.run(_begin, context, opened, engine, text)
+                return _finish(context, opened, engine, match, known)
+        begun = await context.prompts.short.run(_begin, context, opened, engine, match, text)
     else:
         begun = await context.prompts.short.run(
-            _open_and_begin, context, model, engine, text, fetches
+            partial(_open_and_begin, fetches=fetches), context, model, engine, match, text
         )
     remember(context, begun.found)
     if begun.planned is not None:
         return begun.planned
     found = await read_rest(context, begun.found)
     threads = context.prompts.for_size(text_size(begun.opened, text), len(found))
-    return await threads.run(_finish, context, begun.opened, engine, found)
+    return await threads.run(_finish, context, begun.opened, engine, match, found)
 
 
 class _Begun(NamedTuple):
@@ -102,12 +116,20 @@ def _open(context: RequestContext, model: "Model", text: bytes, fetches: bool) -
 
 
 def _open_and_begin(
-    context: RequestContext, model: "Model", engine: EngineSpec, text: bytes, fetches: bool
+    context: RequestContext,
+    model: "Model",
+    engine: EngineSpec,
+    match: Match,
+    text: bytes,
+    *,
+    fetches: bool,
 ) -> _Begun:
-    return _begin(context, _open(context, model, text, fetches), engine, text)
+    return _begin(context, _open(context, model, text, fetches), engine, match, text)
 
 
-def _begin(context: RequestContext, opened: OpenedPlan, engine: EngineSpec, text: bytes) -> _Begun:
+def _begin(
+    context: RequestContext, opened: OpenedPlan, engine: EngineSpec, match: Match, text: bytes
+) -> _Begun:
     """Plan a request unless it is long or something has to be fetched: in one job.
 
     Three jobs take 0.4 ms more of the core (bench/gateway_decisions.py).
@@ -116,13 +138,15 @@ def _begin(context: RequestContext, opened: OpenedPlan, engine: EngineSpec, text
     sized = sized_only(found)
     threads = context.prompts.for_size(text_size(opened, text), len(found))
     is_short = len(sized) == len(found) and threads is context.prompts.short
-    return _Begun(opened, found, _finish(context, opened, engine, sized) if is_short else None)
+    planned = _finish(context, opened, engine, match, sized) if is_short else None
+    return _Begun(opened, found, planned)
 
 
 def _finish(
     context: RequestContext,
     opened: OpenedPlan,
     engine: EngineSpec,
+    match: Match,
     found: dict[MediaSource, SizedItem],
 ) -> Planned:
     options = PlanOptions(
@@ -130,9 +154,10 @@ def _finish(
     )
     plan = plan_opened(context.engines[0], opened, found, options)
     unnamed = name_blocks(plan, engine.tokens_per_block)
+    matched = match(plan.event_ids, engine.tokens_per_block)
     if not found:
-        return Planned(plan, None, unnamed)
+        return Planned(plan, None, unnamed, matched)
     try:
-        return Planned(plan, msgspec.json.encode(plan.request), unnamed)
+        return Planned(plan, msgspec.json.encode(plan.request), unnamed, matched)
     except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError) as error:
         raise Problem("unplannable-prompt") from error

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 from fastapi import Request
 from starlette.types import Receive, Scope, Send
 
+from mmhash.engines.caller_fields import COMPRESSION_HEADERS
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.reading import read_body
 from mmhash_service.gateway.connection import (
@@ -26,6 +27,7 @@ from mmhash_service.gateway.headers import for_client, for_worker, request_head
 from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.router import Router
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.middleware.access_log import HEADER as ID_HEADER
 from mmhash_service.middleware.access_log import request_id
@@ -68,11 +70,18 @@ class _Exchange(NamedTuple):
     connection: Connection
     blocks: Sequence[int]
     """Those that the worker is expected to hold for it."""
+    unnamed: UnnamedBlocks
 
-    def end(self, *, is_complete: bool) -> None:
-        """End the request; the blocks of a complete one count until their events have arrived."""
+    def end(self, cached_tokens: int, *, is_complete: bool) -> None:
+        """End the request; the blocks of a complete one count until their events have arrived.
+
+        Those without a name count from the first byte of a response on: a request that was refused,
+        or left before, may not have been computed.
+        """
+        if self.connection.has_body and self.connection.status < 400:
+            self.worker.sent.add(self.unnamed, cached_tokens)
         self.worker.pool.give_back(self.connection)
-        self.worker.end()
+        self.worker.end(self.unnamed)
         expected = self.worker.expected
         if is_complete and self.blocks:
             asyncio.get_running_loop().call_later(_GRACE_S, expected.remove, self.blocks)
@@ -124,7 +133,7 @@ class Proxy:
                 try:
                     is_complete = await self._respond(exchange, watch, send)
                 finally:
-                    exchange.end(is_complete=is_complete)
+                    exchange.end(self._fleet.cached_tokens_each, is_complete=is_complete)
 
     async def _read(self, request: Request, held: Admission) -> bytes:
         """Return the body, without the hashes and peers that a caller may not name."""
@@ -134,6 +143,9 @@ class Proxy:
             held.hold(_COPIES * len(piece))
             pieces.append(bytes(piece))
 
+        for name in COMPRESSION_HEADERS:  # the engine would read another body
+            if any(value.lower() != "identity" for value in request.headers.getlist(name)):
+                raise Problem("unsupported-encoding")
         settings = self._settings
         content_type = request.headers.get("content-type", "")
         limit, too_large = settings.max_body_bytes, "body-too-large"
@@ -172,7 +184,7 @@ class Proxy:
             self._router.note_choice(worker, prepared, new_tokens)
             unheld = prepared.unheld_blocks(ranked)
             try:
-                with worker.computing(new_tokens, unheld) as blocks:
+                with worker.computing(new_tokens, unheld, prepared.unnamed) as blocks:
                     connection = await worker.send(method, head, [body], self._timeout_s)
             except WorkerError as error:
                 self._fleet.note_failure(worker, error)
@@ -185,7 +197,7 @@ class Proxy:
                 continue
             worker.succeed()
             _count_tokens(decision, ranked)
-            return _Exchange(worker, connection, blocks)
+            return _Exchange(worker, connection, blocks, prepared.unnamed)
         raise Problem("worker-failed" if has_failed else "no-workers")
 
     def _in_time(self, workers: list[Ranked]) -> Iterator[Ranked]:

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from fastapi import FastAPI, Request
@@ -62,8 +63,6 @@ class Router:
         """Note that a request goes to a worker, which has to compute so many of its tokens."""
         prompt_tokens = prepared.plan.tokens if prepared.plan else new_tokens
         self.fleet.note_choice(worker, new_tokens, prompt_tokens)
-        room = self.fleet.cached_tokens // max(1, len(self.fleet.workers))
-        worker.sent.add(prepared.unnamed, room)
 
     async def _requested_model(self, body: bytes, work: WorkerPool) -> str:
         """Return the model that a request names, if the workers list different ones."""
@@ -101,7 +100,9 @@ class Router:
         try:
             model = find_model(models, body)
             fetches = self._settings.media_urls == "fetch"
-            planned = await plan_for_workers(context, model, engine, body, fetches=fetches)
+            planned = await plan_for_workers(
+                context, model, engine, body, self._match, fetches=fetches
+            )
         except Problem as problem:
             return await self._annotate(context, body, find_named, problem.name)
         plan = planned.plan
@@ -110,18 +111,20 @@ class Router:
             body, _ = await with_own_hashes(context, body, find_named, self._settings)
         elif planned.text is not None:
             body = planned.text
-        block_size = engine.tokens_per_block
-        matches = self.fleet.index.match(plan.event_ids, block_size)
         return Prepared(
             body,
             "planned",
             plan.items[0].key.bytes if plan.items else b"",
             PlanSize(len(plan.token_ids), len(plan.blocks)),
-            {url: match.tokens for url, match in matches.items()},
+            planned.matched,
             plan.event_ids,
-            block_size,
+            engine.tokens_per_block,
             planned.unnamed,
         )
+
+    def _match(self, event_ids: Sequence[int], block_size: int) -> dict[str, int]:
+        matches = self.fleet.index.match(event_ids, block_size)
+        return {url: match.tokens for url, match in matches.items()}
 
     async def _annotate(
         self, context: RequestContext, body: bytes, find_named: FindModel, how: str

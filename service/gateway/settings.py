@@ -89,8 +89,8 @@ class GatewaySettings(PrefixedSettings):
         default=3,
         ge=1,
         le=1000,
-        description="Failures in a row, of probes or requests, after which a worker gets no more "
-        "requests until a probe succeeds.",
+        description="Failures in a row, of probes or connections, after which a worker gets no "
+        "more requests until a probe succeeds.",
     )
     connect_timeout_s: float = Field(
         default=2.0, gt=0, le=3600, description="Seconds that a connection to a worker may take."

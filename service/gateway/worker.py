@@ -8,7 +8,7 @@ from mmhash_service.gateway.expected import ExpectedBlocks
 from mmhash_service.gateway.headers import request_head
 from mmhash_service.gateway.pool import Pool
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.unnamed import SentBlocks
+from mmhash_service.gateway.unnamed import NO_BLOCKS, SentBlocks, UnnamedBlocks
 from mmhash_service.gateway.worker_spec import WorkerSpec
 
 # The load of a request that runs, in tokens: it slows the computation of another prompt by as much
@@ -52,7 +52,9 @@ class Worker:
         return float(self._pending_tokens + RUNNING_TOKENS * running)
 
     @contextmanager
-    def computing(self, tokens: int, blocks: Sequence[int] = ()) -> Iterator[Sequence[int]]:
+    def computing(
+        self, tokens: int, blocks: Sequence[int] = (), unnamed: UnnamedBlocks = NO_BLOCKS
+    ) -> Iterator[Sequence[int]]:
         """Count a request, and its tokens until its response begins; `end` ends the request.
 
         Yields those of the blocks that are expected now; they are, unless the request fails, until
@@ -61,18 +63,20 @@ class Worker:
         self.requests += 1
         self._pending_tokens += tokens
         expected = self.expected.add(blocks)
+        self.sent.begin(unnamed)
         try:
             yield expected
         except BaseException:
-            self.requests -= 1
+            self.end(unnamed)
             self.expected.remove(expected)
             raise
         finally:
             self._pending_tokens -= tokens
 
-    def end(self) -> None:
+    def end(self, unnamed: UnnamedBlocks = NO_BLOCKS) -> None:
         """Count a request as answered."""
         self.requests -= 1
+        self.sent.end(unnamed)
 
     def succeed(self) -> None:
         """Note an answer."""
@@ -83,7 +87,7 @@ class Worker:
         self._failures = 0
         was_healthy, self.is_healthy = self.is_healthy, True
         if not was_healthy:
-            self.sent = SentBlocks()  # it may have started again, with an empty cache
+            self.sent.clear()  # it may have started again, with an empty cache
         return not was_healthy
 
     def fail(self) -> bool:

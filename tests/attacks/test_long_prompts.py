@@ -15,9 +15,13 @@ import pytest
 
 import mmhash
 from mmhash.cpu import cpu_count
+from mmhash.kvindex.table import BlockTable
 from mmhash.prompts import Media, MediaSize, Model, Plan, expansion
 from mmhash.prompts.expansion import MAX_TOKENS
 from mmhash.prompts.sandbox import MAX_TEXT
+from mmhash_service.gateway.decision import Prepared
+from mmhash_service.gateway.policy import Ranked
+from mmhash_service.gateway.unnamed import name_blocks
 from tests.support import prompt_models
 
 pytestmark = pytest.mark.slow
@@ -42,6 +46,44 @@ def chat(text: str) -> bytes:
 def blocks(length: int) -> bytes:
     body = {"engine": "sglang@0.5.23", "block_size": 1, "input_ids": [1] * length}
     return json.dumps(body).encode()
+
+
+class Watched(list[int]):
+    """The blocks of a prompt, which count how many of them are looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        self.looked_at += len(found) if isinstance(index, slice) else 1
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        self.looked_at += len(self)
+        return super().__iter__()
+
+
+def test_new_blocks_are_not_looked_up_to_the_end() -> None:
+    """A million blocks took the gateway's event loop 0.1 s, and 1 s if workers had them."""
+    table = BlockTable(MAX_TOKENS)
+    table.store(table.open(), "GPU", 0, range(100_000))
+    for prompt, known in (
+        (Watched(range(1, MAX_TOKENS)), 99_999),
+        (Watched(range(MAX_TOKENS, 0, -1)), 0),
+    ):
+        assert table.match(prompt).in_any == ({0: known} if known else {})
+        assert prompt.looked_at < known + 10_000
+
+
+def test_few_of_many_blocks_are_expected_and_named() -> None:
+    ids = list(range(MAX_TOKENS))
+    prepared = Prepared(b"", "planned", event_ids=ids)
+    ranked = Ranked("http://a:1", matched_tokens=5, load=0.0, score=0.0)
+    expected = prepared.unheld_blocks(ranked)
+    assert expected == ids[5 : 5 + len(expected)]
+    assert 0 < len(expected) < 10_000
+    names = name_blocks(Plan(ids, [], [], [], [], {}), 1).names
+    assert 0 < len(names) < 10_000
 
 
 HOSTILE_TEXTS = {

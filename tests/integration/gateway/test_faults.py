@@ -357,7 +357,7 @@ def test_a_gateway_without_its_memo_forwards() -> None:
         gateway_before([f"{one.url},engine=vllm@0.32.0"], settings=settings) as gateway,
         gateway.new_client() as client,
     ):
-        image = {"type": "image_url", "image_url": {"url": "data:,abc"}}
+        image = {"type": "image_url", "image_url": {"url": "data:;base64,YWJj"}}
         chat = {"messages": [{"role": "user", "content": [image]}]}
         for _ in range(3):
             sent = json.loads(client.post(PATH, json=chat).json()["body"])

@@ -120,7 +120,9 @@ def test_media_is_keyed_by_its_content_or_by_its_url(client: httpx.Client) -> No
         sent = json.loads(client.post("/v1/chat/completions", json=chat).json()["body"])
         return [part["uuid"] for part in sent["messages"][0]["content"]]
 
-    first, again, other = uuids("data:,a%62c", "data:,abc", "data:,xyz")
+    first, again, other = uuids(
+        "data:;base64,YWJj", "data:image/png;base64,YWJj", "data:;base64,eHl6"
+    )
     assert first == again != other
     one, two = uuids("https://e.example/1.png", "https://e.example/2.png")
     assert len({first, other, one, two}) == 4

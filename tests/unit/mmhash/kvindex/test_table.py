@@ -68,9 +68,17 @@ STEPS = st.lists(
 
 @settings(max_examples=4 * settings().max_examples)
 @given(
-    STEPS, st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=10), min_size=1, max_size=5)
+    STEPS,
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=10), min_size=1, max_size=5),
+    st.sampled_from([1, 2, 3, 4096]),
 )
-def test_a_match_is_that_of_the_definition(steps: Any, prompts: Any) -> None:
+def test_a_match_is_that_of_the_definition(steps: Any, prompts: Any, piece: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "_PIECE", piece)
+        _compare_with_the_definition(steps, prompts)
+
+
+def _compare_with_the_definition(steps: Any, prompts: Any) -> None:
     blocks = BlockTable(100)
     models = [Model() for _ in range(4)]
     assert [blocks.open() for _ in models] == [0, 1, 2, 3]

@@ -78,6 +78,20 @@ def test_what_was_sent_is_assumed_to_be_held() -> None:
     assert sent.count_tokens(UnnamedBlocks()) == 0
 
 
+def test_the_blocks_of_requests_that_run_are_assumed_to_be_held() -> None:
+    sent = SentBlocks()
+    blocks = UnnamedBlocks([b"1", b"2"], 32)
+    for _ in range(2):
+        sent.begin(blocks)
+    sent.add(UnnamedBlocks([b"3"], 32), 32)
+    sent.end(blocks)
+    assert sent.count_tokens(blocks) == 64
+    sent.clear()
+    assert sent.count_tokens(blocks) == 64
+    sent.end(blocks)
+    assert sent.count_tokens(blocks) == len(sent) == 0
+
+
 def test_the_oldest_blocks_are_dropped_and_of_a_prompt_the_last_ones() -> None:
     sent = SentBlocks()
     first, second = UnnamedBlocks([b"1", b"2", b"3"], 32), UnnamedBlocks([b"1", b"4"], 32)

@@ -98,7 +98,9 @@ def test_one_url_that_gives_nothing_fails_the_call(
         (f"http://{host}/missing", "url-failed"),
         ("http://example.org/a", "url-off"),
     ):
-        parts = [{"type": "image_url", "image_url": {"url": of}} for of in ("data:,AAEC", url)]
+        parts = [
+            {"type": "image_url", "image_url": {"url": of}} for of in ("data:;base64,AAEC", url)
+        ]
         answer = client.post(f"/annotate?engine={engine}", json={"messages": [{"content": parts}]})
         assert problem_of(answer)[1] == problem
 

@@ -1,0 +1,104 @@
+"""One text of media that service and engine decode to two contents: a hash of the first names the second.
+
+A text that some engine decodes otherwise gets no hash, and the engine computes its own.
+"""
+
+import base64
+from typing import Any
+
+import pytest
+
+import mmhash
+from mmhash.engines import vllm
+from mmhash.engines.registry import find
+from mmhash.errors import InputValueError
+from mmhash.prompts.slots import open_request
+
+SEEN, OTHER = b"the content that the key is of", b"the content that the engine reads"
+TEXT, OTHER_TEXT = (base64.b64encode(one).decode() for one in (SEEN, OTHER))
+ESCAPED = TEXT[:8] + "%" + TEXT[8:9].encode().hex() + TEXT[9:]
+
+
+def url_part(name: str, url: str) -> dict[str, Any]:
+    return {"type": name, name: {"url": url}}
+
+
+def audio_part(**members: Any) -> dict[str, Any]:
+    return {"type": "input_audio", "input_audio": {"data": TEXT, **members}}
+
+
+# vLLM before 0.30 decodes videos and audio clips by pybase64.b64decode(text): it skips the signs of an
+# escape. It makes a data: URL of an audio clip's format and data, and all behind the first comma counts.
+PARTS = {
+    "escapes in a video": url_part("video_url", f"data:video/mp4;base64,{ESCAPED}"),
+    "escapes in a clip": url_part("audio_url", f"data:audio/wav;base64,{ESCAPED}"),
+    "escapes in an image": url_part("image_url", f"data:image/png;base64,{ESCAPED}"),
+    "no base64": url_part("image_url", f"data:image/png,{TEXT}"),
+    "no base64, but a parameter of that name": url_part("image_url", f"data:;base64=1,{TEXT}"),
+    "no base64, in a text": {"type": "image_url", "image_url": f"DATA:,{TEXT}"},
+    "a format with a content": audio_part(format=f"wav;base64,{OTHER_TEXT}"),
+    "a format with a comma": audio_part(format="wav,"),
+    "a format with an escape": audio_part(format="%2c"),
+    "a format that is a list": audio_part(format=[f";base64,{OTHER_TEXT}"]),
+    "a format that is an object": audio_part(format={f";base64,{OTHER_TEXT}": 1}),
+    "a format that is a number": audio_part(format=1),
+}
+
+# vLLM reads such a video as images, and a file of video/mp4 with the same bytes as a video.
+FRAMES = {
+    "frames, not a file": url_part("video_url", f"data:Video/JPEG;base64,{TEXT}"),
+    "frames with a parameter": url_part("video_url", f"data:video/jpeg;a=b;base64,{TEXT}"),
+}
+
+
+def chat(part: dict[str, Any]) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [part]}]}
+
+
+@pytest.mark.parametrize("engine", ["vllm@0.28.0", "vllm@0.33.0", "sglang@0.5.23"])
+@pytest.mark.parametrize("part", (PARTS | FRAMES).values(), ids=PARTS | FRAMES)
+def test_a_text_with_two_meanings_gets_no_hash(
+    server: Any, engine: str, part: dict[str, Any]
+) -> None:
+    answer = server.client.post("/annotate", params={"engine": engine}, json=chat(part))
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"request": chat(part), "items": []}
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+def test_no_plan_names_it(part: dict[str, Any]) -> None:
+    engine, release = find("vllm@0.28.0")
+    with pytest.raises(InputValueError):
+        open_request(chat(part), engine, release)
+
+
+@pytest.mark.parametrize("nest", [lambda url: url, lambda url: [url], lambda url: [["YWJj", url]]])
+@pytest.mark.parametrize(
+    "url", [f"data:image/png;base64,{ESCAPED}", f"data:image/png,{TEXT}", "data:base64,YWJj"]
+)
+def test_a_native_request_gets_no_hash_either(server: Any, nest: Any, url: str) -> None:
+    request = {"text": "a", "image_data": nest(url)}
+    answer = server.client.post("/annotate", params={"engine": "sglang@0.5.23"}, json=request)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"request": request, "items": []}
+    with pytest.raises(InputValueError):
+        open_request(request, *find("sglang@0.5.23"))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        audio_part(),
+        audio_part(format="wav"),
+        audio_part(format="x-m4a"),
+        url_part("audio_url", f"data:audio/wav;base64,{TEXT}"),
+        url_part("video_url", f"data:video/jpeg2000;base64,{TEXT}"),
+        url_part("image_url", f"data:;charset=%2c;base64,{TEXT}"),
+    ],
+)
+def test_a_text_with_one_meaning_gets_one(server: Any, part: dict[str, Any]) -> None:
+    answer = server.client.post("/annotate", params={"engine": "vllm@0.28.0"}, json=chat(part))
+    (item,) = answer.json()["items"]
+    assert item["key"] == mmhash.key(SEEN).hex()
+    (found,) = answer.json()["request"]["messages"][0]["content"]
+    assert found == {**part, "uuid": vllm.uuid(mmhash.key(SEEN))}

@@ -1,0 +1,58 @@
+"""Requests that an engine refuses or never computes: the gateway would forget what workers hold.
+
+The blocks of a prompt count as sent only if its worker has answered it.
+"""
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.gateway import engines, gateway_before
+
+PATH = "/v1/chat/completions"
+
+
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    """A client of a gateway with one worker, whose events do not name what it holds."""
+    with (
+        engines(1) as (worker,),
+        gateway_before([f"{worker.url},engine=sglang@0.5.23"]) as gateway,
+        gateway.new_client() as client,
+    ):
+        yield client
+
+
+def chat(image: str, **more: Any) -> dict[str, Any]:
+    url = f"data:image/png;base64,{base64.b64encode(image.encode()).decode()}"
+    part = {"type": "image_url", "image_url": {"url": url}}
+    return {"messages": [{"role": "user", "content": [part]}], **more}
+
+
+def expected(client: httpx.Client, image: str) -> int:
+    (worker,) = client.post("/route", json=chat(image)).json()["workers"]
+    tokens: int = worker.get("expected_tokens", 0)
+    return tokens
+
+
+def test_a_refused_request_changes_nothing_that_is_known_of_a_worker(client: httpx.Client) -> None:
+    assert client.post(PATH, json=chat("a")).status_code == 200
+    known = expected(client, "a")
+    assert known > 0
+    for number in range(50):  # twice as many as a worker is assumed to have room for
+        assert client.post(PATH, json=chat(f"refused {number}", status=400)).status_code == 400
+    assert expected(client, "a") == known
+    assert expected(client, "refused 49") == 0
+
+
+def test_a_request_that_a_client_leaves_before_its_answer_is_not_known(
+    client: httpx.Client,
+) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        client.post(PATH, json=chat("left", mode="hang"), timeout=1)
+    while client.get("/workers").json()["workers"][0]["requests"]:
+        pass
+    assert expected(client, "left") == 0
