@@ -63,6 +63,8 @@ class _Plane:
         masks, bit = self.masks, 1 << holder
         order = self.orders.setdefault(holder, {})
         get = masks.get
+        # Pairs for `dict.update` take twice as long. One call for all blocks with the same holders
+        # (`dict.fromkeys`) has 0.91 to 0.98 of the rate with 64 blocks, 0.6 to 0.7 with one.
         for one in ids:
             mask = get(one, 0)
             if mask & bit:

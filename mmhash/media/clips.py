@@ -76,7 +76,10 @@ def video(
         size=size,
     )
     if by == "source":
-        canonical = recipe.canonical()  # before the hash empties the core's caches
+        # Before the hash empties the core's caches: after it, this takes 30 µs more. To hash each
+        # part just before its headers are read gains nothing, and reading the index in a thread
+        # beside the hash took 1.39 times the CPU time of the hash, in place of 1.27.
+        canonical = recipe.canonical()
         whole = _key_of(data, algorithm, tenant, threads)
         return VideoClip(bind_recipe(whole, canonical), recipe, [])
     clip = GrowingVideo(algorithm=algorithm, tenant=tenant)

@@ -3,7 +3,8 @@
 By default glibc adapts its thresholds to the allocations it has seen. Some processes kept the
 256 KiB buffer of a body's chunk; others unmapped it and mapped it again, page by page, for each
 chunk: bodies of 20 MiB were received at 2.2 or at 1.0 GB/s, by chance. With these two thresholds it
-is always 2.2 GB/s, decoding 12 megapixels takes 77 ms instead of 98, and less memory stays in use.
+is always 2.2 GB/s, decoding 12 megapixels takes 77 ms instead of 98, and less memory stays in use:
+without them it grew by 6.5 % in five minutes of the soak.
 """
 
 import ctypes

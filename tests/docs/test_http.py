@@ -1,4 +1,4 @@
-"""The examples of docs/http.md and docs/urls.md, and the metrics of docs/observability.md."""
+"""The examples of the pages of the HTTP calls, and the metrics of docs/observability.md."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.support.decoders import wait_for_ready
 from tests.support.service import serving
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "http.md").read_text() + (DOCS / "urls.md").read_text()
+PAGE = "".join((DOCS / f"{name}.md").read_text() for name in ("http", "annotate", "urls"))
 METRICS = (DOCS / "observability.md").read_text()
 EXAMPLES = re.findall(r"```console\n\$ (.*?)\n```\n\n```json\n(.*?)\n```", PAGE, re.DOTALL)
 FILES, IN_PLACE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -44,6 +44,7 @@ PAGES = (
 
 # Run by others.
 ELSEWHERE = {
+    "annotate.md": "tests/docs/test_http.py",
     "bulk.md": "tests/docs/test_snippets.py",
     "claims.md": "tests/docs/test_client.py",
     "client.md": "tests/docs/test_client.py",

@@ -1,5 +1,6 @@
 """The documentation site builds without a warning and without a network, and needs none."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -11,6 +12,17 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+
+# All their names are on the page of the API.
+API = (
+    "mmhash",
+    "mmhash.client",
+    "mmhash.engines",
+    "mmhash.kvindex",
+    "mmhash.media",
+    "mmhash.prompts",
+    "mmhash.transport",
+)
 
 # Nothing listens there: a build that asks the network fails.
 OFFLINE = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
@@ -62,6 +74,10 @@ def test_the_reference_has_the_public_names_and_all_commands(site: Path) -> None
         "kvindex.Index",
     ):
         assert f'id="mmhash.{name}"' in api, name
+    for name in API:
+        module = importlib.import_module(name)
+        for public in module.__all__:
+            assert re.search(rf'id="mmhash(\.\w+)*\.{public}"', api), f"{name}.{public}"
     shown = (site / "cli.html").read_text()
     for command in ("sum", "check", "key", "bulk", "explain", "plan", "serve", "gateway", "health"):
         assert f"<code>mmhash {command}</code>" in shown, command
