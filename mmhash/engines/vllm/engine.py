@@ -106,9 +106,7 @@ def _unhashed(options: dict[str, Any], version: str, modality: str) -> dict[str,
         media_io.pop(modality, None)
         others = set(SCOPES.values()) - {SCOPES[modality]}
         processor = {name: value for name, value in processor.items() if name in others}
-    unhashed = {"media_io_kwargs": media_io, "mm_processor_kwargs": processor}
-    # Its caches find items by the uuid alone: as it is, if there are no options.
-    return unhashed if modality == "image" else {**unhashed, "modality": modality}
+    return {"media_io_kwargs": media_io, "mm_processor_kwargs": processor}
 
 
 def _members(options: Any) -> dict[str, Any]:

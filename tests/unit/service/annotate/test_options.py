@@ -24,12 +24,6 @@ def part(modality: str) -> dict[str, Any]:
     return {"type": f"{modality}_url", f"{modality}_url": {"url": URL}}
 
 
-def plain_uuid(modality: str) -> str:
-    """The uuid of an item without options: vLLM does not keep modalities apart."""
-    text = "" if modality == "image" else f'{{"modality":"{modality}"}}'
-    return vllm.uuid(with_options(KEY, text))
-
-
 def uuid_of(client: httpx.Client, release: str, modality: str = "image", **options: Any) -> str:
     body = {"messages": [{"role": "user", "content": [part(modality)]}], **options}
     answer = client.post(f"/annotate?engine=vllm@{release}", json=body)
@@ -52,12 +46,10 @@ NO_OPTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("release", [*UNFRAMED, *FRAMED])
 @pytest.mark.parametrize("options", NO_OPTIONS, ids=str)
-def test_without_options_the_uuid_is_the_key_and_that_of_another_modality_is_not(
+def test_without_options_the_uuid_is_the_key(
     client: httpx.Client, release: str, options: dict[str, Any]
 ) -> None:
     assert uuid_of(client, release, **options) == vllm.uuid(KEY)
-    for modality in ("video", "audio"):
-        assert uuid_of(client, release, modality, **options) == plain_uuid(modality)
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -91,7 +83,7 @@ def test_where_it_does_the_uuid_names_only_what_it_leaves_out(
     client: httpx.Client, release: str, modality: str
 ) -> None:
     own = {"media_io_kwargs": {modality: {"a": 1}}, "mm_processor_kwargs": {"b": 2}}
-    assert uuid_of(client, release, modality, **own) == plain_uuid(modality)
+    assert uuid_of(client, release, modality, **own) == vllm.uuid(KEY)
     other = OTHER[modality]
     left_out = [
         {"media_io_kwargs": {other: {"a": 1}}},
@@ -99,7 +91,7 @@ def test_where_it_does_the_uuid_names_only_what_it_leaves_out(
         {"mm_processor_kwargs": {f"{other}s_kwargs": {"a": 1}}},
     ]
     uuids = [uuid_of(client, release, modality, **options) for options in left_out]
-    assert len({plain_uuid(modality), *uuids}) == 4
+    assert len({vllm.uuid(KEY), *uuids}) == 4
 
 
 def test_the_spelling_of_json_does_not_count_but_that_of_numbers_does(
@@ -174,5 +166,5 @@ def test_no_two_of_all_hashes_are_one(client: httpx.Client) -> None:
         uuid_of(client, release, modality, media_io_kwargs={"image": {"a": 1}, "video": {"b": 1}})
         for release, modality in itertools.product(releases, OTHER)
     }
-    # Up to 0.30 both options count for all kinds; from 0.31 those of other kinds than the item's.
-    assert len(uuids) == 3 + 2
+    # Up to 0.30 both options count for all kinds; from 0.31 for sounds alone.
+    assert len(uuids) == 3
