@@ -1,6 +1,5 @@
 """A real server process to attack: after each attack it must still answer, correctly and at once."""
 
-import json
 import re
 import socket
 import time
@@ -151,35 +150,3 @@ def flood() -> Callable[..., None]:
         raise AssertionError("the server took it all")
 
     return flood
-
-
-@pytest.fixture(scope="session")
-def problem_of() -> Callable[[httpx.Response | bytes], str]:
-    """The name of the problem that an answer is, which must be a 4xx."""
-
-    def problem_of(answer: httpx.Response | bytes) -> str:
-        if isinstance(answer, bytes):
-            head, _, body = answer.partition(b"\r\n\r\n")
-            status, problem = int(head.split()[1]), json.loads(body)
-            assert b"application/problem+json" in head
-        else:
-            status, problem = answer.status_code, answer.json()
-            assert answer.headers["content-type"] == "application/problem+json"
-        assert 400 <= status < 500, problem
-        assert problem["status"] == status
-        name: str = problem["type"].removeprefix("urn:mmhash:problem:")
-        return name
-
-    return problem_of
-
-
-@pytest.fixture(scope="session")
-def items_of() -> Callable[[httpx.Response], list[dict[str, Any]]]:
-    """The items of a good answer."""
-
-    def items_of(answer: httpx.Response) -> list[dict[str, Any]]:
-        assert answer.status_code == 200, answer.text
-        items: list[dict[str, Any]] = answer.json()["items"]
-        return items
-
-    return items_of

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.responses import items_of, refusal_of
+
 URLS = [
     "file:///etc/passwd",
     "file://{root}/../secret",
@@ -57,11 +59,11 @@ def test_it_leads_nowhere(served: Any, url: str) -> None:
     server.assert_well()
 
 
-def test_what_is_below_is_read(served: Any, items_of: Any) -> None:
+def test_what_is_below_is_read(served: Any) -> None:
     server, root = served
     (item,) = items_of(server.hash_json({"kind": "bytes", "url": f"file://{root}/file"}))
     assert item["nbytes"] == 7
 
 
-def test_without_a_folder_no_file_is_read(server: Any, problem_of: Any) -> None:
-    assert problem_of(server.hash_json({"kind": "bytes", "url": "file:///etc/passwd"})) == "url-off"
+def test_without_a_folder_no_file_is_read(server: Any) -> None:
+    assert refusal_of(server.hash_json({"kind": "bytes", "url": "file:///etc/passwd"})) == "url-off"

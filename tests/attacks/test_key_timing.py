@@ -13,6 +13,7 @@ import pytest
 from blake3 import blake3
 
 from mmhash_service.middleware import api_keys as auth
+from tests.support.responses import refusal_of
 
 KEYS = ["a" * 32, "b" * 32, "c" * 32]
 
@@ -43,10 +44,10 @@ def locked(serving: Any) -> Any:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_is_no_key_is_refused(locked: Any, problem_of: Any, value: str | None) -> None:
+def test_what_is_no_key_is_refused(locked: Any, value: str | None) -> None:
     headers = {} if value is None else {"authorization": value}
     for path in ("/version", "/hash", "/metrics", "/nothing"):
-        assert problem_of(locked.client.get(path, headers=headers)) == "unauthorized"
+        assert refusal_of(locked.client.get(path, headers=headers)) == "unauthorized"
     locked.assert_well()
 
 

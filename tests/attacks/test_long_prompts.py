@@ -19,6 +19,7 @@ from mmhash.prompts import Media, MediaSize, Model, Plan, expansion
 from mmhash.prompts.expansion import MAX_TOKENS
 from mmhash.prompts.sandbox import MAX_TEXT
 from tests.support import prompt_models
+from tests.support.responses import refusal_of
 
 pytestmark = pytest.mark.slow
 
@@ -107,10 +108,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_longer_is_refused(planning: Any, problem_of: Any, name: str) -> None:
+def test_what_is_longer_is_refused(planning: Any, name: str) -> None:
     problem, body = REFUSED[name]
     answer = planning.client.post(PLAN, json=body, timeout=300)
-    assert problem_of(answer) == problem
+    assert refusal_of(answer) == problem
 
 
 def test_the_tokens_of_items_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def wait_until_read(server: Any) -> None:
         time.sleep(0.01)
 
 
-def test_long_answers_are_held_within_a_limit(serving: Any, problem_of: Any) -> None:
+def test_long_answers_are_held_within_a_limit(serving: Any) -> None:
     """Clients that read 1 kB in 10 s kept answers for days, until the memory was used up."""
     with serving(max_held_bytes=30 << 20) as server, ExitStack() as readers:
         slow = [readers.enter_context(ask_for_blocks(server)) for _ in range(2)]

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from io import BytesIO
-from typing import Any
 
 import httpx
 import pytest
@@ -47,30 +46,6 @@ def server() -> Iterator[Server]:
 def client(server: Server) -> httpx.Client:
     """A client of the server."""
     return server.client
-
-
-@pytest.fixture(scope="session")
-def items_of() -> Callable[[httpx.Response], list[dict[str, Any]]]:
-    """The items of a good answer."""
-
-    def items_of(answer: httpx.Response) -> list[dict[str, Any]]:
-        assert answer.status_code == 200, answer.text
-        assert answer.json().keys() == {"items", "elapsed_ms"}
-        return answer.json()["items"]
-
-    return items_of
-
-
-@pytest.fixture(scope="session")
-def problem_of() -> Callable[[httpx.Response], tuple[int, str]]:
-    """The status and the name of a problem."""
-
-    def problem_of(answer: httpx.Response) -> tuple[int, str]:
-        assert answer.headers["content-type"] == "application/problem+json", answer.text
-        assert answer.json()["status"] == answer.status_code
-        return answer.status_code, answer.json()["type"].removeprefix("urn:mmhash:problem:")
-
-    return problem_of
 
 
 @pytest.fixture(scope="session")

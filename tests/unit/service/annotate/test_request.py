@@ -16,6 +16,7 @@ import mmhash
 from mmhash import Digest, verify_tag
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
+from tests.support.responses import problem_of
 
 JSON = "application/json"
 BARE = "application/vnd.mmhash.request+json"
@@ -172,11 +173,7 @@ def test_two_hundred_images_in_one_request(
     ],
 )
 def test_a_request_that_cannot_be_annotated_whole_is_refused(
-    client: httpx.Client,
-    problem_of: Callable[[httpx.Response], tuple[int, str]],
-    query: str,
-    body: Any,
-    problem: tuple[int, str],
+    client: httpx.Client, query: str, body: Any, problem: tuple[int, str]
 ) -> None:
     assert problem_of(client.post(f"/annotate?{query}", json=body)) == problem
 
@@ -194,15 +191,11 @@ def test_a_request_that_cannot_be_annotated_whole_is_refused(
         b'{"messages": [], "a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
     ],
 )
-def test_what_is_no_json_is_refused_wherever_it_stands(
-    client: httpx.Client, problem_of: Callable[[httpx.Response], tuple[int, str]], body: bytes
-) -> None:
+def test_what_is_no_json_is_refused_wherever_it_stands(client: httpx.Client, body: bytes) -> None:
     answer = client.post("/annotate?engine=vllm", content=body, headers={"Content-Type": JSON})
     assert problem_of(answer) == (422, "invalid-json")
 
 
-def test_another_content_type_is_refused(
-    client: httpx.Client, problem_of: Callable[[httpx.Response], tuple[int, str]]
-) -> None:
+def test_another_content_type_is_refused(client: httpx.Client) -> None:
     answer = client.post("/annotate?engine=vllm", content=b"{}")
     assert problem_of(answer)[0] == 415

@@ -19,6 +19,7 @@ from mmhash_service.app import create_app
 from mmhash_service.bodies.reading import INLINE_MAX_BYTES, MIN_PROGRESS, StallTimer
 from mmhash_service.runtime.capacity import STREAM_BYTES
 from mmhash_service.settings import Settings
+from tests.support.responses import problem_of
 
 RAW = {"content-type": "application/octet-stream"}
 HEAD = (
@@ -133,7 +134,6 @@ def test_a_piece_longer_than_uvicorn_gives_is_taken_too() -> None:
 
 
 Running = Callable[[FastAPI], AbstractContextManager[Any]]
-Problem = Callable[[httpx.Response], tuple[int, str]]
 
 
 def begin(server: Any, stack: ExitStack, body: bytes = b"half") -> socket.socket:
@@ -221,7 +221,7 @@ def test_128_streamed_bodies_are_admitted_at_once(running: Running) -> None:
 
 @pytest.mark.parametrize("limit", [{"max_calls": 2}, {"max_held_bytes": 1 << 20}])
 def test_beyond_the_limits_calls_are_refused_until_there_is_room(
-    running: Running, problem_of: Problem, limit: dict[str, int]
+    running: Running, limit: dict[str, int]
 ) -> None:
     app = create_app(Settings(decoders=1, **limit))
     with running(app) as server, ExitStack() as stack:
@@ -238,9 +238,7 @@ def test_beyond_the_limits_calls_are_refused_until_there_is_room(
 
 
 @pytest.mark.parametrize("kind", ["image/png", "application/json"])
-def test_what_is_held_whole_counts_as_it_comes(
-    running: Running, problem_of: Problem, kind: str
-) -> None:
+def test_what_is_held_whole_counts_as_it_comes(running: Running, kind: str) -> None:
     app = create_app(Settings(decoders=1, max_held_bytes=1 << 20))
     query = "?of=pixels" if kind == "image/png" else ""
     with running(app) as server:
@@ -252,7 +250,7 @@ def test_what_is_held_whole_counts_as_it_comes(
         assert app.state.limits.held == 0
 
 
-def test_json_over_its_limit_is_refused(running: Running, problem_of: Problem) -> None:
+def test_json_over_its_limit_is_refused(running: Running) -> None:
     with running(create_app(Settings(decoders=1, max_json_bytes=1000))) as server:
         for path in ("/hash", "/pad", "/blocks"):
             for content in (bytes(1001), pieces(1001)):
@@ -262,7 +260,7 @@ def test_json_over_its_limit_is_refused(running: Running, problem_of: Problem) -
 
 
 def test_an_image_that_takes_too_long_is_given_up(
-    running: Running, problem_of: Problem, encode: Callable[..., bytes]
+    running: Running, encode: Callable[..., bytes]
 ) -> None:
     app = create_app(Settings(decoders=1, work_timeout_s=0.001))
     body = encode("PNG", size=(800, 800))
@@ -274,9 +272,7 @@ def test_an_image_that_takes_too_long_is_given_up(
     assert "retry-after" in answer.headers
 
 
-def test_a_picture_of_50000_by_50000_is_refused_by_its_head(
-    client: httpx.Client, problem_of: Problem
-) -> None:
+def test_a_picture_of_50000_by_50000_is_refused_by_its_head(client: httpx.Client) -> None:
     def chunk(name: bytes, data: bytes) -> bytes:
         return (
             struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))

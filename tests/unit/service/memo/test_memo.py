@@ -22,6 +22,7 @@ from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels
 from mmhash_service.memo.memo import Memo
 from mmhash_service.settings import Settings
 from tests.support.memo import hash_pixels
+from tests.support.responses import problem_of
 from tests.support.service import count
 
 Running = Callable[[FastAPI], AbstractContextManager[Any]]
@@ -291,7 +292,7 @@ def test_a_private_tenant_shares_with_nobody(running: Running, images: list[byte
 
 
 def test_a_damaged_image_is_refused_each_time(
-    shared: httpx.Client, problem_of: Callable[..., tuple[int, str]], encode: Callable[..., bytes]
+    shared: httpx.Client, encode: Callable[..., bytes]
 ) -> None:
     image = encode("PNG", size=(64, 48))
     for _ in range(2):

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-import httpx
 import pytest
 from blake3 import blake3
 from fastapi import FastAPI
@@ -13,8 +12,7 @@ from mmhash_service.app import create_app
 from mmhash_service.middleware.api_keys import PROBES
 from mmhash_service.routes.page import FILES
 from mmhash_service.settings import Settings
-
-Problem = Callable[[httpx.Response], tuple[int, str]]
+from tests.support.responses import problem_of
 
 OPEN_PATHS = PROBES | FILES.keys()
 
@@ -52,9 +50,7 @@ def test_each_key_opens_every_call(guarded: Any, key: str) -> None:
         {"authorization": b"Bearer \xff\xfe"},
     ],
 )
-def test_without_a_good_key_no_call_is_answered(
-    guarded: Any, problem_of: Problem, headers: dict[str, Any]
-) -> None:
+def test_without_a_good_key_no_call_is_answered(guarded: Any, headers: dict[str, Any]) -> None:
     page = guarded.uvicorn.config.app.openapi()
     paths = page["paths"].keys() | {"/docs", "/openapi.json", "/nothing"}
     for path in sorted(paths - OPEN_PATHS):

@@ -18,6 +18,7 @@ import mmhash
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
 from tests.support import prompt_models
+from tests.support.responses import problem_of
 
 
 @pytest.fixture
@@ -89,10 +90,7 @@ def test_a_url_has_the_hash_of_what_it_points_to(
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_one_url_that_gives_nothing_fails_the_call(
-    client: httpx.Client,
-    host: str,
-    problem_of: Callable[[httpx.Response], tuple[int, str]],
-    engine: str,
+    client: httpx.Client, host: str, engine: str
 ) -> None:
     for url, problem in (
         (f"http://{host}/missing", "url-failed"),
@@ -166,8 +164,6 @@ def test_a_model_without_plans_for_the_engine_decides_nothing(
     assert answer["request"]["mm_hashes"] == ["0f3e80300d68299e"]
 
 
-def test_an_unknown_model_to_plan_is_refused(
-    client: httpx.Client, problem_of: Callable[[httpx.Response], tuple[int, str]]
-) -> None:
+def test_an_unknown_model_to_plan_is_refused(client: httpx.Client) -> None:
     answer = client.post("/annotate?engine=vllm&plan=other", json={"messages": []})
     assert problem_of(answer) == (422, "unknown-model")

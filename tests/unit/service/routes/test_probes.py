@@ -17,9 +17,9 @@ from mmhash_service.app import create_app
 from mmhash_service.runtime import self_test
 from mmhash_service.settings import Settings
 from tests.support.decoders import wait_for_ready
+from tests.support.responses import problem_of
 
 Running = Callable[[FastAPI], AbstractContextManager[Any]]
-Problem = Callable[[httpx.Response], tuple[int, str]]
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_a_server_that_is_well_says_so(client: httpx.Client, path: str) -> None:
 
 
 def test_a_backend_that_is_wrong_is_not_ready(
-    client: httpx.Client, problem_of: Problem, monkeypatch: pytest.MonkeyPatch
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for algorithm in ALGORITHMS:
         with monkeypatch.context() as changed:
@@ -51,9 +51,7 @@ def test_a_backend_that_is_wrong_is_not_ready(
     assert client.get("/ready").status_code == 200
 
 
-def test_a_server_that_drains_is_not_ready_and_takes_no_calls(
-    running: Running, problem_of: Problem
-) -> None:
+def test_a_server_that_drains_is_not_ready_and_takes_no_calls(running: Running) -> None:
     app = create_app(Settings())
     with running(app) as server:
         app.state.limits.draining = True
