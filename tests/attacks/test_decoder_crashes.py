@@ -19,6 +19,7 @@ from PIL import Image
 import mmhash
 from tests.support.decoders import cpu_ticks, state, wait_for_ready
 from tests.support.responses import items_of
+from tests.support.victim import serving
 
 
 def decoders_of(pid: int) -> list[int]:
@@ -113,7 +114,7 @@ def test_decoders_that_were_all_killed_are_replaced(server: Any) -> None:
         wait_for_ready(server.client)
 
 
-def test_decoders_end_with_the_service(serving: Any) -> None:
+def test_decoders_end_with_the_service() -> None:
     with serving() as server:
         wait_for_ready(server.client)
         decoders = decoders_of(server.process.pid)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.guarded import through_guard
 from tests.support.responses import refusal_of
+from tests.support.victim import serving
 
 RAW = (b"Content-Type", b"application/octet-stream")
 VALUES = {
@@ -61,7 +62,7 @@ def test_on_every_path(server: Any, path: bytes) -> None:
         assert refusal_of(answer) == "duplicate-header"
 
 
-def test_no_api_key_is_chosen_of_two(serving: Any) -> None:
+def test_no_api_key_is_chosen_of_two() -> None:
     import mmhash
 
     digests = json.dumps([mmhash.digest(b"good").hex()])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.responses import items_of, refusal_of
+from tests.support.victim import serving
 
 URLS = [
     "file:///etc/passwd",
@@ -37,7 +38,7 @@ URLS = [
 
 
 @pytest.fixture(scope="module")
-def served(serving: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("files")
     (root.parent / "secret").write_bytes(b"secret")
     (root / "below").mkdir()

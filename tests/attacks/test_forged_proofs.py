@@ -11,6 +11,7 @@ import pytest
 
 from mmhash.transport import SharedTensor
 from tests.support.responses import refusal_of
+from tests.support.victim import serving
 
 NOWHERE = {"name": "mmhash-1-1-0000000000000000", "offset": 0, "nbytes": 16}
 
@@ -43,7 +44,7 @@ def test_a_nonce_that_could_be_guessed_or_is_none_is_refused(server: Any, nonce:
     assert refusal_of(answer) == "invalid-json"
 
 
-def test_without_the_switch_no_memory_is_looked_at(serving: Any) -> None:
+def test_without_the_switch_no_memory_is_looked_at() -> None:
     nonce = secrets.token_bytes(32)
     with serving(shm=False) as server, SharedTensor.create(nonce) as mine:
         proof = {"nonce": nonce.hex(), "shm": mine.handle()}

@@ -21,6 +21,7 @@ from PIL import Image
 import mmhash
 from tests.support.deflate import deflated_zeros
 from tests.support.responses import items_of, refusal_of
+from tests.support.victim import serving
 
 # Refused for its contents, not for want of time.
 REFUSALS = {"costly-image", "damaged-image", "image-too-large", "unsupported-image"}
@@ -158,7 +159,7 @@ HEAVY = {
 
 
 @pytest.fixture(scope="module")
-def default(serving: Any) -> Iterator[Any]:
+def default() -> Iterator[Any]:
     """A server with the limits of pixels that it has by default."""
     with serving(max_pixels=PILLOW_MAX_PIXELS, max_body_bytes=64 << 20) as server:
         yield server
@@ -257,7 +258,7 @@ def noise(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("form", ["json", "multipart"])
-def test_many_small_files_of_many_pixels_are_not_all_decoded(serving: Any, form: str) -> None:
+def test_many_small_files_of_many_pixels_are_not_all_decoded(form: str) -> None:
     """A form of 91 kB with a thousand WebPs took 3000 s of a core."""
 
     def send(server: Any, files: Iterable[bytes]) -> httpx.Response:
@@ -290,7 +291,7 @@ def flat_clip(number: int) -> bytes:
     return file.getvalue()
 
 
-def test_many_small_clips_of_many_pixels_are_not_all_decoded(serving: Any) -> None:
+def test_many_small_clips_of_many_pixels_are_not_all_decoded() -> None:
     def send(clips: Iterable[bytes]) -> httpx.Response:
         parts = [("clip", (str(number), clip, "video/mp4")) for number, clip in enumerate(clips)]
         return server.client.post("/hash?of=frames&by=frames&count=60", files=parts)

@@ -19,6 +19,7 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.safetensors import parse_header
 from mmhash_service.runtime.concurrency import TURN, end_turn
 from tests.support.responses import refusal_of
+from tests.support.victim import serving
 
 ITEMS = 1000
 # The first request of a service also takes memory for its threads and modules.
@@ -29,7 +30,7 @@ BLOCKS: dict[str, Any] = {"engine": "vllm@0.33.0", "block_size": 1}
 
 
 @pytest.fixture(scope="module")
-def thousand(serving: Any) -> Iterator[Any]:
+def thousand() -> Iterator[Any]:
     with serving(max_items=ITEMS, work_timeout_s=120) as server:
         yield server
 

@@ -14,12 +14,13 @@ from blake3 import blake3
 
 from mmhash_service.middleware import api_keys as auth
 from tests.support.responses import refusal_of
+from tests.support.victim import serving
 
 KEYS = ["a" * 32, "b" * 32, "c" * 32]
 
 
 @pytest.fixture(scope="module")
-def locked(serving: Any) -> Any:
+def locked() -> Any:
     digests = [blake3(key.encode()).hexdigest() for key in KEYS]
     with serving(key=KEYS[1], api_key_digests=digests) as server:
         yield server

@@ -20,6 +20,7 @@ from mmhash.prompts.expansion import MAX_TOKENS
 from mmhash.prompts.sandbox import MAX_TEXT
 from tests.support import prompt_models
 from tests.support.responses import refusal_of
+from tests.support.victim import serving
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ PLAN = "/plan?model=tiny&engine=sglang@0.5.23"
 
 
 @pytest.fixture(scope="module")
-def planning(serving: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def planning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("model"))
     with serving(
         models={"tiny": str(folder)}, work_timeout_s=120, max_json_bytes=16 << 20

@@ -6,8 +6,7 @@ Untrusted segments are mapped by another process or read by pread(); those with 
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -19,13 +18,14 @@ import mmhash
 from mmhash.transport import SharedPool, SharedTensor
 from mmhash.transport.segments import Segment
 from tests.support.responses import items_of, refusal_of
+from tests.support.victim import serving
 
 SHM = Path("/dev/shm")
 MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def server(serving: Callable[..., AbstractContextManager[Any]]) -> Iterator[Any]:
+def server() -> Iterator[Any]:
     """One worker, which may be given 96 MiB."""
     with serving(max_body_bytes=96 * MIB) as victim:
         yield victim

@@ -14,6 +14,7 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.settings import Settings
 from tests.support.responses import refusal_of
+from tests.support.victim import serving
 from tests.support.visited_host import VisitedHost
 
 SPELLINGS = [
@@ -76,7 +77,7 @@ def inside(_host: VisitedHost) -> VisitedHost:
 
 
 @pytest.fixture(scope="module")
-def allowing(serving: Any, _host: VisitedHost) -> Any:
+def allowing(_host: VisitedHost) -> Any:
     """A server that may ask the host, and reads 1000 bytes of it."""
     hosts = [f"127.0.0.1:{_host.port}"]
     with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"], url_max_bytes=1000) as server:
@@ -84,7 +85,7 @@ def allowing(serving: Any, _host: VisitedHost) -> Any:
 
 
 @pytest.fixture(scope="module")
-def fetching(serving: Any) -> Any:
+def fetching() -> Any:
     """A server that may ask some names, of which one is this host's."""
     hosts = ["localhost", "127.0.0.1", "[::1]", "allowed.example"]
     with serving(url_hosts=hosts) as server:
@@ -108,9 +109,7 @@ def refusal_of_url(server: Any, url: str) -> str:
     return found
 
 
-def test_an_allowed_name_of_an_inner_address_is_not_dialled(
-    serving: Any, inside: VisitedHost
-) -> None:
+def test_an_allowed_name_of_an_inner_address_is_not_dialled(inside: VisitedHost) -> None:
     with serving(url_hosts=[f"localhost:{inside.port}", f"127.0.0.1:{inside.port}"]) as server:
         for host in ("localhost", "127.0.0.1"):
             url = f"http://{host}:{inside.port}/"

@@ -11,6 +11,7 @@ import pytest
 import mmhash
 from tests.support.origin import Origin
 from tests.support.responses import items_of
+from tests.support.victim import serving
 
 DATE = "Date: Mon, 01 Jan 2024 00:00:00 GMT"
 HEADERS = {
@@ -41,7 +42,7 @@ def origin() -> Iterator[Origin]:
 
 
 @pytest.fixture(scope="module")
-def fetching(serving: Any, origin: Origin) -> Iterator[Any]:
+def fetching(origin: Origin) -> Iterator[Any]:
     hosts = [f"127.0.0.1:{origin.port}"]
     with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"]) as server:
         yield server

@@ -3,8 +3,6 @@
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import BytesIO
 from typing import Any
 
@@ -20,19 +18,17 @@ from mmhash import Digest, TagError, verify_tag
 from mmhash_service.app import create_app
 from mmhash_service.guard import Guard
 from mmhash_service.settings import Settings
+from tests.support.images import encode_noise
+from tests.support.in_process import running
 from tests.support.responses import items_of, problem_of
-
-Running = Callable[[FastAPI], AbstractContextManager[Any]]
 
 NEW, OLD = bytes.fromhex("33" * 32), bytes.fromhex("44" * 32)
 ACME = bytes.fromhex("11" * 32)
 RAW = {"content-type": "application/octet-stream"}
 
 
-def test_each_kind_of_body_has_the_tenant_s_keys(
-    client: httpx.Client, encode: Callable[..., bytes]
-) -> None:
-    array, image = np.arange(6, dtype=np.int32), encode("PNG")
+def test_each_kind_of_body_has_the_tenant_s_keys(client: httpx.Client) -> None:
+    array, image = np.arange(6, dtype=np.int32), encode_noise("PNG")
     opened = Image.open(BytesIO(image))
     tenant = {"X-Mmhash-Tenant": "acme"}
 
@@ -71,7 +67,7 @@ def test_an_unknown_tenant_is_refused(client: httpx.Client, name: str) -> None:
 
 
 @pytest.fixture
-def signing(running: Running) -> Any:
+def signing() -> Any:
     settings = Settings(
         decoders=1, tag_secrets=(NEW.hex(), OLD.hex()), tenants={"acme": "11" * 32}, tag_ttl_s=60
     )

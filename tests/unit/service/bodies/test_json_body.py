@@ -1,7 +1,6 @@
 """JSON items of `POST /hash`: base64 and data: URLs, bundles, and what is refused."""
 
 import base64
-from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -13,6 +12,7 @@ from PIL import Image
 import mmhash
 from mmhash_service.api.json_limits import MAX_VALUES
 from mmhash_service.api.problems import PROBLEMS
+from tests.support.images import encode_noise
 from tests.support.responses import items_of, problem_of
 
 BUNDLE = np.arange(48, dtype=np.float16).reshape(4, 12)
@@ -31,10 +31,8 @@ def post(client: httpx.Client, *items: Any, **query: str) -> httpx.Response:
     return client.post("/hash", json={"items": items}, params=query)
 
 
-def test_bytes_tensors_and_images_have_the_library_s_keys(
-    client: httpx.Client, encode: Callable[..., bytes]
-) -> None:
-    image = encode("PNG")
+def test_bytes_tensors_and_images_have_the_library_s_keys(client: httpx.Client) -> None:
+    image = encode_noise("PNG")
     found = items_of(
         post(
             client,

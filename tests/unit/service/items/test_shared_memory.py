@@ -1,18 +1,17 @@
 """Items in shared memory: hashed where they lie, for callers who show that they share the host."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
 
 import mmhash
 from mmhash.transport import SharedTensor
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
+from tests.support.in_process import running
 from tests.support.responses import items_of, problem_of
 
 ARRAY = np.random.default_rng(0).standard_normal((40, 33)).astype(np.float32)
@@ -111,9 +110,7 @@ def test_cuda_memory_has_a_switch_of_its_own(client: httpx.Client, proof: Any) -
     assert problem_of(post(client, proof, cuda_ipc={})) == (403, "in-place-off")
 
 
-def test_nothing_is_opened_unless_switched_on(
-    running: Callable[[FastAPI], AbstractContextManager[Any]], proof: Any, shared: SharedTensor
-) -> None:
+def test_nothing_is_opened_unless_switched_on(proof: Any, shared: SharedTensor) -> None:
     with running(create_app(Settings())) as server:
         answer = post(server.client, proof, shm=shared.handle())
     assert problem_of(answer) == (403, "in-place-off")

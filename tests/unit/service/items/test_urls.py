@@ -3,8 +3,7 @@
 import gzip
 import logging
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -20,6 +19,8 @@ import mmhash
 from mmhash_service.app import create_app
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.settings import Settings
+from tests.support.images import encode_noise
+from tests.support.in_process import running
 from tests.support.origin import Origin
 from tests.support.responses import items_of, problem_of
 
@@ -49,8 +50,8 @@ class Service:
 
 
 @pytest.fixture(scope="module")
-def shared_origin(new_origin: type[Origin]) -> Iterator[Origin]:
-    host = new_origin()
+def shared_origin() -> Iterator[Origin]:
+    host = Origin()
     yield host
     host.close()
 
@@ -80,9 +81,7 @@ def app(shared_origin: Origin, tmp_path_factory: pytest.TempPathFactory) -> Fast
 
 
 @pytest.fixture(scope="module")
-def server(
-    app: FastAPI, running: Callable[[FastAPI], AbstractContextManager[Any]]
-) -> Iterator[Any]:
+def server(app: FastAPI) -> Iterator[Any]:
     """One for all tests: it takes a second of CPU to start."""
     with running(app) as server:
         yield server
@@ -99,19 +98,17 @@ _widths = count(16)
 
 
 @pytest.fixture
-def picture(encode: Callable[..., bytes]) -> bytes:
+def picture() -> bytes:
     """A PNG that no other test has sent: the service remembers pixels by the file."""
-    return encode("PNG", size=(next(_widths), 12))
+    return encode_noise("PNG", size=(next(_widths), 12))
 
 
 def tensor(**more: Any) -> dict[str, Any]:
     return {"kind": "tensor", "dtype": "float16", "shape": [4, 12], **more}
 
 
-def test_what_a_url_has_is_what_a_body_would_have(
-    service: Service, origin: Any, encode: Callable[..., bytes]
-) -> None:
-    image, long = encode("PNG"), bytes(at % 251 for at in range(LIMIT))
+def test_what_a_url_has_is_what_a_body_would_have(service: Service, origin: Any) -> None:
+    image, long = encode_noise("PNG"), bytes(at % 251 for at in range(LIMIT))
     origin.answers["/image"] = origin.ok(image)
     origin.answers["/tensor"] = origin.ok(BUNDLE.tobytes())
     origin.answers["/long"] = origin.ok(long)
@@ -280,9 +277,9 @@ def test_a_tensor_of_the_wrong_length_is_refused(
 
 
 def test_many_images_come_by_few_connections_and_are_not_all_held(
-    service: Service, origin: Any, encode: Callable[..., bytes]
+    service: Service, origin: Any
 ) -> None:
-    image = encode("PNG")
+    image = encode_noise("PNG")
     for number in range(200):
         origin.answers[f"/{number}"] = origin.ok(image)
     found = items_of(service.post(*[service.item(f"/{at}", "image") for at in range(200)]))
@@ -291,9 +288,7 @@ def test_many_images_come_by_few_connections_and_are_not_all_held(
     assert origin.connections <= 16  # 8 at once; idle ones of other tests are replaced
 
 
-def test_what_is_held_of_a_url_is_let_go_with_it(
-    running: Callable[[FastAPI], AbstractContextManager[Any]], tmp_path: Path
-) -> None:
+def test_what_is_held_of_a_url_is_let_go_with_it(tmp_path: Path) -> None:
     """30 bundles of 1 MiB, 8 at a time, in 16 MiB."""
     (tmp_path / "a").write_bytes(bytes(1 << 20))
     item = tensor(url=f"file://{tmp_path}/a", dtype="uint8", shape=[1 << 20], counts=[1 << 20])

@@ -3,23 +3,19 @@
 import json
 import logging
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from mmhash_service.app import create_app
 from mmhash_service.middleware.access_log import PROBES
 from mmhash_service.runtime import metrics
 from mmhash_service.server import logs
 from mmhash_service.settings import Settings
-
-Running = Callable[[FastAPI], AbstractContextManager[Any]]
+from tests.support.in_process import running
 
 RAW = {"content-type": "application/octet-stream"}
 
@@ -63,7 +59,7 @@ def test_an_id_that_is_no_plain_word_is_not_taken(client: httpx.Client, bad: str
 
 
 @pytest.mark.parametrize("stderr", [StringIO], indirect=True)
-def test_for_machines_the_log_is_json(stderr: StringIO, running: Running) -> None:
+def test_for_machines_the_log_is_json(stderr: StringIO) -> None:
     with running(create_app(Settings(decoders=1))) as server:
         server.client.get("/nothing", headers={"x-request-id": "me"})
         server.client.post("/hash", content=b"abc", headers=RAW)
@@ -81,7 +77,7 @@ def test_for_machines_the_log_is_json(stderr: StringIO, running: Running) -> Non
 
 
 @pytest.mark.parametrize("stderr", [StringIO], indirect=True)
-def test_pages_are_named(stderr: StringIO, running: Running) -> None:
+def test_pages_are_named(stderr: StringIO) -> None:
     paths = ["/", "/prompt", "/docs", "/openapi.json", "/page/page.js"]
     with running(create_app(Settings(decoders=1))) as server:
         for path in paths:
@@ -92,7 +88,7 @@ def test_pages_are_named(stderr: StringIO, running: Running) -> None:
 
 
 @pytest.mark.parametrize("stderr", [Terminal], indirect=True)
-def test_for_people_the_log_is_lines(stderr: StringIO, running: Running) -> None:
+def test_for_people_the_log_is_lines(stderr: StringIO) -> None:
     with running(create_app(Settings(decoders=1))) as server:
         server.client.get("/version", headers={"x-request-id": "me"})
         server.wait_until_idle()
@@ -102,7 +98,7 @@ def test_for_people_the_log_is_lines(stderr: StringIO, running: Running) -> None
 
 
 @pytest.mark.parametrize("stderr", [StringIO], indirect=True)
-def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO, running: Running) -> None:
+def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO) -> None:
     secret, payload = "5ec2e7" * 10 + "abcd", "PAYLOAD"
     kinds = (
         "application/octet-stream",

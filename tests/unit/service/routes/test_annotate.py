@@ -2,8 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -11,13 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from PIL import Image
 
 import mmhash
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
 from tests.support import prompt_models
+from tests.support.in_process import running
 from tests.support.responses import problem_of
 
 
@@ -52,9 +51,7 @@ def host(picture: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def client(
-    running: Callable[[FastAPI], AbstractContextManager[Any]], host: str, tmp_path: Path
-) -> Iterator[httpx.Client]:
+def client(host: str, tmp_path: Path) -> Iterator[httpx.Client]:
     settings = Settings(
         decoders=1, url_hosts=(host,), url_networks=("127.0.0.0/8",), file_root=tmp_path
     )
@@ -108,9 +105,7 @@ def model_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def client_of_models(
-    running: Callable[[FastAPI], AbstractContextManager[Any]], model_folders: dict[str, Path]
-) -> Iterator[httpx.Client]:
+def client_of_models(model_folders: dict[str, Path]) -> Iterator[httpx.Client]:
     with running(create_app(Settings(decoders=1, models=model_folders))) as server:
         yield server.client
 
@@ -154,9 +149,7 @@ def test_a_configured_model_decides_as_its_plan(
         assert planned["request"] == request
 
 
-def test_a_model_without_plans_for_the_engine_decides_nothing(
-    running: Callable[[FastAPI], AbstractContextManager[Any]], tmp_path: Path
-) -> None:
+def test_a_model_without_plans_for_the_engine_decides_nothing(tmp_path: Path) -> None:
     models = {"m": prompt_models.write("idefics3", tmp_path)}
     with running(create_app(Settings(decoders=1, models=models))) as server:
         request = {"text": "<image>", "image_data": "YWJj", "model": "m"}
