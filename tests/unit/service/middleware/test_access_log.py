@@ -108,11 +108,11 @@ def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO) -> None:
         "image/png",
         "PAYLOAD",
     )
-    header = b'{"PAYLOAD":\xff}'
+    headers_of_files = (b'{"PAYLOAD":\xff}', b'{"PAYLOAD\xff":1}', b'{"PAYLOAD":{"PAYLOAD":1}}')
     bodies = (
         b"PAYLOAD",
         b'{"items":[{"kind":"PAYLOAD","PAYLOAD":"PAYLOAD"}]}',
-        len(header).to_bytes(8, "little") + header,
+        *(len(header).to_bytes(8, "little") + header for header in headers_of_files),
         b"--PAYLOAD\r\nPAYLOAD\r\n\r\nPAYLOAD",
         b'{"items":[{"kind":"bytes","data":"PAYLOAD*"}]}',
     )
@@ -126,6 +126,10 @@ def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO) -> None:
                         "authorization": "Bearer PAYLOAD",
                     }
                     server.client.post("/hash" + query, content=body, headers=headers)
+        for path in ("/annotate?engine=vllm", "/blocks", "/claim", "/pad", "/plan?engine=vllm"):
+            for body in (b'{"messages":"PAYLOAD\xff"}', b'{"PAYLOAD":1,}', b"PAYLOAD"):
+                headers = {"content-type": "application/json"}
+                server.client.post(path, content=body, headers=headers)
         server.client.get("/PAYLOAD", headers={"x-mmhash-tenant": "PAYLOAD"})
         server.wait_until_idle()
     text = stderr.getvalue()
