@@ -52,7 +52,9 @@ HEADERS = {
     "twice by an escape": b'{"a":%b,"\\u0061":%b}' % ((json.dumps(u8(0, 4)).encode(),) * 2),
     "a field twice": b'{"a":{"dtype":"U8","shape":[8],"shape":[4],"data_offsets":[0,8]}}',
     "no json": b"{" * 10,
+    "twice, with quotes": b'{"\\"":%b,"\\u0022":%b}' % ((json.dumps(u8(0, 4)).encode(),) * 2),
     "NaN": b'{"a":NaN}',
+    "half a surrogate pair": b'{"\\ud800":%b}' % json.dumps(u8(0, 8)).encode(),
     "no utf-8": b'{"\xff":1}',
     "blanks before": b'   {"a":1}',
 }

@@ -98,6 +98,10 @@ BAD_HEADERS = {
     "blank first": b' {"a":1}',
     "no JSON": b"{not json}",
     "no UTF-8": b'{"\xff": 1}',
+    "half a surrogate pair": b'{"\\ud800":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}',
+    "a field twice": b'{"a":{"dtype":"U8","dtype":"U8","shape":[2],"data_offsets":[0,2]}}',
+    "metadata twice": b'{"__metadata__":{},"__metadata__":{"a":"b"}}',
+    "a text of the metadata twice": b'{"__metadata__":{"a":"b","a":"b"}}',
     "twice": b'{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},'
     b'"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}',
     "deep": b'{"a":' + b"[" * 100_000,
