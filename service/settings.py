@@ -38,8 +38,7 @@ from mmhash_service.fetch.policies import IdentityPolicies, IdentityPolicy
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.settings import GuardSettings
 from mmhash_service.memo.stores import STORES, check_memo_url
-from mmhash_service.secret_files import VARIABLES as SECRET_FILE_VARIABLES
-from mmhash_service.secret_files import read_secret_files
+from mmhash_service.secret_files import SECRET_FILE_VARIABLES, read_secret_files
 
 # Pillow refuses every larger image. Its limit is global to the process, so no setting can raise it.
 PILLOW_MAX_PIXELS = 178_956_970

@@ -34,12 +34,12 @@ async def hash_with_content(
             return await reader.finish()
 
     results = await hash_items(context, list(items.values()), hash_remote)
-    digests = await context.work.run(hash_inline, items)
+    digests = await context.work.run(sha256_inline, items)
     digests |= {media: read[media.url] for media in items if media.url in read}
     return dict(zip(items, (result[0] for result in results), strict=True)), digests
 
 
-def hash_inline(items: dict[Media, JsonItem]) -> dict[Media, bytes]:
+def sha256_inline(items: dict[Media, JsonItem]) -> dict[Media, bytes]:
     """Return the SHA-256 of each of the media whose bytes are in the request."""
     return {
         media: hashlib.sha256(content_of(item)).digest()

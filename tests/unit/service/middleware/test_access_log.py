@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from mmhash_service.app import create_app
-from mmhash_service.middleware.access_log import PROBES
+from mmhash_service.middleware.access_log import POLLED
 from mmhash_service.runtime import metrics
 from mmhash_service.server import logs
 from mmhash_service.settings import Settings
@@ -163,10 +163,10 @@ def test_metrics_count_calls_bytes_items_and_problems(server: Any) -> None:
 
 
 def test_probes_are_not_counted(server: Any) -> None:
-    for path in PROBES:
+    for path in POLLED:
         assert server.client.get(path).status_code == 200
     text = server.client.get("/metrics").text
-    assert not any(f'"{path}"' in text for path in PROBES)
+    assert not any(f'"{path}"' in text for path in POLLED)
 
 
 def test_metrics_are_in_base_units_and_without_labels_of_a_client_s_choice(
