@@ -68,7 +68,8 @@ class SafetensorsReader:
         self._header_length: int | None = None
         self._tensors: list[Tensor] | None = None
         self._digests: list[Digest] = []
-        self._hasher = AlignedHasher(context.algorithm)
+        self._of_no_bytes = AlignedHasher(context.algorithm).digest()
+        self._hasher: AlignedHasher
         self._missing = 0
 
     def take(self, piece: bytes | memoryview, /) -> None:
@@ -108,16 +109,13 @@ class SafetensorsReader:
         return piece[count:]
 
     def _begin_tensor(self, tensors: list[Tensor]) -> None:
-        """Begin the next tensor that has bytes, and end the empty ones before it."""
+        """Begin the next tensor that has bytes; the empty ones before it share a digest."""
+        self._hasher = AlignedHasher(self._context.algorithm)
         while len(self._digests) < len(tensors):
             self._missing = tensors[len(self._digests)].nbytes
             if self._missing:
                 return
-            self._end_tensor()
-
-    def _end_tensor(self) -> None:
-        self._digests.append(self._hasher.digest())
-        self._hasher = AlignedHasher(self._context.algorithm)
+            self._digests.append(self._of_no_bytes)
 
     def _take_tensors(self, tensors: list[Tensor], piece: memoryview) -> None:
         while piece:
@@ -127,7 +125,7 @@ class SafetensorsReader:
             self._hasher.update(part)
             self._missing -= len(part)
             if not self._missing:
-                self._end_tensor()
+                self._digests.append(self._hasher.digest())
                 self._begin_tensor(tensors)
 
 
