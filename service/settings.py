@@ -346,7 +346,7 @@ class Settings(BaseSettings):
 
     @field_validator("tenants")
     @classmethod
-    def _check_secrets(cls, tenants: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    def _check_tenants(cls, tenants: dict[str, SecretStr]) -> dict[str, SecretStr]:
         if not all(_HEX_32_BYTES.fullmatch(text.get_secret_value()) for text in tenants.values()):
             raise ValueError("the secret of a tenant must be 64 hex digits")
         return tenants

@@ -10,7 +10,6 @@ from dataclasses import replace
 from mmhash_service.annotate.slots import Media
 from mmhash_service.api.schemas.items import Item, JsonItem
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
-from mmhash_service.fetch.data import is_data_url
 from mmhash_service.items.json_items import content_of, hash_items
 from mmhash_service.items.urls import read_url
 from mmhash_service.runtime.context import RequestContext
@@ -44,7 +43,7 @@ def sha256_inline(items: dict[Media, JsonItem]) -> dict[Media, bytes]:
     return {
         media: hashlib.sha256(content_of(item)).digest()
         for media, item in items.items()
-        if media.url is None or is_data_url(media.url)
+        if not media.is_remote
     }
 
 
