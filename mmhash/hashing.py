@@ -212,18 +212,15 @@ def _begin(items: Iterable[Any], options: Options, label: str = "") -> PendingKe
     def collect() -> list[Digest]:
         digests = blank_digests("blake3", len(plans))
         known = keys_of_leaves()  # waits for the GPUs
-        fill_digests(
-            digests,
-            # Most need no call of _assemble(): 64 leaves in 3 instead of 9 µs.
-            [
-                plan
-                if type(plan) is bytes
-                else known[plan]
-                if type(plan) is int
-                else _assemble(plan, known, options)
-                for plan in plans
-            ],
-        )
+        contents = []
+        for plan in plans:  # most need no call of _assemble(): 64 leaves in 5 instead of 25 µs
+            if type(plan) is bytes:
+                contents.append(plan)
+            elif type(plan) is int:
+                contents.append(known[plan])
+            else:
+                contents.append(_assemble(plan, known, options))
+        fill_digests(digests, contents)
         return digests
 
     return PendingKeys(collect)

@@ -18,7 +18,7 @@ SUFFIX = "_FILE"
 # Settings that a file may hold; lists have one entry per line, or are JSON.
 LISTS = frozenset({"api_key_digests", "tag_secrets"})
 SETTINGS = frozenset({*LISTS, "memo_url", "tenants"})
-VARIABLES = frozenset(f"{PREFIX}{name.upper()}{SUFFIX}" for name in SETTINGS)
+SECRET_FILE_VARIABLES = frozenset(f"{PREFIX}{name.upper()}{SUFFIX}" for name in SETTINGS)
 
 _MAX_BYTES = 1 << 20
 

@@ -1,7 +1,8 @@
 """Settings of the service, from arguments, the environment and a TOML file (docs/settings.md).
 
-The service reads its environment here. Two packages have variables of their own: the guard, which
-runs inside an engine (guard/settings.py), and prometheus_client (runtime/metrics.py).
+The service reads its environment here. Three packages have variables of their own: the guard, which
+runs inside an engine (guard/settings.py), the gateway (gateway/settings.py), and prometheus_client
+(runtime/metrics.py).
 """
 
 import difflib
@@ -34,13 +35,10 @@ from pydantic_settings import (
 from mmhash_service.api.schemas.types import MAX_MODEL_NAME
 from mmhash_service.fetch.hosts import HostAllowlist, is_host
 from mmhash_service.fetch.policies import IdentityPolicies, IdentityPolicy
-from mmhash_service.gateway.settings import PREFIX as GATEWAY_PREFIX
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.guard.settings import PREFIX as GUARD_PREFIX
 from mmhash_service.guard.settings import GuardSettings
 from mmhash_service.memo.stores import STORES, check_memo_url
-from mmhash_service.secret_files import VARIABLES as SECRET_FILE_VARIABLES
-from mmhash_service.secret_files import read_secret_files
+from mmhash_service.secret_files import SECRET_FILE_VARIABLES, read_secret_files
 
 # Pillow refuses every larger image. Its limit is global to the process, so no setting can raise it.
 PILLOW_MAX_PIXELS = 178_956_970
@@ -65,8 +63,8 @@ LIBRARY_VARIABLES = frozenset(
         "MMHASH_POOL_MB",
         "MMHASH_POOL_WORKERS",
         "MMHASH_VECTORS",
-        *(GUARD_PREFIX + name.upper() for name in GuardSettings.model_fields),
-        *(GATEWAY_PREFIX + name.upper() for name in GatewaySettings.model_fields),
+        *GuardSettings.variables(),
+        *GatewaySettings.variables(),
     }
 )
 
@@ -348,7 +346,7 @@ class Settings(BaseSettings):
 
     @field_validator("tenants")
     @classmethod
-    def _check_secrets(cls, tenants: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    def _check_tenants(cls, tenants: dict[str, SecretStr]) -> dict[str, SecretStr]:
         if not all(_HEX_32_BYTES.fullmatch(text.get_secret_value()) for text in tenants.values()):
             raise ValueError("the secret of a tenant must be 64 hex digits")
         return tenants

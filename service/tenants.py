@@ -10,9 +10,9 @@ from mmhash.tags import sign_tag
 from mmhash_service.api.problems import Problem
 from mmhash_service.settings import Settings
 
-HEADER = "X-Mmhash-Tenant"
+TENANT_HEADER = "X-Mmhash-Tenant"
 
-HEADER_PARAMETER = {"name": HEADER, "in": "header", "schema": {"type": "string"}}
+TENANT_PARAMETER = {"name": TENANT_HEADER, "in": "header", "schema": {"type": "string"}}
 """The header in the OpenAPI of a request."""
 
 
@@ -42,7 +42,7 @@ class Signer(NamedTuple):
 def resolve_tenant(request: Request, settings: Settings) -> Tenant | None:
     """Return the tenant that the request names, or None if it names none."""
     # At most one header: the middleware refuses requests with duplicates.
-    name = request.headers.get(HEADER)
+    name = request.headers.get(TENANT_HEADER)
     if name is None:
         return None
     secret = settings.tenants.get(name)

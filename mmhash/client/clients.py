@@ -1,4 +1,8 @@
-"""The two clients: both carry out the same effects, one waiting and one awaiting."""
+"""The two clients: both carry out the same effects, one waiting and one awaiting.
+
+Both classes list their methods, because Python has no type for a list whose results are `T` in one
+class and an awaitable of `T` in the other: only a descriptor could give each its own signature.
+"""
 
 import asyncio
 import time

@@ -28,7 +28,7 @@ KINDS: dict[str, Kind] = {
 }
 """The kind of each field that the guard looks for in a body."""
 
-HEADERS = frozenset(name for name, kind in _ALL_KINDS.items() if kind == "header")
+PEER_HEADERS = frozenset(name for name, kind in _ALL_KINDS.items() if kind == "header")
 
 MEDIA = frozenset(name for engine in ENGINES for name in engine.media_members)
 """Members that hold media objects, in lists of lists."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 from mmhash_service.annotate.slots import Media
 from mmhash_service.api.schemas.items import Item, JsonItem
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
-from mmhash_service.fetch.data import is_data_url
 from mmhash_service.items.json_items import content_of, hash_items
 from mmhash_service.items.urls import read_url
 from mmhash_service.runtime.context import RequestContext
@@ -34,17 +33,17 @@ async def hash_with_content(
             return await reader.finish()
 
     results = await hash_items(context, list(items.values()), hash_remote)
-    digests = await context.work.run(hash_inline, items)
+    digests = await context.work.run(sha256_inline, items)
     digests |= {media: read[media.url] for media in items if media.url in read}
     return dict(zip(items, (result[0] for result in results), strict=True)), digests
 
 
-def hash_inline(items: dict[Media, JsonItem]) -> dict[Media, bytes]:
+def sha256_inline(items: dict[Media, JsonItem]) -> dict[Media, bytes]:
     """Return the SHA-256 of each of the media whose bytes are in the request."""
     return {
         media: hashlib.sha256(content_of(item)).digest()
         for media, item in items.items()
-        if media.url is None or is_data_url(media.url)
+        if not media.is_remote
     }
 
 

@@ -73,6 +73,8 @@ def _describe(error: BaseException) -> str:
     if isinstance(error, ValidationError):
         kinds = {entry["type"] for entry in error.errors(include_input=False, include_url=False)}
         return f"{type(error).__name__}({', '.join(sorted(kinds))})"
+    if isinstance(error, (UnicodeDecodeError, UnicodeEncodeError)):  # repr() has the whole text
+        return f"{type(error).__name__}({error.reason})"
     return repr(error)
 
 

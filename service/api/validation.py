@@ -28,8 +28,8 @@ _REASONS = {
 }
 
 
-def pointers(error: ValidationError, model: type[BaseModel]) -> list[InvalidPart]:
-    """Return the invalid parts of a JSON body, each by its JSON pointer (RFC 6901)."""
+def invalid_members(error: ValidationError, model: type[BaseModel]) -> list[InvalidPart]:
+    """Return the invalid members of a JSON body, each by its JSON pointer (RFC 6901)."""
     names = _names(model)
     parts = [
         InvalidPart(_reason(entry), pointer="".join(f"/{step}" for step in _steps(entry, names)))
@@ -38,7 +38,7 @@ def pointers(error: ValidationError, model: type[BaseModel]) -> list[InvalidPart
     return list(dict.fromkeys(parts))
 
 
-def parameters(error: ValidationError, model: type[BaseModel]) -> list[InvalidPart]:
+def invalid_parameters(error: ValidationError, model: type[BaseModel]) -> list[InvalidPart]:
     """Return the invalid parameters of a query; an unknown one has no name."""
     names = _names(model)
     parts = []

@@ -6,7 +6,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.validation import pointers
+from mmhash_service.api.validation import invalid_members
 from mmhash_service.bodies.parsing import parse_media_type, refuse_many_values
 from mmhash_service.bodies.reading import read_body
 from mmhash_service.runtime.capacity import Admission
@@ -50,4 +50,4 @@ def parse_json(text: bytes | bytearray, model: type[Model]) -> Model:
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        raise Problem("invalid-json", pointers(error, model)) from error
+        raise Problem("invalid-json", invalid_members(error, model)) from error

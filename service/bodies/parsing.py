@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.json_limits import has_many_values
 from mmhash_service.api.problems import InvalidPart, Problem
-from mmhash_service.api.validation import parameters as invalid_parameters
+from mmhash_service.api.validation import invalid_parameters
 
 Model = TypeVar("Model", bound=BaseModel)
 

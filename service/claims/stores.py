@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from mmhash_service.claims.memory import MemoryClaims
+from mmhash_service.memo.address import REDIS_SCHEMES
 
 if TYPE_CHECKING:
     from mmhash_service.claims.claims import Claims
@@ -26,16 +27,7 @@ def _create_redis(breaker: "Breaker", store: "Store") -> "Claims":
     return RedisClaims(breaker, store)
 
 
-CLAIM_STORES = (
-    ClaimStoreType(
-        frozenset(
-            scheme + topology
-            for scheme in ("redis", "rediss")
-            for topology in ("", "+cluster", "+sentinel")
-        ),
-        _create_redis,
-    ),
-)
+CLAIM_STORES = (ClaimStoreType(frozenset(REDIS_SCHEMES), _create_redis),)
 
 
 def create_claims(scheme: str, breaker: "Breaker | None", store: "Store | None") -> "Claims":

@@ -12,7 +12,9 @@ from io import BytesIO
 from itertools import product
 
 import msgspec
-from PIL import (
+
+# Pillow would import the plugins at the first of their files, when the process can open no more.
+from PIL import (  # noqa: F401
     BmpImagePlugin,
     GifImagePlugin,
     Image,
@@ -38,18 +40,6 @@ from mmhash_service.decoder.messages import (
     MediaJob,
 )
 from mmhash_service.server.malloc import tune_malloc
-
-# Pillow would import these at the first of their files, when the process can open no more files.
-_PLUGINS = (
-    BmpImagePlugin,
-    GifImagePlugin,
-    ImageOps,
-    JpegImagePlugin,
-    MpoImagePlugin,
-    PngImagePlugin,
-    TiffImagePlugin,
-    WebPImagePlugin,
-)
 
 
 def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from mmhash.engines.caller_fields import HEADERS as PEER_HEADERS
+from mmhash.engines.caller_fields import PEER_HEADERS
 from mmhash_service.api.headers import SINGLE_VALUED
 
 Header = tuple[bytes, bytes]

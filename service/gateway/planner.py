@@ -153,6 +153,8 @@ def _finish(
         block_size=engine.block_size, algorithm=engine.algorithm, seed=engine.seed
     )
     plan = plan_opened(context.engines[0], opened, found, options)
+    # For each policy: tokens that a worker was sent before count neither in its load, by which
+    # least-load chooses, nor as computed in the metrics.
     unnamed = name_blocks(plan, engine.tokens_per_block)
     matched = match(plan.event_ids, engine.tokens_per_block)
     if not found:

@@ -29,8 +29,7 @@ from mmhash_service.gateway.router import Router
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
-from mmhash_service.middleware.access_log import HEADER as ID_HEADER
-from mmhash_service.middleware.access_log import request_id
+from mmhash_service.middleware.access_log import ID_HEADER, request_id
 from mmhash_service.runtime import metrics, tracing
 from mmhash_service.runtime.capacity import Admission, Limits
 from mmhash_service.runtime.worker_pool import WorkerPool

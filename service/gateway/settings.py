@@ -15,20 +15,16 @@ from mmhash_service.gateway.worker_spec import (
     check_release,
     parse_worker,
 )
-from mmhash_service.guard.settings import PrefixedSettings
+from mmhash_service.prefixed_settings import PrefixedSettings
 
 if TYPE_CHECKING:
     from mmhash.engines.releases import Fallback
-
-PREFIX = "MMHASH_GATEWAY_"
 
 
 class GatewaySettings(PrefixedSettings):
     """The settings of one gateway."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True
-    )
+    model_config = SettingsConfigDict(env_prefix="MMHASH_GATEWAY_")
 
     worker_list: tuple[str, ...] = Field(
         default=(),

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mmhash import TagError
-from mmhash.engines.caller_fields import COMPRESSION_HEADERS, HEADERS
+from mmhash.engines.caller_fields import COMPRESSION_HEADERS, PEER_HEADERS
 from mmhash.engines.registry import find
 from mmhash.tags import open_tag
 from mmhash_service.api.headers import has_duplicates
@@ -39,7 +39,7 @@ TENANT_HEADER = "x-mmhash-tenant"
 # A longer body is parsed in a thread.
 INLINE_MAX_BYTES = 32 << 10
 
-_PEER_HEADERS = frozenset(name.encode() for name in HEADERS)
+_PEER_HEADERS = frozenset(name.encode() for name in PEER_HEADERS)
 
 _PROBLEMS = {
     "duplicate-header": ProblemSpec(

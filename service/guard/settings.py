@@ -1,47 +1,20 @@
-"""Settings of the guard: arguments or environment variables (docs/guard.md).
+"""Settings of the guard: arguments or environment variables (docs/guard.md)."""
 
-The service's settings are not imported: they would import half of the service into the engine.
-"""
-
-import os
 import re
 from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
-PREFIX = "MMHASH_GUARD_"
+from mmhash_service.prefixed_settings import PrefixedSettings
 
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
-
-
-class PrefixedSettings(BaseSettings):
-    """Settings with an `env_prefix` of their own, where an unknown variable is an error."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  (pydantic names it)
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources: an argument overrides the environment."""
-        prefix = cls.model_config["env_prefix"]
-        known = {prefix + name.upper() for name in cls.model_fields}
-        for name in os.environ:
-            if name.startswith(prefix) and name not in known:
-                raise ValueError(f"{name} is not known: known are {', '.join(sorted(known))}")
-        return init_settings, env_settings
 
 
 class GuardSettings(PrefixedSettings):
     """The settings of a guard."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, frozen=True, extra="forbid", hide_input_in_errors=True
-    )
+    model_config = SettingsConfigDict(env_prefix="MMHASH_GUARD_")
 
     engine: str = Field(description="The engine behind it, such as vllm or sglang@0.5.23.")
     secrets: tuple[SecretStr, ...] = Field(

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-_SCHEMES = {
+REDIS_SCHEMES = {
     f"{scheme}{topology}": (topology.removeprefix("+"), scheme == "rediss")
     for scheme in ("redis", "rediss")
     for topology in ("", "+cluster", "+sentinel")
 }
+"""The topology that each scheme names, and whether it is TLS."""
+
 _URL = re.compile(
     r"(?P<scheme>[a-z+]+)://((?P<user>[^@:/?#]*)(:(?P<password>[^@/?#]*))?@)?"
     r"(?P<hosts>[^@/?#]+)(/(?P<path>[^?#]*))?(\?(?P<query>[^#]*))?"
@@ -68,13 +70,13 @@ def parse_sqlite_url(url: str) -> SqliteAddress:
 def parse_redis_url(url: str) -> RedisAddress:
     """Return the address in a `redis` URL of any topology."""
     match = _URL.fullmatch(url)
-    if match is None or match["scheme"] not in _SCHEMES:
+    if match is None or match["scheme"] not in REDIS_SCHEMES:
         raise ValueError(
             "a memo URL for Redis is redis://HOST, redis+cluster://HOST,HOST or "
             "redis+sentinel://HOST,HOST/SERVICE, or the same with rediss; escape / ? # @ in a user "
             "or password as %2F %3F %23 %40"
         )
-    topology, is_tls = _SCHEMES[match["scheme"]]
+    topology, is_tls = REDIS_SCHEMES[match["scheme"]]
     nodes = [_parse_node(node) for node in match["hosts"].split(",")]
     if len(nodes) > 1 and not topology:
         raise ValueError(

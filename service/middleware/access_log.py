@@ -15,9 +15,9 @@ from mmhash_service.runtime import metrics
 
 logger = logging.getLogger(__name__)
 
-HEADER = b"x-request-id"
+ID_HEADER = b"x-request-id"
 # Polled every few seconds: neither logged nor counted.
-PROBES = frozenset({"/live", "/ready", "/health", "/metrics"})
+POLLED = frozenset({"/live", "/ready", "/health", "/metrics"})
 
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
@@ -45,11 +45,11 @@ class AccessLogMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (HEADER, identifier)]
+                message["headers"] = [*message["headers"], (ID_HEADER, identifier)]
             await send(message)
 
         path = scope["path"]
-        if path in PROBES:
+        if path in POLLED:
             await self._app(scope, receive, send_and_note)
             return
         try:
@@ -69,7 +69,7 @@ class AccessLogMiddleware:
 
 def _request_id(scope: Scope) -> bytes:
     """Return the id in the request's header if it is well-formed, else a random one."""
-    given: list[bytes] = [value for name, value in scope["headers"] if name == HEADER]
+    given: list[bytes] = [value for name, value in scope["headers"] if name == ID_HEADER]
     if len(given) == 1 and _GOOD_ID.fullmatch(given[0]):
         return given[0]
     return os.urandom(8).hex().encode()

@@ -2,7 +2,7 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mmhash_service.middleware.access_log import PROBES
+from mmhash_service.middleware.access_log import POLLED
 from mmhash_service.runtime import tracing
 
 
@@ -15,7 +15,7 @@ class TracingMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["type"] != "http" or scope["path"] in PROBES:
+        if scope["type"] != "http" or scope["path"] in POLLED:
             await self._app(scope, receive, send)
             return
 

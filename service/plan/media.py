@@ -13,9 +13,8 @@ from mmhash.prompts.headers import ImageHeader, read_size
 from mmhash.prompts.media import MediaSource
 from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import Item, JsonItem
+from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.readers import hash_pixels, recall_pixels
-from mmhash_service.fetch.data import is_data_url
 from mmhash_service.fetch.local import is_file_url
 from mmhash_service.items.json_items import content_of
 from mmhash_service.items.remote_content import read_content
@@ -97,12 +96,10 @@ def read_inline(context: RequestContext, sources: Sequence[MediaSource]) -> Foun
         if source.modality != "image":
             raise Problem("unplannable-item")
         media = image_of(source.text)
-        if media.url is not None and not is_data_url(media.url):
-            found[source] = _Remote(media.url)
+        if media.is_remote:
+            found[source] = _Remote(source.text)
         else:
-            found[source] = _measure(
-                context, content_of(JsonItem(kind="bytes", url=media.url, data=media.data))
-            )
+            found[source] = _measure(context, content_of(media.item(pixels=False)))
     return found
 
 
@@ -121,7 +118,7 @@ def recall_inline(
         media = image_of(source.text)
         if source.modality != "image" or media.is_remote or "%" in source.text:
             return None
-        content = content_of(JsonItem(kind="bytes", url=media.url, data=media.data))
+        content = content_of(media.item(pixels=False))
         digest = hash_bytes(memoryview(content), context.algorithm)
         header = context.memo.header_in_memory(context.space, digest)
         if header is None or header.width * header.height > _RECALLED_PIXELS:

@@ -17,7 +17,7 @@ from mmhash_service.plan.request import plan_request
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.context import build_context
 from mmhash_service.runtime.long_response import LongResponse
-from mmhash_service.tenants import HEADER_PARAMETER
+from mmhash_service.tenants import TENANT_PARAMETER
 
 router = APIRouter()
 
@@ -29,7 +29,7 @@ BARE = "application/vnd.mmhash.request+json"
 _ITEMS = TypeAdapter(list[Item])
 
 _OPENAPI = {
-    "parameters": [*query_parameters(AnnotateQuery), HEADER_PARAMETER],
+    "parameters": [*query_parameters(AnnotateQuery), TENANT_PARAMETER],
     **json_body(None, examples.ANNOTATE),
 }
 _RESPONSES: dict[int | str, dict[str, Any]] = {

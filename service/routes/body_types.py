@@ -83,11 +83,10 @@ def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) 
     return StreamReader(context, None, (dtype, shape))
 
 
-def _open_image(context: RequestContext, _content_type: str, name: str | None) -> Reader:
-    if context.pixels:
-        return PixelsReader(context, name)
-    _refuse_decoding(context)
-    return StreamReader(context, name)
+def _open_image(context: RequestContext, content_type: str, name: str | None) -> Reader:
+    if not context.pixels:
+        return _open_bytes(context, content_type, name)
+    return PixelsReader(context, name)
 
 
 def _open_media(

@@ -6,11 +6,11 @@ from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
 from mmhash_service.api.schemas.claims import ClaimAnswer, ClaimBody, FoundClaims
 from mmhash_service.bodies.json_body import parse_json, read_json
-from mmhash_service.tenants import HEADER_PARAMETER, resolve_tenant
+from mmhash_service.tenants import TENANT_PARAMETER, resolve_tenant
 
 router = APIRouter()
 
-_OPENAPI = {"parameters": [HEADER_PARAMETER], **json_body(ClaimBody, examples.CLAIM)}
+_OPENAPI = {"parameters": [TENANT_PARAMETER], **json_body(ClaimBody, examples.CLAIM)}
 
 
 @router.post("/claim", openapi_extra=_OPENAPI, response_model=ClaimAnswer | FoundClaims)

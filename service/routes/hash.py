@@ -15,7 +15,7 @@ from mmhash_service.routes.body_types import BODY_TYPES, find_body_type, open_bo
 from mmhash_service.runtime import metrics, tracing
 from mmhash_service.runtime.context import build_context
 from mmhash_service.runtime.long_response import LongResponse
-from mmhash_service.tenants import HEADER_PARAMETER
+from mmhash_service.tenants import TENANT_PARAMETER
 
 router = APIRouter()
 
@@ -23,7 +23,7 @@ _NO_QUERY = HashQuery()
 
 # FastAPI does not see the query and the body, which the handler parses itself.
 _OPENAPI = {
-    "parameters": [*query_parameters(HashQuery), HEADER_PARAMETER],
+    "parameters": [*query_parameters(HashQuery), TENANT_PARAMETER],
     "requestBody": {
         "required": True,
         "content": {

@@ -12,12 +12,12 @@ from mmhash_service.plan.request import plan_request
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.context import build_context
 from mmhash_service.runtime.long_response import LongResponse
-from mmhash_service.tenants import HEADER_PARAMETER
+from mmhash_service.tenants import TENANT_PARAMETER
 
 router = APIRouter()
 
 _OPENAPI = {
-    "parameters": [*query_parameters(PlanQuery), HEADER_PARAMETER],
+    "parameters": [*query_parameters(PlanQuery), TENANT_PARAMETER],
     **json_body(None, examples.ANNOTATE),
 }
 

@@ -1,106 +1,18 @@
 """A real server process to attack: after each attack it must still answer, correctly and at once."""
 
-import json
-import re
-import socket
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
-import httpx
 import pytest
 
-import mmhash
-from tests.support import service
+from tests.support.victim import Victim, serving
 
-TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 TAG_SECRET = "5c" * 32
-LIMITS = {
-    "max_body_bytes": 8 << 20,
-    "max_json_bytes": 4 << 20,
-    "max_items": 50,
-    "max_pixels": 640 * 480,
-    "shm": True,
-    "tenants": TENANTS,
-}
-
 IMPATIENT_S = 2.0
-
-
-class Victim(service.Service):
-    """A service to attack, with a client that sends its API key."""
-
-    def __init__(
-        self, key: str | None = None, program: Sequence[str] = service.COMMAND, **settings: Any
-    ) -> None:
-        super().__init__(settings={**LIMITS, **settings}, program=program)
-        self.wait_until_listening()
-        self.headers = {} if key is None else {"authorization": f"Bearer {key}"}
-        self.client = self.new_client()
-
-    def hash(self, body: Any, content_type: str = "application/octet-stream", **query: Any) -> Any:
-        """Return the response to POST /hash."""
-        headers = {"content-type": content_type}
-        return self.client.post("/hash", content=body, headers=headers, params=query)
-
-    def hash_json(self, *items: Any, **more: Any) -> httpx.Response:
-        """Return the response to POST /hash of JSON items."""
-        return self.client.post("/hash", json={"items": items, **more})
-
-    def send_raw(self, request: bytes) -> bytes:
-        """Send bytes as they are, and return the bytes received until the server closes."""
-        with self.connect() as connection:
-            connection.sendall(request)
-            return b"".join(iter(lambda: connection.recv(65536), b""))
-
-    def memory(self) -> int:
-        """Return the bytes that it has in memory."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert resident is not None
-        return int(resident[1]) << 10
-
-    def end(self) -> None:
-        """Stop it; its log is complete then."""
-        self.client.close()
-        self.process.terminate()
-        self.process.wait(service.TIMEOUT_S)
-        self.log.join()
-
-    def assert_well(self) -> None:
-        """Assert that it runs, is ready, keeps nothing of an attack, and hashes correctly."""
-        assert self.process.poll() is None
-        with self.new_client() as client:
-            assert client.get("/ready").status_code == 200
-            headers = {**self.headers, "content-type": "application/octet-stream"}
-            (item,) = client.post("/hash", content=b"abc", headers=headers).json()["items"]
-        assert item["key"] == mmhash.key(b"abc").hex()
-        assert "Traceback" not in self.log.text
-
-
-@contextmanager
-def _serving(key: str | None = None, **options: Any) -> Iterator[Victim]:
-    victim = Victim(key, **options)
-    try:
-        yield victim
-        victim.assert_well()
-        victim.end()
-    finally:
-        victim.client.close()
-        victim.kill()
-
-
-@pytest.fixture(scope="session")
-def serving() -> Callable[..., AbstractContextManager[Victim]]:
-    """Start a server with other settings; in the end it must be well."""
-    return _serving
 
 
 @pytest.fixture(scope="session")
 def _victim() -> Iterator[Victim]:
-    with _serving() as victim:
+    with serving() as victim:
         yield victim
 
 
@@ -113,7 +25,7 @@ def server(_victim: Victim) -> Iterator[Victim]:
 
 @pytest.fixture(scope="session")
 def _impatient() -> Iterator[Victim]:
-    with _serving(stall_timeout_s=IMPATIENT_S) as victim:
+    with serving(stall_timeout_s=IMPATIENT_S) as victim:
         yield victim
 
 
@@ -126,7 +38,7 @@ def impatient(_impatient: Victim) -> Iterator[Victim]:
 
 @pytest.fixture(scope="session")
 def _signing() -> Iterator[Victim]:
-    with _serving(tag_secrets=[TAG_SECRET]) as victim:
+    with serving(tag_secrets=[TAG_SECRET]) as victim:
         yield victim
 
 
@@ -135,51 +47,3 @@ def signing(_signing: Victim) -> Iterator[Victim]:
     """A server that signs tags."""
     yield _signing
     _signing.assert_well()
-
-
-@pytest.fixture(scope="session")
-def flood() -> Callable[..., None]:
-    """Send pieces until the server hangs up; it must not take them all."""
-
-    def flood(connection: socket.socket, piece: bytes, *, count: int, pause_s: float = 0) -> None:
-        try:
-            for _ in range(count):
-                connection.sendall(piece)
-                time.sleep(pause_s)
-        except (ConnectionResetError, BrokenPipeError):
-            return
-        raise AssertionError("the server took it all")
-
-    return flood
-
-
-@pytest.fixture(scope="session")
-def problem_of() -> Callable[[httpx.Response | bytes], str]:
-    """The name of the problem that an answer is, which must be a 4xx."""
-
-    def problem_of(answer: httpx.Response | bytes) -> str:
-        if isinstance(answer, bytes):
-            head, _, body = answer.partition(b"\r\n\r\n")
-            status, problem = int(head.split()[1]), json.loads(body)
-            assert b"application/problem+json" in head
-        else:
-            status, problem = answer.status_code, answer.json()
-            assert answer.headers["content-type"] == "application/problem+json"
-        assert 400 <= status < 500, problem
-        assert problem["status"] == status
-        name: str = problem["type"].removeprefix("urn:mmhash:problem:")
-        return name
-
-    return problem_of
-
-
-@pytest.fixture(scope="session")
-def items_of() -> Callable[[httpx.Response], list[dict[str, Any]]]:
-    """The items of a good answer."""
-
-    def items_of(answer: httpx.Response) -> list[dict[str, Any]]:
-        assert answer.status_code == 200, answer.text
-        items: list[dict[str, Any]] = answer.json()["items"]
-        return items
-
-    return items_of

@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 
 import mmhash
+from tests.support.responses import items_of, refusal_of
 
 
 @pytest.mark.parametrize(
     "coding", ["gzip", "deflate", "br", "zstd", "x-gzip", "gzip, gzip", "Identity, gzip", ""]
 )
 @pytest.mark.parametrize("path", ["/hash", "/annotate?engine=vllm", "/pad", "/blocks"])
-def test_it_is_refused(server: Any, problem_of: Any, path: str, coding: str) -> None:
+def test_it_is_refused(server: Any, path: str, coding: str) -> None:
     kind = "application/octet-stream" if path == "/hash" else "application/json"
     headers = {"content-type": kind, "content-encoding": coding}
     # The JSON is no compressed one: a gateway that reads the header reads another request.
     body = gzip.compress(bytes(1 << 20)) if path == "/hash" else b'{"messages":[]}'
     answer = server.client.post(path, content=body, headers=headers)
-    assert problem_of(answer) == "unsupported-encoding"
+    assert refusal_of(answer) == "unsupported-encoding"
 
 
 def test_a_transfer_coding_is_refused_too(server: Any) -> None:
@@ -49,18 +50,16 @@ def test_a_transfer_coding_is_refused_too(server: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("first", [True, False])
-def test_a_coding_of_a_part_is_refused_too(
-    server: Any, problem_of: Any, line: str, first: bool
-) -> None:
+def test_a_coding_of_a_part_is_refused_too(server: Any, line: str, first: bool) -> None:
     lines = ['Content-Disposition: form-data; name="a"', "Content-Type: image/png"]
     lines.insert(0 if first else 2, line)
     body = "--xyz\r\n" + "\r\n".join(lines) + "\r\n\r\nYWJj\r\n--xyz--\r\n"
     answer = server.hash(body.encode(), "multipart/form-data; boundary=xyz")
-    assert problem_of(answer) == "unsupported-encoding"
+    assert refusal_of(answer) == "unsupported-encoding"
 
 
 @pytest.mark.parametrize("coding", ["binary", "8bit", "7BIT"])
-def test_a_part_that_is_not_coded_is_taken(server: Any, items_of: Any, coding: str) -> None:
+def test_a_part_that_is_not_coded_is_taken(server: Any, coding: str) -> None:
     head = f'Content-Disposition: form-data; name="a"\r\nContent-Transfer-Encoding: {coding}'
     body = f"--xyz\r\n{head}\r\n\r\nabc\r\n--xyz--\r\n".encode()
     (item,) = items_of(server.hash(body, "multipart/form-data; boundary=xyz"))

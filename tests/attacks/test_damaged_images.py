@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from tests.support.responses import items_of, refusal_of
+
 FORMATS = ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"]
 
 
@@ -19,11 +21,11 @@ def encoded(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_one_that_is_cut_is_refused(server: Any, problem_of: Any, name: str) -> None:
+def test_one_that_is_cut_is_refused(server: Any, name: str) -> None:
     body = encoded(name)
     for part in (0.02, 0.5, 0.9):
         answer = server.hash(body[: int(len(body) * part)], f"image/{name.lower()}", of="pixels")
-        assert problem_of(answer) in {"damaged-image", "unsupported-image"}
+        assert refusal_of(answer) in {"damaged-image", "unsupported-image"}
 
 
 @pytest.mark.parametrize(
@@ -40,13 +42,11 @@ def test_one_that_is_cut_is_refused(server: Any, problem_of: Any, name: str) -> 
     ],
     ids=["nothing", "svg", "eps", "pdf", "jp2", "psd", "ppm", "pickle"],
 )
-def test_what_is_none_of_the_six_formats_is_refused(
-    server: Any, problem_of: Any, body: bytes
-) -> None:
-    assert problem_of(server.hash(body, "image/png", of="pixels")) == "unsupported-image"
+def test_what_is_none_of_the_six_formats_is_refused(server: Any, body: bytes) -> None:
+    assert refusal_of(server.hash(body, "image/png", of="pixels")) == "unsupported-image"
 
 
-def test_the_content_type_does_not_choose_the_decoder(server: Any, items_of: Any) -> None:
+def test_the_content_type_does_not_choose_the_decoder(server: Any) -> None:
     keys = {
         items_of(server.hash(encoded("PNG"), content_type, of="pixels"))[0]["key"]
         for content_type in ("image/png", "image/jpeg", "image/x-eps")

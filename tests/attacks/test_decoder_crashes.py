@@ -18,6 +18,8 @@ from PIL import Image
 
 import mmhash
 from tests.support.decoders import cpu_ticks, state, wait_for_ready
+from tests.support.responses import items_of
+from tests.support.victim import serving
 
 
 def decoders_of(pid: int) -> list[int]:
@@ -75,9 +77,7 @@ pytestmark = [
         (signal.SIGKILL, 422),
     ],
 )
-def test_a_crash_ends_one_request(
-    server: Any, items_of: Any, number: signal.Signals, status: int
-) -> None:
+def test_a_crash_ends_one_request(server: Any, number: signal.Signals, status: int) -> None:
     url = server.client.base_url.join("/hash?of=pixels")
     headers = {"content-type": "image/jpeg"}
     with ThreadPoolExecutor(1) as threads:
@@ -102,7 +102,7 @@ def test_a_crash_ends_one_request(
             assert item["key"] == mmhash.key(image).hex()
 
 
-def test_decoders_that_were_all_killed_are_replaced(server: Any, items_of: Any) -> None:
+def test_decoders_that_were_all_killed_are_replaced(server: Any) -> None:
     for color in range(10, 13):
         killed = decoders_of(server.process.pid)
         for pid in killed:
@@ -114,7 +114,7 @@ def test_decoders_that_were_all_killed_are_replaced(server: Any, items_of: Any) 
         wait_for_ready(server.client)
 
 
-def test_decoders_end_with_the_service(serving: Any) -> None:
+def test_decoders_end_with_the_service() -> None:
     with serving() as server:
         wait_for_ready(server.client)
         decoders = decoders_of(server.process.pid)

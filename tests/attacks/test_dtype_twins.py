@@ -11,9 +11,10 @@ import pytest
 
 import mmhash
 from mmhash.dtypes import ITEM_SIZE
+from tests.support.responses import items_of, refusal_of
 
 
-def test_no_two_dtypes_meet(server: Any, items_of: Any) -> None:
+def test_no_two_dtypes_meet(server: Any) -> None:
     keys = {}
     for dtype, size in ITEM_SIZE.items():
         query = {"dtype": dtype, "shape": str(16 // size)}
@@ -32,9 +33,9 @@ def test_equal_bytes_read_otherwise_are_another_item() -> None:
     "dtype",
     ["object", "O", "V8", "<f2", "float", "FLOAT16", "float16 ", "complex256", "datetime64", ""],
 )
-def test_what_is_no_dtype_of_the_spec_is_refused(server: Any, problem_of: Any, dtype: str) -> None:
+def test_what_is_no_dtype_of_the_spec_is_refused(server: Any, dtype: str) -> None:
     answer = server.hash(bytes(16), dtype=dtype, shape="1")
-    assert problem_of(answer) == "unknown-dtype"
+    assert refusal_of(answer) == "unknown-dtype"
 
 
 @pytest.mark.parametrize("dtype", ["O", "V8", "U4", "S4", "datetime64[s]"])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import mmhash
+from tests.support.responses import items_of, refusal_of
 
 SHAPES = [(0,), (0, 4), (4, 0), (0, 0), (1, 0), (2, 0, 3)]
 DTYPES = ["uint8", "float16", "int64", "bool"]
@@ -21,13 +22,13 @@ def test_each_has_a_key_of_its_own() -> None:
     assert len(found) == len(SHAPES) * len(DTYPES) + 1
 
 
-def test_the_service_has_the_same_keys(server: Any, items_of: Any) -> None:
+def test_the_service_has_the_same_keys(server: Any) -> None:
     for shape, dtype in product(SHAPES, DTYPES):
         query = {"dtype": dtype, "shape": ",".join(map(str, shape))}
         (item,) = items_of(server.hash(b"", **query))
         assert item["key"] == mmhash.key(np.zeros(shape, dtype)).hex()
 
 
-def test_no_bytes_of_a_tensor_that_has_some_are_refused(server: Any, problem_of: Any) -> None:
-    assert problem_of(server.hash(b"", dtype="uint8", shape="1")) == "wrong-length"
-    assert problem_of(server.hash(b"", dtype="uint8", shape="")) == "wrong-length"
+def test_no_bytes_of_a_tensor_that_has_some_are_refused(server: Any) -> None:
+    assert refusal_of(server.hash(b"", dtype="uint8", shape="1")) == "wrong-length"
+    assert refusal_of(server.hash(b"", dtype="uint8", shape="")) == "wrong-length"

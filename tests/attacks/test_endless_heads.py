@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.victim import flood
+
 MIB = 1 << 20
 PIECE = b"a" * (64 << 10)
 
@@ -47,7 +49,7 @@ PIECE = b"a" * (64 << 10)
         "chunk's extension",
     ],
 )
-def test_it_is_cut_off(server: Any, flood: Any, begin: bytes, piece: bytes) -> None:
+def test_it_is_cut_off(server: Any, begin: bytes, piece: bytes) -> None:
     before = server.memory()
     with server.connect() as connection:
         connection.sendall(begin)

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.responses import items_of, refusal_of
+from tests.support.victim import serving
+
 URLS = [
     "file:///etc/passwd",
     "file://{root}/../secret",
@@ -35,7 +38,7 @@ URLS = [
 
 
 @pytest.fixture(scope="module")
-def served(serving: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("files")
     (root.parent / "secret").write_bytes(b"secret")
     (root / "below").mkdir()
@@ -57,11 +60,11 @@ def test_it_leads_nowhere(served: Any, url: str) -> None:
     server.assert_well()
 
 
-def test_what_is_below_is_read(served: Any, items_of: Any) -> None:
+def test_what_is_below_is_read(served: Any) -> None:
     server, root = served
     (item,) = items_of(server.hash_json({"kind": "bytes", "url": f"file://{root}/file"}))
     assert item["nbytes"] == 7
 
 
-def test_without_a_folder_no_file_is_read(server: Any, problem_of: Any) -> None:
-    assert problem_of(server.hash_json({"kind": "bytes", "url": "file:///etc/passwd"})) == "url-off"
+def test_without_a_folder_no_file_is_read(server: Any) -> None:
+    assert refusal_of(server.hash_json({"kind": "bytes", "url": "file:///etc/passwd"})) == "url-off"

@@ -15,6 +15,7 @@ import pytest
 import mmhash
 from mmhash.errors import TransportError
 from mmhash.transport import IpcTensor, SharedTensor
+from tests.support.responses import items_of, refusal_of
 
 SHM = Path("/dev/shm")
 
@@ -57,19 +58,17 @@ FORGERIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_it_is_refused(
-    server: Any, problem_of: Any, proof: Any, handle: dict[str, Any], name: str
-) -> None:
+def test_it_is_refused(server: Any, proof: Any, handle: dict[str, Any], name: str) -> None:
     forged = {**handle, **FORGERIES[name]}
     answer = server.hash_json({"kind": "tensor", "shm": forged}, proof=proof)
-    assert problem_of(answer) == "invalid-handle"
+    assert refusal_of(answer) == "invalid-handle"
     with pytest.raises(TransportError):
         SharedTensor.open(forged).array()
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "empty"])
 def test_what_is_no_segment_is_not_opened(
-    server: Any, problem_of: Any, proof: Any, handle: dict[str, Any], kind: str
+    server: Any, proof: Any, handle: dict[str, Any], kind: str
 ) -> None:
     path = SHM / f"mmhash-{os.getpid()}-1-{secrets.token_hex(8)}"
     {
@@ -81,30 +80,30 @@ def test_what_is_no_segment_is_not_opened(
     try:
         forged = {**handle, "name": path.name}
         answer = server.hash_json({"kind": "tensor", "shm": forged}, proof=proof)
-        assert problem_of(answer) == "invalid-handle"
+        assert refusal_of(answer) == "invalid-handle"
     finally:
         path.rmdir() if kind == "folder" else path.unlink()
 
 
 def test_a_digest_that_it_carries_is_not_believed(
-    server: Any, items_of: Any, proof: Any, handle: dict[str, Any]
+    server: Any, proof: Any, handle: dict[str, Any]
 ) -> None:
     forged = {**handle, "digests": [[0, 8, f"blake3:{'00' * 32}"]]}
     (item,) = items_of(server.hash_json({"kind": "tensor", "shm": forged}, proof=proof))
     assert item["key"] == mmhash.key(np.arange(8, dtype=np.uint8)).hex()
 
 
-def test_gpu_memory_has_a_switch_of_its_own(server: Any, problem_of: Any, proof: Any) -> None:
+def test_gpu_memory_has_a_switch_of_its_own(server: Any, proof: Any) -> None:
     forged = {"offset": 0, "nbytes": 4, "dtype": "uint8", "shape": [4]}
     forged["lease"] = {"name": "mmhash-1-1-0000000000000000", "slot": 0, "generation": 1}
     answer = server.hash_json({"kind": "tensor", "cuda_ipc": forged}, proof=proof)
-    assert problem_of(answer) == "in-place-off"
+    assert refusal_of(answer) == "in-place-off"
     with pytest.raises(mmhash.MMHashError):
         mmhash.key(IpcTensor.open(forged))
 
 
-def test_a_segment_that_shrank_is_refused(server: Any, problem_of: Any, proof: Any) -> None:
+def test_a_segment_that_shrank_is_refused(server: Any, proof: Any) -> None:
     with SharedTensor.create(np.zeros(1 << 20, np.uint8)) as segment:
         os.truncate(SHM / segment.handle()["name"], 4096)
         answer = server.hash_json({"kind": "tensor", "shm": segment.handle()}, proof=proof)
-        assert problem_of(answer) == "invalid-handle"
+        assert refusal_of(answer) == "invalid-handle"

@@ -15,6 +15,7 @@ import pytest
 import mmhash
 from mmhash.transport import SharedPool, SharedTensor
 from mmhash.transport.segments import Segment
+from tests.support.responses import items_of, refusal_of
 
 SHM = Path("/dev/shm")
 MIB = 1 << 20
@@ -57,7 +58,7 @@ def replace(name: str, content: bytes) -> None:
 
 @pytest.mark.parametrize("claimed", [1, 4096, 8192, 8193])
 def test_a_short_mapping_under_anothers_name(
-    server: Any, items_of: Any, proof: Any, pool: SharedPool, claimed: int
+    server: Any, proof: Any, pool: SharedPool, claimed: int
 ) -> None:
     values = np.random.default_rng(1).integers(0, 256, 300_000, dtype=np.uint8)
     handle = pool.lease(values).handle()
@@ -83,7 +84,7 @@ def test_a_short_mapping_in_a_reader_of_the_library(pool: SharedPool) -> None:
 @pytest.mark.parametrize("nbytes", [300_000, 2 * MIB])
 @pytest.mark.parametrize("again", [4096, 300_000, 2 * MIB])
 def test_another_file_takes_the_name_of_a_pool(
-    server: Any, items_of: Any, problem_of: Any, proof: Any, nbytes: int, again: int
+    server: Any, proof: Any, nbytes: int, again: int
 ) -> None:
     first, second = os.urandom(nbytes), os.urandom(again)
     memory = segment_of(first)
@@ -97,7 +98,7 @@ def test_another_file_takes_the_name_of_a_pool(
         answer = server.hash_json(item, proof=proof)
         opened = SharedTensor.open(item["shm"])
         if len(content) < nbytes:
-            assert problem_of(answer) == "invalid-handle"
+            assert refusal_of(answer) == "invalid-handle"
             with pytest.raises(mmhash.TransportError):
                 mmhash.key(opened)
             continue
@@ -109,9 +110,7 @@ def test_another_file_takes_the_name_of_a_pool(
     ledger.close()
 
 
-def test_another_file_takes_the_name_of_a_ledger(
-    server: Any, items_of: Any, problem_of: Any, proof: Any
-) -> None:
+def test_another_file_takes_the_name_of_a_ledger(server: Any, proof: Any) -> None:
     """With the same generation: the lease of then, of the slice of now."""
     content = os.urandom(8192)
     memory = segment_of(content)
@@ -121,7 +120,7 @@ def test_another_file_takes_the_name_of_a_ledger(
     assert bytes(kept.view) == content[:4096]
     assert items_of(server.hash_json({"kind": "tensor", "shm": handle}, proof=proof))
     replace(ledger.name, ledger_of(memory.name, 8192, start=4096))
-    assert problem_of(server.hash_json({"kind": "tensor", "shm": handle}, proof=proof)) == (
+    assert refusal_of(server.hash_json({"kind": "tensor", "shm": handle}, proof=proof)) == (
         "invalid-handle"
     )
     with pytest.raises(mmhash.TransportError):
@@ -131,9 +130,7 @@ def test_another_file_takes_the_name_of_a_ledger(
 
 
 @pytest.mark.parametrize("size", [0, 4095, 8192, 1 << 24])
-def test_a_pool_that_changes_its_length(
-    server: Any, items_of: Any, problem_of: Any, proof: Any, size: int
-) -> None:
+def test_a_pool_that_changes_its_length(server: Any, proof: Any, size: int) -> None:
     content = os.urandom(4096)
     memory = segment_of(content)
     ledger = segment_of(ledger_of(memory.name, 4096))
@@ -147,7 +144,7 @@ def test_a_pool_that_changes_its_length(
         os.truncate(SHM / memory.name, 4096)
         assert items_of(server.hash_json(item, proof=proof))
     else:
-        assert problem_of(answer) == "invalid-handle"
+        assert refusal_of(answer) == "invalid-handle"
     memory.close()
     ledger.close()
 
@@ -171,14 +168,14 @@ FORGERIES: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_forged_slice_is_refused(server: Any, problem_of: Any, proof: Any, forgery: str) -> None:
+def test_a_forged_slice_is_refused(server: Any, proof: Any, forgery: str) -> None:
     ledger_says, handle_says = FORGERIES[forgery]
     memory = segment_of(os.urandom(8192))
     ledger = segment_of(ledger_of(memory.name, **ledger_says))
     handle = handle_of(memory.name, ledger.name, 4096) | handle_says
     handle["lease"] = {**handle["lease"], "name": ledger.name}
     answer = server.hash_json({"kind": "tensor", "shm": handle}, proof=proof)
-    assert problem_of(answer) == "invalid-handle"
+    assert refusal_of(answer) == "invalid-handle"
     with pytest.raises(mmhash.TransportError):
         mmhash.key(SharedTensor.open(handle))
     memory.close()

@@ -12,6 +12,7 @@ import pytest
 import mmhash
 from mmhash import Digest, TagError, sign_tag, verify_tag
 from tests.attacks.conftest import TAG_SECRET
+from tests.support.responses import refusal_of
 
 SECRET, OTHER = bytes.fromhex(TAG_SECRET), bytes(32)
 KEY = mmhash.key(b"a picture")
@@ -91,8 +92,8 @@ def test_what_is_no_text_is_none(tag: Any) -> None:
         verify(tag)
 
 
-def test_the_service_signs_for_nobody_without_a_secret(server: Any, problem_of: Any) -> None:
-    assert problem_of(server.hash(b"abc", sign=1, engines="vllm")) == "sign-off"
+def test_the_service_signs_for_nobody_without_a_secret(server: Any) -> None:
+    assert refusal_of(server.hash(b"abc", sign=1, engines="vllm")) == "sign-off"
 
 
 def test_the_service_signs_for_the_tenant_that_was_named_alone(signing: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import mmhash
 from mmhash.engines import sglang, vllm
-from mmhash.engines.caller_fields import HEADERS, KINDS, MEDIA, kinds_of
+from mmhash.engines.caller_fields import KINDS, MEDIA, PEER_HEADERS, kinds_of
 from mmhash.engines.engine import caller_field
 from mmhash.engines.registry import ENGINES
 from tests.support.guarded import through_guard
@@ -153,7 +153,7 @@ def test_no_name_of_a_hash_hides_in_the_names_of_members() -> None:
     assert json.loads(through(request, engine="vllm")[1]) == {}
 
 
-@pytest.mark.parametrize("name", sorted(HEADERS))
+@pytest.mark.parametrize("name", sorted(PEER_HEADERS))
 @pytest.mark.parametrize("spell", [str, str.upper, str.title])
 def test_no_header_names_a_peer(name: str, spell: Any) -> None:
     given = {spell(name): "10.0.0.9", "x-override-rid": "r"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.victim import serving
 from tests.support.visited_host import VisitedHost
 
 HOSTS = {
@@ -75,7 +76,7 @@ def host() -> Iterator[_Host]:
 
 
 @pytest.fixture(scope="module")
-def fetching(serving: Any, host: _Host) -> Any:
+def fetching(host: _Host) -> Any:
     hosts = [f"127.0.0.1:{host.port}", f"localhost:{host.port}"]
     with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"]) as server:
         yield server

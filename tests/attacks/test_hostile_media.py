@@ -13,6 +13,7 @@ import pytest
 import mmhash
 from mmhash.errors import InputError, LimitError
 from tests.support.clips import AUDIOS, VIDEOS, make_audio, make_video
+from tests.support.responses import refusal_of
 
 HUGE = 0xFFFF_FFF0
 REFUSALS = {"damaged-media", "costly-media", "media-too-large", "invalid-recipe"}
@@ -85,7 +86,7 @@ PLAYLISTS = {
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.parametrize("by", ["source", "frames"])
 def test_the_service_refuses_it_or_hashes_the_frames_there_are(
-    server: Any, problem_of: Any, name: str, by: str
+    server: Any, name: str, by: str
 ) -> None:
     before = server.memory()
     answer = server.hash(BOMBS[name](), "video/mp4", of="frames", by=by, count=4)
@@ -93,7 +94,7 @@ def test_the_service_refuses_it_or_hashes_the_frames_there_are(
         (item,) = answer.json()["items"]
         assert item["shape"][0] == 4
     else:
-        assert problem_of(answer) in REFUSALS
+        assert refusal_of(answer) in REFUSALS
     assert server.memory() - before < 64 << 20
 
 
@@ -116,20 +117,18 @@ def test_the_library_refuses_it_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLAYLISTS)
-def test_a_playlist_opens_nothing(server: Any, problem_of: Any, tmp_path: Path, name: str) -> None:
+def test_a_playlist_opens_nothing(server: Any, tmp_path: Path, name: str) -> None:
     film = tmp_path / "secret.mp4"
     film.write_bytes(make_video("h264.mp4"))
     body = PLAYLISTS[name].replace(b"{}", str(film).encode())
-    assert problem_of(server.hash(body, "video/mp4", of="frames")) == "damaged-media"
+    assert refusal_of(server.hash(body, "video/mp4", of="frames")) == "damaged-media"
     (tmp_path / "list").write_bytes(body)
     with pytest.raises(InputError):
         mmhash.video(tmp_path / "list")
 
 
 @pytest.mark.parametrize("name", [*VIDEOS, *AUDIOS])
-def test_every_truncation_is_refused_or_has_fewer_frames(
-    server: Any, problem_of: Any, name: str
-) -> None:
+def test_every_truncation_is_refused_or_has_fewer_frames(server: Any, name: str) -> None:
     kind = "video" if name in VIDEOS else "audio"
     whole = make_video(name) if kind == "video" else make_audio(name)
     full = server.hash(whole, f"{kind}/x", of="frames", by="frames").json()["items"][0]
@@ -139,24 +138,24 @@ def test_every_truncation_is_refused_or_has_fewer_frames(
         if answer.status_code == 200:
             assert answer.json()["items"][0]["key"] != full["key"]
         else:
-            assert problem_of(answer) in REFUSALS
+            assert refusal_of(answer) in REFUSALS
 
 
-def test_an_unknown_codec_of_audio_is_refused(server: Any, problem_of: Any) -> None:
+def test_an_unknown_codec_of_audio_is_refused(server: Any) -> None:
     clip = bytearray(make_audio("pcm.wav"))
     clip[20:22] = b"\xee\xee"  # the format of its samples
-    assert problem_of(server.hash(bytes(clip), "audio/wav", of="frames")) == "damaged-media"
+    assert refusal_of(server.hash(bytes(clip), "audio/wav", of="frames")) == "damaged-media"
     with pytest.raises(InputError):
         mmhash.audio(bytes(clip))
 
 
-def test_frames_beyond_the_limit_on_pixels_are_refused(server: Any, problem_of: Any) -> None:
+def test_frames_beyond_the_limit_on_pixels_are_refused(server: Any) -> None:
     film = make_video("h264.mp4", 4, size=(640, 480))
     query = {"of": "frames", "by": "frames"}
     assert server.hash(film, "video/mp4", **query, count=1).status_code == 200
-    assert problem_of(server.hash(film, "video/mp4", **query)) == "media-too-large"
+    assert refusal_of(server.hash(film, "video/mp4", **query)) == "media-too-large"
     enlarged = server.hash(film, "video/mp4", **query, count=1, size="16000x16000")
-    assert problem_of(enlarged) == "media-too-large"
+    assert refusal_of(enlarged) == "media-too-large"
 
 
 @pytest.mark.parametrize(
@@ -176,8 +175,6 @@ def test_frames_beyond_the_limit_on_pixels_are_refused(server: Any, problem_of: 
     ],
     ids="-".join,
 )
-def test_recipes_without_a_meaning_are_refused(
-    server: Any, problem_of: Any, query: dict[str, Any]
-) -> None:
+def test_recipes_without_a_meaning_are_refused(server: Any, query: dict[str, Any]) -> None:
     answer = server.hash(make_video("h264.mp4"), "video/mp4", of="frames", **query)
-    assert problem_of(answer) == "invalid-recipe"
+    assert refusal_of(answer) == "invalid-recipe"

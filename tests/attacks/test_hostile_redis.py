@@ -15,7 +15,6 @@ from contextlib import closing, contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -26,6 +25,7 @@ from mmhash_service.memo.address import parse_redis_url
 from mmhash_service.memo.redis import RedisStore
 from tests.support.redis import running_redis
 from tests.support.service import TIMEOUT_S
+from tests.support.victim import serving
 
 pytestmark = pytest.mark.slow
 
@@ -257,7 +257,7 @@ def test_a_cluster_that_only_redirects_is_bounded() -> None:
         "an entry that nobody sealed",
     ],
 )
-def test_the_service_answers_and_leaves_such_a_server_alone(serving: Any, name: str) -> None:
+def test_the_service_answers_and_leaves_such_a_server_alone(name: str) -> None:
     with hostile(REPLIES[name]) as server:
         url = f"redis://127.0.0.1:{server.port}"
         with serving(memo_url=url, memo_bytes=0) as service:

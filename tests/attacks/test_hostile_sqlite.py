@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
 import mmhash
 from mmhash_service.memo.sqlite import SqliteStore
+from tests.support.victim import serving
 
 pytestmark = pytest.mark.slow
 
@@ -231,7 +231,7 @@ def test_files_beside_it_are_regular_too(tmp_path: Path, kind: str, suffix: str)
         "a blob of 100 MB",
     ],
 )
-def test_the_service_answers_with_such_a_file(serving: Any, tmp_path: Path, name: str) -> None:
+def test_the_service_answers_with_such_a_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / "memo"
     FILES[name](path)
     with serving(memo_url=f"sqlite:{path}", memo_bytes=1 << 20) as service:

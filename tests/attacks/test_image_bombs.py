@@ -20,6 +20,8 @@ from PIL import Image
 
 import mmhash
 from tests.support.deflate import deflated_zeros
+from tests.support.responses import items_of, refusal_of
+from tests.support.victim import serving
 
 # Refused for its contents, not for want of time.
 REFUSALS = {"costly-image", "damaged-image", "image-too-large", "unsupported-image"}
@@ -157,7 +159,7 @@ HEAVY = {
 
 
 @pytest.fixture(scope="module")
-def default(serving: Any) -> Iterator[Any]:
+def default() -> Iterator[Any]:
     """A server with the limits of pixels that it has by default."""
     with serving(max_pixels=PILLOW_MAX_PIXELS, max_body_bytes=64 << 20) as server:
         yield server
@@ -179,10 +181,10 @@ def names(bombs: Iterable[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", names(BOMBS))
-def test_it_is_refused_in_time(default: Any, problem_of: Any, name: str) -> None:
+def test_it_is_refused_in_time(default: Any, name: str) -> None:
     kind, body = BOMBS[name]
     start = time.monotonic()
-    assert problem_of(default.hash(body, f"image/{kind}", of="pixels")) in REFUSALS
+    assert refusal_of(default.hash(body, f"image/{kind}", of="pixels")) in REFUSALS
     assert time.monotonic() - start < BOUND_S
 
 
@@ -195,7 +197,7 @@ def test_it_ends_in_time(default: Any, name: str) -> None:
     assert time.monotonic() - start < BOUND_S
 
 
-def test_others_are_answered_meanwhile(default: Any, items_of: Any) -> None:
+def test_others_are_answered_meanwhile(default: Any) -> None:
     """Small and honest requests during four bombs that cost all the time they are given."""
     # Each is different: the service decodes equal images once.
     bombs = [jpeg_of_scans((4000, 1000 + 8 * number), 3000) for number in range(4)]
@@ -227,7 +229,7 @@ def test_others_are_answered_meanwhile(default: Any, items_of: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["json", "multipart", "data url"])
-def test_every_way_in_goes_through_a_decoder(default: Any, problem_of: Any, how: str) -> None:
+def test_every_way_in_goes_through_a_decoder(default: Any, how: str) -> None:
     _, body = BOMBS["bmp rle8"]
     data = base64.b64encode(body).decode()
     if how == "multipart":
@@ -238,7 +240,7 @@ def test_every_way_in_goes_through_a_decoder(default: Any, problem_of: Any, how:
         answer = default.hash_json({"kind": "image", "data": data})
     else:
         answer = default.hash_json({"kind": "image", "url": f"data:image/bmp;base64,{data}"})
-    assert problem_of(answer) in REFUSALS
+    assert refusal_of(answer) in REFUSALS
 
 
 def flat_webp(number: int) -> bytes:
@@ -256,9 +258,7 @@ def noise(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("form", ["json", "multipart"])
-def test_many_small_files_of_many_pixels_are_not_all_decoded(
-    serving: Any, problem_of: Any, form: str
-) -> None:
+def test_many_small_files_of_many_pixels_are_not_all_decoded(form: str) -> None:
     """A form of 91 kB with a thousand WebPs took 3000 s of a core."""
 
     def send(server: Any, files: Iterable[bytes]) -> httpx.Response:
@@ -270,7 +270,7 @@ def test_many_small_files_of_many_pixels_are_not_all_decoded(
         )
 
     with serving(decoders=1) as server:
-        assert problem_of(send(server, map(flat_webp, range(40)))) == "costly-items"
+        assert refusal_of(send(server, map(flat_webp, range(40)))) == "costly-items"
         assert send(server, map(noise, range(40))).status_code == 200
         # A few do not count as many, and known ones do not count.
         assert send(server, map(flat_webp, range(8))).status_code == 200
@@ -291,13 +291,13 @@ def flat_clip(number: int) -> bytes:
     return file.getvalue()
 
 
-def test_many_small_clips_of_many_pixels_are_not_all_decoded(serving: Any, problem_of: Any) -> None:
+def test_many_small_clips_of_many_pixels_are_not_all_decoded() -> None:
     def send(clips: Iterable[bytes]) -> httpx.Response:
         parts = [("clip", (str(number), clip, "video/mp4")) for number, clip in enumerate(clips)]
         return server.client.post("/hash?of=frames&by=frames&count=60", files=parts)
 
     # A clip of 60 frames of 300 kB; all of a request may decode to 32 bytes for each pixel.
     with serving(decoders=1, max_pixels=5_000_000) as server:
-        assert problem_of(send(map(flat_clip, range(0, 240, 10)))) == "costly-items"
+        assert refusal_of(send(map(flat_clip, range(0, 240, 10)))) == "costly-items"
         assert send(map(flat_clip, range(4))).status_code == 200
         assert send([flat_clip(100)] * 24).status_code == 200  # known ones do not count

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from io import BytesIO
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Self
+from typing import Self
 
 import httpx
 import pytest
@@ -20,6 +20,7 @@ from PIL import Image
 
 from tests.attacks.test_unread_answers import ask_for_blocks
 from tests.support.service import TIMEOUT_S
+from tests.support.victim import serving
 
 MAX_PIXELS = 16 << 20
 MAX_HELD = 32 << 20
@@ -115,7 +116,7 @@ def raw(number: int) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's /proc")
-def test_all_processes_together_stay_below_the_documented_sum(serving: Any) -> None:
+def test_all_processes_together_stay_below_the_documented_sum() -> None:
     bodies = [
         (kind, make(number))
         for number in range(3)

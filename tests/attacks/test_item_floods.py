@@ -18,6 +18,8 @@ from mmhash.errors import LimitError
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.safetensors import parse_header
 from mmhash_service.runtime.concurrency import TURN, end_turn
+from tests.support.responses import refusal_of
+from tests.support.victim import serving
 
 ITEMS = 1000
 # The first request of a service also takes memory for its threads and modules.
@@ -28,7 +30,7 @@ BLOCKS: dict[str, Any] = {"engine": "vllm@0.33.0", "block_size": 1}
 
 
 @pytest.fixture(scope="module")
-def thousand(serving: Any) -> Iterator[Any]:
+def thousand() -> Iterator[Any]:
     with serving(max_items=ITEMS, work_timeout_s=120) as server:
         yield server
 
@@ -50,12 +52,10 @@ def bundle(**split: Any) -> dict[str, Any]:
     [{"counts": ITEMS}, {"counts": [1] * ITEMS}, {"grids": [[1, 1]] * ITEMS}],
     ids=["a number", "counts", "grids"],
 )
-def test_bundles_are_counted_before_they_are_hashed(
-    victim: Any, problem_of: Any, split: dict[str, Any]
-) -> None:
+def test_bundles_are_counted_before_they_are_hashed(victim: Any, split: dict[str, Any]) -> None:
     """A million items in 75 kB took 10 s and 2.5 GB."""
     repeats = ITEMS if split == {"counts": ITEMS} else 20
-    assert problem_of(victim.hash_json(*[bundle(**split)] * repeats)) == "too-many-items"
+    assert refusal_of(victim.hash_json(*[bundle(**split)] * repeats)) == "too-many-items"
     answer = victim.hash_json(bundle(**split))
     assert len(answer.json()["items"]) == ITEMS
 
@@ -71,12 +71,12 @@ def form(*parts: bytes) -> bytes:
     return b"".join(head.encode() + part + b"\r\n" for part in parts) + b"--B--\r\n"
 
 
-def test_the_tensors_of_all_parts_are_counted(victim: Any, problem_of: Any) -> None:
+def test_the_tensors_of_all_parts_are_counted(victim: Any) -> None:
     kind = "multipart/form-data; boundary=B"
     answer = victim.hash(form(*[safetensors(ITEMS)] * 40), kind)
-    assert problem_of(answer) == "too-many-items"
+    assert refusal_of(answer) == "too-many-items"
     answer = victim.hash(form(safetensors(ITEMS // 2), safetensors(ITEMS // 2 + 1)), kind)
-    assert problem_of(answer) == "too-many-items"
+    assert refusal_of(answer) == "too-many-items"
     answer = victim.hash(form(safetensors(1), safetensors(ITEMS - 1)), kind)
     assert len(answer.json()["items"]) == ITEMS
 
@@ -127,10 +127,10 @@ def test_a_header_of_a_thousand_features_passes() -> None:
 
 
 @pytest.mark.parametrize("names", [["sglang"] * 140, ["vllm", "sglang"] * 9])
-def test_engines_are_counted(victim: Any, problem_of: Any, names: list[str]) -> None:
+def test_engines_are_counted(victim: Any, names: list[str]) -> None:
     """With 140 of them, an item of 90 bytes took 1.2 ms."""
     answer = victim.hash(b"abc", engines=",".join(names))
-    assert problem_of(answer) == "invalid-query"
+    assert refusal_of(answer) == "invalid-query"
     assert len(victim.hash(b"abc", engines="sglang,vllm").json()["items"][0]["engines"]) == 2
 
 
@@ -157,28 +157,28 @@ def test_long_answers_are_made_in_turns() -> None:
     assert asyncio.run(count_turns()) >= 10
 
 
-def test_a_lookahead_is_bounded_by_the_blocks_that_have_it(victim: Any, problem_of: Any) -> None:
+def test_a_lookahead_is_bounded_by_the_blocks_that_have_it(victim: Any) -> None:
     """300 kB took 4 s and 1.2 GB."""
     body = {**BLOCKS, "input_ids": [1] * 149_000, "lookahead": 1024}
     answer = victim.client.post("/blocks", json=body)
-    assert problem_of(answer) == "refused-by-engine"
+    assert refusal_of(answer) == "refused-by-engine"
     body = {**BLOCKS, "input_ids": [1] * 4000, "lookahead": 1024}
     assert len(victim.client.post("/blocks", json=body).json()["blocks"]) == 4000 - 1024
     body = {**BLOCKS, "input_ids": [1] * 149_000, "lookahead": 16}
     assert victim.client.post("/blocks", json=body).status_code == 200
 
 
-def test_a_lookahead_of_a_short_body_is_bounded(victim: Any, problem_of: Any) -> None:
+def test_a_lookahead_of_a_short_body_is_bounded(victim: Any) -> None:
     """100 kB took 0.9 s."""
     body = {**BLOCKS, "input_ids": [1] * 50_000, "lookahead": 256}
-    assert problem_of(victim.client.post("/blocks", json=body)) == "refused-by-engine"
+    assert refusal_of(victim.client.post("/blocks", json=body)) == "refused-by-engine"
 
 
-def test_the_blocks_of_groups_are_bounded(victim: Any, problem_of: Any) -> None:
+def test_the_blocks_of_groups_are_bounded(victim: Any) -> None:
     """100 kB had an answer of 19 MB."""
     body = {**BLOCKS, "input_ids": [1] * 50_000, "groups": list(range(1, 17))}
     answer = victim.client.post("/blocks", json=body)
-    assert problem_of(answer) == "refused-by-engine"
+    assert refusal_of(answer) == "refused-by-engine"
     body["groups"] = [1, 2, 4, 8, 16]
     groups = victim.client.post("/blocks", json=body).json()["groups"]
     assert [len(group["blocks"]) for group in groups] == [50_000, 25_000, 12_500, 6250, 3125]

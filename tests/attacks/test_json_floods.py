@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.responses import refusal_of
+
 CALLS = ["/hash", "/pad", "/blocks", "/annotate?engine=vllm", "/annotate?engine=sglang"]
 JSON = {"content-type": "application/json"}
 
@@ -34,9 +36,9 @@ INVALID = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", INVALID)
-def test_such_json_is_refused(server: Any, problem_of: Any, call: str, name: str) -> None:
+def test_such_json_is_refused(server: Any, call: str, name: str) -> None:
     answer = server.client.post(call, content=INVALID[name], headers=JSON)
-    assert problem_of(answer) in {"invalid-json", "json-too-large"}
+    assert refusal_of(answer) in {"invalid-json", "json-too-large"}
 
 
 TOO_LARGE = {
@@ -49,18 +51,18 @@ TOO_LARGE = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", TOO_LARGE)
-def test_too_much_json_is_refused(server: Any, problem_of: Any, call: str, name: str) -> None:
+def test_too_much_json_is_refused(server: Any, call: str, name: str) -> None:
     answer = server.client.post(call, content=TOO_LARGE[name], headers=JSON)
-    assert problem_of(answer) in {"json-too-large", "body-too-large"}
+    assert refusal_of(answer) in {"json-too-large", "body-too-large"}
 
 
-def test_items_are_counted(server: Any, problem_of: Any) -> None:
+def test_items_are_counted(server: Any) -> None:
     items = [{"kind": "bytes", "data": ""}] * 51
-    assert problem_of(server.hash_json(*items)) == "too-many-items"
+    assert refusal_of(server.hash_json(*items)) == "too-many-items"
     part = {"type": "image_url", "image_url": {"url": "data:,a"}}
     request = {"messages": [{"content": [part] * 51}]}
     answer = server.client.post("/annotate", json=request, params={"engine": "vllm"})
-    assert problem_of(answer) == "too-many-items"
+    assert refusal_of(answer) == "too-many-items"
 
 
 @pytest.mark.parametrize(
@@ -88,10 +90,8 @@ def test_items_are_counted(server: Any, problem_of: Any) -> None:
     ],
     ids=lambda item: json.dumps(item)[:60],
 )
-def test_an_item_that_is_amiss_is_refused(
-    server: Any, problem_of: Any, item: dict[str, Any]
-) -> None:
-    found = problem_of(server.hash_json(item))
+def test_an_item_that_is_amiss_is_refused(server: Any, item: dict[str, Any]) -> None:
+    found = refusal_of(server.hash_json(item))
     assert found in {
         "invalid-json", "no-content", "invalid-base64", "incomplete-tensor", "wrong-length", "invalid-url",
     }  # fmt: skip
@@ -122,12 +122,12 @@ def test_an_item_that_is_amiss_is_refused(
 )
 @pytest.mark.parametrize("call", ["/pad", "/blocks"])
 def test_spans_and_ids_that_are_amiss_are_refused(
-    server: Any, problem_of: Any, call: str, body: dict[str, Any]
+    server: Any, call: str, body: dict[str, Any]
 ) -> None:
     base: dict[str, Any] = {"engine": "sglang", "input_ids": [1, 2, 3], "spans": []}
     if call == "/blocks":
         base["block_size"] = 2
     answer = server.client.post(call, json={**base, **body})
-    assert problem_of(answer) in {
+    assert refusal_of(answer) in {
         "invalid-json", "refused-by-engine", "invalid-span", "unknown-engine",
     }  # fmt: skip

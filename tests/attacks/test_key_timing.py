@@ -13,12 +13,14 @@ import pytest
 from blake3 import blake3
 
 from mmhash_service.middleware import api_keys as auth
+from tests.support.responses import refusal_of
+from tests.support.victim import serving
 
 KEYS = ["a" * 32, "b" * 32, "c" * 32]
 
 
 @pytest.fixture(scope="module")
-def locked(serving: Any) -> Any:
+def locked() -> Any:
     digests = [blake3(key.encode()).hexdigest() for key in KEYS]
     with serving(key=KEYS[1], api_key_digests=digests) as server:
         yield server
@@ -43,10 +45,10 @@ def locked(serving: Any) -> Any:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_is_no_key_is_refused(locked: Any, problem_of: Any, value: str | None) -> None:
+def test_what_is_no_key_is_refused(locked: Any, value: str | None) -> None:
     headers = {} if value is None else {"authorization": value}
     for path in ("/version", "/hash", "/metrics", "/nothing"):
-        assert problem_of(locked.client.get(path, headers=headers)) == "unauthorized"
+        assert refusal_of(locked.client.get(path, headers=headers)) == "unauthorized"
     locked.assert_well()
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import mmhash
+from tests.support.responses import items_of, refusal_of
 
 
-def test_items_are_not_run_together(server: Any, items_of: Any) -> None:
+def test_items_are_not_run_together(server: Any) -> None:
     def keys(*parts: bytes) -> list[str]:
         files = [("part", part) for part in parts]
         return [item["key"] for item in items_of(server.client.post("/hash", files=files))]
@@ -63,17 +64,13 @@ def test_lists_nested_too_deeply_are_refused() -> None:
         {"counts": [4], "grids": [[2, 2]]},
     ],
 )
-def test_a_bundle_that_its_items_do_not_fill_is_refused(
-    server: Any, problem_of: Any, cut: dict[str, Any]
-) -> None:
+def test_a_bundle_that_its_items_do_not_fill_is_refused(server: Any, cut: dict[str, Any]) -> None:
     data = base64.b64encode(bytes(8)).decode()
     item = {"kind": "tensor", "dtype": "uint8", "shape": [4, 2], "data": data, **cut}
-    assert problem_of(server.hash_json(item)) in {"invalid-bundle", "too-many-items"}
+    assert refusal_of(server.hash_json(item)) in {"invalid-bundle", "too-many-items"}
 
 
-def test_bundles_of_more_items_than_a_body_may_have_are_refused(
-    server: Any, problem_of: Any
-) -> None:
+def test_bundles_of_more_items_than_a_body_may_have_are_refused(server: Any) -> None:
     data = base64.b64encode(bytes(30)).decode()
     item = {"kind": "tensor", "dtype": "uint8", "shape": [30], "data": data, "counts": 30}
-    assert problem_of(server.hash_json(item, item)) == "too-many-items"
+    assert refusal_of(server.hash_json(item, item)) == "too-many-items"

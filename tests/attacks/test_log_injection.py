@@ -4,14 +4,14 @@ A line of the log is one JSON object, and of what clients choose it has only ids
 """
 
 import json
-from typing import Any
 
 from tests.support.service import TIMEOUT_S
+from tests.support.victim import serving
 
 FORGED = '\r\n{"level": "error", "message": "forged"}\x1b[31m forged'
 
 
-def test_nothing_that_is_sent_makes_a_line(serving: Any) -> None:
+def test_nothing_that_is_sent_makes_a_line() -> None:
     with serving() as server:
         raw = FORGED.encode().replace(b"\r\n", b"\n")
         server.client.post("/hash" + "/%0d%0aforged", content=b"")

@@ -23,6 +23,8 @@ from mmhash_service.gateway.decision import Prepared
 from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.unnamed import name_blocks
 from tests.support import prompt_models
+from tests.support.responses import refusal_of
+from tests.support.victim import serving
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +33,7 @@ PLAN = "/plan?model=tiny&engine=sglang@0.5.23"
 
 
 @pytest.fixture(scope="module")
-def planning(serving: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def planning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("model"))
     with serving(
         models={"tiny": str(folder)}, work_timeout_s=120, max_json_bytes=16 << 20
@@ -149,10 +151,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_longer_is_refused(planning: Any, problem_of: Any, name: str) -> None:
+def test_what_is_longer_is_refused(planning: Any, name: str) -> None:
     problem, body = REFUSED[name]
     answer = planning.client.post(PLAN, json=body, timeout=300)
-    assert problem_of(answer) == problem
+    assert refusal_of(answer) == problem
 
 
 def test_the_tokens_of_items_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

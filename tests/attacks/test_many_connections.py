@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.victim import serving
+
 
 @pytest.fixture
 def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +26,7 @@ def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few_descriptors")
-def test_those_too_many_are_hung_up_on_and_the_others_served(serving: Any) -> None:
+def test_those_too_many_are_hung_up_on_and_the_others_served() -> None:
     with serving() as server:
         connections = [server.connect() for _ in range(150)]
         ended: list[Any] = []

@@ -17,6 +17,7 @@ import mmhash
 from tests.support.patience import PATIENT_COMMAND
 from tests.support.redis import running_redis
 from tests.support.service import TIMEOUT_S
+from tests.support.victim import serving
 
 
 def picture(shade: int) -> tuple[bytes, str]:
@@ -35,7 +36,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 
 
 @pytest.fixture(scope="module")
-def _replica(serving: Any, redis: Redis) -> Iterator[Any]:
+def _replica(redis: Redis) -> Iterator[Any]:
     port = redis.connection_pool.connection_kwargs["port"]
     url = f"redis://127.0.0.1:{port}"
     settings = {"memo_url": url, "memo_bytes": 0, "private_tenants": ["acme"]}

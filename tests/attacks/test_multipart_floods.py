@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.responses import items_of, refusal_of
+
 KIND = "multipart/form-data; boundary=b"
 NAME = b'Content-Disposition: form-data; name="a"\r\n'
 PART = b"--b\r\n" + NAME + b"\r\nabc\r\n"
@@ -37,29 +39,29 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_such_a_body_is_refused(server: Any, problem_of: Any, name: str) -> None:
-    assert problem_of(server.hash(DAMAGED[name], KIND)) == "damaged-multipart"
+def test_such_a_body_is_refused(server: Any, name: str) -> None:
+    assert refusal_of(server.hash(DAMAGED[name], KIND)) == "damaged-multipart"
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_it_is_refused_however_it_is_cut(server: Any, problem_of: Any, name: str) -> None:
+def test_it_is_refused_however_it_is_cut(server: Any, name: str) -> None:
     body = DAMAGED[name][:2000]
     pieces = (body[at : at + 7] for at in range(0, len(body), 7))
-    assert problem_of(server.hash(pieces, KIND)) == "damaged-multipart"
+    assert refusal_of(server.hash(pieces, KIND)) == "damaged-multipart"
 
 
-def test_parts_are_counted(server: Any, problem_of: Any) -> None:
+def test_parts_are_counted(server: Any) -> None:
     before = server.memory()
-    assert problem_of(server.hash(PART * 100_000 + END, KIND)) == "too-many-items"
+    assert refusal_of(server.hash(PART * 100_000 + END, KIND)) == "too-many-items"
     assert server.memory() - before < 64 << 20
 
 
 @pytest.mark.parametrize(
     "inner", ["multipart/form-data; boundary=b", "multipart/mixed", "application/json"]
 )
-def test_bodies_of_many_items_are_not_nested(server: Any, problem_of: Any, inner: str) -> None:
+def test_bodies_of_many_items_are_not_nested(server: Any, inner: str) -> None:
     part = b"--b\r\n" + NAME + b"Content-Type: " + inner.encode() + b"\r\n\r\nabc\r\n"
-    assert problem_of(server.hash(part + END, KIND)) == "unsupported-media-type"
+    assert refusal_of(server.hash(part + END, KIND)) == "unsupported-media-type"
 
 
 @pytest.mark.parametrize(
@@ -73,13 +75,11 @@ def test_bodies_of_many_items_are_not_nested(server: Any, problem_of: Any, inner
         "multipart/form-data; " + "a=b; " * 10_000 + "boundary=b",
     ],
 )
-def test_a_boundary_that_is_none_is_refused(
-    server: Any, problem_of: Any, content_type: str
-) -> None:
-    assert problem_of(server.hash(PART + END, content_type)) == "damaged-multipart"
+def test_a_boundary_that_is_none_is_refused(server: Any, content_type: str) -> None:
+    assert refusal_of(server.hash(PART + END, content_type)) == "damaged-multipart"
 
 
-def test_what_looks_like_a_boundary_within_a_part_is_content(server: Any, items_of: Any) -> None:
+def test_what_looks_like_a_boundary_within_a_part_is_content(server: Any) -> None:
     content = b"--b\r\nx\r\n--bb\r\n\r\n--b-\r\n-b"
     found = items_of(server.hash(b"--b\r\n" + NAME + b"\r\n" + content + b"\r\n" + END, KIND))
     assert [item["nbytes"] for item in found] == [len(content)]

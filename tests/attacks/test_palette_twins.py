@@ -9,6 +9,7 @@ from typing import Any
 from PIL import Image
 
 import mmhash
+from tests.support.responses import items_of
 
 
 def indexed(*palette: int, transparency: int | None = None) -> Image.Image:
@@ -19,7 +20,7 @@ def indexed(*palette: int, transparency: int | None = None) -> Image.Image:
     return image
 
 
-def test_colours_count_and_not_only_their_numbers(server: Any, items_of: Any) -> None:
+def test_colours_count_and_not_only_their_numbers(server: Any) -> None:
     twins = [
         indexed(0, 0, 0, 255, 0, 0),
         indexed(255, 0, 0, 0, 0, 0),

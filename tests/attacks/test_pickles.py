@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import mmhash
+from tests.support.responses import items_of, refusal_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,21 +49,21 @@ def test_it_does_run_where_it_is_opened(bomb: bytes, tmp_path: Path) -> None:
     ],
 )
 def test_it_is_refused(
-    server: Any, problem_of: Any, bomb: bytes, content_type: str, query: Any, problem: str
+    server: Any, bomb: bytes, content_type: str, query: Any, problem: str
 ) -> None:
-    assert problem_of(server.hash(bomb, content_type, **query)) == problem
+    assert refusal_of(server.hash(bomb, content_type, **query)) == problem
 
 
-def test_as_bytes_it_is_bytes(server: Any, items_of: Any, bomb: bytes) -> None:
+def test_as_bytes_it_is_bytes(server: Any, bomb: bytes) -> None:
     assert items_of(server.hash(bomb))[0]["key"] == mmhash.key(bomb).hex()
 
 
 @pytest.mark.parametrize("field", ["shm", "cuda_ipc"])
-def test_in_a_handle_it_is_refused(server: Any, problem_of: Any, bomb: bytes, field: str) -> None:
+def test_in_a_handle_it_is_refused(server: Any, bomb: bytes, field: str) -> None:
     text = base64.b64encode(bomb).decode()
     item = {"kind": "tensor", field: {"name": text, "lease": text, "pickle": text}}
     proof = {"nonce": "00" * 16, "shm": {"name": text, "offset": 0, "nbytes": 16}}
-    assert problem_of(server.hash_json(item, proof=proof)) == "other-host"
+    assert refusal_of(server.hash_json(item, proof=proof)) == "other-host"
 
 
 def test_no_module_unpickles() -> None:

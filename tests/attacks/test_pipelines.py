@@ -7,11 +7,13 @@ import socket
 from threading import Thread
 from typing import Any
 
+from tests.support.victim import flood
+
 CALL = b"GET /version HTTP/1.1\r\nHost: test\r\n\r\n"
 MIB = 1 << 20
 
 
-def test_a_flood_is_cut_off(server: Any, flood: Any) -> None:
+def test_a_flood_is_cut_off(server: Any) -> None:
     before = server.memory()
     with server.connect() as connection:
         reader = Thread(target=_read_all, args=(connection,))

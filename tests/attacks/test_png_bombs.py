@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.support.deflate import deflated_zeros
+from tests.support.responses import items_of, refusal_of
 
 MIB = 1 << 20
 
@@ -41,11 +42,11 @@ ZEROS = deflated_zeros(256)
     [(50_000, 50_000), (2**31 - 1, 2**31 - 1), (2**31 - 1, 1), (1, 2**31 - 1), (641, 480)],
 )
 def test_pixels_beyond_the_limit_are_refused_by_the_head(
-    server: Any, problem_of: Any, width: int, height: int
+    server: Any, width: int, height: int
 ) -> None:
     before = server.memory()
     assert (
-        problem_of(
+        refusal_of(
             server.hash(png(width, height, data=zlib.compress(b"\0")), "image/png", of="pixels")
         )
         == "image-too-large"
@@ -63,30 +64,26 @@ def test_pixels_beyond_the_limit_are_refused_by_the_head(
     ],
     ids=["zTXt", "iTXt", "iCCP", "many zTXt"],
 )
-def test_a_chunk_that_unpacks_to_megabytes_is_refused(
-    server: Any, problem_of: Any, bomb: bytes
-) -> None:
+def test_a_chunk_that_unpacks_to_megabytes_is_refused(server: Any, bomb: bytes) -> None:
     before = server.memory()
-    assert problem_of(server.hash(png(4, 4, bomb), "image/png", of="pixels")) == "damaged-image"
+    assert refusal_of(server.hash(png(4, 4, bomb), "image/png", of="pixels")) == "damaged-image"
     assert server.memory() - before < 128 * MIB
 
 
-def test_pixels_that_unpack_to_more_than_the_head_says_are_not_unpacked(
-    server: Any, items_of: Any
-) -> None:
+def test_pixels_that_unpack_to_more_than_the_head_says_are_not_unpacked(server: Any) -> None:
     before = server.memory()
     (item,) = items_of(server.hash(png(4, 4, data=deflated_zeros(512)), "image/png", of="pixels"))
     assert item["nbytes"] == 16
     assert server.memory() - before < 64 * MIB
 
 
-def test_frames_beyond_the_limit_are_refused(server: Any, problem_of: Any) -> None:
+def test_frames_beyond_the_limit_are_refused(server: Any) -> None:
     body = BytesIO()
     frames = [Image.new("L", (320, 240), shade) for shade in range(10)]
     frames[0].save(body, "PNG", save_all=True, append_images=frames[1:])
-    assert problem_of(server.hash(body.getvalue(), "image/png", of="pixels")) == "image-too-large"
+    assert refusal_of(server.hash(body.getvalue(), "image/png", of="pixels")) == "image-too-large"
 
 
-def test_a_claim_of_a_billion_frames_is_none(server: Any, problem_of: Any) -> None:
+def test_a_claim_of_a_billion_frames_is_none(server: Any) -> None:
     claim = chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0))
-    assert problem_of(server.hash(png(4, 4, claim), "image/png", of="pixels")) == "damaged-image"
+    assert refusal_of(server.hash(png(4, 4, claim), "image/png", of="pixels")) == "damaged-image"

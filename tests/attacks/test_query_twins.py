@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.responses import refusal_of
+
 
 @pytest.mark.parametrize(
     "query",
@@ -18,24 +20,22 @@ import pytest
         "engines=vllm&engines=sglang",
     ],
 )
-def test_it_is_refused(server: Any, problem_of: Any, query: str) -> None:
+def test_it_is_refused(server: Any, query: str) -> None:
     headers = {"content-type": "application/octet-stream"}
     answer = server.client.post(f"/hash?{query}", content=b"abc", headers=headers)
-    assert problem_of(answer) == "invalid-query"
+    assert refusal_of(answer) == "invalid-query"
 
 
 @pytest.mark.parametrize(
     "query",
     ["Algorithm=xxh3", "algorithm=", "algorithm=sha256", "tenant=acme", "shape[]=1", "%00=1"],
 )
-def test_a_name_or_value_that_is_not_known_is_refused(
-    server: Any, problem_of: Any, query: str
-) -> None:
+def test_a_name_or_value_that_is_not_known_is_refused(server: Any, query: str) -> None:
     headers = {"content-type": "application/octet-stream"}
     answer = server.client.post(f"/hash?{query}", content=b"abc", headers=headers)
-    assert problem_of(answer) == "invalid-query"
+    assert refusal_of(answer) == "invalid-query"
 
 
-def test_of_an_annotation_too(server: Any, problem_of: Any) -> None:
+def test_of_an_annotation_too(server: Any) -> None:
     answer = server.client.post("/annotate?engine=vllm&engine=sglang", json={"messages": []})
-    assert problem_of(answer) == "invalid-query"
+    assert refusal_of(answer) == "invalid-query"

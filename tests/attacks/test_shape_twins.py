@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import mmhash
+from tests.support.responses import items_of, refusal_of
 
 SHAPES = [(30, 100), (100, 30), (3000,), (1, 3000), (3000, 1), (2, 1500), (30, 100, 1)]
 
@@ -28,7 +29,7 @@ def test_images_of_equal_bytes_and_other_sizes_have_other_keys(mode: str) -> Non
     assert mmhash.key(flat) != mmhash.key(tall)
 
 
-def test_the_service_tells_them_apart(server: Any, items_of: Any) -> None:
+def test_the_service_tells_them_apart(server: Any) -> None:
     content, keys = bytes(3000), set()
     for shape in SHAPES:
         query = {"dtype": "uint8", "shape": ",".join(map(str, shape))}
@@ -36,6 +37,6 @@ def test_the_service_tells_them_apart(server: Any, items_of: Any) -> None:
     assert len(keys) == len(SHAPES)
 
 
-def test_a_shape_that_the_bytes_do_not_fill_is_refused(server: Any, problem_of: Any) -> None:
+def test_a_shape_that_the_bytes_do_not_fill_is_refused(server: Any) -> None:
     for shape in ("30,99", "31,100", "3001", "9223372036854775807,9223372036854775807"):
-        assert problem_of(server.hash(bytes(3000), dtype="uint8", shape=shape)) == "wrong-length"
+        assert refusal_of(server.hash(bytes(3000), dtype="uint8", shape=shape)) == "wrong-length"

@@ -6,8 +6,7 @@ Untrusted segments are mapped by another process or read by pread(); those with 
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -18,13 +17,15 @@ import pytest
 import mmhash
 from mmhash.transport import SharedPool, SharedTensor
 from mmhash.transport.segments import Segment
+from tests.support.responses import items_of, refusal_of
+from tests.support.victim import serving
 
 SHM = Path("/dev/shm")
 MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def server(serving: Callable[..., AbstractContextManager[Any]]) -> Iterator[Any]:
+def server() -> Iterator[Any]:
     """One worker, which may be given 96 MiB."""
     with serving(max_body_bytes=96 * MIB) as victim:
         yield victim
@@ -72,7 +73,7 @@ def test_it_is_cut_short_while_it_is_hashed(server: Any, proof: Any, left: int) 
     server.assert_well()
 
 
-def test_a_pool_is_cut_short_between_calls(server: Any, items_of: Any, proof: Any) -> None:
+def test_a_pool_is_cut_short_between_calls(server: Any, proof: Any) -> None:
     """Its mapping is kept: the pages behind it are gone."""
     content = np.random.default_rng(3).integers(0, 256, 4 * MIB, dtype=np.uint8)
     pool = SharedPool(8 * MIB)
@@ -89,7 +90,7 @@ def test_a_pool_is_cut_short_between_calls(server: Any, items_of: Any, proof: An
     pool._ledger.close()
 
 
-def test_a_ledger_is_cut_short(server: Any, problem_of: Any, proof: Any) -> None:
+def test_a_ledger_is_cut_short(server: Any, proof: Any) -> None:
     memory = Segment(4096)
     ledger = Segment(192)
     header = struct.pack("<8sIIQ64s", b"mmhpool1", 1, 1, 4096, memory.name.encode())
@@ -101,7 +102,7 @@ def test_a_ledger_is_cut_short(server: Any, problem_of: Any, proof: Any) -> None
     assert bytes(kept.view) == bytes(4096)
     for size in (130, 128, 0):
         os.truncate(SHM / ledger.name, size)
-        assert problem_of(server.hash_json(item, proof=proof)) == "invalid-handle"
+        assert refusal_of(server.hash_json(item, proof=proof)) == "invalid-handle"
         with pytest.raises(mmhash.TransportError):
             mmhash.key(kept)
     kept.close()
@@ -112,32 +113,32 @@ def test_a_ledger_is_cut_short(server: Any, problem_of: Any, proof: Any) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("nbytes", [1, 4096, 32 * MIB, 1 << 30])
 def test_holes_are_neither_read_nor_given_memory(
-    server: Any, problem_of: Any, proof: Any, sparse: Segment, nbytes: int
+    server: Any, proof: Any, sparse: Segment, nbytes: int
 ) -> None:
-    assert problem_of(server.hash_json(plain(sparse.name, nbytes), proof=proof)) == "invalid-handle"
+    assert refusal_of(server.hash_json(plain(sparse.name, nbytes), proof=proof)) == "invalid-handle"
     assert (SHM / sparse.name).stat().st_blocks == 0
 
 
-def test_a_hole_in_the_middle(server: Any, problem_of: Any, proof: Any) -> None:
+def test_a_hole_in_the_middle(server: Any, proof: Any) -> None:
     segment = Segment(4 * MIB)
     os.truncate(SHM / segment.name, 2 * MIB)
     os.truncate(SHM / segment.name, 4 * MIB)
     for offset, nbytes in ((0, 4 * MIB), (3 * MIB, MIB), (0, 4096)):
         answer = server.hash_json(plain(segment.name, nbytes, offset), proof=proof)
-        assert problem_of(answer) == "invalid-handle"
+        assert refusal_of(answer) == "invalid-handle"
     assert (SHM / segment.name).stat().st_blocks * 512 == 2 * MIB
     segment.close()
 
 
-def test_one_slice_named_many_times_is_bounded(server: Any, problem_of: Any, proof: Any) -> None:
+def test_one_slice_named_many_times_is_bounded(server: Any, proof: Any) -> None:
     with SharedTensor.create(bytes(4 * MIB)) as owned:
         items = [{"kind": "tensor" if owned.dtype else "bytes", "shm": owned.handle()}] * 25
-        assert problem_of(server.hash_json(*items, proof=proof)) == "body-too-large"
+        assert refusal_of(server.hash_json(*items, proof=proof)) == "body-too-large"
         assert server.hash_json(*items[:24], proof=proof).status_code == 200
 
 
-def test_a_nonce_in_a_segment_that_is_cut_short(server: Any, problem_of: Any, proof: Any) -> None:
+def test_a_nonce_in_a_segment_that_is_cut_short(server: Any, proof: Any) -> None:
     os.truncate(SHM / proof["shm"]["name"], 16)
     with SharedTensor.create(b"abc") as owned:
         answer = server.hash_json({"kind": "bytes", "shm": owned.handle()}, proof=proof)
-    assert problem_of(answer) == "other-host"
+    assert refusal_of(answer) == "other-host"

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.responses import refusal_of
+from tests.support.victim import flood
+
 pytestmark = pytest.mark.slow
 
 HEAD = b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: %b\r\n%b\r\n\r\n"
@@ -16,13 +19,11 @@ KINDS = [b"application/octet-stream", b"application/json", b"multipart/form-data
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("length", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked"])
-def test_a_body_that_does_not_come_is_refused(
-    impatient: Any, problem_of: Any, kind: bytes, length: bytes
-) -> None:
-    assert problem_of(impatient.send_raw(HEAD % (kind, length))) == "stalled-body"
+def test_a_body_that_does_not_come_is_refused(impatient: Any, kind: bytes, length: bytes) -> None:
+    assert refusal_of(impatient.send_raw(HEAD % (kind, length))) == "stalled-body"
 
 
-def test_a_body_that_comes_by_the_byte_is_refused(impatient: Any, flood: Any) -> None:
+def test_a_body_that_comes_by_the_byte_is_refused(impatient: Any) -> None:
     with impatient.connect() as connection:
         connection.sendall(HEAD % (KINDS[0], b"Content-Length: 1000000"))
         flood(connection, b"y", count=30_000, pause_s=0.01)
@@ -37,9 +38,7 @@ def test_a_body_that_comes_by_the_byte_is_refused(impatient: Any, flood: Any) ->
         HEAD % (b"text/plain", b"Content-Length: 99999999"),
     ],
 )
-def test_a_body_behind_its_answer_is_not_waited_for(
-    impatient: Any, flood: Any, request_: bytes
-) -> None:
+def test_a_body_behind_its_answer_is_not_waited_for(impatient: Any, request_: bytes) -> None:
     with impatient.connect() as connection:
         connection.sendall(request_)
         assert connection.recv(65536).startswith(b"HTTP/1.1 ")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.attacks.conftest import IMPATIENT_S
+from tests.support.victim import flood
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,7 @@ def test_who_sends_no_head_is_hung_up_on(impatient: Any, sent: bytes) -> None:
         end_of(connection)
 
 
-def test_who_sends_it_by_the_byte_is_hung_up_on(impatient: Any, flood: Any) -> None:
+def test_who_sends_it_by_the_byte_is_hung_up_on(impatient: Any) -> None:
     with impatient.connect() as connection:
         connection.sendall(b"POST /hash HTTP/1.1\r\nX: ")
         flood(connection, b"y", count=30_000, pause_s=0.01)

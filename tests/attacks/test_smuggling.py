@@ -71,7 +71,7 @@ def test_a_line_that_is_none_is_refused(server: Any, line: bytes) -> None:
     assert statuses(answer) == [b"400"]
 
 
-def test_what_follows_a_body_is_the_next_request_and_no_more(server: Any, items_of: Any) -> None:
+def test_what_follows_a_body_is_the_next_request_and_no_more(server: Any) -> None:
     # The hidden request is content: as long as the length says, it is hashed and not answered.
     length = b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(HIDDEN)
     answer = server.send_raw(HEAD + length + HIDDEN)

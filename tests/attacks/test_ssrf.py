@@ -13,6 +13,8 @@ import mmhash
 from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.settings import Settings
+from tests.support.responses import refusal_of
+from tests.support.victim import serving
 from tests.support.visited_host import VisitedHost
 
 SPELLINGS = [
@@ -75,7 +77,7 @@ def inside(_host: VisitedHost) -> VisitedHost:
 
 
 @pytest.fixture(scope="module")
-def allowing(serving: Any, _host: VisitedHost) -> Any:
+def allowing(_host: VisitedHost) -> Any:
     """A server that may ask the host, and reads 1000 bytes of it."""
     hosts = [f"127.0.0.1:{_host.port}"]
     with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"], url_max_bytes=1000) as server:
@@ -83,7 +85,7 @@ def allowing(serving: Any, _host: VisitedHost) -> Any:
 
 
 @pytest.fixture(scope="module")
-def fetching(serving: Any) -> Any:
+def fetching() -> Any:
     """A server that may ask some names, of which one is this host's."""
     hosts = ["localhost", "127.0.0.1", "[::1]", "allowed.example"]
     with serving(url_hosts=hosts) as server:
@@ -91,31 +93,27 @@ def fetching(serving: Any) -> Any:
 
 
 @pytest.mark.parametrize("url", SPELLINGS)
-def test_no_spelling_of_a_url_leads_inside(
-    fetching: Any, problem_of: Any, inside: VisitedHost, url: str
-) -> None:
-    found = problem_of_url(fetching, problem_of, url.format(port=inside.port))
+def test_no_spelling_of_a_url_leads_inside(fetching: Any, inside: VisitedHost, url: str) -> None:
+    found = refusal_of_url(fetching, url.format(port=inside.port))
     assert found in {"url-off", "url-refused", "invalid-url", "invalid-base64"}
     assert inside.visits == 0
     fetching.assert_well()
 
 
-def problem_of_url(server: Any, problem_of: Any, url: str) -> str:
-    found: str = problem_of(server.hash_json({"kind": "bytes", "url": url}))
+def refusal_of_url(server: Any, url: str) -> str:
+    found = refusal_of(server.hash_json({"kind": "bytes", "url": url}))
     # The same way into an engine's request.
     part = {"type": "image_url", "image_url": {"url": url}}
     body = {"messages": [{"role": "user", "content": [part]}]}
-    assert problem_of(server.client.post("/annotate?engine=vllm", json=body)) == found
+    assert refusal_of(server.client.post("/annotate?engine=vllm", json=body)) == found
     return found
 
 
-def test_an_allowed_name_of_an_inner_address_is_not_dialled(
-    serving: Any, problem_of: Any, inside: VisitedHost
-) -> None:
+def test_an_allowed_name_of_an_inner_address_is_not_dialled(inside: VisitedHost) -> None:
     with serving(url_hosts=[f"localhost:{inside.port}", f"127.0.0.1:{inside.port}"]) as server:
         for host in ("localhost", "127.0.0.1"):
             url = f"http://{host}:{inside.port}/"
-            assert problem_of_url(server, problem_of, url) == "url-refused"
+            assert refusal_of_url(server, url) == "url-refused"
     assert inside.visits == 0
 
 
@@ -134,14 +132,14 @@ LOCATIONS = [
 ]
 
 
-def test_a_redirect_leads_nowhere_else(allowing: Any, problem_of: Any, inside: VisitedHost) -> None:
+def test_a_redirect_leads_nowhere_else(allowing: Any, inside: VisitedHost) -> None:
     for location in LOCATIONS:
         target = location.format(port=inside.port)
         head = f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n"
         inside.answer = f"{head}Connection: close\r\n\r\n".encode()
         inside.visits = 0
         answer = allowing.hash_json({"kind": "bytes", "url": f"http://127.0.0.1:{inside.port}/"})
-        assert problem_of(answer) == "url-refused", location
+        assert refusal_of(answer) == "url-refused", location
         assert inside.visits <= 4
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import mmhash
+from tests.support.responses import refusal_of
 
 BODY = b"a picture that many have"
 RAW = {"content-type": "application/octet-stream"}
@@ -24,18 +25,18 @@ def key_of(server: Any, tenant: str | None) -> str:
 @pytest.mark.parametrize(
     "name", ["Acme", "acme ", "acme,umbrella", "acm", "*", "", "..", "a" * 60_000, "__class__", "0"]
 )
-def test_a_name_that_is_not_known_is_refused(server: Any, problem_of: Any, name: str) -> None:
+def test_a_name_that_is_not_known_is_refused(server: Any, name: str) -> None:
     # Sent by hand: a client would trim the blank, as HTTP has it.
     head = f"POST /hash HTTP/1.1\r\nContent-Type: image/png\r\nX-Mmhash-Tenant: {name}x\r\n"
     answer = server.send_raw(head.encode() + b"Connection: close\r\nContent-Length: 0\r\n\r\n")
-    assert problem_of(answer) == "unknown-tenant"
+    assert refusal_of(answer) == "unknown-tenant"
 
 
-def test_of_two_tenants_neither_is_believed(server: Any, problem_of: Any) -> None:
+def test_of_two_tenants_neither_is_believed(server: Any) -> None:
     for names in (["acme", "umbrella"], ["acme", "acme"], ["acme", ""]):
         headers = [*RAW.items(), *(("x-mmhash-tenant", name) for name in names)]
         answer = server.client.post("/hash", content=BODY, headers=headers)
-        assert problem_of(answer) == "duplicate-header"
+        assert refusal_of(answer) == "duplicate-header"
 
 
 def test_keys_of_two_tenants_never_meet(server: Any) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.responses import items_of, refusal_of
+
 SHORT, LONG = 3, 4
 
 
@@ -59,7 +61,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_no_pixel_needs_is_not_followed(server: Any, items_of: Any, name: str) -> None:
+def test_what_no_pixel_needs_is_not_followed(server: Any, name: str) -> None:
     frames, body = HARMLESS[name]
     (item,) = items_of(server.hash(body, "image/tiff", of="pixels"))
     assert item["shape"] == [frames]
@@ -67,8 +69,8 @@ def test_what_no_pixel_needs_is_not_followed(server: Any, items_of: Any, name: s
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_refused(server: Any, problem_of: Any, name: str) -> None:
+def test_it_is_refused(server: Any, name: str) -> None:
     before = server.memory()
     answer = server.hash(CASES[name], "image/tiff", of="pixels")
-    assert problem_of(answer) in {"image-too-large", "damaged-image", "unsupported-image"}
+    assert refusal_of(answer) in {"image-too-large", "damaged-image", "unsupported-image"}
     assert server.memory() - before < 128 << 20

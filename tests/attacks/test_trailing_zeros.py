@@ -10,6 +10,7 @@ import pytest
 
 import mmhash
 from mmhash.engines import sglang
+from tests.support.responses import items_of
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
@@ -22,7 +23,7 @@ def test_no_two_numbers_of_zeros_are_one(algorithm: Any) -> None:
     assert len(keys) == len(lengths)
 
 
-def test_where_the_peer_takes_them_for_one_we_do_not(server: Any, items_of: Any) -> None:
+def test_where_the_peer_takes_them_for_one_we_do_not(server: Any) -> None:
     assert sglang.gpu_hash(bytes(63)) == sglang.gpu_hash(bytes(64))
     found = [items_of(server.hash(bytes(length)))[0] for length in (63, 64)]
     assert found[0]["digest"] != found[1]["digest"]

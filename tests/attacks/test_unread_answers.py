@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from tests.support.service import TIMEOUT_S, count
+from tests.support.victim import flood, serving
 
 JSON = {"content-type": "application/json"}
 HEAD = (
@@ -32,7 +33,7 @@ def request(length: int) -> bytes:
     return HEAD % len(body) + body
 
 
-def test_who_reads_nothing_is_hung_up_on(impatient: Any, flood: Any) -> None:
+def test_who_reads_nothing_is_hung_up_on(impatient: Any) -> None:
     with connect(impatient) as connection:
         flood(connection, request(3 << 20), count=1000)
 
@@ -62,7 +63,7 @@ def wait_until_read(server: Any) -> None:
         time.sleep(0.01)
 
 
-def test_long_answers_are_held_within_a_limit(serving: Any, problem_of: Any) -> None:
+def test_long_answers_are_held_within_a_limit() -> None:
     """Clients that read 1 kB in 10 s kept answers for days, until the memory was used up."""
     with serving(max_held_bytes=30 << 20) as server, ExitStack() as readers:
         slow = [readers.enter_context(ask_for_blocks(server)) for _ in range(2)]
@@ -77,7 +78,7 @@ def test_long_answers_are_held_within_a_limit(serving: Any, problem_of: Any) -> 
         assert server.client.post("/blocks", content=BLOCKS, headers=JSON).status_code == 200
 
 
-def test_an_answer_larger_than_the_limit_is_sent_alone(serving: Any) -> None:
+def test_an_answer_larger_than_the_limit_is_sent_alone() -> None:
     with serving(max_held_bytes=4 << 20) as server:
         answer = server.client.post("/blocks", content=BLOCKS, headers=JSON)
         assert len(answer.json()["blocks"]) == 140_000

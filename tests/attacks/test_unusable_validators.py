@@ -10,6 +10,8 @@ import pytest
 
 import mmhash
 from tests.support.origin import Origin
+from tests.support.responses import items_of
+from tests.support.victim import serving
 
 DATE = "Date: Mon, 01 Jan 2024 00:00:00 GMT"
 HEADERS = {
@@ -40,16 +42,14 @@ def origin() -> Iterator[Origin]:
 
 
 @pytest.fixture(scope="module")
-def fetching(serving: Any, origin: Origin) -> Iterator[Any]:
+def fetching(origin: Origin) -> Iterator[Any]:
     hosts = [f"127.0.0.1:{origin.port}"]
     with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"]) as server:
         yield server
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_each_request_has_the_key_of_the_content(
-    fetching: Any, items_of: Any, origin: Origin, name: str
-) -> None:
+def test_each_request_has_the_key_of_the_content(fetching: Any, origin: Origin, name: str) -> None:
     origin.answers["/x"] = Origin.ok(b"abc", *HEADERS[name])
     for _ in range(3):
         url = f"http://127.0.0.1:{origin.port}/x"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import mmhash
+from tests.support.victim import flood
 
 LINE = b"POST /hash HTTP/1.1\r\n"
 TYPE = b"Host: test\r\nContent-Type: application/octet-stream\r\n"
@@ -103,7 +104,7 @@ def test_each_of_a_pipeline_has_its_own_key(server: Any) -> None:
     assert len(answers) == len(bodies) + 1
 
 
-def test_a_flood_of_upgrades_is_cut_off(server: Any, flood: Any) -> None:
+def test_a_flood_of_upgrades_is_cut_off(server: Any) -> None:
     with server.connect() as connection:
         request = LINE + UPGRADES["h2c"] + TYPE + b"Content-Length: 0\r\n\r\n"
         connection.settimeout(60)

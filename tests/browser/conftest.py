@@ -4,8 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import (
@@ -18,7 +17,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from tests.support import service
+from tests.support.service import serving
 
 # A busy machine is not a wrong answer.
 PATIENCE_MS = 60_000
@@ -32,23 +31,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--pictures", help="the folder to keep the pictures of the pages in")
 
 
-@contextmanager
-def _serving(*arguments: str) -> Iterator[str]:
-    with service.serving(*arguments) as running:
-        yield running.url
-
-
-@pytest.fixture(scope="session")
-def serving() -> Callable[..., AbstractContextManager[str]]:
-    """Start a server with these arguments; the value is its URL."""
-    return _serving
-
-
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """The URL of a server with the default settings."""
-    with _serving() as url:
-        yield url
+    with serving() as service:
+        yield service.url
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from io import BytesIO
 from itertools import count
 from math import sin
@@ -22,10 +22,9 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 import mmhash
 from mmhash.engines import request_fields
 from mmhash.engines.registry import known_in_requests
+from tests.support.service import serving
 
 pytestmark = pytest.mark.slow
-
-Serving = Callable[..., AbstractContextManager[str]]
 
 API_KEY = "zweiter Schl\u00fcssel"
 
@@ -456,13 +455,13 @@ def test_a_page_that_nobody_sees_asks_nothing(tab: Page, url: str) -> None:
 
 
 def test_where_keys_are_on_the_page_asks_for_one_and_keeps_it_for_the_tab(
-    tab: Page, context: BrowserContext, serving: Serving
+    tab: Page, context: BrowserContext
 ) -> None:
     digests = json.dumps([blake3(API_KEY.encode()).hexdigest()])
     field = tab.get_by_label("This service requires an API key.")
     charts = tab.get_by_role("region", name="This service")
-    with serving("--set", f"api_key_digests={digests}") as url:
-        tab.goto(url)
+    with serving("--set", f"api_key_digests={digests}") as service:
+        tab.goto(service.url)
         expect(field).to_be_visible()
         choose(tab, photo_png=PHOTO)
         expect(cards(tab)).to_contain_text("Unauthorized. ")
@@ -482,7 +481,7 @@ def test_where_keys_are_on_the_page_asks_for_one_and_keeps_it_for_the_tab(
         expect(charts).to_be_visible()
         expect(field).to_be_hidden()
         with context.new_page() as other:
-            other.goto(url)
+            other.goto(service.url)
             expect(other.get_by_label("This service requires an API key.")).to_be_visible()
         assert context.storage_state()["origins"] == []
         assert context.cookies() == []

@@ -10,6 +10,7 @@ import mmhash
 from mmhash.media import recipe_key
 from tests.support import service
 from tests.support.clips import make_audio, make_video
+from tests.support.responses import items_of
 
 TENANT = bytes(range(32))
 FILM, SOUND = make_video("h264.mp4"), make_audio("flac.flac")
@@ -24,12 +25,6 @@ def client() -> Iterator[Any]:
             yield client
     finally:
         server.kill()
-
-
-def items_of(answer: Any) -> list[dict[str, Any]]:
-    assert answer.status_code == 200, answer.text
-    items: list[dict[str, Any]] = answer.json()["items"]
-    return items
 
 
 def post(client: Any, body: bytes, kind: str, **query: Any) -> dict[str, Any]:

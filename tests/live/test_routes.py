@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mmhash.engines.caller_fields import HEADERS
+from mmhash.engines.caller_fields import PEER_HEADERS
 from mmhash.engines.registry import ENGINES
 from tests.live.engines import Engine
 
@@ -24,7 +24,7 @@ def test_routes_have_known_fields(engine: Engine) -> None:
     """Each hash-bearing field of each route is in the guard's table."""
     known = {
         name for known in ENGINES for field in known.caller_fields for name in field.names
-    } | HEADERS
+    } | PEER_HEADERS
     document = engine.client.get("/openapi.json").json()
     unknown = {
         f"{path}: {name}"

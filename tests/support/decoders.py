@@ -1,13 +1,34 @@
 """Decoder processes, and their state by /proc."""
 
+import asyncio
+import threading
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from mmhash_service.decoder.pool import DecoderPool
+from mmhash_service.settings import Settings
 
 _MODULE = b"mmhash_service.decoder.process"
+
+
+def run_with_pool(
+    function: Callable[[DecoderPool], Coroutine[Any, Any, Any]], **settings: Any
+) -> Any:
+    """Run a coroutine function with a pool that has started, of one decoder unless set."""
+
+    async def main() -> Any:
+        pool = DecoderPool(Settings(**{"decoders": 1, **settings}))
+        try:
+            await wait_until_ready(pool)
+            return await function(pool)
+        finally:
+            await pool.close()
+
+    return asyncio.run(main())
 
 
 async def wait_until_ready(pool: DecoderPool) -> None:
@@ -23,6 +44,13 @@ def wait_for_ready(client: httpx.Client) -> None:
     until = time.monotonic() + 60
     while client.get("/ready").status_code != 200:
         assert time.monotonic() < until, "the decoders did not start"
+
+
+def children() -> list[int]:
+    """Return the decoder processes of this thread: a server of other tests has its own thread."""
+    thread = threading.get_native_id()
+    listed = map(int, Path(f"/proc/self/task/{thread}/children").read_text().split())
+    return sorted(filter(is_decoder, listed))
 
 
 def is_decoder(pid: int) -> bool:

@@ -1,31 +1,19 @@
 """The application on a server in a thread of this process, and a host that it fetches from."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from io import BytesIO
-from typing import Any
+from collections.abc import Iterator
 
 import httpx
 import pytest
-from fastapi import FastAPI
-from PIL import Image
 
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
-from tests.support import in_process
-from tests.support.in_process import Server
+from tests.support.in_process import Server, running
 from tests.support.origin import Origin
 
 MAX_BODY = 3 << 20
 MAX_PIXELS = 640 * 480
 MAX_ITEMS = 50
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
-
-
-@pytest.fixture(scope="session")
-def running() -> Callable[[FastAPI], AbstractContextManager[Server]]:
-    """Run another application."""
-    return in_process.running
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +27,7 @@ def server() -> Iterator[Server]:
         tenants=TENANTS,
         shm=True,
     )
-    with in_process.running(create_app(settings)) as server:
+    with running(create_app(settings)) as server:
         yield server
 
 
@@ -49,59 +37,9 @@ def client(server: Server) -> httpx.Client:
     return server.client
 
 
-@pytest.fixture(scope="session")
-def items_of() -> Callable[[httpx.Response], list[dict[str, Any]]]:
-    """The items of a good answer."""
-
-    def items_of(answer: httpx.Response) -> list[dict[str, Any]]:
-        assert answer.status_code == 200, answer.text
-        assert answer.json().keys() == {"items", "elapsed_ms"}
-        return answer.json()["items"]
-
-    return items_of
-
-
-@pytest.fixture(scope="session")
-def problem_of() -> Callable[[httpx.Response], tuple[int, str]]:
-    """The status and the name of a problem."""
-
-    def problem_of(answer: httpx.Response) -> tuple[int, str]:
-        assert answer.headers["content-type"] == "application/problem+json", answer.text
-        assert answer.json()["status"] == answer.status_code
-        return answer.status_code, answer.json()["type"].removeprefix("urn:mmhash:problem:")
-
-    return problem_of
-
-
-@pytest.fixture(scope="session")
-def encode() -> Callable[..., bytes]:
-    """Encode frames of noise, the same for the same arguments."""
-
-    def encode(
-        name: str, mode: str = "RGB", size: tuple[int, int] = (16, 12), frames: int = 1
-    ) -> bytes:
-        nbytes = len(Image.new(mode, size).tobytes())
-        images = [
-            Image.frombytes(mode, size, bytes((i * i + 7 * number) % 251 for i in range(nbytes)))
-            for number in range(frames)
-        ]
-        more = {"save_all": True, "append_images": images[1:]} if frames > 1 else {}
-        body = BytesIO()
-        images[0].save(body, name, **more)
-        return body.getvalue()
-
-    return encode
-
-
 @pytest.fixture
 def origin() -> Iterator[Origin]:
     """A host on 127.0.0.1."""
     host = Origin()
     yield host
     host.close()
-
-
-@pytest.fixture(scope="session")
-def new_origin() -> type[Origin]:
-    """The class of such hosts, for other addresses and TLS; the test closes them."""
-    return Origin

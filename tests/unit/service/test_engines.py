@@ -1,6 +1,5 @@
 """Engines in one call: the key as each spells it, padded ids, and the keys of blocks."""
 
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -9,18 +8,14 @@ import pytest
 import mmhash
 from mmhash import engines
 from mmhash_service.api.problems import PROBLEMS
-
-Items = Callable[[httpx.Response], list[dict[str, Any]]]
-Problem = Callable[[httpx.Response], tuple[int, str]]
+from tests.support.responses import items_of, problem_of
 
 RAW = {"content-type": "application/octet-stream"}
 KEY = mmhash.key(b"abc")
 IDS = list(range(1, 41))
 
 
-def test_each_engine_that_is_asked_for_is_in_each_item(
-    client: httpx.Client, items_of: Items
-) -> None:
+def test_each_engine_that_is_asked_for_is_in_each_item(client: httpx.Client) -> None:
     names = ["sglang@0.5.23", "sglang@0.4.3", "vllm", "trtllm", "dynamo@1.6.0", "lmcache"]
     params = {"engines": ",".join(names)}
     (item,) = items_of(client.post("/hash", content=b"abc", headers=RAW, params=params))
@@ -28,14 +23,12 @@ def test_each_engine_that_is_asked_for_is_in_each_item(
 
 
 @pytest.mark.parametrize("names", ["x", "sglang@9", "@", ",", "vllm,", "sglang@0.5.23 "])
-def test_an_engine_that_is_not_known_is_refused(
-    client: httpx.Client, problem_of: Problem, names: str
-) -> None:
+def test_an_engine_that_is_not_known_is_refused(client: httpx.Client, names: str) -> None:
     answer = client.post("/hash", content=b"abc", headers=RAW, params={"engines": names})
     assert problem_of(answer) == (422, "unknown-engine")
 
 
-def test_an_engine_that_takes_no_hash_is_refused(client: httpx.Client, problem_of: Problem) -> None:
+def test_an_engine_that_takes_no_hash_is_refused(client: httpx.Client) -> None:
     answer = client.post("/hash", content=b"abc", headers=RAW, params={"engines": "lmdeploy"})
     assert problem_of(answer) == (422, "no-field")
 
@@ -224,7 +217,7 @@ BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
     ],
 )
 def test_what_an_engine_does_not_take_is_refused(
-    client: httpx.Client, problem_of: Problem, path: str, body: Any, problem: str
+    client: httpx.Client, path: str, body: Any, problem: str
 ) -> None:
     assert problem_of(client.post(path, json=body)) == (PROBLEMS[problem].status, problem)
 
@@ -248,7 +241,7 @@ def test_an_unknown_release_is_answered_by_the_nearest_older(
     assert metric in client.get("/metrics").text
 
 
-def test_a_fallback_in_the_query_is_in_each_item(client: httpx.Client, items_of: Items) -> None:
+def test_a_fallback_in_the_query_is_in_each_item(client: httpx.Client) -> None:
     params = {"engines": "vllm@0.34.0,vllm,sglang@0.5.23", **FALLBACK}
     (item,) = items_of(client.post("/hash", content=b"abc", headers=RAW, params=params))
     fields = {"uuid": KEY.hex()}
@@ -266,9 +259,7 @@ def test_annotate_names_the_recipe(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("engine", ["vllm@0.17.0", "vllm@x", "vllm@"])
-def test_no_older_release_is_no_fallback(
-    client: httpx.Client, problem_of: Problem, engine: str
-) -> None:
+def test_no_older_release_is_no_fallback(client: httpx.Client, engine: str) -> None:
     answer = client.post("/pad", json=PAD | FALLBACK | {"engine": "sglang@0.4.2"})
     assert problem_of(answer) == (422, "unknown-engine")
     answer = client.post("/blocks", json=BLOCKS | FALLBACK | {"engine": engine})
@@ -276,5 +267,5 @@ def test_no_older_release_is_no_fallback(
 
 
 @pytest.mark.parametrize("path", ["/pad", "/blocks"])
-def test_these_calls_take_json_alone(client: httpx.Client, problem_of: Problem, path: str) -> None:
+def test_these_calls_take_json_alone(client: httpx.Client, path: str) -> None:
     assert problem_of(client.post(path, content=b"{}", headers=RAW)) == (415, "not-json")

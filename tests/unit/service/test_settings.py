@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from mmhash_service.secret_files import VARIABLES
+from mmhash_service.secret_files import SECRET_FILE_VARIABLES
 from mmhash_service.settings import FORMS, LIBRARY_VARIABLES, Settings, parse_assignment
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
@@ -337,7 +337,7 @@ FILES = {
 
 
 def test_secrets_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert FILES.keys() == VARIABLES
+    assert FILES.keys() == SECRET_FILE_VARIABLES
     for variable, content in FILES.items():
         (tmp_path / variable).write_text(content)
         monkeypatch.setenv(variable, str(tmp_path / variable))

@@ -3,8 +3,6 @@
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import BytesIO
 from typing import Any
 
@@ -20,20 +18,17 @@ from mmhash import Digest, TagError, verify_tag
 from mmhash_service.app import create_app
 from mmhash_service.guard import Guard
 from mmhash_service.settings import Settings
-
-Running = Callable[[FastAPI], AbstractContextManager[Any]]
-Items = Callable[[httpx.Response], list[dict[str, Any]]]
-Problem = Callable[[httpx.Response], tuple[int, str]]
+from tests.support.images import encode_noise
+from tests.support.in_process import running
+from tests.support.responses import items_of, problem_of
 
 NEW, OLD = bytes.fromhex("33" * 32), bytes.fromhex("44" * 32)
 ACME = bytes.fromhex("11" * 32)
 RAW = {"content-type": "application/octet-stream"}
 
 
-def test_each_kind_of_body_has_the_tenant_s_keys(
-    client: httpx.Client, items_of: Items, encode: Callable[..., bytes]
-) -> None:
-    array, image = np.arange(6, dtype=np.int32), encode("PNG")
+def test_each_kind_of_body_has_the_tenant_s_keys(client: httpx.Client) -> None:
+    array, image = np.arange(6, dtype=np.int32), encode_noise("PNG")
     opened = Image.open(BytesIO(image))
     tenant = {"X-Mmhash-Tenant": "acme"}
 
@@ -56,9 +51,7 @@ def test_each_kind_of_body_has_the_tenant_s_keys(
     assert key(client.post("/hash", files={"a": b"abc"}, headers=tenant)) == post(b"abc", raw)
 
 
-def test_tenants_have_keys_of_their_own_and_one_digest(
-    client: httpx.Client, items_of: Items
-) -> None:
+def test_tenants_have_keys_of_their_own_and_one_digest(client: httpx.Client) -> None:
     answers = [
         items_of(client.post("/hash", content=b"abc", headers=RAW | tenant))[0]
         for tenant in ({}, {"X-Mmhash-Tenant": "acme"}, {"x-mmhash-tenant": "umbrella"})
@@ -68,13 +61,13 @@ def test_tenants_have_keys_of_their_own_and_one_digest(
 
 
 @pytest.mark.parametrize("name", ["", "nobody", "ACME", "x" * 5000])
-def test_an_unknown_tenant_is_refused(client: httpx.Client, problem_of: Problem, name: str) -> None:
+def test_an_unknown_tenant_is_refused(client: httpx.Client, name: str) -> None:
     answer = client.post("/hash", content=b"abc", headers={**RAW, "X-Mmhash-Tenant": name})
     assert problem_of(answer) == (403, "unknown-tenant")
 
 
 @pytest.fixture
-def signing(running: Running) -> Any:
+def signing() -> Any:
     settings = Settings(
         decoders=1, tag_secrets=(NEW.hex(), OLD.hex()), tenants={"acme": "11" * 32}, tag_ttl_s=60
     )
@@ -104,12 +97,12 @@ def test_without_sign_there_is_no_tag(signing: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("engines", ["", "&engines=vllm,sglang"])
-def test_a_tag_is_for_one_engine(signing: httpx.Client, problem_of: Problem, engines: str) -> None:
+def test_a_tag_is_for_one_engine(signing: httpx.Client, engines: str) -> None:
     answer = signing.post(f"/hash?sign=1{engines}", content=b"abc", headers=RAW)
     assert problem_of(answer) == (422, "sign-engine")
 
 
-def test_without_a_secret_nothing_is_signed(client: httpx.Client, problem_of: Problem) -> None:
+def test_without_a_secret_nothing_is_signed(client: httpx.Client) -> None:
     answer = client.post("/hash?sign=1&engines=vllm", content=b"abc", headers=RAW)
     assert problem_of(answer) == (403, "sign-off")
 

@@ -1,4 +1,4 @@
-"""Both clients behind one interface, and a server that sends scripted responses."""
+"""Both clients behind one interface."""
 
 from typing import Any
 
@@ -6,16 +6,9 @@ import pytest
 
 from mmhash.client import Client
 from tests.support.blocking import BlockingAsyncClient
-from tests.support.scripted import ScriptedServer
 
 
 @pytest.fixture(params=[Client, BlockingAsyncClient], ids=["Client", "AsyncClient"])
 def connect(request: pytest.FixtureRequest) -> Any:
     """Either client, made and used the same way."""
     return request.param
-
-
-@pytest.fixture(scope="session")
-def scripted() -> type[ScriptedServer]:
-    """The class of servers that send scripted responses."""
-    return ScriptedServer

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import mmhash
+from tests.support.scripted import ScriptedServer
 
 pytestmark = pytest.mark.slow
 
@@ -43,15 +44,15 @@ def busy(retry_after: str) -> Answer:
     return 429, PROBLEM | {"Retry-After": retry_after}, json.dumps(BUSY).encode()
 
 
-def test_a_tag_is_asked_for_and_told_and_what_the_memo_knew(connect: Any, scripted: Any) -> None:
-    with scripted(good(memo="hit", tag="t")) as server, connect(server.url) as client:
+def test_a_tag_is_asked_for_and_told_and_what_the_memo_knew(connect: Any) -> None:
+    with ScriptedServer(good(memo="hit", tag="t")) as server, connect(server.url) as client:
         (item,) = client.hash(CONTENT, engines="vllm", sign=True)
     assert (item.memo, item.tag) == ("hit", "t")
     assert server.paths == ["/hash?algorithm=blake3&engines=vllm&sign=1"]
 
 
-def test_what_is_busy_is_asked_again_after_as_long_as_it_says(connect: Any, scripted: Any) -> None:
-    with scripted(busy("1"), busy("0"), good()) as server, connect(server.url) as client:
+def test_what_is_busy_is_asked_again_after_as_long_as_it_says(connect: Any) -> None:
+    with ScriptedServer(busy("1"), busy("0"), good()) as server, connect(server.url) as client:
         start = time.monotonic()
         (item,) = client.hash(CONTENT)
         assert time.monotonic() - start >= 1
@@ -59,10 +60,10 @@ def test_what_is_busy_is_asked_again_after_as_long_as_it_says(connect: Any, scri
     assert server.bodies == [CONTENT] * 3
 
 
-def test_a_date_says_as_well_how_long_to_wait(connect: Any, scripted: Any) -> None:
+def test_a_date_says_as_well_how_long_to_wait(connect: Any) -> None:
     until = time.time() + 3  # a date has whole seconds
     with (
-        scripted(busy(formatdate(until, usegmt=True)), good()) as server,
+        ScriptedServer(busy(formatdate(until, usegmt=True)), good()) as server,
         connect(server.url) as client,
     ):
         client.hash(CONTENT)
@@ -72,22 +73,22 @@ def test_a_date_says_as_well_how_long_to_wait(connect: Any, scripted: Any) -> No
 
 @pytest.mark.parametrize("retry_after", ["", "soon", "-1", "²", "Sat, 99 Nov 2026 05:00:00 GMT"])
 def test_who_says_no_good_time_is_asked_again_a_little_later(
-    connect: Any, scripted: Any, retry_after: str
+    connect: Any, retry_after: str
 ) -> None:
-    with scripted(busy(retry_after), good()) as server, connect(server.url) as client:
+    with ScriptedServer(busy(retry_after), good()) as server, connect(server.url) as client:
         assert client.hash(CONTENT)[0].key == mmhash.key(CONTENT)
     assert len(server.bodies) == 2
 
 
-def test_a_connection_that_is_cut_is_made_again(connect: Any, scripted: Any) -> None:
-    with scripted(None, good()) as server, connect(server.url) as client:
+def test_a_connection_that_is_cut_is_made_again(connect: Any) -> None:
+    with ScriptedServer(None, good()) as server, connect(server.url) as client:
         assert client.hash(CONTENT)[0].key == mmhash.key(CONTENT)
     assert server.bodies == [CONTENT] * 2
 
 
-def test_it_is_asked_so_often_and_no_more(connect: Any, scripted: Any) -> None:
+def test_it_is_asked_so_often_and_no_more(connect: Any) -> None:
     with (
-        scripted(busy("0")) as server,
+        ScriptedServer(busy("0")) as server,
         connect(server.url, retries=2) as client,
         pytest.raises(mmhash.ServiceError, match="holds as much") as caught,
     ):
@@ -98,9 +99,9 @@ def test_it_is_asked_so_often_and_no_more(connect: Any, scripted: Any) -> None:
     assert error.detail == BUSY["detail"]
 
 
-def test_nobody_waits_longer_than_he_said(connect: Any, scripted: Any) -> None:
+def test_nobody_waits_longer_than_he_said(connect: Any) -> None:
     with (
-        scripted(busy("3600"), good()) as server,
+        ScriptedServer(busy("3600"), good()) as server,
         connect(server.url, timeout=60) as client,
         pytest.raises(mmhash.ServiceError) as caught,
     ):
@@ -110,9 +111,9 @@ def test_nobody_waits_longer_than_he_said(connect: Any, scripted: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 400, 413, 422, 500])
-def test_what_stays_refused_is_asked_once(connect: Any, scripted: Any, status: int) -> None:
+def test_what_stays_refused_is_asked_once(connect: Any, status: int) -> None:
     with (
-        scripted((status, {}, b"<html>"), good()) as server,
+        ScriptedServer((status, {}, b"<html>"), good()) as server,
         connect(server.url) as client,
         pytest.raises(mmhash.ServiceError, match=str(status)) as caught,
     ):
@@ -122,11 +123,9 @@ def test_what_stays_refused_is_asked_once(connect: Any, scripted: Any, status: i
 
 
 @pytest.mark.parametrize("content", [b"[1]", b"{", b'"x"', b"{}"])
-def test_a_problem_that_is_none_is_told_by_its_status(
-    connect: Any, scripted: Any, content: bytes
-) -> None:
+def test_a_problem_that_is_none_is_told_by_its_status(connect: Any, content: bytes) -> None:
     with (
-        scripted((422, PROBLEM, content)) as server,
+        ScriptedServer((422, PROBLEM, content)) as server,
         connect(server.url) as client,
         pytest.raises(mmhash.ServiceError, match="422 Unprocessable") as caught,
     ):
@@ -148,11 +147,11 @@ def test_a_problem_that_is_none_is_told_by_its_status(
     ],
 )
 def test_the_error_has_the_places_of_a_problem(
-    connect: Any, scripted: Any, errors: Any, places: tuple[str, ...]
+    connect: Any, errors: Any, places: tuple[str, ...]
 ) -> None:
     problem = {"type": "urn:mmhash:problem:invalid-query", "detail": "Wrong.", "errors": errors}
     with (
-        scripted((422, PROBLEM, json.dumps(problem).encode())) as server,
+        ScriptedServer((422, PROBLEM, json.dumps(problem).encode())) as server,
         connect(server.url) as client,
         pytest.raises(mmhash.ServiceError) as caught,
     ):
@@ -161,9 +160,9 @@ def test_the_error_has_the_places_of_a_problem(
     assert str(caught.value) == (f"Wrong. ({'; '.join(places)})" if places else "Wrong.")
 
 
-def test_a_good_answer_of_another_server_is_an_error(connect: Any, scripted: Any) -> None:
+def test_a_good_answer_of_another_server_is_an_error(connect: Any) -> None:
     with (
-        scripted((200, {}, b"<html>Welcome")) as server,
+        ScriptedServer((200, {}, b"<html>Welcome")) as server,
         connect(server.url) as client,
         pytest.raises(mmhash.ServiceError, match="not JSON"),
     ):

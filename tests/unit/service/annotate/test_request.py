@@ -2,20 +2,19 @@
 
 import base64
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import BytesIO
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from PIL import Image
 
 import mmhash
 from mmhash import Digest, verify_tag
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
+from tests.support.in_process import running
+from tests.support.responses import problem_of
 
 JSON = "application/json"
 BARE = "application/vnd.mmhash.request+json"
@@ -117,9 +116,7 @@ def test_equal_media_are_hashed_once_and_told_at_each_place(client: httpx.Client
     assert [item["memo"] for item in answer.json()["items"]] == ["miss", "miss"]
 
 
-def test_signed_hashes_bring_their_tags(
-    running: Callable[[FastAPI], AbstractContextManager[Any]],
-) -> None:
+def test_signed_hashes_bring_their_tags() -> None:
     body = {"mmhash_tags": ["a caller's"], **chat(*map(image, [b"one", b"two", b"one"]))}
     with running(create_app(Settings(tag_secrets=("33" * 32,)))) as server:
         plain, signed = (
@@ -134,9 +131,7 @@ def test_signed_hashes_bring_their_tags(
         verify_tag(item["tag"], key, engine="vllm", secrets=[bytes.fromhex("33" * 32)])
 
 
-def test_two_hundred_images_in_one_request(
-    running: Callable[[FastAPI], AbstractContextManager[Any]],
-) -> None:
+def test_two_hundred_images_in_one_request() -> None:
     images = [png(red) for red in range(200)]
     with running(create_app(Settings())) as server:
         answer = server.client.post(
@@ -172,11 +167,7 @@ def test_two_hundred_images_in_one_request(
     ],
 )
 def test_a_request_that_cannot_be_annotated_whole_is_refused(
-    client: httpx.Client,
-    problem_of: Callable[[httpx.Response], tuple[int, str]],
-    query: str,
-    body: Any,
-    problem: tuple[int, str],
+    client: httpx.Client, query: str, body: Any, problem: tuple[int, str]
 ) -> None:
     assert problem_of(client.post(f"/annotate?{query}", json=body)) == problem
 
@@ -194,15 +185,11 @@ def test_a_request_that_cannot_be_annotated_whole_is_refused(
         b'{"messages": [], "a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
     ],
 )
-def test_what_is_no_json_is_refused_wherever_it_stands(
-    client: httpx.Client, problem_of: Callable[[httpx.Response], tuple[int, str]], body: bytes
-) -> None:
+def test_what_is_no_json_is_refused_wherever_it_stands(client: httpx.Client, body: bytes) -> None:
     answer = client.post("/annotate?engine=vllm", content=body, headers={"Content-Type": JSON})
     assert problem_of(answer) == (422, "invalid-json")
 
 
-def test_another_content_type_is_refused(
-    client: httpx.Client, problem_of: Callable[[httpx.Response], tuple[int, str]]
-) -> None:
+def test_another_content_type_is_refused(client: httpx.Client) -> None:
     answer = client.post("/annotate?engine=vllm", content=b"{}")
     assert problem_of(answer)[0] == 415

@@ -1,19 +1,16 @@
 """Failures of no call in particular, and that the page on problems is true."""
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from mmhash_service.api.problems import PROBLEMS, Problem
 from mmhash_service.app import create_app
 from mmhash_service.bodies.parsing import MAX_DIMS
 from mmhash_service.decoder.messages import MAX_FRAMES
+from tests.support.in_process import running
 
 PAGE = Path(__file__).parents[4] / "docs" / "problems.md"
 
@@ -69,7 +66,7 @@ def test_another_method_is_told_which_are_allowed(
 
 
 def test_an_unforeseen_failure_tells_the_log_and_not_the_client(
-    running: Callable[[FastAPI], AbstractContextManager[Any]], caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     app = create_app()
 
@@ -83,9 +80,7 @@ def test_an_unforeseen_failure_tells_the_log_and_not_the_client(
     assert "a secret" in caplog.text
 
 
-def test_a_status_without_a_problem_of_its_own_is_an_internal_error(
-    running: Callable[[FastAPI], AbstractContextManager[Any]],
-) -> None:
+def test_a_status_without_a_problem_of_its_own_is_an_internal_error() -> None:
     app = create_app()
 
     @app.get("/teapot")
@@ -99,7 +94,7 @@ def test_a_status_without_a_problem_of_its_own_is_an_internal_error(
 
 
 def test_the_cause_of_a_problem_goes_to_the_log_in_one_line(
-    running: Callable[[FastAPI], AbstractContextManager[Any]], caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "mmhash_service")
     app = create_app()

@@ -1,7 +1,6 @@
 """JSON items of `POST /hash`: base64 and data: URLs, bundles, and what is refused."""
 
 import base64
-from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -13,9 +12,8 @@ from PIL import Image
 import mmhash
 from mmhash_service.api.json_limits import MAX_VALUES
 from mmhash_service.api.problems import PROBLEMS
-
-Items = Callable[[httpx.Response], list[dict[str, Any]]]
-Problem = Callable[[httpx.Response], tuple[int, str]]
+from tests.support.images import encode_noise
+from tests.support.responses import items_of, problem_of
 
 BUNDLE = np.arange(48, dtype=np.float16).reshape(4, 12)
 
@@ -33,10 +31,8 @@ def post(client: httpx.Client, *items: Any, **query: str) -> httpx.Response:
     return client.post("/hash", json={"items": items}, params=query)
 
 
-def test_bytes_tensors_and_images_have_the_library_s_keys(
-    client: httpx.Client, items_of: Items, encode: Callable[..., bytes]
-) -> None:
-    image = encode("PNG")
+def test_bytes_tensors_and_images_have_the_library_s_keys(client: httpx.Client) -> None:
+    image = encode_noise("PNG")
     found = items_of(
         post(
             client,
@@ -62,7 +58,7 @@ def test_bytes_tensors_and_images_have_the_library_s_keys(
     ],
 )
 def test_a_bundle_answers_an_item_each(
-    client: httpx.Client, items_of: Items, how: dict[str, Any], parts: list[int]
+    client: httpx.Client, how: dict[str, Any], parts: list[int]
 ) -> None:
     found = items_of(post(client, tensor(name="b", **how)))
     views = mmhash.split(BUNDLE, counts=parts)
@@ -72,9 +68,7 @@ def test_a_bundle_answers_an_item_each(
 
 
 @pytest.mark.parametrize("nbytes", [786_432, 786_433, 786_434, 1_600_000])
-def test_long_base64_is_decoded_in_steps(
-    client: httpx.Client, items_of: Items, nbytes: int
-) -> None:
+def test_long_base64_is_decoded_in_steps(client: httpx.Client, nbytes: int) -> None:
     data = bytes(at % 251 for at in range(nbytes))
     (item,) = items_of(post(client, {"kind": "bytes", "data": b64(data)}))
     assert item["key"] == mmhash.key(data).hex()
@@ -118,9 +112,7 @@ def test_long_base64_is_decoded_in_steps(
         ([], "invalid-json"),
     ],
 )
-def test_an_item_that_is_amiss_is_refused(
-    client: httpx.Client, problem_of: Problem, item: Any, problem: str
-) -> None:
+def test_an_item_that_is_amiss_is_refused(client: httpx.Client, item: Any, problem: str) -> None:
     assert problem_of(post(client, item)) == (PROBLEMS[problem].status, problem)
 
 
@@ -139,33 +131,29 @@ def test_an_item_that_is_amiss_is_refused(
         b'{"items":' + b'{"a":' * 5_000,
     ],
 )
-def test_a_body_that_is_not_of_the_form_is_refused(
-    client: httpx.Client, problem_of: Problem, text: bytes
-) -> None:
+def test_a_body_that_is_not_of_the_form_is_refused(client: httpx.Client, text: bytes) -> None:
     answer = client.post("/hash", content=text, headers={"content-type": "application/json"})
     assert problem_of(answer) == (422, "invalid-json")
 
 
-def test_json_of_too_many_values_is_not_parsed(client: httpx.Client, problem_of: Problem) -> None:
+def test_json_of_too_many_values_is_not_parsed(client: httpx.Client) -> None:
     assert f" {MAX_VALUES} " in PROBLEMS["json-too-large"].detail
     answer = client.post("/hash", json={"items": [0] * (MAX_VALUES + 1)})
     assert problem_of(answer) == (413, "json-too-large")
 
 
 @pytest.mark.parametrize("counts", [51, 2**62])
-def test_a_bundle_of_too_many_items_is_refused(
-    client: httpx.Client, problem_of: Problem, counts: int
-) -> None:
+def test_a_bundle_of_too_many_items_is_refused(client: httpx.Client, counts: int) -> None:
     item = tensor(dtype="uint8", shape=[counts, 0], data="", counts=counts)
     assert problem_of(post(client, item)) == (413, "too-many-items")
 
 
-def test_too_many_items_are_refused(client: httpx.Client, problem_of: Problem) -> None:
+def test_too_many_items_are_refused(client: httpx.Client) -> None:
     one = {"kind": "bytes", "data": ""}
     assert post(client, *[one] * 50).status_code == 200
     assert problem_of(post(client, *[one] * 51)) == (413, "too-many-items")
     assert problem_of(post(client, *[tensor(counts=4)] * 13)) == (413, "too-many-items")
 
 
-def test_a_body_of_json_is_no_tensor(client: httpx.Client, problem_of: Problem) -> None:
+def test_a_body_of_json_is_no_tensor(client: httpx.Client) -> None:
     assert problem_of(post(client, tensor(), dtype="uint8", shape="1")) == (422, "tensor-not-raw")

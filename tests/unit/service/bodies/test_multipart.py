@@ -1,17 +1,15 @@
 """multipart/form-data: an item or more a part, each as it would be alone; and forms that are none."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BytesIO
-from typing import Any
 
 import httpx
 import pytest
 from PIL import Image
 
 import mmhash
-
-Items = Callable[[httpx.Response], list[dict[str, Any]]]
-Problem = Callable[[httpx.Response], tuple[int, str]]
+from tests.support.images import encode_noise
+from tests.support.responses import items_of, problem_of
 
 FORM = {"content-type": "multipart/form-data; boundary=xyz"}
 
@@ -31,7 +29,7 @@ def cut(body: bytes, step: int) -> Iterator[bytes]:
         yield body[at : at + step]
 
 
-def test_parts_are_items_in_order(client: httpx.Client, items_of: Items) -> None:
+def test_parts_are_items_in_order(client: httpx.Client) -> None:
     files = [("b", ("two.bin", b"abc")), ("a", ("one.png", b"def", "image/png"))]
     found = items_of(client.post("/hash", files=files, data={"plain": "x"}))
     assert [(item["name"], item["key"]) for item in found] == [
@@ -41,9 +39,7 @@ def test_parts_are_items_in_order(client: httpx.Client, items_of: Items) -> None
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 64, 100_000])
-def test_how_a_form_is_cut_does_not_matter(
-    client: httpx.Client, items_of: Items, step: int
-) -> None:
+def test_how_a_form_is_cut_does_not_matter(client: httpx.Client, step: int) -> None:
     contents = [b"", b"\r\n--xyz!", b"\r\n--xy", b"-" * 50, bytes(i % 251 for i in range(300))]
     body = form(*(part(str(number), data) for number, data in enumerate(contents)))
     if step == 100_000:
@@ -53,35 +49,31 @@ def test_how_a_form_is_cut_does_not_matter(
     assert [item["key"] for item in found] == [mmhash.key(data).hex() for data in contents]
 
 
-def test_the_pixels_of_each_image_part(
-    client: httpx.Client, items_of: Items, encode: Callable[..., bytes]
-) -> None:
-    bodies = [encode("PNG"), encode("GIF", "P")]
+def test_the_pixels_of_each_image_part(client: httpx.Client) -> None:
+    bodies = [encode_noise("PNG"), encode_noise("GIF", "P")]
     files = [("image", (str(at), body, "image/png")) for at, body in enumerate(bodies)]
     found = items_of(client.post("/hash?of=pixels", files=files))
     images = [Image.open(BytesIO(body)) for body in bodies]
     assert [item["key"] for item in found] == [mmhash.key(image).hex() for image in images]
 
 
-def test_a_part_that_is_no_image_has_no_pixels(client: httpx.Client, problem_of: Problem) -> None:
+def test_a_part_that_is_no_image_has_no_pixels(client: httpx.Client) -> None:
     answer = client.post("/hash?of=pixels", files=[("a", ("a", b"abc"))])
     assert problem_of(answer) == (422, "pixels-not-image")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data", "application/json", "x"])
-def test_a_part_of_another_type_is_refused(
-    client: httpx.Client, problem_of: Problem, kind: str
-) -> None:
+def test_a_part_of_another_type_is_refused(client: httpx.Client, kind: str) -> None:
     answer = client.post("/hash", content=form(part("a", b"abc", kind)), headers=FORM)
     assert problem_of(answer) == (415, "unsupported-media-type")
 
 
-def test_a_form_is_no_tensor(client: httpx.Client, problem_of: Problem) -> None:
+def test_a_form_is_no_tensor(client: httpx.Client) -> None:
     answer = client.post("/hash?dtype=uint8&shape=3", files=[("a", ("a", b"abc"))])
     assert problem_of(answer) == (422, "tensor-not-raw")
 
 
-def test_a_form_of_too_many_parts_is_refused(client: httpx.Client, problem_of: Problem) -> None:
+def test_a_form_of_too_many_parts_is_refused(client: httpx.Client) -> None:
     answer = client.post(
         "/hash", content=form(*(part("a", b"x") for _ in range(10_000))), headers=FORM
     )
@@ -106,15 +98,13 @@ def test_a_form_of_too_many_parts_is_refused(client: httpx.Client, problem_of: P
         b"\xff" * 1000,
     ],
 )
-def test_a_damaged_form_is_refused(client: httpx.Client, problem_of: Problem, body: bytes) -> None:
+def test_a_damaged_form_is_refused(client: httpx.Client, body: bytes) -> None:
     answer = client.post("/hash", content=body, headers=FORM)
     assert problem_of(answer) == (422, "damaged-multipart")
 
 
 @pytest.mark.parametrize("parameters", ["", "; boundary=", "; boundary=" + "x" * 71, ";" * 2000])
-def test_a_form_without_a_good_boundary_is_refused(
-    client: httpx.Client, problem_of: Problem, parameters: str
-) -> None:
+def test_a_form_without_a_good_boundary_is_refused(client: httpx.Client, parameters: str) -> None:
     headers = {"content-type": "multipart/form-data" + parameters}
     answer = client.post("/hash", content=form(part("a", b"abc")), headers=headers)
     assert problem_of(answer) == (422, "damaged-multipart")

@@ -4,14 +4,13 @@ import socket
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import anyio
 import httpx
 import pytest
-from fastapi import FastAPI
 
 import mmhash
 from mmhash_service.api.problems import PROBLEMS
@@ -19,6 +18,9 @@ from mmhash_service.app import create_app
 from mmhash_service.bodies.reading import INLINE_MAX_BYTES, MIN_PROGRESS, StallTimer
 from mmhash_service.runtime.capacity import STREAM_BYTES
 from mmhash_service.settings import Settings
+from tests.support.images import encode_noise
+from tests.support.in_process import running
+from tests.support.responses import problem_of
 
 RAW = {"content-type": "application/octet-stream"}
 HEAD = (
@@ -132,10 +134,6 @@ def test_a_piece_longer_than_uvicorn_gives_is_taken_too() -> None:
     assert answer.json()["items"][0]["key"] == mmhash.key(body).hex()
 
 
-Running = Callable[[FastAPI], AbstractContextManager[Any]]
-Problem = Callable[[httpx.Response], tuple[int, str]]
-
-
 def begin(server: Any, stack: ExitStack, body: bytes = b"half") -> socket.socket:
     """A call of which only the head and a bit of the body have come."""
     connection = stack.enter_context(socket.create_connection(server.address, timeout=60))
@@ -153,7 +151,7 @@ def test_the_texts_have_the_limits_as_they_are() -> None:
     assert f"{STREAM_BYTES >> 10} KiB" in str(Settings.model_fields["max_held_bytes"].description)
 
 
-def test_a_body_that_stalls_is_refused(running: Running) -> None:
+def test_a_body_that_stalls_is_refused() -> None:
     app = create_app(Settings(decoders=1, stall_timeout_s=0.2))
     with running(app) as server:
         answer = server.send_raw(HEAD + b"Content-Length: 1000\r\n\r\nhalf")
@@ -163,7 +161,7 @@ def test_a_body_that_stalls_is_refused(running: Running) -> None:
         assert (app.state.limits.calls, app.state.limits.held) == (0, 0)
 
 
-def test_a_body_that_comes_by_the_byte_is_refused(running: Running) -> None:
+def test_a_body_that_comes_by_the_byte_is_refused() -> None:
     with (
         running(create_app(Settings(decoders=1, stall_timeout_s=0.3))) as server,
         ExitStack() as stack,
@@ -180,7 +178,7 @@ def test_a_body_that_comes_by_the_byte_is_refused(running: Running) -> None:
 
 
 def test_a_body_that_comes_in_time_is_read_however_long_it_takes(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The timer runs once after each piece, whatever the pace of the machine."""
     timers: list[StallTimer] = []
@@ -206,7 +204,7 @@ def test_a_body_that_comes_in_time_is_read_however_long_it_takes(
     assert answer.json()["items"][0]["nbytes"] == 15 * 4096
 
 
-def test_128_streamed_bodies_are_admitted_at_once(running: Running) -> None:
+def test_128_streamed_bodies_are_admitted_at_once() -> None:
     app = create_app(Settings(decoders=1))
     with running(app) as server, ExitStack() as stack:
         connections = [begin(server, stack) for _ in range(128)]
@@ -220,9 +218,7 @@ def test_128_streamed_bodies_are_admitted_at_once(running: Running) -> None:
 
 
 @pytest.mark.parametrize("limit", [{"max_calls": 2}, {"max_held_bytes": 1 << 20}])
-def test_beyond_the_limits_calls_are_refused_until_there_is_room(
-    running: Running, problem_of: Problem, limit: dict[str, int]
-) -> None:
+def test_beyond_the_limits_calls_are_refused_until_there_is_room(limit: dict[str, int]) -> None:
     app = create_app(Settings(decoders=1, **limit))
     with running(app) as server, ExitStack() as stack:
         connections = [begin(server, stack) for _ in range(2 if "max_calls" in limit else 4)]
@@ -238,9 +234,7 @@ def test_beyond_the_limits_calls_are_refused_until_there_is_room(
 
 
 @pytest.mark.parametrize("kind", ["image/png", "application/json"])
-def test_what_is_held_whole_counts_as_it_comes(
-    running: Running, problem_of: Problem, kind: str
-) -> None:
+def test_what_is_held_whole_counts_as_it_comes(kind: str) -> None:
     app = create_app(Settings(decoders=1, max_held_bytes=1 << 20))
     query = "?of=pixels" if kind == "image/png" else ""
     with running(app) as server:
@@ -252,7 +246,7 @@ def test_what_is_held_whole_counts_as_it_comes(
         assert app.state.limits.held == 0
 
 
-def test_json_over_its_limit_is_refused(running: Running, problem_of: Problem) -> None:
+def test_json_over_its_limit_is_refused() -> None:
     with running(create_app(Settings(decoders=1, max_json_bytes=1000))) as server:
         for path in ("/hash", "/pad", "/blocks"):
             for content in (bytes(1001), pieces(1001)):
@@ -261,11 +255,9 @@ def test_json_over_its_limit_is_refused(running: Running, problem_of: Problem) -
                 assert answer.status_code == 413
 
 
-def test_an_image_that_takes_too_long_is_given_up(
-    running: Running, problem_of: Problem, encode: Callable[..., bytes]
-) -> None:
+def test_an_image_that_takes_too_long_is_given_up() -> None:
     app = create_app(Settings(decoders=1, work_timeout_s=0.001))
-    body = encode("PNG", size=(800, 800))
+    body = encode_noise("PNG", size=(800, 800))
     with running(app) as server:
         answer = server.client.post(
             "/hash?of=pixels", content=body, headers={"content-type": "image/png"}
@@ -274,9 +266,7 @@ def test_an_image_that_takes_too_long_is_given_up(
     assert "retry-after" in answer.headers
 
 
-def test_a_picture_of_50000_by_50000_is_refused_by_its_head(
-    client: httpx.Client, problem_of: Problem
-) -> None:
+def test_a_picture_of_50000_by_50000_is_refused_by_its_head(client: httpx.Client) -> None:
     def chunk(name: bytes, data: bytes) -> bytes:
         return (
             struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,7 @@ from safetensors.numpy import save
 import mmhash
 from mmhash_service.api.problems import Problem as ProblemError
 from mmhash_service.bodies.safetensors import MAX_HEADER, parse_header
-
-Items = Callable[[httpx.Response], list[dict[str, Any]]]
-Problem = Callable[[httpx.Response], tuple[int, str]]
+from tests.support.responses import items_of, problem_of
 
 KIND = {"content-type": "application/x-safetensors"}
 U8 = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}
@@ -47,7 +45,7 @@ def tensors() -> dict[str, Any]:
 
 @pytest.mark.parametrize("step", [1, 8, 4096, 1 << 20])
 def test_tensors_are_items_in_the_order_of_the_file(
-    client: httpx.Client, items_of: Items, tensors: dict[str, Any], tmp_path: Path, step: int
+    client: httpx.Client, tensors: dict[str, Any], tmp_path: Path, step: int
 ) -> None:
     if step == 1:
         del tensors["features"], tensors["long"]
@@ -70,15 +68,13 @@ def test_tensors_are_items_in_the_order_of_the_file(
         assert item["key"] == mmhash.key(array).hex()
 
 
-def test_a_part_of_a_form_may_be_such_a_file(
-    client: httpx.Client, items_of: Items, tensors: dict[str, Any]
-) -> None:
+def test_a_part_of_a_form_may_be_such_a_file(client: httpx.Client, tensors: dict[str, Any]) -> None:
     files = [("a", ("a.bin", b"abc")), ("f", ("f", save(tensors), KIND["content-type"]))]
     found = items_of(client.post("/hash", files=files))
     assert [item["kind"] for item in found] == ["bytes"] + ["tensor"] * 5
 
 
-def test_a_file_of_no_tensors_has_no_items(client: httpx.Client, items_of: Items) -> None:
+def test_a_file_of_no_tensors_has_no_items(client: httpx.Client) -> None:
     assert items_of(client.post("/hash", content=file({}), headers=KIND)) == []
 
 
@@ -102,6 +98,10 @@ BAD_HEADERS = {
     "blank first": b' {"a":1}',
     "no JSON": b"{not json}",
     "no UTF-8": b'{"\xff": 1}',
+    "half a surrogate pair": b'{"\\ud800":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}',
+    "a field twice": b'{"a":{"dtype":"U8","dtype":"U8","shape":[2],"data_offsets":[0,2]}}',
+    "metadata twice": b'{"__metadata__":{},"__metadata__":{"a":"b"}}',
+    "a text of the metadata twice": b'{"__metadata__":{"a":"b","a":"b"}}',
     "twice": b'{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},'
     b'"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}',
     "deep": b'{"a":' + b"[" * 100_000,
@@ -110,46 +110,40 @@ BAD_HEADERS = {
 
 
 @pytest.mark.parametrize("header", BAD_HEADERS.values(), ids=BAD_HEADERS)
-def test_a_bad_header_is_refused_before_its_data(
-    client: httpx.Client, problem_of: Problem, header: Any
-) -> None:
+def test_a_bad_header_is_refused_before_its_data(client: httpx.Client, header: Any) -> None:
     answer = client.post("/hash", content=file(header, bytes(5)), headers=KIND)
     assert problem_of(answer) == (422, "invalid-safetensors-header")
 
 
 @pytest.mark.parametrize("length", [0, 1, MAX_HEADER + 1, 2**63, 2**64 - 1])
-def test_a_header_of_such_a_length_is_not_read(
-    client: httpx.Client, problem_of: Problem, length: int
-) -> None:
+def test_a_header_of_such_a_length_is_not_read(client: httpx.Client, length: int) -> None:
     body = length.to_bytes(8, "little") + b"{}"
     answer = client.post("/hash", content=body, headers=KIND)
     assert problem_of(answer) == (422, "invalid-safetensors-header")
 
 
 @pytest.mark.parametrize("body", [b"", b"\2", file({})[:-1], file({"a": U8}, b"x")])
-def test_a_file_that_ends_early_is_refused(
-    client: httpx.Client, problem_of: Problem, body: bytes
-) -> None:
+def test_a_file_that_ends_early_is_refused(client: httpx.Client, body: bytes) -> None:
     answer = client.post("/hash", content=body, headers=KIND)
     assert problem_of(answer) == (422, "damaged-safetensors")
 
 
-def test_a_file_that_goes_on_is_refused(client: httpx.Client, problem_of: Problem) -> None:
+def test_a_file_that_goes_on_is_refused(client: httpx.Client) -> None:
     answer = client.post("/hash", content=file({"a": U8}, b"abc"), headers=KIND)
     assert problem_of(answer) == (422, "damaged-safetensors")
 
 
-def test_a_dtype_without_a_key_is_refused(client: httpx.Client, problem_of: Problem) -> None:
+def test_a_dtype_without_a_key_is_refused(client: httpx.Client) -> None:
     body = file({"a": U8 | {"dtype": "F6_E2M3"}}, b"ab")
     assert problem_of(client.post("/hash", content=body, headers=KIND)) == (422, "unknown-dtype")
 
 
-def test_a_shape_of_too_many_axes_is_refused(client: httpx.Client, problem_of: Problem) -> None:
+def test_a_shape_of_too_many_axes_is_refused(client: httpx.Client) -> None:
     body = file({"a": U8 | {"shape": [1] * 33, "data_offsets": [0, 1]}}, b"a")
     assert problem_of(client.post("/hash", content=body, headers=KIND)) == (422, "invalid-shape")
 
 
-def test_too_many_tensors_are_refused(client: httpx.Client, problem_of: Problem) -> None:
+def test_too_many_tensors_are_refused(client: httpx.Client) -> None:
     body = file({str(at): u8(at, at + 1) for at in range(51)}, bytes(51))
     assert problem_of(client.post("/hash", content=body, headers=KIND)) == (413, "too-many-items")
 

@@ -3,7 +3,6 @@
 import random
 import struct
 import zlib
-from collections.abc import Callable
 from io import BytesIO
 
 import pytest
@@ -15,6 +14,7 @@ from mmhash_service.decoder import images
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import MAX_FRAMES, Decoded, Refused
 from mmhash_service.settings import PILLOW_MAX_PIXELS
+from tests.support.images import encode_noise
 
 ENOUGH = 1 << 20
 
@@ -89,19 +89,15 @@ def gif_of(*frames: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("name", "mode", "frames"), CASES)
-def test_the_view_is_the_library_s(
-    encode: Callable[..., bytes], name: str, mode: str, frames: int
-) -> None:
-    body = encode(name, mode, frames=frames)
+def test_the_view_is_the_library_s(name: str, mode: str, frames: int) -> None:
+    body = encode_noise(name, mode, frames=frames)
     for algorithm in ("blake3", "xxh3"):
         assert decoded(body, algorithm=algorithm) == of_library(body, algorithm)
 
 
 @pytest.mark.parametrize(("name", "mode", "frames"), CASES)
-def test_the_limit_counts_the_pixels_of_all_frames(
-    encode: Callable[..., bytes], name: str, mode: str, frames: int
-) -> None:
-    body = encode(name, mode, size=(16, 12), frames=frames)
+def test_the_limit_counts_the_pixels_of_all_frames(name: str, mode: str, frames: int) -> None:
+    body = encode_noise(name, mode, size=(16, 12), frames=frames)
     assert decoded(body, frames * 16 * 12).frames == frames
     assert refusal(body, frames * 16 * 12 - 1) == "image-too-large"
 
@@ -148,21 +144,19 @@ def test_what_is_no_image_is_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["PPM", "ICO", "TGA", "PCX"])
-def test_no_other_format_is_decoded(encode: Callable[..., bytes], name: str) -> None:
-    assert refusal(encode(name)) == "unsupported-image"
+def test_no_other_format_is_decoded(name: str) -> None:
+    assert refusal(encode_noise(name)) == "unsupported-image"
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_truncated_image_is_damaged(encode: Callable[..., bytes], name: str) -> None:
-    body = encode(name, size=(64, 48))
+def test_a_truncated_image_is_damaged(name: str) -> None:
+    body = encode_noise(name, size=(64, 48))
     assert refusal(body[: len(body) * 2 // 3]) == "damaged-image"
 
 
 @pytest.mark.parametrize(("name", "mode", "frames"), CASES)
-def test_no_damage_is_more_than_a_problem(
-    encode: Callable[..., bytes], name: str, mode: str, frames: int
-) -> None:
-    whole = encode(name, mode, frames=frames)
+def test_no_damage_is_more_than_a_problem(name: str, mode: str, frames: int) -> None:
+    whole = encode_noise(name, mode, frames=frames)
     seed = random.randrange(2**32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -176,20 +170,18 @@ def test_no_damage_is_more_than_a_problem(
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "LA", "I;16", "CMYK", "F"])
 def test_a_large_image_in_bands_has_the_digest_of_a_whole_one(
-    encode: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch, mode: str
+    monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    body = encode("TIFF", mode, size=(37, 53))
+    body = encode_noise("TIFF", mode, size=(37, 53))
     whole = of_library(body)
     for pixels in (1, 37 * 53, 37 * 10, 37 * 53 - 1):
         monkeypatch.setattr(images, "_BAND_PIXELS", pixels)
         assert decoded(body) == whole
 
 
-def test_limits_grow_frame_by_frame_before_the_frame_is_decoded(
-    encode: Callable[..., bytes],
-) -> None:
+def test_limits_grow_frame_by_frame_before_the_frame_is_decoded() -> None:
     met: list[tuple[int, int]] = []
-    body = encode("TIFF", "RGB", size=(10, 10), frames=3)
+    body = encode_noise("TIFF", "RGB", size=(10, 10), frames=3)
     decode_image(body, "blake3", ENOUGH, lambda frames, pixels: met.append((frames, pixels)))
     assert met == [(1, 100), (2, 200), (3, 300)]
 

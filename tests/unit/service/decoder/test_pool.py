@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,8 @@ from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import Decoded, Deferred, Hello, Refused
 from mmhash_service.decoder.pool import DecoderPool, decoder_count, pixels_of
 from mmhash_service.settings import Settings
-from tests.support.decoders import state, wait_until_ready
+from tests.support.decoders import children, run_with_pool, state, wait_until_ready
+from tests.support.images import encode_noise
 
 CORPUS = Path(__file__).parents[3] / "fuzz" / "corpus" / "image"
 
@@ -47,20 +47,18 @@ def slow_bmp(pixels: int) -> bytes:
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
-def test_a_process_gives_the_library_s_digest(
-    with_pool: Any, encode: Callable[..., bytes], algorithm: Any
-) -> None:
-    bodies = [encode(name, "RGB", size=(65, 43)) for name in FORMATS]
+def test_a_process_gives_the_library_s_digest(algorithm: Any) -> None:
+    bodies = [encode_noise(name, "RGB", size=(65, 43)) for name in FORMATS]
 
     async def decode(pool: DecoderPool) -> list[Any]:
         return [await pool.decode(memoryview(body), algorithm) for body in bodies]
 
-    for name, body, pixels in zip(FORMATS, bodies, with_pool(decode), strict=True):
+    for name, body, pixels in zip(FORMATS, bodies, run_with_pool(decode), strict=True):
         with Image.open(BytesIO(body)) as image:
             assert pixels.digest == mmhash.digest(image, algorithm=algorithm), name
 
 
-def test_a_process_without_files_decodes_what_one_with_files_does(with_pool: Any) -> None:
+def test_a_process_without_files_decodes_what_one_with_files_does() -> None:
     """Nothing is left to import or to open once a process has given up its privileges."""
     bodies = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
     bodies += [body[: len(body) * 2 // 3] for body in bodies]
@@ -70,7 +68,7 @@ def test_a_process_without_files_decodes_what_one_with_files_does(with_pool: Any
             *(pool.decode(memoryview(body), "blake3") for body in bodies), return_exceptions=True
         )
 
-    for body, answer in zip(bodies, with_pool(decode), strict=True):
+    for body, answer in zip(bodies, run_with_pool(decode), strict=True):
         expected = decode_image(body, "blake3", Settings().max_pixels)
         if isinstance(expected, Refused):
             assert problem_of(answer) == expected.problem
@@ -91,12 +89,7 @@ def test_a_process_without_files_decodes_what_one_with_files_does(with_pool: Any
     ],
 )
 def test_a_process_that_ends_ends_one_job_and_is_replaced(
-    with_pool: Any,
-    children: Any,
-    photo: bytes,
-    stopped: list[int],
-    number: signal.Signals,
-    problem: str,
+    photo: bytes, stopped: list[int], number: signal.Signals, problem: str
 ) -> None:
     async def crash(pool: DecoderPool) -> None:
         assert len(children()) == 2
@@ -118,7 +111,7 @@ def test_a_process_that_ends_ends_one_job_and_is_replaced(
             await asyncio.sleep(0.01)
         assert stopped[0] not in children()
 
-    with_pool(crash, work_timeout_s=60.0)
+    run_with_pool(crash, work_timeout_s=60.0)
 
 
 @pytest.fixture
@@ -137,9 +130,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return pids
 
 
-def test_a_process_that_was_killed_while_idle_costs_no_job(
-    with_pool: Any, children: Any, photo: bytes
-) -> None:
+def test_a_process_that_was_killed_while_idle_costs_no_job(photo: bytes) -> None:
     async def kill(pool: DecoderPool) -> None:
         for _ in range(2):
             killed = children()
@@ -152,22 +143,20 @@ def test_a_process_that_was_killed_while_idle_costs_no_job(
             )
             assert len(set(first)) == 1
 
-    with_pool(kill)
+    run_with_pool(kill)
 
 
-def test_a_job_that_is_not_done_in_time_ends_with_its_process(with_pool: Any, photo: bytes) -> None:
+def test_a_job_that_is_not_done_in_time_ends_with_its_process(photo: bytes) -> None:
     async def late(pool: DecoderPool) -> None:
         with pytest.raises(Problem) as caught:
             await pool.decode(memoryview(slow_bmp(150_000_000)), "blake3")
         assert caught.value.name == "too-slow"
 
-    with_pool(late, work_timeout_s=0.4)
+    run_with_pool(late, work_timeout_s=0.4)
 
 
 @pytest.mark.slow
-def test_small_images_are_answered_while_large_ones_are_decoded(
-    with_pool: Any, photo: bytes
-) -> None:
+def test_small_images_are_answered_while_large_ones_are_decoded(photo: bytes) -> None:
     async def race(pool: DecoderPool) -> None:
         large = [
             asyncio.create_task(pool.decode(memoryview(slow_bmp(20_000_000 + at)), "blake3"))
@@ -180,10 +169,10 @@ def test_small_images_are_answered_while_large_ones_are_decoded(
         for answer in await asyncio.gather(*large, return_exceptions=True):
             assert not isinstance(answer, BaseException) or problem_of(answer) == "costly-image"
 
-    with_pool(race, work_timeout_s=60.0)
+    run_with_pool(race, work_timeout_s=60.0)
 
 
-def test_a_job_whose_caller_has_gone_is_not_begun(with_pool: Any, photo: bytes) -> None:
+def test_a_job_whose_caller_has_gone_is_not_begun(photo: bytes) -> None:
     async def leave(pool: DecoderPool) -> None:
         tasks = [asyncio.create_task(pool.decode(memoryview(photo), "blake3")) for _ in range(20)]
         await asyncio.sleep(0)
@@ -191,10 +180,10 @@ def test_a_job_whose_caller_has_gone_is_not_begun(with_pool: Any, photo: bytes) 
             task.cancel()
         assert (await tasks[-1]).frames == 1
 
-    with_pool(leave)
+    run_with_pool(leave)
 
 
-def test_a_process_confines_itself(with_pool: Any, children: Any) -> None:
+def test_a_process_confines_itself() -> None:
     async def look(pool: DecoderPool) -> list[tuple[int, str, str]]:
         return [
             (
@@ -205,7 +194,7 @@ def test_a_process_confines_itself(with_pool: Any, children: Any) -> None:
             for pid in children()
         ]
 
-    for _, status, limits in with_pool(look):
+    for _, status, limits in run_with_pool(look):
         assert "NoNewPrivs:\t1" in status
         assert "Seccomp:\t2" in status
         assert "Threads:\t1" in status
@@ -216,7 +205,7 @@ def test_a_process_confines_itself(with_pool: Any, children: Any) -> None:
 
 
 def test_a_process_has_no_secret_and_no_descriptor_of_the_service(
-    with_pool: Any, children: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MMHASH_TAG_SECRETS", f'["{"33" * 32}"]')
     with (tmp_path / "secret").open("w") as file:
@@ -231,7 +220,7 @@ def test_a_process_has_no_secret_and_no_descriptor_of_the_service(
                 for pid in children()
             ]
 
-        for environment, links in with_pool(look):
+        for environment, links in run_with_pool(look):
             assert b"3333" not in environment
             assert sorted(link.partition(":")[0] for link in links) == [
                 *["/dev/null"] * 3,
@@ -338,7 +327,7 @@ def test_address_space_is_that_of_this_process() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd_create")
 def test_an_image_that_is_not_written_wholly_never_has_anothers_key(
-    with_pool: Any, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A limit on written files also cuts writes to a file in memory: the rest would be stale."""
 
@@ -375,4 +364,4 @@ def test_an_image_that_is_not_written_wholly_never_has_anothers_key(
         for body in small + large:
             await check(body)
 
-    with_pool(decode, work_timeout_s=60)
+    run_with_pool(decode, work_timeout_s=60)

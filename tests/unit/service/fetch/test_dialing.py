@@ -11,6 +11,7 @@ import pytest
 
 from mmhash_service.fetch.dialing import CheckedBackend, resolve
 from mmhash_service.fetch.failures import Refused
+from tests.support.origin import Origin
 
 NETWORKS = [ip_network("127.0.0.1/32"), ip_network("127.0.0.2/32")]
 
@@ -40,8 +41,8 @@ def dial(backend: CheckedBackend, port: int, timeout: float | None = 20) -> str:
 
 
 @pytest.fixture
-def second(new_origin: type[Any]) -> Iterator[Any]:
-    origin = new_origin("127.0.0.2")
+def second() -> Iterator[Any]:
+    origin = Origin("127.0.0.2")
     yield origin
     origin.close()
 

@@ -16,6 +16,7 @@ from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.fetch.validators import Validator
 from mmhash_service.runtime import metrics
 from mmhash_service.settings import Settings
+from tests.support.origin import Origin
 
 LIMIT = 1 << 20
 LOOPBACK = ("127.0.0.0/8",)
@@ -461,14 +462,14 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture
-def secure(new_origin: type[Any], authority: trustme.CA) -> Iterator[Callable[[str], Any]]:
+def secure(authority: trustme.CA) -> Iterator[Callable[[str], Any]]:
     """Make a host that proves to have that name."""
     made = []
 
     def make(name: str) -> Any:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         authority.issue_cert(name).configure_cert(context)
-        made.append(new_origin(tls=context))
+        made.append(Origin(tls=context))
         return made[-1]
 
     yield make

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from mmhash_service.gateway.settings import PREFIX, GatewaySettings
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.settings import Settings
 
 PAGE = Path(__file__).parents[4] / "docs" / "gateway.md"
@@ -14,12 +14,14 @@ PAGE = Path(__file__).parents[4] / "docs" / "gateway.md"
 @pytest.mark.parametrize("name", GatewaySettings.model_fields)
 def test_the_page_has_each_setting_as_it_is(name: str) -> None:
     field = GatewaySettings.model_fields[name]
-    row = f"| `{name}` | `{PREFIX}{name.upper()}` | `{field.default}` | {field.description} |"
+    row = (
+        f"| `{name}` | `MMHASH_GATEWAY_{name.upper()}` | `{field.default}` | {field.description} |"
+    )
     assert row in PAGE.read_text().splitlines()
 
 
 def test_the_page_has_no_other_setting() -> None:
-    rows = [line for line in PAGE.read_text().splitlines() if f"| `{PREFIX}" in line]
+    rows = [line for line in PAGE.read_text().splitlines() if "| `MMHASH_GATEWAY_" in line]
     assert len(rows) == len(GatewaySettings.model_fields)
 
 
@@ -41,12 +43,12 @@ def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(f"{PREFIX}WORKER_LIST", '["http://a"]')
+    monkeypatch.setenv("MMHASH_GATEWAY_WORKER_LIST", '["http://a"]')
     assert GatewaySettings().has_workers
     Settings()  # knows the variable too
 
 
 def test_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(f"{PREFIX}POLICIES", "x")
+    monkeypatch.setenv("MMHASH_GATEWAY_POLICIES", "x")
     with pytest.raises(ValueError, match="MMHASH_GATEWAY_POLICY"):
         GatewaySettings()

@@ -7,8 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from mmhash.engines.registry import ENGINES
 from mmhash_service.api.json_limits import MAX_VALUES
 from mmhash_service.guard.caller_hashes import MAX_TAGS
 from mmhash_service.guard.middleware import _PROBLEMS, INLINE_MAX_BYTES, Guard
+from tests.support.in_process import running
 
 PAGE = Path(__file__).parents[4] / "docs" / "guard.md"
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
@@ -525,9 +525,7 @@ def test_too_many_values_or_tags_are_refused() -> None:
 
 
 @pytest.fixture
-def behind_guard(
-    monkeypatch: pytest.MonkeyPatch, running: Callable[[FastAPI], AbstractContextManager[Any]]
-) -> Iterator[Any]:
+def behind_guard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A server with the guard put in front as an engine does: the class alone, no arguments."""
     monkeypatch.setenv("MMHASH_GUARD_ENGINE", "vllm@0.33.0")
     monkeypatch.setenv("MMHASH_GUARD_SECRETS", json.dumps([NEW.hex(), OLD.hex()]))
@@ -654,4 +652,5 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
         "mmhash_service.guard.middleware",
         "mmhash_service.guard.settings",
         "mmhash_service.api.headers",
+        "mmhash_service.prefixed_settings",
     }

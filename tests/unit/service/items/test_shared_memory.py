@@ -1,21 +1,18 @@
 """Items in shared memory: hashed where they lie, for callers who show that they share the host."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
 
 import mmhash
 from mmhash.transport import SharedTensor
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
-
-Items = Callable[[httpx.Response], list[dict[str, Any]]]
-Problem = Callable[[httpx.Response], tuple[int, str]]
+from tests.support.in_process import running
+from tests.support.responses import items_of, problem_of
 
 ARRAY = np.random.default_rng(0).standard_normal((40, 33)).astype(np.float32)
 
@@ -33,7 +30,7 @@ def post(client: httpx.Client, proof: Any, **item: Any) -> httpx.Response:
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
 def test_a_tensor_has_the_key_that_it_has_by_bytes(
-    client: httpx.Client, items_of: Items, proof: Any, shared: SharedTensor, algorithm: str
+    client: httpx.Client, proof: Any, shared: SharedTensor, algorithm: str
 ) -> None:
     body = {"items": [{"kind": "tensor", "shm": shared.handle()}], "proof": proof}
     (item,) = items_of(client.post("/hash", json=body, params={"algorithm": algorithm}))
@@ -41,14 +38,14 @@ def test_a_tensor_has_the_key_that_it_has_by_bytes(
     assert (item["dtype"], item["shape"]) == ("float32", [40, 33])
 
 
-def test_plain_bytes_may_lie_there_too(client: httpx.Client, items_of: Items, proof: Any) -> None:
+def test_plain_bytes_may_lie_there_too(client: httpx.Client, proof: Any) -> None:
     with SharedTensor.create(b"abc") as segment:
         (item,) = items_of(post(client, proof, kind="bytes", shm=segment.handle(), name="n"))
     assert (item["name"], item["key"]) == ("n", mmhash.key(b"abc").hex())
 
 
 def test_a_bundle_answers_an_item_each(
-    client: httpx.Client, items_of: Items, proof: Any, shared: SharedTensor
+    client: httpx.Client, proof: Any, shared: SharedTensor
 ) -> None:
     found = items_of(post(client, proof, shm=shared.handle(), counts=[10, 30], name="b"))
     parts = mmhash.split(ARRAY, counts=[10, 30])
@@ -56,7 +53,7 @@ def test_a_bundle_answers_an_item_each(
 
 
 def test_a_digest_that_the_handle_carries_is_not_believed(
-    client: httpx.Client, items_of: Items, proof: Any, shared: SharedTensor
+    client: httpx.Client, proof: Any, shared: SharedTensor
 ) -> None:
     shared.attach_digest(mmhash.digest(b"something else"))
     handle = shared.handle()
@@ -66,7 +63,7 @@ def test_a_digest_that_the_handle_carries_is_not_believed(
 
 
 def test_who_does_not_share_the_host_is_told_so(
-    client: httpx.Client, problem_of: Problem, proof: Any, shared: SharedTensor
+    client: httpx.Client, proof: Any, shared: SharedTensor
 ) -> None:
     wrong_nonce = proof | {"nonce": "00" * 32}
     short_nonce = proof | {"nonce": proof["nonce"][:32]}
@@ -90,14 +87,14 @@ def test_who_does_not_share_the_host_is_told_so(
     ],
 )
 def test_a_handle_that_is_amiss_is_refused(
-    client: httpx.Client, problem_of: Problem, proof: Any, shared: SharedTensor, change: Any
+    client: httpx.Client, proof: Any, shared: SharedTensor, change: Any
 ) -> None:
     answer = post(client, proof, shm=shared.handle() | change)
     assert problem_of(answer) == (422, "invalid-handle")
 
 
 def test_the_item_does_not_contradict_the_handle(
-    client: httpx.Client, problem_of: Problem, proof: Any, shared: SharedTensor
+    client: httpx.Client, proof: Any, shared: SharedTensor
 ) -> None:
     for wrong in ({"kind": "bytes"}, {"dtype": "float32"}, {"shape": [40, 33]}):
         answer = post(client, proof, **{"shm": shared.handle(), **wrong})
@@ -109,18 +106,11 @@ def test_the_item_does_not_contradict_the_handle(
     assert problem_of(answer) == (413, "too-many-items")
 
 
-def test_cuda_memory_has_a_switch_of_its_own(
-    client: httpx.Client, problem_of: Problem, proof: Any
-) -> None:
+def test_cuda_memory_has_a_switch_of_its_own(client: httpx.Client, proof: Any) -> None:
     assert problem_of(post(client, proof, cuda_ipc={})) == (403, "in-place-off")
 
 
-def test_nothing_is_opened_unless_switched_on(
-    running: Callable[[FastAPI], AbstractContextManager[Any]],
-    problem_of: Problem,
-    proof: Any,
-    shared: SharedTensor,
-) -> None:
+def test_nothing_is_opened_unless_switched_on(proof: Any, shared: SharedTensor) -> None:
     with running(create_app(Settings())) as server:
         answer = post(server.client, proof, shm=shared.handle())
     assert problem_of(answer) == (403, "in-place-off")

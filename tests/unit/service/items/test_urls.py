@@ -3,8 +3,7 @@
 import gzip
 import logging
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -20,10 +19,10 @@ import mmhash
 from mmhash_service.app import create_app
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.settings import Settings
+from tests.support.images import encode_noise
+from tests.support.in_process import running
 from tests.support.origin import Origin
-
-Items = Callable[[httpx.Response], list[dict[str, Any]]]
-Problem = Callable[[httpx.Response], tuple[int, str]]
+from tests.support.responses import items_of, problem_of
 
 BUNDLE = np.arange(48, dtype=np.float16).reshape(4, 12)
 LIMIT = 1 << 20
@@ -51,8 +50,8 @@ class Service:
 
 
 @pytest.fixture(scope="module")
-def shared_origin(new_origin: type[Origin]) -> Iterator[Origin]:
-    host = new_origin()
+def shared_origin() -> Iterator[Origin]:
+    host = Origin()
     yield host
     host.close()
 
@@ -82,9 +81,7 @@ def app(shared_origin: Origin, tmp_path_factory: pytest.TempPathFactory) -> Fast
 
 
 @pytest.fixture(scope="module")
-def server(
-    app: FastAPI, running: Callable[[FastAPI], AbstractContextManager[Any]]
-) -> Iterator[Any]:
+def server(app: FastAPI) -> Iterator[Any]:
     """One for all tests: it takes a second of CPU to start."""
     with running(app) as server:
         yield server
@@ -101,19 +98,17 @@ _widths = count(16)
 
 
 @pytest.fixture
-def picture(encode: Callable[..., bytes]) -> bytes:
+def picture() -> bytes:
     """A PNG that no other test has sent: the service remembers pixels by the file."""
-    return encode("PNG", size=(next(_widths), 12))
+    return encode_noise("PNG", size=(next(_widths), 12))
 
 
 def tensor(**more: Any) -> dict[str, Any]:
     return {"kind": "tensor", "dtype": "float16", "shape": [4, 12], **more}
 
 
-def test_what_a_url_has_is_what_a_body_would_have(
-    service: Service, origin: Any, items_of: Items, encode: Callable[..., bytes]
-) -> None:
-    image, long = encode("PNG"), bytes(at % 251 for at in range(LIMIT))
+def test_what_a_url_has_is_what_a_body_would_have(service: Service, origin: Any) -> None:
+    image, long = encode_noise("PNG"), bytes(at % 251 for at in range(LIMIT))
     origin.answers["/image"] = origin.ok(image)
     origin.answers["/tensor"] = origin.ok(BUNDLE.tobytes())
     origin.answers["/long"] = origin.ok(long)
@@ -143,13 +138,7 @@ def test_what_a_url_has_is_what_a_body_would_have(
 @pytest.mark.parametrize("validator", ['ETag: "e"', "Last-Modified: Sat, 21 Nov 2020 05:00:00 GMT"])
 @pytest.mark.parametrize("kind", ["bytes", "tensor", "image"])
 def test_what_is_unchanged_is_known_without_a_transfer(
-    service: Service,
-    origin: Any,
-    items_of: Items,
-    picture: bytes,
-    kind: str,
-    validator: str,
-    algorithm: str,
+    service: Service, origin: Any, picture: bytes, kind: str, validator: str, algorithm: str
 ) -> None:
     content = picture if kind == "image" else BUNDLE.tobytes()
     item = service.item("/a#fragment", kind)
@@ -168,7 +157,7 @@ def test_what_is_unchanged_is_known_without_a_transfer(
     assert f"\r\n{asked}: {value}\r\n" in origin.heads[1]
 
 
-def test_what_has_changed_is_hashed_anew(service: Service, origin: Any, items_of: Items) -> None:
+def test_what_has_changed_is_hashed_anew(service: Service, origin: Any) -> None:
     for version in (b"1", b"2", b"3"):
         origin.answers["/"] = origin.ok(version, f'ETag: "{version.decode()}"')
         (item,) = items_of(service.post(service.item("/")))
@@ -178,7 +167,7 @@ def test_what_has_changed_is_hashed_anew(service: Service, origin: Any, items_of
 
 
 def test_an_image_whose_pixels_were_forgotten_is_sent_again(
-    service: Service, origin: Any, items_of: Items, picture: bytes
+    service: Service, origin: Any, picture: bytes
 ) -> None:
     """As plain bytes its digest is known, and that is not enough."""
     origin.answers["/"] = origin.ok(picture, 'ETag: "e"')
@@ -188,9 +177,7 @@ def test_an_image_whose_pixels_were_forgotten_is_sent_again(
     assert "If-None-Match" not in origin.heads[1]
 
 
-def test_a_tensor_of_another_length_is_sent_again(
-    service: Service, origin: Any, items_of: Items, problem_of: Problem
-) -> None:
+def test_a_tensor_of_another_length_is_sent_again(service: Service, origin: Any) -> None:
     origin.answers["/"] = origin.ok(BUNDLE.tobytes(), 'ETag: "e"')
     items_of(service.post(service.item("/")))
     answer = service.post(service.item("/") | tensor(shape=[4, 13]))
@@ -203,7 +190,7 @@ def test_a_tensor_of_another_length_is_sent_again(
     ['ETag: W/"e"', 'ETag: "e"\r\nCache-Control: no-store', 'ETag: "e"\r\nVary: *', "X: y"],
 )
 def test_what_proves_nothing_or_may_not_be_kept_is_sent_again(
-    service: Service, origin: Any, items_of: Items, header: str
+    service: Service, origin: Any, header: str
 ) -> None:
     origin.answers["/"] = origin.ok(b"abc", header)
     for _ in range(2):
@@ -212,9 +199,7 @@ def test_what_proves_nothing_or_may_not_be_kept_is_sent_again(
     assert not any("\r\nIf-" in head for head in origin.heads)
 
 
-def test_a_private_tenant_s_urls_are_his_own(
-    service: Service, origin: Any, items_of: Items
-) -> None:
+def test_a_private_tenant_s_urls_are_his_own(service: Service, origin: Any) -> None:
     origin.answers["/"] = origin.ok(b"abc", 'ETag: "e"')
     tenants = [None, "acme", "umbrella", "umbrella"]
     items = [items_of(service.post(service.item("/"), tenant=tenant))[0] for tenant in tenants]
@@ -235,7 +220,6 @@ def test_a_private_tenant_s_urls_are_his_own(
 def test_what_went_wrong_is_told_to_the_log_alone(
     service: Service,
     origin: Any,
-    problem_of: Problem,
     caplog: pytest.LogCaptureFixture,
     path: str,
     answer: bytes,
@@ -250,9 +234,7 @@ def test_what_went_wrong_is_told_to_the_log_alone(
         assert any("name.example" in entry.getMessage() for entry in caplog.records)
 
 
-def test_the_bomb_behind_an_encoding_is_not_opened(
-    service: Service, origin: Any, problem_of: Problem
-) -> None:
+def test_the_bomb_behind_an_encoding_is_not_opened(service: Service, origin: Any) -> None:
     bomb = gzip.compress(bytes(64 << 20))
     origin.answers["/"] = origin.ok(bomb, "Content-Encoding: gzip")
     assert problem_of(service.post(service.item("/", "image"))) == (502, "url-failed")
@@ -272,14 +254,14 @@ def test_the_bomb_behind_an_encoding_is_not_opened(
     ],
 )
 def test_an_item_that_is_amiss_is_refused(
-    service: Service, problem_of: Problem, item: dict[str, Any], problem: str
+    service: Service, item: dict[str, Any], problem: str
 ) -> None:
     assert problem_of(service.post(item))[1] == problem
 
 
 @pytest.mark.parametrize("counts", [None, [1, 3]])
 def test_a_tensor_of_the_wrong_length_is_refused(
-    service: Service, origin: Any, problem_of: Problem, counts: list[int] | None
+    service: Service, origin: Any, counts: list[int] | None
 ) -> None:
     (service.root / "short").write_bytes(bytes(95))
     origin.answers["/short"] = origin.ok(bytes(95))
@@ -295,9 +277,9 @@ def test_a_tensor_of_the_wrong_length_is_refused(
 
 
 def test_many_images_come_by_few_connections_and_are_not_all_held(
-    service: Service, origin: Any, items_of: Items, encode: Callable[..., bytes]
+    service: Service, origin: Any
 ) -> None:
-    image = encode("PNG")
+    image = encode_noise("PNG")
     for number in range(200):
         origin.answers[f"/{number}"] = origin.ok(image)
     found = items_of(service.post(*[service.item(f"/{at}", "image") for at in range(200)]))
@@ -306,9 +288,7 @@ def test_many_images_come_by_few_connections_and_are_not_all_held(
     assert origin.connections <= 16  # 8 at once; idle ones of other tests are replaced
 
 
-def test_what_is_held_of_a_url_is_let_go_with_it(
-    running: Callable[[FastAPI], AbstractContextManager[Any]], items_of: Items, tmp_path: Path
-) -> None:
+def test_what_is_held_of_a_url_is_let_go_with_it(tmp_path: Path) -> None:
     """30 bundles of 1 MiB, 8 at a time, in 16 MiB."""
     (tmp_path / "a").write_bytes(bytes(1 << 20))
     item = tensor(url=f"file://{tmp_path}/a", dtype="uint8", shape=[1 << 20], counts=[1 << 20])

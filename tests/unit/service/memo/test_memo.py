@@ -3,13 +3,11 @@
 import asyncio
 import base64
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager
 from io import BytesIO
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from PIL import Image
 
 import mmhash
@@ -21,10 +19,11 @@ from mmhash_service.app import create_app
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels
 from mmhash_service.memo.memo import Memo
 from mmhash_service.settings import Settings
+from tests.support.images import encode_noise
+from tests.support.in_process import running
 from tests.support.memo import hash_pixels
+from tests.support.responses import problem_of
 from tests.support.service import count
-
-Running = Callable[[FastAPI], AbstractContextManager[Any]]
 
 ENCODED = Digest("blake3", bytes(32))
 PIXELS = Pixels(1, 192, Digest("blake3", b"\1" * 32), b"extra", 6)
@@ -217,7 +216,7 @@ def test_what_could_not_be_asked_for_again_is_not_kept(etag: str | None) -> None
 
 
 @pytest.fixture(scope="module")
-def shared(running: Running) -> Iterator[httpx.Client]:
+def shared() -> Iterator[httpx.Client]:
     """A service for the tests that each have images of their own."""
     with running(create_app(Settings(decoders=1, tenants=TENANTS))) as server:
         yield server.client
@@ -279,7 +278,7 @@ def test_keys_of_a_hit_are_the_tenant_s_own(
     ]
 
 
-def test_a_private_tenant_shares_with_nobody(running: Running, images: list[bytes]) -> None:
+def test_a_private_tenant_shares_with_nobody(images: list[bytes]) -> None:
     settings = Settings(tenants=TENANTS, private_tenants=frozenset({"acme", "initech"}))
     with running(create_app(settings)) as server:
         statuses = [
@@ -290,10 +289,8 @@ def test_a_private_tenant_shares_with_nobody(running: Running, images: list[byte
     assert statuses == ["miss", "miss", "miss", "hit", "hit", "hit", "hit"]
 
 
-def test_a_damaged_image_is_refused_each_time(
-    shared: httpx.Client, problem_of: Callable[..., tuple[int, str]], encode: Callable[..., bytes]
-) -> None:
-    image = encode("PNG", size=(64, 48))
+def test_a_damaged_image_is_refused_each_time(shared: httpx.Client) -> None:
+    image = encode_noise("PNG", size=(64, 48))
     for _ in range(2):
         answer = shared.post(
             "/hash?of=pixels",
@@ -303,7 +300,7 @@ def test_a_damaged_image_is_refused_each_time(
         assert problem_of(answer) == (422, "damaged-image")
 
 
-def test_a_memo_of_no_bytes_holds_nothing(running: Running, images: list[bytes]) -> None:
+def test_a_memo_of_no_bytes_holds_nothing(images: list[bytes]) -> None:
     with running(create_app(Settings(decoders=1, memo_bytes=0))) as server:
         assert [hash_pixels(server.client, images[0])["memo"] for _ in range(2)] == ["miss", "miss"]
 

@@ -7,9 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -20,9 +19,8 @@ from mmhash_service.memo import breaker
 from mmhash_service.memo.memory import LruCache
 from mmhash_service.memo.sqlite import SqliteStore
 from mmhash_service.settings import Settings
+from tests.support.in_process import running
 from tests.support.memo import hash_pixels
-
-Running = Callable[[FastAPI], AbstractContextManager[Any]]
 
 MAX_BYTES = 1 << 20
 ENTRIES = 5000  # twice as many as fit
@@ -136,7 +134,7 @@ def test_two_processes_write_and_read_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"no database at all" * 1000, None])
 def test_a_file_that_is_no_database_costs_misses_and_is_let_be(
-    running: Running, images: list[bytes], tmp_path: Path, content: bytes | None
+    images: list[bytes], tmp_path: Path, content: bytes | None
 ) -> None:
     path = tmp_path / "memo"
     if content is None:
@@ -149,10 +147,7 @@ def test_a_file_that_is_no_database_costs_misses_and_is_let_be(
 
 
 def test_a_file_that_is_damaged_under_way_costs_misses_and_one_in_its_place_is_used(
-    running: Running,
-    images: list[bytes],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(breaker, "RETRY_S", 0.02)
     path = tmp_path / "memo"
@@ -171,9 +166,7 @@ def test_a_file_that_is_damaged_under_way_costs_misses_and_one_in_its_place_is_u
             pass
 
 
-def test_an_entry_that_somebody_changed_is_a_miss(
-    running: Running, images: list[bytes], tmp_path: Path
-) -> None:
+def test_an_entry_that_somebody_changed_is_a_miss(images: list[bytes], tmp_path: Path) -> None:
     path = tmp_path / "memo"
     app = app_without_memory(path)
     with running(app) as server:

@@ -3,23 +3,19 @@
 import json
 import logging
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from mmhash_service.app import create_app
-from mmhash_service.middleware.access_log import PROBES
+from mmhash_service.middleware.access_log import POLLED
 from mmhash_service.runtime import metrics
 from mmhash_service.server import logs
 from mmhash_service.settings import Settings
-
-Running = Callable[[FastAPI], AbstractContextManager[Any]]
+from tests.support.in_process import running
 
 RAW = {"content-type": "application/octet-stream"}
 
@@ -63,7 +59,7 @@ def test_an_id_that_is_no_plain_word_is_not_taken(client: httpx.Client, bad: str
 
 
 @pytest.mark.parametrize("stderr", [StringIO], indirect=True)
-def test_for_machines_the_log_is_json(stderr: StringIO, running: Running) -> None:
+def test_for_machines_the_log_is_json(stderr: StringIO) -> None:
     with running(create_app(Settings(decoders=1))) as server:
         server.client.get("/nothing", headers={"x-request-id": "me"})
         server.client.post("/hash", content=b"abc", headers=RAW)
@@ -81,7 +77,7 @@ def test_for_machines_the_log_is_json(stderr: StringIO, running: Running) -> Non
 
 
 @pytest.mark.parametrize("stderr", [StringIO], indirect=True)
-def test_pages_are_named(stderr: StringIO, running: Running) -> None:
+def test_pages_are_named(stderr: StringIO) -> None:
     paths = ["/", "/prompt", "/docs", "/openapi.json", "/page/page.js"]
     with running(create_app(Settings(decoders=1))) as server:
         for path in paths:
@@ -92,7 +88,7 @@ def test_pages_are_named(stderr: StringIO, running: Running) -> None:
 
 
 @pytest.mark.parametrize("stderr", [Terminal], indirect=True)
-def test_for_people_the_log_is_lines(stderr: StringIO, running: Running) -> None:
+def test_for_people_the_log_is_lines(stderr: StringIO) -> None:
     with running(create_app(Settings(decoders=1))) as server:
         server.client.get("/version", headers={"x-request-id": "me"})
         server.wait_until_idle()
@@ -102,7 +98,7 @@ def test_for_people_the_log_is_lines(stderr: StringIO, running: Running) -> None
 
 
 @pytest.mark.parametrize("stderr", [StringIO], indirect=True)
-def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO, running: Running) -> None:
+def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO) -> None:
     secret, payload = "5ec2e7" * 10 + "abcd", "PAYLOAD"
     kinds = (
         "application/octet-stream",
@@ -112,11 +108,11 @@ def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO, running:
         "image/png",
         "PAYLOAD",
     )
-    header = b'{"PAYLOAD":\xff}'
+    headers_of_files = (b'{"PAYLOAD":\xff}', b'{"PAYLOAD\xff":1}', b'{"PAYLOAD":{"PAYLOAD":1}}')
     bodies = (
         b"PAYLOAD",
         b'{"items":[{"kind":"PAYLOAD","PAYLOAD":"PAYLOAD"}]}',
-        len(header).to_bytes(8, "little") + header,
+        *(len(header).to_bytes(8, "little") + header for header in headers_of_files),
         b"--PAYLOAD\r\nPAYLOAD\r\n\r\nPAYLOAD",
         b'{"items":[{"kind":"bytes","data":"PAYLOAD*"}]}',
     )
@@ -130,6 +126,10 @@ def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO, running:
                         "authorization": "Bearer PAYLOAD",
                     }
                     server.client.post("/hash" + query, content=body, headers=headers)
+        for path in ("/annotate?engine=vllm", "/blocks", "/claim", "/pad", "/plan?engine=vllm"):
+            for body in (b'{"messages":"PAYLOAD\xff"}', b'{"PAYLOAD":1,}', b"PAYLOAD"):
+                headers = {"content-type": "application/json"}
+                server.client.post(path, content=body, headers=headers)
         server.client.get("/PAYLOAD", headers={"x-mmhash-tenant": "PAYLOAD"})
         server.wait_until_idle()
     text = stderr.getvalue()
@@ -163,10 +163,10 @@ def test_metrics_count_calls_bytes_items_and_problems(server: Any) -> None:
 
 
 def test_probes_are_not_counted(server: Any) -> None:
-    for path in PROBES:
+    for path in POLLED:
         assert server.client.get(path).status_code == 200
     text = server.client.get("/metrics").text
-    assert not any(f'"{path}"' in text for path in PROBES)
+    assert not any(f'"{path}"' in text for path in POLLED)
 
 
 def test_metrics_are_in_base_units_and_without_labels_of_a_client_s_choice(

@@ -1,20 +1,17 @@
 """API keys: with any set, every call but the probes needs one."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 from blake3 import blake3
-from fastapi import FastAPI
 
 from mmhash_service.app import create_app
 from mmhash_service.middleware.api_keys import PROBES
 from mmhash_service.routes.page import FILES
 from mmhash_service.settings import Settings
-
-Problem = Callable[[httpx.Response], tuple[int, str]]
+from tests.support.in_process import running
+from tests.support.responses import problem_of
 
 OPEN_PATHS = PROBES | FILES.keys()
 
@@ -22,7 +19,7 @@ KEYS = ("first key", "zweiter Schl\u00fcssel")
 
 
 @pytest.fixture(scope="module")
-def guarded(running: Callable[[FastAPI], AbstractContextManager[Any]]) -> Iterator[Any]:
+def guarded() -> Iterator[Any]:
     digests = tuple(blake3(key.encode()).hexdigest().upper() for key in KEYS)
     with running(create_app(Settings(api_key_digests=digests))) as server:
         yield server
@@ -52,9 +49,7 @@ def test_each_key_opens_every_call(guarded: Any, key: str) -> None:
         {"authorization": b"Bearer \xff\xfe"},
     ],
 )
-def test_without_a_good_key_no_call_is_answered(
-    guarded: Any, problem_of: Problem, headers: dict[str, Any]
-) -> None:
+def test_without_a_good_key_no_call_is_answered(guarded: Any, headers: dict[str, Any]) -> None:
     page = guarded.uvicorn.config.app.openapi()
     paths = page["paths"].keys() | {"/docs", "/openapi.json", "/nothing"}
     for path in sorted(paths - OPEN_PATHS):

@@ -2,8 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -11,13 +10,14 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from PIL import Image
 
 import mmhash
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
 from tests.support import prompt_models
+from tests.support.in_process import running
+from tests.support.responses import problem_of
 
 
 @pytest.fixture
@@ -51,9 +51,7 @@ def host(picture: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def client(
-    running: Callable[[FastAPI], AbstractContextManager[Any]], host: str, tmp_path: Path
-) -> Iterator[httpx.Client]:
+def client(host: str, tmp_path: Path) -> Iterator[httpx.Client]:
     settings = Settings(
         decoders=1, url_hosts=(host,), url_networks=("127.0.0.0/8",), file_root=tmp_path
     )
@@ -89,10 +87,7 @@ def test_a_url_has_the_hash_of_what_it_points_to(
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_one_url_that_gives_nothing_fails_the_call(
-    client: httpx.Client,
-    host: str,
-    problem_of: Callable[[httpx.Response], tuple[int, str]],
-    engine: str,
+    client: httpx.Client, host: str, engine: str
 ) -> None:
     for url, problem in (
         (f"http://{host}/missing", "url-failed"),
@@ -112,9 +107,7 @@ def model_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def client_of_models(
-    running: Callable[[FastAPI], AbstractContextManager[Any]], model_folders: dict[str, Path]
-) -> Iterator[httpx.Client]:
+def client_of_models(model_folders: dict[str, Path]) -> Iterator[httpx.Client]:
     with running(create_app(Settings(decoders=1, models=model_folders))) as server:
         yield server.client
 
@@ -158,9 +151,7 @@ def test_a_configured_model_decides_as_its_plan(
         assert planned["request"] == request
 
 
-def test_a_model_without_plans_for_the_engine_decides_nothing(
-    running: Callable[[FastAPI], AbstractContextManager[Any]], tmp_path: Path
-) -> None:
+def test_a_model_without_plans_for_the_engine_decides_nothing(tmp_path: Path) -> None:
     models = {"m": prompt_models.write("idefics3", tmp_path)}
     with running(create_app(Settings(decoders=1, models=models))) as server:
         request = {"text": "<image>", "image_data": "YWJj", "model": "m"}
@@ -168,8 +159,6 @@ def test_a_model_without_plans_for_the_engine_decides_nothing(
     assert answer["request"]["mm_hashes"] == ["0f3e80300d68299e"]
 
 
-def test_an_unknown_model_to_plan_is_refused(
-    client: httpx.Client, problem_of: Callable[[httpx.Response], tuple[int, str]]
-) -> None:
+def test_an_unknown_model_to_plan_is_refused(client: httpx.Client) -> None:
     answer = client.post("/annotate?engine=vllm&plan=other", json={"messages": []})
     assert problem_of(answer) == (422, "unknown-model")

@@ -1,6 +1,6 @@
 """`POST /hash`: the same digest and key as the library's, and a problem for each thing amiss."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import Any
@@ -14,6 +14,7 @@ import mmhash
 from mmhash.digest import ALGORITHMS
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.image import FORMATS
+from tests.support.images import encode_noise
 
 RAW = "application/octet-stream"
 
@@ -197,9 +198,9 @@ def test_the_identity_is_no_encoding(client: httpx.Client) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_image_by_its_pixels_has_the_library_s_key(
-    client: httpx.Client, encode: Callable[..., bytes], name: str, algorithm: str
+    client: httpx.Client, name: str, algorithm: str
 ) -> None:
-    body = encode(name)
+    body = encode_noise(name)
     with Image.open(BytesIO(body)) as image:
         expected = {
             "name": None,
@@ -217,17 +218,15 @@ def test_an_image_by_its_pixels_has_the_library_s_key(
     assert item == expected
 
 
-def test_an_animation_counts_its_frames(client: httpx.Client, encode: Callable[..., bytes]) -> None:
-    body = encode("GIF", frames=3)
+def test_an_animation_counts_its_frames(client: httpx.Client) -> None:
+    body = encode_noise("GIF", frames=3)
     item = ask(client, body, "image/gif", of="pixels")
     with Image.open(BytesIO(body)) as image:
         assert (item["shape"], item["key"]) == ([3], mmhash.key(image).hex())
 
 
-def test_what_the_client_calls_the_format_does_not_matter(
-    client: httpx.Client, encode: Callable[..., bytes]
-) -> None:
-    body = encode("PNG")
+def test_what_the_client_calls_the_format_does_not_matter(client: httpx.Client) -> None:
+    body = encode_noise("PNG")
     one, other = (ask(client, body, f"image/{name}", of="pixels") for name in ("jpeg", "png"))
     assert one.pop("memo") in {"hit", "miss"}  # as above
     assert other.pop("memo") == "hit"
@@ -250,24 +249,20 @@ def test_a_body_that_is_no_image_is_refused(client: httpx.Client) -> None:
     assert refused == (415, "unsupported-image")
 
 
-def test_a_truncated_image_is_refused(client: httpx.Client, encode: Callable[..., bytes]) -> None:
-    refused = refusal(client, encode("PNG")[:-100], "image/png", of="pixels")
+def test_a_truncated_image_is_refused(client: httpx.Client) -> None:
+    refused = refusal(client, encode_noise("PNG")[:-100], "image/png", of="pixels")
     assert refused == (422, "damaged-image")
 
 
-def test_an_image_of_too_many_pixels_is_refused(
-    client: httpx.Client, encode: Callable[..., bytes]
-) -> None:
-    assert ask(client, encode("PNG", size=(640, 480)), "image/png", of="pixels")
-    refused = refusal(client, encode("PNG", size=(640, 481)), "image/png", of="pixels")
+def test_an_image_of_too_many_pixels_is_refused(client: httpx.Client) -> None:
+    assert ask(client, encode_noise("PNG", size=(640, 480)), "image/png", of="pixels")
+    refused = refusal(client, encode_noise("PNG", size=(640, 481)), "image/png", of="pixels")
     assert refused == (413, "image-too-large")
 
 
-def test_eight_bodies_at_a_time_do_not_mix(
-    client: httpx.Client, encode: Callable[..., bytes]
-) -> None:
+def test_eight_bodies_at_a_time_do_not_mix(client: httpx.Client) -> None:
     bodies = [np.random.default_rng(seed).bytes(500_000 + seed) for seed in range(8)]
-    image = encode("PNG", size=(90, 90))
+    image = encode_noise("PNG", size=(90, 90))
     with Image.open(BytesIO(image)) as opened:
         image_key = mmhash.key(opened).hex()
 

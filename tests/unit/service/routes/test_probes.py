@@ -1,13 +1,10 @@
 """The probes: whether the server lives and is ready, what it is and can do."""
 
 import platform
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 import mmhash
 from mmhash import engines
@@ -17,9 +14,8 @@ from mmhash_service.app import create_app
 from mmhash_service.runtime import self_test
 from mmhash_service.settings import Settings
 from tests.support.decoders import wait_for_ready
-
-Running = Callable[[FastAPI], AbstractContextManager[Any]]
-Problem = Callable[[httpx.Response], tuple[int, str]]
+from tests.support.in_process import running
+from tests.support.responses import problem_of
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +37,7 @@ def test_a_server_that_is_well_says_so(client: httpx.Client, path: str) -> None:
 
 
 def test_a_backend_that_is_wrong_is_not_ready(
-    client: httpx.Client, problem_of: Problem, monkeypatch: pytest.MonkeyPatch
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for algorithm in ALGORITHMS:
         with monkeypatch.context() as changed:
@@ -51,9 +47,7 @@ def test_a_backend_that_is_wrong_is_not_ready(
     assert client.get("/ready").status_code == 200
 
 
-def test_a_server_that_drains_is_not_ready_and_takes_no_calls(
-    running: Running, problem_of: Problem
-) -> None:
+def test_a_server_that_drains_is_not_ready_and_takes_no_calls() -> None:
     app = create_app(Settings())
     with running(app) as server:
         app.state.limits.draining = True

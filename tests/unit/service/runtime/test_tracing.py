@@ -4,7 +4,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -16,6 +15,7 @@ from mmhash_service.app import create_app
 from mmhash_service.runtime import tracing
 from mmhash_service.settings import Settings
 from tests.support import in_process
+from tests.support.images import encode_noise
 from tests.support.in_process import Server
 from tests.support.origin import Origin
 
@@ -55,9 +55,9 @@ def by_name(exporter: InMemorySpanExporter, request: str) -> dict[str, ReadableS
 
 
 def test_the_parts_of_a_request_are_children_of_the_callers_span(
-    traced: Server, exporter: InMemorySpanExporter, origin: Origin, encode: Any
+    traced: Server, exporter: InMemorySpanExporter, origin: Origin
 ) -> None:
-    origin.answers["/secret.png"] = Origin.ok(encode("PNG"))
+    origin.answers["/secret.png"] = Origin.ok(encode_noise("PNG"))
     url = f"http://127.0.0.1:{origin.port}/secret.png"
     body = {"items": [{"kind": "image", "url": url}]}
     answer = traced.client.post("/hash?of=pixels", json=body, headers={"traceparent": TRACEPARENT})

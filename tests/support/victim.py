@@ -1,0 +1,99 @@
+"""A service to attack, in a process of its own."""
+
+import re
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+import mmhash
+from tests.support import service
+
+TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
+LIMITS = {
+    "max_body_bytes": 8 << 20,
+    "max_json_bytes": 4 << 20,
+    "max_items": 50,
+    "max_pixels": 640 * 480,
+    "shm": True,
+    "tenants": TENANTS,
+}
+
+
+class Victim(service.Service):
+    """A service to attack, with a client that sends its API key."""
+
+    def __init__(
+        self, key: str | None = None, program: Sequence[str] = service.COMMAND, **settings: Any
+    ) -> None:
+        super().__init__(settings={**LIMITS, **settings}, program=program)
+        self.wait_until_listening()
+        self.headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        self.client = self.new_client()
+
+    def hash(self, body: Any, content_type: str = "application/octet-stream", **query: Any) -> Any:
+        """Return the response to POST /hash."""
+        headers = {"content-type": content_type}
+        return self.client.post("/hash", content=body, headers=headers, params=query)
+
+    def hash_json(self, *items: Any, **more: Any) -> httpx.Response:
+        """Return the response to POST /hash of JSON items."""
+        return self.client.post("/hash", json={"items": items, **more})
+
+    def send_raw(self, request: bytes) -> bytes:
+        """Send bytes as they are, and return the bytes received until the server closes."""
+        with self.connect() as connection:
+            connection.sendall(request)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    def memory(self) -> int:
+        """Return the bytes that it has in memory."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        resident = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert resident is not None
+        return int(resident[1]) << 10
+
+    def end(self) -> None:
+        """Stop it; its log is complete then."""
+        self.client.close()
+        self.process.terminate()
+        self.process.wait(service.TIMEOUT_S)
+        self.log.join()
+
+    def assert_well(self) -> None:
+        """Assert that it runs, is ready, keeps nothing of an attack, and hashes correctly."""
+        assert self.process.poll() is None
+        with self.new_client() as client:
+            assert client.get("/ready").status_code == 200
+            headers = {**self.headers, "content-type": "application/octet-stream"}
+            (item,) = client.post("/hash", content=b"abc", headers=headers).json()["items"]
+        assert item["key"] == mmhash.key(b"abc").hex()
+        assert "Traceback" not in self.log.text
+
+
+@contextmanager
+def serving(key: str | None = None, **options: Any) -> Iterator[Victim]:
+    """Run a service with other settings; in the end it must be well."""
+    victim = Victim(key, **options)
+    try:
+        yield victim
+        victim.assert_well()
+        victim.end()
+    finally:
+        victim.client.close()
+        victim.kill()
+
+
+def flood(connection: socket.socket, piece: bytes, *, count: int, pause_s: float = 0) -> None:
+    """Send pieces until the server closes the connection; it must not take them all."""
+    try:
+        for _ in range(count):
+            connection.sendall(piece)
+            time.sleep(pause_s)
+    except (ConnectionResetError, BrokenPipeError):
+        return
+    raise AssertionError("the server took it all")
