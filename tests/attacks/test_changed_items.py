@@ -4,6 +4,7 @@ An iterator may fill one buffer again for each item, as readers of video do: eac
 before the next is taken. A bundle whose feature was resized since it was cut is refused.
 """
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +41,16 @@ def test_parts_that_an_iterator_fills_again(size: int) -> None:
     contents = [[np.full(size, number, np.uint8), b"x"] for number in range(3)]
     items = ([buffer, b"x"] for buffer in refilled(np.empty(size, np.uint8)))
     assert mmhash.keys(items) == mmhash.keys(contents)
+
+
+@pytest.mark.parametrize("size", [*SIZES, 4 << 20])
+def test_an_async_hasher_and_a_buffer_that_is_filled_again(size: int) -> None:
+    async def hash_refilled() -> list[mmhash.Digest]:
+        async with mmhash.AsyncHasher(threads=2) as hasher:
+            return await hasher.keys(refilled(np.empty(size, np.uint8)))
+
+    expected = mmhash.keys([np.full(size, number, np.uint8) for number in range(3)])
+    assert asyncio.run(hash_refilled()) == expected
 
 
 @pytest.mark.parametrize("kind", ["array", "tensor", "strided"])
