@@ -3,17 +3,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from mmhash.errors import InputValueError
-from mmhash.io import safetensors
 from mmhash.io.safetensors import read_tensors
 
 ONE, TWO = np.full(4, 1, np.float32), np.full(4, 2, np.float32)
 
 
 def test_tensors_are_read_in_place(tmp_path: Path) -> None:
-    tensors = {
+    tensors: dict[str, Any] = {
         "b": ONE,
         "a": TWO.reshape(2, 2),
         "empty": np.zeros((0, 3), np.uint8),
@@ -48,12 +48,11 @@ def test_a_file_that_is_replaced_while_it_is_read(
     path = tmp_path / "x"
     save_file({"a": ONE, "b": TWO}, path)
     save_file(other, tmp_path / "other")
-    really_open = safetensors.safe_open
 
     def open_replaced(*args: Any, **options: Any) -> Any:
         (tmp_path / "other").replace(path)
-        return really_open(*args, **options)
+        return safe_open(*args, **options)
 
-    monkeypatch.setattr(safetensors, "safe_open", open_replaced)
+    monkeypatch.setattr("mmhash.io.safetensors.safe_open", open_replaced)
     with pytest.raises(InputValueError, match="changed while it was read"):
         list(read_tensors(str(path)))
