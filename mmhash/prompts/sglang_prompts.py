@@ -8,6 +8,7 @@ from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import PlacedItem
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.slots import OpenedRequest, check_ids
+from mmhash.prompts.templates import OWN_ARGUMENTS
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -36,7 +37,11 @@ def ranges(item: PlacedItem) -> list[tuple[int, int]]:
 
 def conversation(request: OpenedRequest, content_format: str) -> list[dict[str, Any]]:
     """Return the messages as the template gets them."""
-    return [_message(message, request, content_format) for message in request.body["messages"]]
+    made = [_message(message, request, content_format) for message in request.body["messages"]]
+    last = made[-1]
+    if last["role"] == "assistant" and isinstance(last["content"], str):
+        made[-1] = {"role": "user", "content": last["content"]}  # the last is always the user's
+    return made
 
 
 def format_of(template: "ChatTemplate") -> str:
@@ -50,8 +55,10 @@ def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
     if body.get("reasoning_effort") is not None:
         values["reasoning_effort"] = body["reasoning_effort"]
     given = body.get("chat_template_kwargs") or {}
-    if not isinstance(given, dict) or "chat_template" in given:
-        raise InputValueError("chat_template_kwargs is an object without a template of its own")
+    if not isinstance(given, dict) or given.keys() & OWN_ARGUMENTS:
+        raise InputValueError(
+            "chat_template_kwargs is an object without a template, messages and tools of its own"
+        )
     if body.get("chat_template") is not None:
         raise InputValueError("no plan for a request with its own chat template")
     if body.get("tools") or body.get("continue_final_message"):
@@ -70,8 +77,10 @@ def _message(
         made["content"] = ""
     elif isinstance(content, list):
         parts = [one for part in content if (one := _part(part, request)) is not None]
-        if content_format == "string" or message["role"] == "tool":
-            made["content"] = " ".join(part["text"] for part in parts if part["type"] == "text")
+        texts = [part["text"] for part in parts if part["type"] == "text"]
+        is_text = len(texts) == len(parts)
+        if content_format == "string" or (message["role"] == "tool" and is_text):
+            made["content"] = " ".join(texts)
         else:
             made["content"] = parts
     if isinstance(calls := made.get("tool_calls"), list):
