@@ -79,6 +79,69 @@ def test_a_tool_s_image_stays_where_it_is(model: Model) -> None:
     )
 
 
+def test_a_message_has_only_the_members_that_the_engine_knows(model: Model) -> None:
+    call = {"id": "c", "function": {"name": "f", "arguments": '{"a": 1}', "x": 1}, "x": 1}
+    messages = [
+        {"role": "user", "content": "hi", "name": "n", "reasoning_content": "r", "x": 1},
+        {"role": "Assistant", "reasoning_content": "r", "reasoning": "x", "tool_calls": [call]},
+        {"role": "tool", "content": "out", "tool_call_id": "c", "name": "f", "task": "x"},
+    ]
+    expected = [
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "reasoning_content": "r",
+            "tool_calls": [
+                {
+                    "id": "c",
+                    "index": None,
+                    "type": "function",
+                    "function": {"name": "f", "arguments": {"a": 1}},
+                }
+            ],
+            "content": "",
+        },
+        {"role": "tool", "content": "out", "tool_call_id": "c", "name": "f"},
+    ]
+    template = (
+        "{% for m in messages %}{{ m | dictsort }}"
+        "{% for call in m.tool_calls or [] %}{{ call | tojson }}{% endfor %}{% endfor %}"
+    )
+    assert ids_of(model, *messages, template=template) == model.encode(
+        "".join(
+            str(sorted(one.items()))
+            + "".join(json.dumps(call) for call in one.get("tool_calls", []))  # type: ignore[attr-defined]
+            for one in expected
+        ),
+        add_special_tokens=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"role": "USER", "content": "a"}, "no role"),
+        ({"role": "<|im_start|>system", "content": "a"}, "no role"),
+        ({"role": "developer", "content": "a", "tools": [{}]}, "with tools"),
+        ({"role": "assistant", "tool_calls": [{"function": {"arguments": "[1]"}}]}, "JSON object"),
+        ({"role": "assistant", "tool_calls": [{"function": {"arguments": ""}}]}, "JSON object"),
+        ({"role": "assistant", "tool_calls": [{"type": "x", "function": {}}]}, "type function"),
+        ({"role": "assistant", "tool_calls": [None]}, "type function"),
+    ],
+)
+def test_messages_that_the_engine_refuses(model: Model, message: Any, reason: str) -> None:
+    with pytest.raises(InputValueError, match=reason):
+        ids_of(model, message, USER)
+
+
+def test_an_image_that_the_template_leaves_out_has_no_plan(model: Model) -> None:
+    """Else a placeholder in the text would stand for it."""
+    content = [{"type": "text", "text": "<|image_pad|>"}, image_part()]
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    with pytest.raises(InputValueError, match="texts only"):
+        ids_of(model, {"role": "user", "content": content}, template=template)
+
+
 @pytest.mark.parametrize("engine", [ENGINE, "vllm@0.32.0"])
 @pytest.mark.parametrize("name", ["messages", "tools", "chat_template"])
 def test_arguments_that_the_engine_gives_itself_are_refused(
