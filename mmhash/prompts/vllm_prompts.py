@@ -177,7 +177,10 @@ def _add_members(made: dict[str, Any], message: Mapping[str, Any]) -> None:
     if role == "assistant":
         if message.get("tool_calls") is not None:
             made["tool_calls"] = list(message["tool_calls"])
-        if (reasoning := message.get("reasoning")) is not None:
+        reasoning = message.get("reasoning")
+        if reasoning is None:
+            reasoning = message.get("reasoning_content")  # the deprecated name
+        if reasoning is not None:
             made["reasoning"] = made["reasoning_content"] = reasoning
     elif role == "tool":
         if "tool_call_id" in message:

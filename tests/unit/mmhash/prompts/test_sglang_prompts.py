@@ -86,7 +86,7 @@ def test_a_message_has_only_the_members_that_the_engine_knows(model: Model) -> N
         {"role": "Assistant", "reasoning_content": "r", "reasoning": "x", "tool_calls": [call]},
         {"role": "tool", "content": "out", "tool_call_id": "c", "name": "f", "task": "x"},
     ]
-    expected = [
+    expected: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},
         {
             "role": "assistant",
@@ -110,7 +110,7 @@ def test_a_message_has_only_the_members_that_the_engine_knows(model: Model) -> N
     assert ids_of(model, *messages, template=template) == model.encode(
         "".join(
             str(sorted(one.items()))
-            + "".join(json.dumps(call) for call in one.get("tool_calls", []))  # type: ignore[attr-defined]
+            + "".join(json.dumps(call) for call in one.get("tool_calls", []))
             for one in expected
         ),
         add_special_tokens=False,
