@@ -58,6 +58,7 @@ class Leaves:
         self._on_host: list[tuple[int, View, memoryview]] = []
         self._groups: dict[int, list[_OnGpu]] = {}
         self._launches: list[tuple[list[_OnGpu], cuda.Pending]] = []
+        self._keys: dict[int, bytes] = {}
 
     def key_of_short(
         self, kind: Kind, dtype: str, shape: tuple[int, ...], data: FlatBuffer
@@ -115,26 +116,35 @@ class Leaves:
         else:
             self._launches.append((group, pending))
 
-    def start(self) -> Callable[[], dict[int, bytes]]:
-        """Launch the other groups, hash data on the host; return a function that collects keys."""
+    def read_added(self) -> None:
+        """Launch the other groups, and hash the data on the host."""
         for device in list(self._groups):
             self._launch(device)
-        keys_of_leaves = {
-            number: host_key(view, data, *self._host_options).bytes
-            for number, view, data in self._on_host
-        }
+        for number, view, data in self._on_host:
+            self._keys[number] = host_key(view, data, *self._host_options).bytes
+        self._on_host.clear()
 
-        def collect() -> dict[int, bytes]:
-            for group, pending in self._launches:
-                # These lists are made while the GPU works.
-                numbers = [leaf[0] for leaf in group]
-                lease_checks = [leaf[3] for leaf in group if leaf[3] is not None]
-                keys_of_leaves.update(zip(numbers, pending.wait(), strict=True))
-                for check_lease in lease_checks:
-                    check_lease()
-            return keys_of_leaves
+    def read_one(self) -> None:
+        """Do the same for the leaves of one item, whose memory the next item may have too."""
+        self.read_added()
+        if len(self._launches) >= _GROUP:  # each holds scratch memory until it is collected
+            self._collect()
 
-        return collect
+    def start(self) -> Callable[[], dict[int, bytes]]:
+        """Read all leaves; return a function that waits for the GPUs and collects the keys."""
+        self.read_added()
+        return self._collect
+
+    def _collect(self) -> dict[int, bytes]:
+        for group, pending in self._launches:
+            # These lists are made while the GPU works.
+            numbers = [leaf[0] for leaf in group]
+            lease_checks = [leaf[3] for leaf in group if leaf[3] is not None]
+            self._keys.update(zip(numbers, pending.wait(), strict=True))
+            for check_lease in lease_checks:
+                check_lease()
+        self._launches.clear()
+        return self._keys
 
 
 def launch_keys(

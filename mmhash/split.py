@@ -45,10 +45,18 @@ class Bundle:
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
         position = range(len(self))[index]
+        self.check_length()
         return self._slice(self.bounds[position], self.bounds[position + 1])
 
     def __iter__(self) -> Iterator[Any]:
+        self.check_length()
         return (self._slice(start, stop) for start, stop in pairwise(self.bounds))
+
+    def check_length(self) -> None:
+        """Refuse a feature that was resized after it was split: its items would be other ones."""
+        shape = self.feature.shape
+        if len(shape) <= self.dim or shape[self.dim] != self.bounds[-1]:
+            raise InputValueError("the feature of a bundle was resized after split()")
 
     def _slice(self, start: int, stop: int) -> Any:
         return self.feature[(slice(None),) * self.dim + (slice(start, stop),)]

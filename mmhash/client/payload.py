@@ -5,8 +5,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from mmhash.errors import InputTypeError
-from mmhash.image import read_orientation
+from mmhash.errors import InputTypeError, InputValueError, MMHashError
+from mmhash.image import DAMAGE, read_orientation
 from mmhash.io.files import map_file
 from mmhash.pil_image import count_frames, is_image
 from mmhash.view import view_of
@@ -42,7 +42,7 @@ def payload_of(item: Any, of: Of) -> Payload:
     if isinstance(item, PathLike):
         item = _read(item)
     if is_image(item):
-        return Payload("image", "", (1,), _encode(item), _pixel_bytes(item))
+        return Payload("image", "", (1,), _encode_image(item), _pixel_bytes(item))
     view = view_of(item)
     content = view.on_host()
     if view.kind == "tensor":
@@ -63,6 +63,15 @@ def _pixel_bytes(image: Any) -> int:
     if image.mode == "1":
         return int((width + 7) // 8 * height)
     return int(width * height * len(image.getbands()) * _SAMPLE_BYTES.get(image.mode, 1))
+
+
+def _encode_image(image: Any) -> memoryview:
+    try:
+        return _encode(image)
+    except MMHashError:
+        raise
+    except DAMAGE as error:
+        raise InputValueError(f"the image cannot be sent: {error}") from error
 
 
 def _encode(image: Any) -> memoryview:

@@ -126,10 +126,14 @@ class AsyncHasher:
 
         The first error is raised when nothing of the call is read any more, and names its item.
         With `return_errors=True` an error takes its item's place, and the other items have keys.
+        The items of an iterator are hashed one after another, because they may share one buffer.
         """
         if not isinstance(items, (*LISTS, Iterator)):
             raise InputTypeError(f"keys() takes a list of items, not one {type(items).__name__}")
-        outcomes = await self._hash(list(items), Options(check_algorithm(algorithm), tenant))
+        options = Options(check_algorithm(algorithm), tenant)
+        outcomes: list[Outcome] = []
+        for group in ([item] for item in items) if isinstance(items, Iterator) else [list(items)]:
+            outcomes += await self._hash(group, options)
         results: list[Digest | Exception] = [
             _with_index(index, outcome) if isinstance(outcome, Exception) else outcome
             for index, outcome in enumerate(outcomes)

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from mmhash.errors import LimitError
 from mmhash.io.files import open_regular_file
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+from mmhash.prompts.templates import OWN_ARGUMENTS
 from mmhash.prompts.text_encoder import TextEncoder, is_panic
 
 MAX_JSON = 4 << 20
@@ -94,6 +95,8 @@ def _read_special_tokens(directory: Path, config: Section) -> dict[str, str]:
     # transformers 5 also offers the tokens that a multimodal model names itself.
     extra = config.values.get("extra_special_tokens")
     if isinstance(extra, dict):
+        if extra.keys() & OWN_ARGUMENTS:
+            raise UnknownModelError("a token has the name of an argument of chat templates")
         found |= {name: value for name, value in extra.items() if isinstance(value, str)}
     return found
 

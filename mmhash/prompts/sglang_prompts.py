@@ -8,10 +8,17 @@ from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import PlacedItem
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.slots import OpenedRequest, check_ids
+from mmhash.prompts.templates import OWN_ARGUMENTS
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
     from mmhash.prompts.templates import ChatTemplate
+
+# The roles and members of a message that is not the user's.
+_ROLES = frozenset(
+    "system assistant tool function developer latest_reminder root".split()  # noqa: SIM905
+)
+_MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "prefix")
 
 
 def token_ids(model: "Model", request: OpenedRequest, options: PlanOptions) -> list[int]:
@@ -22,8 +29,11 @@ def token_ids(model: "Model", request: OpenedRequest, options: PlanOptions) -> l
             return model.encode(text, add_special_tokens=True, tenant=options.tenant)
         return check_ids("input_ids", body.get("input_ids"))
     template = model.template(options.chat_template, with_tools=False)
+    content_format = format_of(template)
+    if request.slots and content_format == "string":
+        raise InputValueError("the chat template takes texts only: SGLang leaves media out")
     text = template.render(
-        conversation(request, format_of(template)),
+        conversation(request, content_format),
         **model.special_tokens | template_variables(body),
     )
     return model.encode(text, add_special_tokens=False, tenant=options.tenant)
@@ -36,7 +46,11 @@ def ranges(item: PlacedItem) -> list[tuple[int, int]]:
 
 def conversation(request: OpenedRequest, content_format: str) -> list[dict[str, Any]]:
     """Return the messages as the template gets them."""
-    return [_message(message, request, content_format) for message in request.body["messages"]]
+    made = [_message(message, request, content_format) for message in request.body["messages"]]
+    last = made[-1]
+    if last["role"] == "assistant" and isinstance(last["content"], str):
+        made[-1] = {"role": "user", "content": last["content"]}  # the last is always the user's
+    return made
 
 
 def format_of(template: "ChatTemplate") -> str:
@@ -50,8 +64,10 @@ def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
     if body.get("reasoning_effort") is not None:
         values["reasoning_effort"] = body["reasoning_effort"]
     given = body.get("chat_template_kwargs") or {}
-    if not isinstance(given, dict) or "chat_template" in given:
-        raise InputValueError("chat_template_kwargs is an object without a template of its own")
+    if not isinstance(given, dict) or given.keys() & OWN_ARGUMENTS:
+        raise InputValueError(
+            "chat_template_kwargs is an object without a template, messages and tools of its own"
+        )
     if body.get("chat_template") is not None:
         raise InputValueError("no plan for a request with its own chat template")
     if body.get("tools") or body.get("continue_final_message"):
@@ -62,21 +78,37 @@ def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
 def _message(
     message: Mapping[str, Any], request: OpenedRequest, content_format: str
 ) -> dict[str, Any]:
-    if not isinstance(message.get("role"), str):
-        raise InputValueError("each message has a role")
-    made = {name: value for name, value in message.items() if value is not None}
-    content = message.get("content")
+    made = _known_members(message)
+    content = made["content"]
     if content is None:
         made["content"] = ""
     elif isinstance(content, list):
         parts = [one for part in content if (one := _part(part, request)) is not None]
-        if content_format == "string" or message["role"] == "tool":
-            made["content"] = " ".join(part["text"] for part in parts if part["type"] == "text")
+        texts = [part["text"] for part in parts if part["type"] == "text"]
+        is_text = len(texts) == len(parts)
+        if content_format == "string" or (made["role"] == "tool" and is_text):
+            made["content"] = " ".join(texts)
         else:
             made["content"] = parts
     if isinstance(calls := made.get("tool_calls"), list):
-        made["tool_calls"] = [_with_arguments(call) for call in calls]
+        made["tool_calls"] = [_call(call, parses=made["role"] == "assistant") for call in calls]
     return made
+
+
+def _known_members(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members that the engine's model of a message has; it drops others."""
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise InputValueError("each message has a role")
+    content = message.get("content")
+    if role == "user":
+        return {"role": role, "content": content}
+    if role.lower() not in _ROLES:
+        raise InputValueError(f"SGLang has no role {role[:40]!r}")
+    if message.get("tools"):
+        raise InputValueError("no plan for SGLang's messages with tools")
+    known = {name: one for name in _MEMBERS if (one := message.get(name)) is not None}
+    return {"role": role.lower(), "content": content, **known}
 
 
 def _part(part: Any, request: OpenedRequest) -> dict[str, Any] | None:
@@ -89,13 +121,22 @@ def _part(part: Any, request: OpenedRequest) -> dict[str, Any] | None:
     raise InputValueError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
 
 
-def _with_arguments(call: Any) -> Any:
-    """Return a tool call with its arguments parsed."""
+def _call(call: Any, *, parses: bool) -> dict[str, Any]:
+    """Return a tool call with the members that it has in the engine."""
     function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
-        return call
-    try:
-        arguments = json.loads(function["arguments"] or "{}")
-    except (ValueError, RecursionError) as error:
-        raise InputValueError("the arguments of a tool call are JSON") from error
-    return {**call, "function": {**function, "arguments": arguments}}
+    if not isinstance(function, dict) or call.get("type", "function") != "function":
+        raise InputValueError("tool_calls are objects of type function")
+    arguments = function.get("arguments")
+    if parses and isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise InputValueError("the arguments of a tool call are a JSON object")
+    return {
+        "id": call.get("id"),
+        "index": call.get("index"),
+        "type": "function",
+        "function": {"name": function.get("name"), "arguments": arguments},
+    }

@@ -18,6 +18,9 @@ ContentFormat = Literal["string", "openai"]
 MAX_SOURCE = 128 << 10
 """The characters of the longest template: the longest known ones have 30 000."""
 
+OWN_ARGUMENTS = frozenset({"chat_template", "messages", "tools"})
+"""What an engine gives a rendering itself: neither a request nor a model's tokens can."""
+
 # Marks the end of a message that is continued.
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 
@@ -69,6 +72,7 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
+        /,
         *,
         continue_final_message: bool | str = False,
         **variables: Any,

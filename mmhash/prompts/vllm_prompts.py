@@ -9,6 +9,7 @@ from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Modality, PlacedItem, Placeholder
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.slots import OpenedRequest, check_ids, content_parts
+from mmhash.prompts.templates import OWN_ARGUMENTS
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -101,8 +102,10 @@ def conversation(
 def template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dict[str, Any]:
     """Return the other variables of the template, and the arguments of its rendering."""
     given = body.get("chat_template_kwargs") or {}
-    if not isinstance(given, dict) or given.keys() & {"chat_template", "tokenize"}:
-        raise InputValueError("chat_template_kwargs is an object without a template of its own")
+    if not isinstance(given, dict) or given.keys() & (OWN_ARGUMENTS | {"tokenize"}):
+        raise InputValueError(
+            "chat_template_kwargs is an object without a template, messages and tools of its own"
+        )
     effort = body.get("reasoning_effort")
     values: dict[str, Any] = dict(given)
     # Members of the request count more than chat_template_kwargs, if they are set.
@@ -174,7 +177,10 @@ def _add_members(made: dict[str, Any], message: Mapping[str, Any]) -> None:
     if role == "assistant":
         if message.get("tool_calls") is not None:
             made["tool_calls"] = list(message["tool_calls"])
-        if (reasoning := message.get("reasoning")) is not None:
+        reasoning = message.get("reasoning")
+        if reasoning is None:
+            reasoning = message.get("reasoning_content")  # the deprecated name
+        if reasoning is not None:
             made["reasoning"] = made["reasoning_content"] = reasoning
     elif role == "tool":
         if "tool_call_id" in message:

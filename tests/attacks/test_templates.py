@@ -247,6 +247,61 @@ def test_no_template_is_named(source: str) -> None:
         ChatTemplate(source)
 
 
+def tuples_of_one_hash(count: int) -> list[tuple[int, int]]:
+    """Return pairs of integers, for which CPython's hash of a tuple, which has no salt, is one."""
+    first, second, fifth = 11400714785074694791, 14029467366897019727, 2870177450012600261
+    inverse = pow(second, -1, 1 << 64)
+    found: list[tuple[int, int]] = []
+    for number in range(1 << 20):
+        mixed = (fifth + number * second) % (1 << 64)
+        mixed = (mixed << 31 | mixed >> 33) * first % (1 << 64)
+        other = (0x123456789ABCDEF - mixed) * inverse % (1 << 64)
+        if other < 1 << 59:
+            found.append((number, other))
+        if len(found) == count:
+            break
+    assert len(set(map(hash, found))) == 1
+    return found
+
+
+EQUAL = [f"({one},{other})" for one, other in tuples_of_one_hash(300)]
+PAIRS = "{% set x = [" + ",".join(f"[{one},0]" for one in EQUAL) + "] %}"
+
+# With 3000 of them, templates took 5 to more than 100 s instead of 2.
+ONE_HASH = {
+    "in a set": "{{ [" + ",".join(EQUAL) + "] | unique | list }}",
+    "as members": (
+        "{{ [" + ",".join(f"{{'k':{one}}}" for one in EQUAL) + "] | unique(attribute='k') | list }}"
+    ),
+    "as keys": "{% set x = {" + ",".join(f"{one}:0" for one in EQUAL) + "} %}",
+    "in a dict of pairs": f"{PAIRS}{{{{ dict(x) }}}}",
+    "in a namespace": f"{PAIRS}{{{{ namespace(x) }}}}",
+    "in a dict of an iterator": f"{PAIRS}{{{{ dict(x | map('default', 0)) }}}}",
+    "in a dict of a view": "{% set x = {" + ",".join(f"'{one}':{one}" for one in EQUAL) + "} %}"
+    "{{ dict(x.values() | map('list') | map('default', [])) }}{{ x.values() | unique | list }}",
+    "ranges": (
+        f"{{% set ns = namespace(x=[]) %}}{{% for a in range(0, {PRIME * 300}, {PRIME}) %}}"
+        "{% set ns.x = ns.x + [range(a, a + 1)] %}{% endfor %}{{ ns.x | unique | list }}"
+    ),
+    "long integers": f"{{{{ range(0, {PRIME * 300}, {PRIME}) | unique | list }}}}",
+}
+
+
+@pytest.mark.parametrize("source", ONE_HASH.values(), ids=ONE_HASH)
+def test_keys_whose_hashes_can_be_chosen_are_few(source: str) -> None:
+    with pytest.raises(LimitError, match="keys of tuples, ranges or long integers"):
+        _run(source)
+
+
+def test_other_keys_and_pairs_pass() -> None:
+    members = {f"name {number}": number for number in range(2000)}
+    template = ChatTemplate(
+        "{{ dict(m.items()) | length }} {{ m.items() | list | length }} {{ m | dictsort | length }}"
+        " {{ m.items() | map('first') | unique | list | length }} {{ {(1, 2): 3}[(1, 2)] }}"
+    )
+    assert template.render([], m=members) == "2000 2000 2000 2000 3"
+
+
 def test_a_long_text_passes() -> None:
     text = "a" * (MAX_TEXT - 1000)
     template = ChatTemplate("{% for m in messages %}{{ m.content | trim }}{% endfor %}")

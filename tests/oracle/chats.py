@@ -162,6 +162,12 @@ REQUESTS: list[dict[str, Any]] = [
     _chat("q", tools=[{"type": "function", "function": {"name": "bare"}}]),
     _chat("q", {"role": "assistant", "content": "a", "tool_calls": []}, "more"),
     _chat("q", {"role": "assistant", "content": "a", "reasoning": "because"}, "more"),
+    _chat("q", {"role": "assistant", "content": "a", "reasoning_content": "because"}, "more"),
+    _chat(
+        "q",
+        {"role": "assistant", "content": "a", "reasoning": "one", "reasoning_content": "other"},
+        {"role": "user", "content": "more", "reasoning_content": "not the assistant's"},
+    ),
     _chat({"role": "user", "content": "hi", "name": "ann"}),
     _chat({"role": "developer", "content": "dev"}, {"role": "user", "content": "u"}),
     _chat(_SYSTEM, {"role": "developer", "content": "d"}, {"role": "user", "content": "u"}),

@@ -5,6 +5,7 @@ first, because vLLM is sent the plan's annotated request. Then this file runs in
 without the project, and writes vLLM's ids, spans and hashes beside each request.
 """
 
+import copy
 import json
 import subprocess
 import sys
@@ -48,7 +49,8 @@ def answer(model: str, path: Path) -> None:
     cases = json.loads(path.read_text())
     for case in cases:
         try:
-            made = _render(renderer, config.model_config, case)
+            # vLLM renames members of messages in place.
+            made = _render(renderer, config.model_config, copy.deepcopy(case))
         except Exception as error:  # noqa: BLE001  (any refusal is an answer)
             case["error"] = f"{type(error).__name__}: {error}"[:200]
             continue

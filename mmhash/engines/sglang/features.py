@@ -9,6 +9,7 @@ from mmhash.engines import checks
 from mmhash.engines.sglang.gpu_kernel import gpu_hash
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError
+from mmhash.memory import check_copy
 from mmhash.torch_tensor import is_tensor
 from mmhash.view import bytes_of
 
@@ -81,5 +82,24 @@ def _sha256(parts: list[Any]) -> int:
     for part in parts:
         # The engine takes an array's bytes as they are in memory, also of a big-endian one.
         in_memory = isinstance(part, np.ndarray) and part.dtype.str[0] == ">"
-        hasher.update(bytes_of(part.view(part.dtype.newbyteorder("<")) if in_memory else part))
+        if is_tensor(part):
+            hasher.update(tensor_bytes(part))
+        else:
+            hasher.update(bytes_of(part.view(part.dtype.newbyteorder("<")) if in_memory else part))
     return int.from_bytes(hasher.digest()[:8], "big")
+
+
+def tensor_bytes(tensor: "torch.Tensor", *, is_copied: bool = False) -> memoryview:
+    """Return the bytes of a tensor as the engine gets them.
+
+    A tensor that is not contiguous is copied there, and one with `is_copied`; torch writes 1 for
+    every bool but 0 then.
+    """
+    import torch  # noqa: PLC0415  (torch is imported already)
+
+    if tensor.is_conj() or tensor.is_neg():
+        raise InputTypeError("sglang takes no lazily conjugated or negated tensor: resolve it")
+    if tensor.dtype is torch.bool and (is_copied or not tensor.is_contiguous()):
+        check_copy("a tensor that is not contiguous", tensor.nbytes)
+        tensor = tensor.clone(memory_format=torch.contiguous_format)
+    return bytes_of(tensor)

@@ -4,15 +4,17 @@ import dataclasses
 import hashlib
 import json
 import struct
+import sys
 from collections.abc import Mapping
 from enum import Enum
 from itertools import chain, islice
-from pathlib import PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mmhash.engines import checks
+from mmhash.engines.sglang.features import tensor_bytes
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.memory import in_c_order
@@ -21,6 +23,7 @@ from mmhash.torch_tensor import is_tensor
 from mmhash.view import bytes_of
 
 if TYPE_CHECKING:
+    import torch
     from PIL import Image
 
 _PREFIX = "sha256:"
@@ -37,9 +40,8 @@ def content_hash(media: Any) -> str:
         return _hash_fields(*_image_fields(media))
     if is_tensor(media):
         shape = json.dumps(list(media.shape)).encode()
-        if not media.shape and media.dtype.itemsize > 1:
-            raise InputTypeError("sglang takes no 0-d tensor of more than one byte")
-        return _hash_fields(b"torch", str(media.dtype).encode(), shape, bytes_of(media))
+        content = _tensor_bytes(media, is_copied=True)
+        return _hash_fields(b"torch", str(media.dtype).encode(), shape, content)
     if isinstance(media, np.ndarray):
         _check_array(media)
         media = in_c_order(media)  # gives a 0-d array a dimension, as in the engine
@@ -48,6 +50,12 @@ def content_hash(media: Any) -> str:
     if isinstance(media, (bytes, bytearray, memoryview)):
         return _PREFIX + hashlib.sha256(bytes_of(media)).hexdigest()
     raise InputTypeError(f"sglang has no content hash of a {type(media).__name__}")
+
+
+def _tensor_bytes(tensor: "torch.Tensor", *, is_copied: bool = False) -> memoryview:
+    if not tensor.shape and tensor.dtype.itemsize > 1:
+        raise InputTypeError("sglang takes no 0-d tensor of more than one byte")
+    return tensor_bytes(tensor, is_copied=is_copied)
 
 
 def parse_content_hash(text: str | None) -> str | None:
@@ -115,12 +123,12 @@ def _check_size(value: Any) -> None:
         found: list[Any] = []
         for part in level:
             # Not all at once: an iterator may have no end, and a wrong length.
-            if isinstance(part, Mapping):
+            if dataclasses.is_dataclass(part) and not isinstance(part, type):
+                found += [getattr(part, field.name) for field in dataclasses.fields(part)]
+            elif isinstance(part, Mapping):
                 found += islice(chain(part.keys(), part.values()), left + 1)
             elif isinstance(part, (list, tuple, set, frozenset)):
                 found += islice(part, left + 1)
-            elif dataclasses.is_dataclass(part) and not isinstance(part, type):
-                found += [getattr(part, field.name) for field in dataclasses.fields(part)]
             elif isinstance(part, Enum):
                 found.append(part.value)
             left -= 1
@@ -175,16 +183,34 @@ def _as_json(value: Any) -> str:
 
 
 def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
-    """Return `value` with the type of each part, so that 1, 1.0, True and "1" differ."""
+    """Return `value` with the type of each part, so that 1, 1.0, True and "1" differ.
+
+    The cases have the engine's order, because a value may be of several types.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        values = dataclasses.astuple(value)
+        fields = [[name, _canonical(part)] for name, part in zip(names, values, strict=True)]
+        return {"type": "dataclass", "class": _class_name(value), "fields": fields}
     match value:
-        case None:
-            return {"type": "none"}
         case Enum():
             return {"type": "enum", "class": _class_name(value), "value": _canonical(value.value)}
+        case Path():
+            return {"type": "path", "value": str(value)}
+        case None:
+            return {"type": "none"}
         case bool():
             return {"type": "bool", "value": value}
         case int():
             return {"type": "int", "value": _digits(value)}
+        case float():  # also numpy's float64
+            return {"type": "float64", "bits": struct.pack("!d", value).hex()}
+        case str():
+            return {"type": "str", "value": value}
+        case bytes() | bytearray() | memoryview():
+            return {"type": "bytes", "value": bytes(value).hex()}
+        case np.generic() if value.dtype.char in "gG":
+            raise InputTypeError("a long double has bytes of padding, which hold anything")
         case np.generic():
             _check_array(np.asarray(value))
             return {
@@ -192,33 +218,25 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
                 "dtype": value.dtype.str,
                 "value": value.tobytes().hex(),
             }
-        case float():
-            return {"type": "float64", "bits": struct.pack("!d", value).hex()}
-        case str():
-            return {"type": "str", "value": value}
-        case bytes() | bytearray() | memoryview():
-            return {"type": "bytes", "value": bytes(value).hex()}
-        case PurePath():
-            return {"type": "path", "value": str(value)}
-        case list() | tuple():
-            return {"type": type(value).__name__, "items": [_canonical(item) for item in value]}
-        case set() | frozenset():
-            items = sorted(map(_canonical, value), key=_as_json)
-            return {"type": type(value).__name__, "items": items}
-        case Mapping():
-            pairs = [[_canonical(key), _canonical(item)] for key, item in value.items()]
-            return {"type": "mapping", "items": sorted(pairs, key=lambda pair: _as_json(pair[0]))}
         case np.ndarray():
             _check_array(value)
             array = in_c_order(value)
             return _tensor_identity("numpy_array", array.dtype.str, array.shape, array.tobytes())
+        case Mapping():
+            pairs = [[_canonical(key), _canonical(item)] for key, item in value.items()]
+            return {"type": "mapping", "items": sorted(pairs, key=lambda pair: _as_json(pair[0]))}
+        case list():
+            return {"type": "list", "items": list(map(_canonical, value))}
+        case tuple():
+            return {"type": "tuple", "items": list(map(_canonical, value))}
+        case set() | frozenset():
+            kind = "frozenset" if isinstance(value, frozenset) else "set"
+            return {"type": kind, "items": sorted(map(_canonical, value), key=_as_json)}
     if is_tensor(value):
-        return _tensor_identity("torch_tensor", str(value.dtype), value.shape, bytes_of(value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        values = dataclasses.astuple(value)
-        fields = [[name, _canonical(part)] for name, part in zip(names, values, strict=True)]
-        return {"type": "dataclass", "class": _class_name(value), "fields": fields}
+        return _tensor_identity("torch_tensor", str(value.dtype), value.shape, _tensor_bytes(value))
+    torch_dtype = getattr(sys.modules.get("torch"), "dtype", None)
+    if torch_dtype is not None and isinstance(value, torch_dtype):
+        return {"type": "torch_dtype", "value": str(value)}
     raise InputTypeError(f"sglang takes no {_class_name(value)} into an artifact's key")
 
 

@@ -23,7 +23,10 @@ WORK = 20_000_000
 """The units of work of one rendering: about 2 s. A chat of 100 messages takes 50 000."""
 
 _MAX_BITS = 256  # of an integer
-_HASH_BITS = 60  # longer integers may have equal hashes, and n of them in a dict take n² steps
+# Hashes of longer integers, of tuples and of ranges can be made equal, and n equal ones in a dict
+# take n² steps: 3000 tuples 0.2 s, without a pause for other threads. Texts have salted hashes.
+_HASH_BITS = 60
+_MAX_UNSALTED = 100
 CALL = 64  # units of a call or filter, beside its body: 3 µs
 
 
@@ -114,10 +117,18 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return value
 
     def weigh_keys(self, value: Any) -> Any:
-        """Spend for a value whose parts become keys, and return it."""
-        integers = self._weigh_deep(value)
-        self.spend(integers * integers >> 4)
+        """Spend for a new dict, check its keys, and return it."""
+        self.weigh(value)
+        self.check_keys(value)
         return value
+
+    def check_keys(self, keys: Iterable[Any]) -> None:
+        """Refuse many keys whose hashes can be chosen."""
+        if sum(map(_has_unsalted_hash, keys)) > _MAX_UNSALTED:
+            raise LimitError(
+                f"the chat template makes more than {_MAX_UNSALTED} keys of tuples, ranges or long"
+                " integers"
+            )
 
     def operand(self, value: Any) -> Any:
         """Return one side of a comparison, weighed; an iterator becomes a list."""
@@ -130,10 +141,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return list(self.steps(values, CALL))
         return value
 
-    def _weigh_deep(self, value: Any) -> int:
-        """Spend for a value and all that is in it, and return the number of long integers."""
+    def _weigh_deep(self, value: Any) -> None:
+        """Spend for a value and all that is in it."""
         # Lists that hold the same list many times are counted as often as they are written.
-        integers, size, stack = 0, 0, [value]
+        size, stack = 0, [value]
         while stack:
             one = stack.pop()
             if isinstance(one, str):
@@ -145,12 +156,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 self.spend(len(one) << 3)
                 stack.extend(one)
                 stack.extend(one.values())
-            elif isinstance(one, int) and one.bit_length() > _HASH_BITS:
-                integers += 1
             size += 8
             check_size(size)
         self.spend(size >> 6)
-        return integers
 
     def text(self, value: Any) -> str:
         """Return the text that a value is written as."""
@@ -231,19 +239,25 @@ class Sandbox(ImmutableSandboxedEnvironment):
         elif not (isinstance(__obj, (Macro, Joiner, Undefined)) or _is_offered(__obj)):
             raise SecurityError("the template calls a function that templates are not offered")
         else:
-            __self._weigh_arguments(__obj, args)
+            args = __self._weigh_arguments(__obj, args)
         result = super().call(__context, __obj, *args, **kwargs)
         if isinstance(result, str):  # upper() makes three characters of some
             __self.spend_text(len(result))
         return result
 
-    def _weigh_arguments(self, function: Any, args: tuple[Any, ...]) -> None:
-        if type(function) is type:
-            self.weigh_keys(args)
+    def _weigh_arguments(self, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Spend for arguments that are compared or become keys, and return all arguments."""
+        if function in (dict, Namespace):
+            args = tuple(map(self.operand, args))
+            for one in args:
+                self.check_keys(_keys_of(one))
+        elif type(function) is type:
+            self.weigh(args)
         elif isinstance(getattr(function, "__self__", None), LoopContext):
             self.weigh(args)  # loop.changed compares them
         else:  # a macro has its further arguments as a tuple
             self.weigh([one for one in args if type(one) is tuple])
+        return args
 
     def _check_method(self, method: BuiltinMethodType, args: tuple[Any, ...]) -> None:
         """Check that the method is one of a text, dict or list that is not expensive."""
@@ -267,6 +281,19 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 self.spend(2 * len(owner))  # a list of 58 bytes for each character, at most
         elif method.__name__ in {"count", "index"}:
             self.weigh(owner)
+
+
+def _has_unsalted_hash(key: Any) -> bool:
+    return isinstance(key, (tuple, range)) or (
+        isinstance(key, int) and key.bit_length() > _HASH_BITS
+    )
+
+
+def _keys_of(value: Any) -> Iterable[Any]:
+    """Return the keys of the dict that is made of a value: of a dict, or of pairs."""
+    if isinstance(value, (list, tuple)):
+        return (pair[0] for pair in value if isinstance(pair, (list, tuple)) and pair)
+    return value if isinstance(value, dict) else ()
 
 
 def check_size(size: int) -> None:

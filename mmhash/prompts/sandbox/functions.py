@@ -10,6 +10,7 @@ from typing import Any, cast
 from jinja2 import TemplateError, pass_context, pass_environment
 from jinja2.defaults import DEFAULT_FILTERS, DEFAULT_TESTS  # type: ignore[attr-defined]
 from jinja2.exceptions import SecurityError
+from jinja2.filters import make_attrgetter
 from jinja2.runtime import Context
 from jinja2.utils import Cycler, Joiner, Namespace
 
@@ -33,7 +34,7 @@ _SHALLOW = words(
     " lower map reject rejectattr reverse safe select selectattr upper"
 )
 _OF_PIECES = ("list", "title", "wordcount")  # these make a value of each character or word
-_DEEP = ("dictsort", "groupby", "max", "min", "sort", "unique")
+_DEEP = ("dictsort", "groupby", "max", "min", "sort")
 _SORT = 16  # comparisons of each element, at most: a list has no more than MAX_TEXT elements
 
 
@@ -81,7 +82,7 @@ def _metered(function: Callable[..., Any], units: int) -> Callable[..., Any]:
             environment.spend(len(value) << 2)
         elif units:
             before = environment.work_left
-            environment.weigh_keys(value)
+            environment.weigh(value)
             environment.spend((before - environment.work_left) * units)
         environment.weigh_top(value)
         environment.spend(CALL)
@@ -95,6 +96,14 @@ def _metered(function: Callable[..., Any], units: int) -> Callable[..., Any]:
         return result
 
     return pass_context(inner)
+
+
+@pass_environment
+def _unique(
+    environment: Sandbox, value: Any, case_sensitive: bool = False, attribute: Any = None
+) -> Any:
+    environment.check_keys(map(make_attrgetter(environment, attribute), value))
+    return DEFAULT_FILTERS["unique"](environment, value, case_sensitive, attribute)
 
 
 @pass_environment
@@ -214,6 +223,7 @@ FILTERS: dict[str, Any] = {
     "sum": _sum,
     "tojson": _tojson,
     "trim": _trim,
+    "unique": _metered(_unique, _SORT),
 }
 
 

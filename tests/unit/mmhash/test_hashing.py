@@ -138,6 +138,14 @@ def test_lists_on_a_gpu(request: pytest.FixtureRequest, options: dict[str, Any])
     assert [mmhash.key(item, **options) for item in items] == expected
 
 
+def test_an_iterator_on_a_gpu_may_fill_one_tensor_again(request: pytest.FixtureRequest) -> None:
+    tensors = [NOISE[start : start + 30_000].clone() for start in range(70)]
+    expected = mmhash.keys(tensors)
+    request.getfixturevalue("on_device")
+    buffer = torch.empty_like(tensors[0])
+    assert mmhash.keys(buffer.copy_(tensor) for tensor in tensors) == expected
+
+
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
 def test_digests_on_a_gpu(request: pytest.FixtureRequest, algorithm: str) -> None:
     expected = mmhash.digest(NOISE, algorithm=algorithm)

@@ -46,6 +46,15 @@ def test_what_a_file_cannot_hold_is_refused() -> None:
             payload_of(image, "pixels")
 
 
+def test_an_image_without_a_pixel_or_with_half_of_them_is_refused() -> None:
+    file = BytesIO()
+    noise("RGB", (330, 210)).save(file, "PNG")
+    half = BytesIO(file.getvalue()[: len(file.getvalue()) // 2])
+    for image in (Image.open(half), Image.new("RGB", (0, 3)), Image.new("L", (3, 0))):
+        with pytest.raises(mmhash.InputValueError, match="cannot be sent"):
+            payload_of(image, "pixels")
+
+
 def test_an_animation_is_refused() -> None:
     file = BytesIO()
     noise("RGB").save(file, "WEBP", save_all=True, append_images=[noise("RGB", (33, 21)).rotate(9)])

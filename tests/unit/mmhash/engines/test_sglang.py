@@ -1,5 +1,7 @@
 import hashlib
-from typing import Any
+from dataclasses import dataclass
+from pathlib import PureWindowsPath
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -270,21 +272,109 @@ def test_content_hash_of_bytes_is_sha256() -> None:
         sglang.content_hash("abc")
 
 
-def test_artifact_keys_tell_types_apart() -> None:
-    def key(value: Any) -> str:
-        fingerprint = sglang.content_hash(b"processor")
-        kwargs = {"a": value}
-        return sglang.artifact_key(
-            sglang.content_hash(b"media"), modality="image", processor_fingerprint=fingerprint,
-            preprocess_kwargs=kwargs,
-        )  # fmt: skip
+def artifact_key(value: Any) -> str:
+    return sglang.artifact_key(
+        sglang.content_hash(b"media"), modality="image",
+        processor_fingerprint=sglang.content_hash(b"processor"), preprocess_kwargs={"a": value},
+    )  # fmt: skip
 
+
+class Pair(NamedTuple):
+    first: int
+    second: int
+
+
+class Numbers(list[int]):
+    pass
+
+
+@dataclass
+class Options(dict[str, int]):
+    size: int = 0
+
+
+# A bool of 2, 0 and 1, in one row and in two.
+FLAGS = torch.tensor([2, 0, 1], dtype=torch.uint8).view(torch.bool)
+FLAG_ROWS = FLAGS.expand(2, 3)
+
+
+# Printed by 0.5.20 and 0.5.23.
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float64(1.5), "9ea50d6e679865e7f406cdf5efdf3f68af824d9d55517c50a1d4a2ddc7e715f0"),
+        (np.str_("q"), "34e5bbb64165334724f4f38045652dc375cb288949c7328890c652a933e698d0"),
+        (np.bytes_(b"w"), "3ab4b053c874dd7a4e6e76172ffdb2bf4493eba71ab3bfad0a29f9175bcede44"),
+        (np.int64(3), "7825fe4ea674d3800e3110c356ced4564eb0b418ba86b7167025e06b189b293f"),
+        (torch.Size([1, 2]), "de1c176b711d072d5f76684d4a3c33190c6a35648611ee5d060ab9ae4eb8fd2b"),
+        (Pair(1, 2), "de1c176b711d072d5f76684d4a3c33190c6a35648611ee5d060ab9ae4eb8fd2b"),
+        (Numbers([1]), "515e0de978fd8731a3a4e811b0259a7a74dc1c8a34fbceb3b059d78b5b126dc5"),
+        (torch.float32, "a267ddd9a50e718663cd4840792a10e8dc6917f9adfed54f2cf7a23fb662c2e4"),
+        (FLAGS, "25d58867f33b46b47791345def0252d8f3cd94b45893339e379e423385c0386d"),
+        (FLAG_ROWS, "d4908a1451ced9e55796059e1edf66ad4a77d652dfb32cb52bfb254bd0e62c7b"),
+    ],
+    ids=repr,
+)
+def test_artifact_keys_by_the_kind_that_the_engine_sees_first(value: Any, expected: str) -> None:
+    assert artifact_key(value) == f"sha256:{expected}"
+
+
+def test_an_artifact_s_dataclass_is_one_whatever_else_it_is() -> None:
+    assert artifact_key(Options(3)) != artifact_key(Options(4))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [torch.tensor(1.5), PureWindowsPath("a"), np.longdouble(1), np.clongdouble(1),
+     torch.ones(2, dtype=torch.complex64).conj(), torch.ones(2, dtype=torch.complex64).conj().imag],
+    ids=repr,
+)  # fmt: skip
+def test_values_that_the_engine_has_no_artifact_key_of(value: Any) -> None:
+    """Or another one in each process: the padding of a long double is whatever was there."""
+    with pytest.raises(InputTypeError):
+        artifact_key(value)
+
+
+# The engine copies what is not contiguous, and all media; torch writes 1 for every bool but 0 then.
+@pytest.mark.parametrize(
+    ("feature", "expected"),
+    [
+        (FLAGS, 0x9463926D4640A53A),
+        (FLAG_ROWS, 0x5A2AEC1266DF5B7B),
+        ([FLAGS, FLAG_ROWS], 0x45A2D061ADAFFAA5),
+    ],
+)
+def test_features_of_bools_that_are_neither_0_nor_1(feature: Any, expected: int) -> None:
+    assert sglang.hash_feature(feature) == expected
+
+
+def test_content_hash_of_bools_that_are_neither_0_nor_1() -> None:
+    assert sglang.content_hash(FLAGS) == (
+        "sha256:4550dde8082ebf628303b369d1db7fd94307482a165bbcdf23db9ec1fa08a792"
+    )
+    assert sglang.content_hash(FLAG_ROWS) == (
+        "sha256:f4a10653816047d90d827861296fd1e7f19d03f9030ba3c443de40fe88e87bc9"
+    )
+
+
+@pytest.mark.parametrize("call", [sglang.hash_feature, sglang.content_hash])
+def test_lazy_conjugates_have_no_hash_in_the_engine(call: Any) -> None:
+    for lazy in (
+        torch.ones(2, dtype=torch.complex64).conj(),
+        torch.zeros(0).to(torch.complex64).conj(),
+    ):
+        for value in (lazy, lazy.imag):
+            with pytest.raises(InputTypeError, match="conjugated or negated"):
+                call(value)
+
+
+def test_artifact_keys_tell_types_apart() -> None:
     values = [1, 1.0, True, "1", b"1", None, [1], (1,), {1}, frozenset({1}), {"1": 1}, {1: 1},
               np.float32(1), np.ones(1), torch.ones(1)]  # fmt: skip
-    assert len(set(map(key, values))) == len(values)
-    assert key({"x": 1, "y": 2}) == key({"y": 2, "x": 1})
+    assert len(set(map(artifact_key, values))) == len(values)
+    assert artifact_key({"x": 1, "y": 2}) == artifact_key({"y": 2, "x": 1})
     with pytest.raises(InputTypeError, match="object"):
-        key(object())
+        artifact_key(object())
 
 
 def test_combine_hashes_is_pythons() -> None:

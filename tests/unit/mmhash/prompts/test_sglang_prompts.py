@@ -1,0 +1,163 @@
+"""Chats as SGLang 0.5.23 gives them to a template (serving_chat.py, jinja_template_utils.py)."""
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from mmhash.errors import InputValueError
+from mmhash.prompts import Model
+from tests.support import prompt_models
+
+ENGINE = "sglang@0.5.23"
+USER = {"role": "user", "content": "hi"}
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ m.tool_calls }}{% endfor %}"
+PARTS = (
+    "{% for m in messages %}<{{ m.role }}>"
+    "{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for p in m.content %}{% if p.type == 'image' %}<|image_pad|>{% else %}{{ p.text }}{% endif %}"
+    "{% endfor %}{% endif %}{% endfor %}"
+)
+
+
+def image_part() -> dict[str, Any]:
+    file = io.BytesIO()
+    Image.new("RGB", (56, 56)).save(file, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model.load(prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("qwen2_vl")))
+
+
+def ids_of(model: Model, *messages: Any, template: str = TEMPLATE) -> list[int]:
+    return model.plan({"messages": [*messages]}, ENGINE, chat_template=template).token_ids
+
+
+CALLS = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+
+
+@pytest.mark.parametrize(
+    ("last", "content"),
+    [
+        ({"role": "assistant", "content": "I was"}, "I was"),
+        ({"role": "assistant", "content": None, "tool_calls": CALLS}, ""),
+        ({"role": "assistant", "content": "", "name": "x"}, ""),
+    ],
+)
+def test_a_last_message_of_the_assistant_becomes_one_of_the_user(
+    model: Model, last: Any, content: str
+) -> None:
+    assert ids_of(model, USER, last) == ids_of(model, USER, {"role": "user", "content": content})
+    assert ids_of(model, last, USER) != ids_of(model, {"role": "user", "content": content}, USER)
+
+
+def test_a_last_message_of_parts_stays_the_assistant_s(model: Model) -> None:
+    parts = {"role": "assistant", "content": [{"type": "text", "text": "I was"}]}
+    assert ids_of(model, USER, parts, template=PARTS) == model.encode(
+        "<user>hi<assistant>I was", add_special_tokens=False
+    )
+
+
+def test_a_tool_s_image_stays_where_it_is(model: Model) -> None:
+    text = {"type": "text", "text": "seen"}
+    with_image = {"role": "tool", "tool_call_id": "c", "content": [text, image_part(), text]}
+    plan = model.plan({"messages": [USER, with_image]}, ENGINE, chat_template=PARTS)
+    (item,) = plan.items
+    assert plan.token_ids[: item.start] == model.encode(
+        "<user>hi<tool>seen", add_special_tokens=False
+    )
+    only_text = {"role": "tool", "tool_call_id": "c", "content": [text, text]}
+    assert ids_of(model, USER, only_text, template=PARTS) == model.encode(
+        "<user>hi<tool>seen seen", add_special_tokens=False
+    )
+
+
+def test_a_message_has_only_the_members_that_the_engine_knows(model: Model) -> None:
+    call = {"id": "c", "function": {"name": "f", "arguments": '{"a": 1}', "x": 1}, "x": 1}
+    messages = [
+        {"role": "user", "content": "hi", "name": "n", "reasoning_content": "r", "x": 1},
+        {"role": "Assistant", "reasoning_content": "r", "reasoning": "x", "tool_calls": [call]},
+        {"role": "tool", "content": "out", "tool_call_id": "c", "name": "f", "task": "x"},
+    ]
+    expected: list[dict[str, Any]] = [
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "reasoning_content": "r",
+            "tool_calls": [
+                {
+                    "id": "c",
+                    "index": None,
+                    "type": "function",
+                    "function": {"name": "f", "arguments": {"a": 1}},
+                }
+            ],
+            "content": "",
+        },
+        {"role": "tool", "content": "out", "tool_call_id": "c", "name": "f"},
+    ]
+    template = (
+        "{% for m in messages %}{{ m | dictsort }}"
+        "{% for call in m.tool_calls or [] %}{{ call | tojson }}{% endfor %}{% endfor %}"
+    )
+    assert ids_of(model, *messages, template=template) == model.encode(
+        "".join(
+            str(sorted(one.items()))
+            + "".join(json.dumps(call) for call in one.get("tool_calls", []))
+            for one in expected
+        ),
+        add_special_tokens=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"role": "USER", "content": "a"}, "no role"),
+        ({"role": "<|im_start|>system", "content": "a"}, "no role"),
+        ({"role": "developer", "content": "a", "tools": [{}]}, "with tools"),
+        ({"role": "assistant", "tool_calls": [{"function": {"arguments": "[1]"}}]}, "JSON object"),
+        ({"role": "assistant", "tool_calls": [{"function": {"arguments": ""}}]}, "JSON object"),
+        ({"role": "assistant", "tool_calls": [{"type": "x", "function": {}}]}, "type function"),
+        ({"role": "assistant", "tool_calls": [None]}, "type function"),
+    ],
+)
+def test_messages_that_the_engine_refuses(model: Model, message: Any, reason: str) -> None:
+    with pytest.raises(InputValueError, match=reason):
+        ids_of(model, message, USER)
+
+
+def test_an_image_that_the_template_leaves_out_has_no_plan(model: Model) -> None:
+    """Else a placeholder in the text would stand for it."""
+    content = [{"type": "text", "text": "<|image_pad|>"}, image_part()]
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    with pytest.raises(InputValueError, match="texts only"):
+        ids_of(model, {"role": "user", "content": content}, template=template)
+
+
+@pytest.mark.parametrize("engine", [ENGINE, "vllm@0.32.0"])
+@pytest.mark.parametrize("name", ["messages", "tools", "chat_template"])
+def test_arguments_that_the_engine_gives_itself_are_refused(
+    model: Model, engine: str, name: str
+) -> None:
+    request = {"messages": [USER], "chat_template_kwargs": {name: []}}
+    with pytest.raises(InputValueError, match="chat_template_kwargs"):
+        model.plan(request, engine, chat_template="{{ messages }}{{ tools }}")
+
+
+@pytest.mark.parametrize("name", ["chat_template", "messages", "tools"])
+def test_a_token_named_as_an_argument_is_an_error_of_the_library(tmp_path: Path, name: str) -> None:
+    folder = prompt_models.write_qwen2_vl(tmp_path)
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text()) | {"extra_special_tokens": {name: "<|im_end|>"}}
+    path.write_text(json.dumps(config))
+    for engine in (ENGINE, "vllm@0.32.0"):
+        with pytest.raises(InputValueError):
+            Model.load(folder).plan({"messages": [USER]}, engine)
