@@ -1,6 +1,6 @@
-"""The request fields of all engines by which a caller can reach their caches.
+"""The request fields and routes of all engines by which a caller can reach their caches.
 
-The guard looks for all of them, whatever the engine behind it: it reads these tables, and they are
+The guard and the gateway look for all of them, whatever the engine behind them: these tables are
 the union of what the engines' modules say.
 """
 
@@ -35,6 +35,8 @@ MEDIA = frozenset(name for engine in ENGINES for name in engine.media_members)
 
 FEATURE_FORMATS = frozenset(name for engine in ENGINES for name in engine.feature_formats)
 """Formats of media objects that hold features, in lower case."""
+
+OPERATOR_ROUTES = frozenset(name for engine in ENGINES for name in engine.operator_routes)
 
 COMPRESSION_HEADERS = (
     "content-encoding",

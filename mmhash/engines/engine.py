@@ -259,6 +259,8 @@ class Engine:
     """The formats of media objects that hold features, in lower case."""
     compression_headers: tuple[str, ...] = ()
     """Headers by which the engine decompresses a body, beside Content-Encoding."""
+    operator_routes: frozenset[str] = frozenset()
+    """Routes that change the engine for all clients; those below them, too."""
 
     def request_fields(self, key: Digest, version: str) -> RequestFields:
         """Return the fields that carry a key in requests; an engine without is a NoFieldError."""

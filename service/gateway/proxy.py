@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from fastapi import Request
 from starlette.types import Receive, Scope, Send
 
-from mmhash.engines.caller_fields import COMPRESSION_HEADERS
+from mmhash.engines.caller_fields import COMPRESSION_HEADERS, OPERATOR_ROUTES
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.reading import read_body
 from mmhash_service.gateway.connection import (
@@ -118,7 +118,7 @@ class Proxy:
         # Clients remove such segments; behind a worker's URL with a path they would lead out of it,
         # and so would the target `*`.
         path = scope["path"]
-        if not path.startswith("/") or ".." in path.split("/"):
+        if not path.startswith("/") or ".." in path.split("/") or _is_of_operators(path):
             raise Problem("not-found")
         with self._limits.admit(), ExitStack() as holding:
             held = holding.enter_context(self._limits.reserve())
@@ -268,6 +268,12 @@ class _ClientWatch:
         self._task.uncancel()
         metrics.GATEWAY_DISCONNECTS.inc()
         return kind is asyncio.CancelledError
+
+
+def _is_of_operators(path: str) -> bool:
+    """Return True if a path is an engine's for operators, or below one, however it is spelled."""
+    segments = [segment for segment in path.split("/") if segment not in {"", "."}]
+    return any("/".join(segments[:length]) in OPERATOR_ROUTES for length in (1, 2))
 
 
 def _count_tokens(decision: Decision, ranked: Ranked) -> None:

@@ -111,6 +111,56 @@ def _native(version: str) -> NativeFormat | None:
     return _GENERATE if RELEASES.recipe(version).mm_hashes else None
 
 
+# Those that take the key of an administrator, if it has one, and their names in older releases.
+_OPERATOR_ROUTES = frozenset(
+    {
+        "abort_request",
+        "add_external_corpus",
+        "begin_weight_update",
+        "clear_hicache_storage_backend",
+        "configure_logging",
+        "continue_generation",
+        "destroy_weights_update_group",
+        "dump_expert_distribution_record",
+        "dumper",
+        "end_weight_update",
+        "flush_cache",
+        "freeze_gc",
+        "get_remote_instance_transfer_engine_info",
+        "get_weights_by_name",
+        "hicache",
+        "init_weights_send_group_for_remote_instance",
+        "init_weights_update_group",
+        "list_external_corpora",
+        "load_lora_adapter",
+        "load_lora_adapter_from_tensors",
+        "pause_generation",
+        "pd_role_switch",
+        "register_transfer_engine_info",
+        "release_memory_occupation",
+        "remote_instance_transfer_engine_info",
+        "remove_external_corpus",
+        "resume_memory_occupation",
+        "scale_elastic_ep",
+        "send_weights_to_remote_instance",
+        "set_internal_state",
+        "set_trace_level",
+        "slow_down",
+        "start_expert_distribution_record",
+        "start_profile",
+        "stop_expert_distribution_record",
+        "stop_profile",
+        "unload_lora_adapter",
+        "update_weight_version",
+        "update_weights",
+        "update_weights_from_disk",
+        "update_weights_from_distributed",
+        "update_weights_from_ipc",
+        "update_weights_from_tensor",
+        "weights_checker",
+    }
+)
+
 _ROUTES = "/generate and the OpenAI routes"
 _OBJECTS = (
     "objects in `image_data`, `video_data`, `audio_data`, `mm_items`: `processor_output` and "
@@ -300,4 +350,5 @@ ENGINE = Engine(
     media_members=_MEDIA_MEMBERS,
     feature_formats=frozenset({"processor_output", "precomputed_embedding"}),
     compression_headers=("x-body-compressed",),  # read from 0.5.15 on
+    operator_routes=_OPERATOR_ROUTES,
 )
