@@ -6,6 +6,7 @@ of 200 MB took 300 MB of memory, and pipelined requests took 1.2 GB.
 
 import asyncio
 import resource
+import select
 import sys
 from functools import partial
 from typing import Any
@@ -79,6 +80,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             if self._answering is not None:
                 self._answering.disconnected = True
+                self._answering.message_event.set()
             if self._sink is not None:
                 self._sink.fail(ClientDisconnect())
             if self._receiver is not None:
@@ -267,9 +269,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(self._stall_timeout_s, self.on_timer)
 
     def on_timer(self) -> None:
-        """Close the connection if it waits for the same action of the client as the last time."""
+        """Close the connection if it waits for the same action of the client as the last time.
+
+        While requests wait behind another one nothing is read, so that no end would be noticed.
+        """
         pending = self.pending_client_action()
-        if pending is not None and pending == self._last_pending:
+        is_gone = self.flow.read_paused and _has_hung_up(self.transport)
+        if is_gone or (pending is not None and pending == self._last_pending):
             self.transport.abort()
             return
         self._last_pending = pending
@@ -287,6 +293,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_head or self._in_body:
             return "send", self._messages, 0
         return None
+
+
+def _has_hung_up(transport: asyncio.Transport) -> bool:
+    """Return True if the client has closed the connection, even if it has sent more before."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), getattr(select, "POLLRDHUP", 0))  # not on macOS
+    return bool(poll.poll(0))
 
 
 async def _run_without_chunks(

@@ -1,12 +1,19 @@
-"""Thousands of calls sent without waiting for an answer, so that they pile up behind the first.
+"""Calls sent without waiting for an answer: they pile up behind the first, or hide that the client has left.
 
-Of a connection 32 calls wait behind one that is answered; with one more it is cut off.
+Of a connection 32 calls wait behind one that is answered; a connection that ends is noticed behind them.
 """
 
 import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from threading import Thread
 from typing import Any
 
+import pytest
+
+from tests.support.gateway import EngineProcess, engines, gateway_before
+from tests.support.service import TIMEOUT_S, Service
 from tests.support.victim import flood
 
 CALL = b"GET /version HTTP/1.1\r\nHost: test\r\n\r\n"
@@ -35,3 +42,56 @@ def test_a_few_calls_at_once_are_all_answered(server: Any) -> None:
     last = CALL.replace(b"Host", b"Connection: close\r\nHost")
     answer = server.send_raw(CALL * 31 + last)
     assert answer.count(b"HTTP/1.1 200 ") == 32
+
+
+def _post(body: bytes) -> bytes:
+    return b"POST /generate HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[EngineProcess]:
+    with engines(1) as (started,):
+        yield started
+
+
+@pytest.fixture(scope="module")
+def gateway(worker: EngineProcess) -> Iterator[Service]:
+    with gateway_before([worker.url], settings={"stall_timeout_s": "1"}) as service:
+        yield service
+
+
+PROMPT = _post(b'{"mode": "hang"}')
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (PROMPT + CALL, b""),
+        (PROMPT, CALL),
+        (PROMPT, _post(b"x" * (1 << 20))),
+        (PROMPT, _post(b"x" * (1 << 20))[: 1 << 19]),
+    ],
+    ids=["at once", "later", "a long one", "half of a long one"],
+)
+def test_a_client_that_leaves_has_no_request_computed(
+    gateway: Service, worker: EngineProcess, first: bytes, then: bytes
+) -> None:
+    """A server that reads no more of a connection does not notice that it is gone."""
+    before = worker.state()
+    with gateway.connect() as connection:
+        connection.sendall(first)
+        _wait_until(lambda: len(worker.state()["seen"]) > len(before["seen"]))
+        connection.settimeout(1)
+        with suppress(TimeoutError):  # it reads no more
+            connection.sendall(then)
+        time.sleep(0.1)  # the gateway has them, perhaps
+    _wait_until(lambda: worker.state()["aborted"] == before["aborted"] + 1)
+    with gateway.new_client() as client:
+        _wait_until(lambda: client.get("/workers").json()["workers"][0]["requests"] == 0)
+
+
+def _wait_until(condition: Any) -> None:
+    until = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
