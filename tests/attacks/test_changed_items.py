@@ -1,7 +1,6 @@
 """Items that change between two steps of a call: one item's key for another's content.
 
-An iterator may fill one buffer again for each item, as readers of video do: each item is hashed
-before the next is taken. A bundle whose feature was resized since it was cut is refused.
+An iterator's item is read before the next is taken, and a bundle's length is checked at each use.
 """
 
 import asyncio
