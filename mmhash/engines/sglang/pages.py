@@ -33,10 +33,12 @@ def page_keys(
     """Return the storage key of each page, hex, bound to those before it; the last may be short.
 
     The chain continues from the key `prior`, or begins with the namespace of `extra_key` and
-    `cache_salt`. `page_size=None` takes all tokens as one page.
+    `cache_salt`; an empty `prior` begins it without one, as in the engine. `page_size=None` takes
+    all tokens as one page.
     """
     seed = namespace_seed(extra_key, cache_salt, version=version)
-    return _chain(tokens, page_size, checks.optional_text("prior", prior) or seed, version)
+    given = checks.optional_text("prior", prior)
+    return _chain(tokens, page_size, seed if given is None else given, version)
 
 
 def event_keys(

@@ -217,6 +217,8 @@ def test_page_keys_are_a_chain_of_sha256() -> None:
         == keys
     )
     assert sglang.page_keys(tokens[32:], 16, prior=keys[1]) == keys[2:]
+    # Only a chain without a prior key begins with the namespace.
+    assert sglang.page_keys(tokens, 16, prior="", cache_salt="salt") == keys
 
 
 @given(
