@@ -90,25 +90,29 @@ def test_the_first_probes_of_many_workers_are_spread(tmp_path: Path) -> None:
         await asyncio.to_thread(wait_until, lambda: len(probed) >= number)
         return [probed.pop(0) for _ in range(number)]
 
-    async def run() -> tuple[list[float], list[float]]:
+    async def run() -> tuple[float, list[list[float]]]:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         file.write_text("")
         settings = GatewaySettings(worker_file=file, refresh_s=0.05, health_interval_s=1)
         joining = Fleet(settings)
         await joining.open()
+        since = time.monotonic()
         file.write_text("".join(f"{url}{number}\n" for number in range(count)))
         async with asyncio.timeout(60):
-            joined = await probes(count)
+            joined_s = (await probes(count))[-1] - since
             await joining.close()
             opened = Fleet(settings)
             await opened.open()
             await probes(count)  # at the start, before any request is accepted
-            again = await probes(count)
+            again = [await probes(count) for _ in range(3)]
             await opened.close()
         server.close()
-        return joined, again
+        return joined_s, again
 
     file = tmp_path / "workers"
-    for times in asyncio.run(run()):
-        assert times[-1] - times[0] >= (count - 1) * PROBE_SPACING_S * 0.9
+    joined_s, again = asyncio.run(run())
+    assert joined_s >= (count - 1) * PROBE_SPACING_S
+    # On a busy machine the first of a round may be received late: not in each of three.
+    spread_s = max(times[-1] - times[0] for times in again)
+    assert spread_s >= (count - 1) * PROBE_SPACING_S * 0.9
