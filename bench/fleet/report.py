@@ -80,10 +80,10 @@ def _cached_mean(rounds: list[Run]) -> float:
 
 
 def _cached_range(rounds: list[Run]) -> str:
-    """Return the least and the most of several seeds."""
-    if len({one.seed for one in rounds}) < 2:
+    """Return the least and the most of several seeds, if they differ."""
+    values = {one.cached_percent for one in rounds}
+    if len({one.seed for one in rounds}) < 2 or len(values) < 2:
         return ""
-    values = [one.cached_percent for one in rounds]
     return f" ({min(values):.1f} to {max(values):.1f})"
 
 
