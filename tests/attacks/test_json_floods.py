@@ -59,7 +59,7 @@ def test_too_much_json_is_refused(server: Any, call: str, name: str) -> None:
 def test_items_are_counted(server: Any) -> None:
     items = [{"kind": "bytes", "data": ""}] * 51
     assert refusal_of(server.hash_json(*items)) == "too-many-items"
-    part = {"type": "image_url", "image_url": {"url": "data:,a"}}
+    part = {"type": "image_url", "image_url": {"url": "data:;base64,YQ=="}}
     request = {"messages": [{"content": [part] * 51}]}
     answer = server.client.post("/annotate", json=request, params={"engine": "vllm"})
     assert refusal_of(answer) == "too-many-items"
