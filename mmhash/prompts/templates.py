@@ -19,7 +19,7 @@ MAX_SOURCE = 128 << 10
 """The characters of the longest template: the longest known ones have 30 000."""
 
 OWN_ARGUMENTS = frozenset({"chat_template", "messages", "tools"})
-"""What an engine gives a rendering itself: neither a request nor a model's tokens can."""
+"""Variables that the engine sets: a request or a model's tokens with these names are refused."""
 
 # Marks the end of a message that is continued.
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "

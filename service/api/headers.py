@@ -6,16 +6,18 @@ imports this into the engine's process, so nothing here imports the service's me
 
 from collections.abc import Iterable
 
+from mmhash.engines.caller_fields import COMPRESSION_HEADERS
+
 SINGLE_VALUED = frozenset(
     {
         b"authorization",
-        b"content-encoding",
         b"content-length",
         b"content-type",
         b"host",
         b"transfer-encoding",
         b"x-mmhash-tenant",
         b"x-request-id",
+        *(name.encode() for name in COMPRESSION_HEADERS),
     }
 )
 

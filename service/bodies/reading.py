@@ -8,6 +8,7 @@ from anyio import to_thread
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from mmhash.engines.caller_fields import COMPRESSION_HEADERS
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.runtime import metrics, tracing
@@ -45,9 +46,10 @@ async def read_body(
     A body that is longer than the limit is the problem `too_large`. A piece's memory is reused when
     `take` has returned.
     """
-    # All bodies pass here: a gateway that decompresses one would see other bytes than we hash.
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Problem("unsupported-encoding")
+    # All bodies pass here: a gateway or engine that decompresses one would see other bytes.
+    for name in COMPRESSION_HEADERS:
+        if request.headers.get(name, "identity").lower() != "identity":
+            raise Problem("unsupported-encoding")
     if (declared_length(request) or 0) > limit:
         raise Problem(too_large)
     timer = StallTimer(stall_timeout_s)

@@ -12,7 +12,6 @@ from typing import NamedTuple, Self
 from fastapi import Request
 from starlette.types import Receive, Scope, Send
 
-from mmhash.engines.caller_fields import COMPRESSION_HEADERS
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.reading import read_body
 from mmhash_service.gateway.connection import (
@@ -142,9 +141,6 @@ class Proxy:
             held.hold(_COPIES * len(piece))
             pieces.append(bytes(piece))
 
-        for name in COMPRESSION_HEADERS:  # the engine would read another body
-            if any(value.lower() != "identity" for value in request.headers.getlist(name)):
-                raise Problem("unsupported-encoding")
         settings = self._settings
         content_type = request.headers.get("content-type", "")
         limit, too_large = settings.max_body_bytes, "body-too-large"

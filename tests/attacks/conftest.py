@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.gateway import EngineProcess, engines, gateway_before
+from tests.support.service import Service
 from tests.support.victim import Victim, serving
 
 TAG_SECRET = "5c" * 32
@@ -47,3 +49,17 @@ def signing(_signing: Victim) -> Iterator[Victim]:
     """A server that signs tags."""
     yield _signing
     _signing.assert_well()
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[EngineProcess]:
+    """The worker behind the gateway."""
+    with engines(1) as (started,):
+        yield started
+
+
+@pytest.fixture(scope="module")
+def gateway(worker: EngineProcess) -> Iterator[Service]:
+    """A gateway in front of one worker."""
+    with gateway_before([f"{worker.url},engine=sglang@0.5.23"]) as service:
+        yield service

@@ -25,6 +25,12 @@ def test_it_is_refused(server: Any, path: str, coding: str) -> None:
     assert refusal_of(answer) == "unsupported-encoding"
 
 
+def test_an_engines_own_header_is_refused_too(server: Any) -> None:
+    headers = {"content-type": "application/json", "x-body-compressed": "zstd"}
+    answer = server.client.post("/annotate?engine=sglang", content=b'{"text":"a"}', headers=headers)
+    assert refusal_of(answer) == "unsupported-encoding"
+
+
 def test_a_transfer_coding_is_refused_too(server: Any) -> None:
     body = gzip.compress(bytes(1 << 20))
     answer = server.send_raw(

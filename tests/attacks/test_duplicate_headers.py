@@ -23,6 +23,7 @@ VALUES = {
     b"Authorization": [b"Bearer a", b"Bearer b"],
     b"X-Mmhash-Tenant": [b"acme", b"umbrella"],
     b"X-Request-Id": [b"one", b"two"],
+    b"X-Body-Compressed": [b"identity", b"zstd"],
 }
 CASES = [
     (name, first, second)

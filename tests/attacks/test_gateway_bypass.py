@@ -3,13 +3,11 @@
 A body that an engine would unpack is refused, whatever the header that says so.
 """
 
-from collections.abc import Iterator
-
 import httpx
 import pytest
 
 from mmhash.engines.caller_fields import COMPRESSION_HEADERS
-from tests.support.gateway import EngineProcess, engines, gateway_before
+from tests.support.gateway import EngineProcess
 from tests.support.service import Service
 
 FORGED = b'{"text": "a", "image_data": ["AAAA"], "mm_hashes": ["f0"]}'
@@ -17,18 +15,6 @@ FORGED = b'{"text": "a", "image_data": ["AAAA"], "mm_hashes": ["f0"]}'
 COMPRESSED = (
     b"\x28\xb5\x2f\xfd\x20%c" % len(FORGED) + (len(FORGED) << 3 | 1).to_bytes(3, "little") + FORGED
 )
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[EngineProcess]:
-    with engines(1) as (started,):
-        yield started
-
-
-@pytest.fixture(scope="module")
-def gateway(worker: EngineProcess) -> Iterator[Service]:
-    with gateway_before([f"{worker.url},engine=sglang@0.5.23"]) as service:
-        yield service
 
 
 @pytest.mark.parametrize("name", COMPRESSION_HEADERS)

@@ -4,26 +4,13 @@ The upstream is a worker of the settings; targets, hosts and headers of a reques
 """
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
-from tests.support.gateway import EngineProcess, engines, gateway_before
+from tests.support.gateway import EngineProcess
 from tests.support.origin import Origin
 from tests.support.service import Service
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[EngineProcess]:
-    with engines(1) as (started,):
-        yield started
-
-
-@pytest.fixture(scope="module")
-def gateway(worker: EngineProcess) -> Iterator[Service]:
-    with gateway_before([f"{worker.url},engine=sglang@0.5.23"]) as service:
-        yield service
 
 
 def send(gateway: Service, request: bytes) -> bytes:

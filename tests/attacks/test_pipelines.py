@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gateway import EngineProcess, engines, gateway_before
+from tests.support.gateway import EngineProcess, gateway_before
 from tests.support.service import TIMEOUT_S, Service
 from tests.support.victim import flood
 
@@ -46,12 +46,6 @@ def test_a_few_calls_at_once_are_all_answered(server: Any) -> None:
 
 def _post(body: bytes) -> bytes:
     return b"POST /generate HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[EngineProcess]:
-    with engines(1) as (started,):
-        yield started
 
 
 @pytest.fixture(scope="module")
