@@ -70,6 +70,7 @@ def test_it_agrees_with_every_vector_and_with_the_examples_of_the_spec(program: 
     assert re.fullmatch(r"spec\.md: \d+ passed, 0 failed", judged.stdout.splitlines()[3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "before"),
     [

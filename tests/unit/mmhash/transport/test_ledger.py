@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from mmhash import InputValueError, TransportError
 from mmhash.transport import SharedTensor
@@ -187,7 +188,7 @@ def test_random_leases_never_overlap_and_all_comes_back(ledger: Ledger, clock: C
     print("seed", seed)
     chance = random.Random(seed)
     held: dict[Grant, range] = {}
-    for _ in range(600):
+    for _ in range(6 * settings().max_examples):
         clock.now += 0.003
         if held and chance.random() < 0.5:
             done = chance.choice(list(held))
