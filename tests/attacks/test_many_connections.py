@@ -25,6 +25,7 @@ def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess.Popen, "__init__", limited)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_descriptors")
 def test_those_too_many_are_hung_up_on_and_the_others_served() -> None:
     with serving() as server:

@@ -19,6 +19,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "request_of_a_client", [{"mode": "hang"}, {"stream": True, "mode": "hang-in-stream"}]
 )

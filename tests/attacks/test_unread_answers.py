@@ -9,6 +9,8 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
+
 from tests.support.service import TIMEOUT_S, count
 from tests.support.victim import flood, serving
 
@@ -33,6 +35,7 @@ def request(length: int) -> bytes:
     return HEAD % len(body) + body
 
 
+@pytest.mark.slow
 def test_who_reads_nothing_is_hung_up_on(impatient: Any) -> None:
     with connect(impatient) as connection:
         flood(connection, request(3 << 20), count=1000)
@@ -78,6 +81,7 @@ def test_long_answers_are_held_within_a_limit() -> None:
         assert server.client.post("/blocks", content=BLOCKS, headers=JSON).status_code == 200
 
 
+@pytest.mark.slow
 def test_an_answer_larger_than_the_limit_is_sent_alone() -> None:
     with serving(max_held_bytes=4 << 20) as server:
         answer = server.client.post("/blocks", content=BLOCKS, headers=JSON)

@@ -172,6 +172,7 @@ def test_a_client_that_disconnects_within_a_body(service: Service) -> None:
         assert client.key() == digest(bytes(MIB))
 
 
+@pytest.mark.slow
 def test_a_stalled_body_is_refused_and_a_slow_one_is_not() -> None:
     body, timeout_s = os.urandom(200 * KIB), 3
     with (
