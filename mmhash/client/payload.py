@@ -103,4 +103,4 @@ def _encode(image: Any) -> memoryview:
             " turn it with PIL.ImageOps.exif_transpose, or pass the bytes of its file with"
             " of='pixels'"
         )
-    return file.getbuffer()
+    return memoryview(file.getvalue())  # no copy

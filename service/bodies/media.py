@@ -1,7 +1,6 @@
 """Videos and audio clips under the recipe of the query: by their source, or by decoded frames."""
 
 from fractions import Fraction
-from io import BytesIO
 from typing import Literal, TypeVar
 
 import msgspec
@@ -59,12 +58,12 @@ class MediaReader(EncodedReader):
     async def finish(self) -> list[Item]:
         """Return the one item."""
         self.encoded = self._hasher.digest()
-        clip = _Clip(self._context, self._modality, self._body, self.encoded)
+        clip = _Clip(self._context, self._modality, self._body(), self.encoded)
         return [await clip.item(self._name)]
 
 
 async def hash_media(
-    context: RequestContext, name: str | None, modality: Modality, body: BytesIO, encoded: Digest
+    context: RequestContext, name: str | None, modality: Modality, body: memoryview, encoded: Digest
 ) -> Item:
     """Return the item of a file whose BLAKE3 digest is `encoded`."""
     return await _Clip(context, modality, body, encoded).item(name)
@@ -74,7 +73,7 @@ class _Clip:
     """A file, and the memo's entries of it."""
 
     def __init__(
-        self, context: RequestContext, modality: Modality, body: BytesIO, encoded: Digest
+        self, context: RequestContext, modality: Modality, body: memoryview, encoded: Digest
     ) -> None:
         self._context, self._modality, self._body, self._encoded = context, modality, body, encoded
 
@@ -93,8 +92,7 @@ class _Clip:
     async def _source_item(
         self, name: str | None, recipe: Recipe, index: VideoIndex | AudioIndex, status: CacheStatus
     ) -> Item:
-        context, body = self._context, self._body.getbuffer()
-        digest = self._encoded
+        context, body, digest = self._context, self._body, self._encoded
         if context.algorithm != "blake3":
             digest = await context.work.run(hash_bytes, body, context.algorithm)
         file_key = frame("bytes", "", (), digest, tenant=context.tenant_secret)
@@ -121,8 +119,8 @@ class _Clip:
         context = self._context
 
         async def read() -> bytes:
-            body = self._body.getbuffer()
-            return msgspec.msgpack.encode(await context.decoders.read_media(body, self._modality))
+            answer = await context.decoders.read_media(self._body, self._modality)
+            return msgspec.msgpack.encode(answer)
 
         answer, status = await self._once(b"", _INDEX, read)
         match answer:
@@ -140,15 +138,14 @@ class _Clip:
         canonical = context.algorithm.encode() + recipe.canonical()
 
         async def decode() -> bytes:
-            body = self._body.getbuffer()
             answer = await context.decoders.read_media(
-                body, self._modality, context.algorithm, selection, pixels
+                self._body, self._modality, context.algorithm, selection, pixels
             )
             return msgspec.msgpack.encode(answer)
 
         answer, status = await self._once(canonical, _PARTS, decode)
         if status == "miss":
-            context.admission.count_decoded(4 * pixels, self._body.getbuffer().nbytes)
+            context.admission.count_decoded(4 * pixels, len(self._body))
         return answer, status
 
     async def _once(

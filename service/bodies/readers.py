@@ -59,7 +59,7 @@ class EncodedReader:
 
     def __init__(self, context: RequestContext, name: str | None) -> None:
         self._context, self._name = context, name
-        self._body = BytesIO()
+        self._file = BytesIO()
         self._hasher = AlignedHasher("blake3")
         # The digest of the file, by which the memo finds what it decodes to; set by `finish`.
         self.encoded: Digest
@@ -67,8 +67,12 @@ class EncodedReader:
     def take(self, piece: bytes | memoryview, /) -> None:
         """Store the next piece, and hash it: a thread would take longer to reach."""
         self._context.admission.hold(len(piece))
-        self._body.write(piece)
+        self._file.write(piece)
         self._hasher.update(piece)
+
+    def _body(self) -> memoryview:
+        # Not getbuffer(): from 3.13 on, Python reports a file that is collected before its view.
+        return memoryview(self._file.getvalue())  # no copy
 
 
 class PixelsReader(EncodedReader):
@@ -77,20 +81,20 @@ class PixelsReader(EncodedReader):
     async def finish(self) -> list[Item]:
         """Return the one item."""
         self.encoded = self._hasher.digest()
-        return [await hash_pixels(self._context, self._name, self._body, self.encoded)]
+        return [await hash_pixels(self._context, self._name, self._body(), self.encoded)]
 
 
 async def hash_pixels(
-    context: RequestContext, name: str | None, body: BytesIO, encoded: Digest
+    context: RequestContext, name: str | None, body: memoryview, encoded: Digest
 ) -> Item:
     """Return the item of an encoded image, by its pixels; `encoded` is the digest of `body`."""
 
     async def decode() -> Pixels:
-        return await context.decoders.decode(body.getbuffer(), context.algorithm)
+        return await context.decoders.decode(body, context.algorithm)
 
     pixels, status = await context.memo.pixels(context.space, context.algorithm, encoded, decode)
     if status == "miss":  # not within decode(), whose errors other requests for the image get too
-        context.admission.count_decoded(pixels.nbytes, body.getbuffer().nbytes)
+        context.admission.count_decoded(pixels.nbytes, len(body))
     return _pixels_item(context, name, pixels, status)
 
 

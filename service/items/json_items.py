@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from io import BytesIO
 from typing import NamedTuple
 
 from mmhash import Digest
@@ -25,7 +24,7 @@ from mmhash_service.runtime.context import RequestContext
 class EncodedImage(NamedTuple):
     """An image whose pixels are still to be hashed."""
 
-    body: BytesIO
+    body: memoryview
     digest: Digest
 
 
@@ -33,7 +32,7 @@ class EncodedMedia(NamedTuple):
     """A video or audio clip whose container is still to be read."""
 
     modality: Modality
-    body: BytesIO
+    body: memoryview
     digest: Digest
 
 
@@ -151,11 +150,11 @@ def _check_fields(context: RequestContext, item: JsonItem) -> None:
 def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -> _Result:
     if item.dtype is not None and item.shape is not None:
         return hash_tensor(context, item, parse_dtype(item.dtype), tuple(item.shape), content)
+    body = memoryview(content)
     match item.kind:
         case "video" | "audio" as modality:
-            digest = hash_bytes(memoryview(content), "blake3")
-            return EncodedMedia(modality, BytesIO(content), digest)
+            return EncodedMedia(modality, body, hash_bytes(body, "blake3"))
         case "image":
-            return EncodedImage(BytesIO(content), hash_bytes(memoryview(content), "blake3"))
-    digest = hash_bytes(memoryview(content), context.algorithm)
+            return EncodedImage(body, hash_bytes(body, "blake3"))
+    digest = hash_bytes(body, context.algorithm)
     return [context.item(item.name, "bytes", "", (), len(content), digest)]

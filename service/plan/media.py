@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from io import BytesIO
 from typing import NamedTuple
 
 from mmhash import Digest
@@ -38,7 +37,7 @@ class SizedItem(NamedTuple):
 class _Encoded(NamedTuple):
     """An image whose header is read, but whose pixels are still to be hashed."""
 
-    body: BytesIO
+    body: memoryview
     digest: Digest
     header: ImageHeader
 
@@ -137,9 +136,10 @@ def remember(context: RequestContext, found: Found) -> None:
 
 def _measure(context: RequestContext, content: bytearray) -> SizedItem | _Encoded:
     header = _read_header(content)
+    body = memoryview(content)
     if context.pixels:
-        return _Encoded(BytesIO(content), hash_bytes(memoryview(content), "blake3"), header)
-    digest = hash_bytes(memoryview(content), context.algorithm)
+        return _Encoded(body, hash_bytes(body, "blake3"), header)
+    digest = hash_bytes(body, context.algorithm)
     return _sized(context, content, digest, header)
 
 
