@@ -5,7 +5,7 @@ A URL is parsed once, here: the host that is compared is also dialled and verifi
 
 import re
 from collections.abc import Iterable
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 import httpx
@@ -122,7 +122,11 @@ def is_host(host: str) -> bool:
     """Return True if `host` is a host name, or an IP address in its canonical spelling."""
     if ":" in host or _NUMBER.fullmatch(host):
         try:
-            return str(ip_address(host)) == host and "%" not in host
+            address = ip_address(host)
         except ValueError:
             return False
+        # An IPv4 address within an IPv6 one, which Python spells otherwise from 3.13 on, has a
+        # canonical spelling of its own.
+        is_mapped = isinstance(address, IPv6Address) and address.ipv4_mapped is not None
+        return str(address) == host and "%" not in host and not is_mapped
     return len(host) <= 253 and all(map(_LABEL.fullmatch, host.split(".")))

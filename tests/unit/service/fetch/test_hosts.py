@@ -80,7 +80,6 @@ def test_an_allowed_url_is_what_it_was(url: str, same: str | None) -> None:
         "http://0.0.0.0/",
         "http://[::1]/",
         "http://[::]/",
-        "http://[::ffff:7f00:1]/",
         "http://[::7f00:1]/",
         "http://evil.example#@good.example/",
         "http://evil.example?@good.example/",
@@ -170,6 +169,7 @@ def test_another_host_is_off(url: str) -> None:
         "http://[good.example]/",
         "http://[2001:DB8:0::7]:8080/",  # an address has one spelling
         "http://[::ffff:127.0.0.1]/",
+        "http://[::ffff:7f00:1]/",
         "http://[::127.0.0.1]/",
         "http://good.example:80:80/",
         "http://good.example./",  # the same name, spelled so that a comparison would miss it
