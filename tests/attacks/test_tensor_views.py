@@ -66,7 +66,7 @@ def test_big_endian_numbers_are_swapped_bit_by_bit(dtype: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("turn", [lambda x: x, lambda x: x[..., None].expand(*x.shape, 2)])
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore:.torch.jit")  # torch's own
 def test_within_a_function_transform(transform: Any, turn: Any) -> None:
     found: list[Any] = []
 
@@ -164,7 +164,7 @@ def test_lazy_conjugates_and_negatives(dtype: torch.dtype) -> None:
         assert mmhash.key(lazy) == mmhash.key(resolved) == mmhash.key(resolved.numpy())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore:.torch.jit")  # torch's own
 def test_modes_of_torch_do_not_count() -> None:
     values = torch.randn(4, 6)
     expected = mmhash.key(values.t().contiguous())

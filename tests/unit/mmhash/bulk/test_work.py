@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,7 +63,7 @@ def test_what_cannot_be_hashed_says_why_and_the_others_go_on(tmp_path: Path) -> 
         None,
     ]
     assert rows[1] == rows[4] == row_of(b"foo")
-    assert error_of("nul\0") == "ValueError: embedded null byte"
+    assert re.fullmatch("ValueError: .*embedded null (byte|character in path)", error_of("nul\0"))
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     Path(odd).write_bytes(b"foo")
     assert error_of(odd).startswith("UnicodeEncodeError: 'utf-8' codec can't encode")

@@ -75,6 +75,7 @@ def test_parts_of_none_or_of_two_devices_are_refused() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("dim", [None, 0])
 @pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of the check itself
 def test_opcheck_digest(algorithm: str, dim: int | None, requires_grad: bool) -> None:
     x = noise(3, 4).requires_grad_(requires_grad)
     torch.library.opcheck(hashing.digest, (x,), {"algorithm": algorithm, "dim": dim})

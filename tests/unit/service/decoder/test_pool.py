@@ -222,7 +222,9 @@ def test_a_process_has_no_secret_and_no_descriptor_of_the_service(
 
         for environment, links in run_with_pool(look):
             assert b"3333" not in environment
-            assert sorted(link.partition(":")[0] for link in links) == [
+            kinds = sorted(link.partition(":")[0] for link in links)
+            # Debian's libffi keeps itself open.
+            assert [kind for kind in kinds if "/libffi.so" not in kind] == [
                 *["/dev/null"] * 3,
                 "socket",
             ]
