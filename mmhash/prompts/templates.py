@@ -21,6 +21,12 @@ MAX_SOURCE = 128 << 10
 OWN_ARGUMENTS = frozenset({"chat_template", "messages", "tools"})
 """Variables that the engine sets: a request or a model's tokens with these names are refused."""
 
+NOT_PASSED = frozenset(
+    "conversation chat_template tokenize padding truncation max_length return_tensors "  # noqa: SIM905
+    "return_dict return_assistant_tokens_mask tokenizer_kwargs".split()
+)
+"""Arguments of transformers' apply_chat_template that it does not pass to a template."""
+
 # Marks the end of a message that is continued.
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 
