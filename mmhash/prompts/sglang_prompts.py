@@ -27,7 +27,9 @@ _ADAPTER = re.compile(r":(?!//)")
 _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "prefix")
 
 
-def token_ids(model: "Model", request: OpenedRequest, options: PlanOptions) -> list[int]:
+def token_ids(
+    model: "Model", request: OpenedRequest, _release: str, options: PlanOptions
+) -> list[int]:
     """Return the ids of a request before its placeholders are expanded."""
     body = request.body
     # Pages are named with an adapter's id, which each server draws; a session adds its own tokens.

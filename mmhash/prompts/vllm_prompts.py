@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mmhash.engines.vllm.releases import strips_billing
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Modality, PlacedItem, Placeholder
 from mmhash.prompts.options import PlanOptions
@@ -45,7 +46,9 @@ _FUNCTION = ("name", "description", "parameters", "strict")
 _BILLING_HEADER = "x-anthropic-billing-header"
 
 
-def token_ids(model: "Model", request: OpenedRequest, options: PlanOptions) -> list[int]:
+def token_ids(
+    model: "Model", request: OpenedRequest, release: str, options: PlanOptions
+) -> list[int]:
     """Return the ids of a request before its placeholders are expanded."""
     body = request.body
     if "messages" not in body:
@@ -54,8 +57,8 @@ def token_ids(model: "Model", request: OpenedRequest, options: PlanOptions) -> l
         raise InputValueError("no plan for a request with its own chat template")
     _refuse(body, "truncate_prompt_tokens")
     transfer = body.get("kv_transfer_params")
-    if isinstance(transfer, dict) and not request.slots:
-        _refuse(transfer, "prompt_token_ids")  # they count instead of texts
+    if isinstance(transfer, dict):
+        _refuse(transfer, "prompt_token_ids")  # they count instead of the messages
     tools = _tools(body)
     template = model.template(options.chat_template, with_tools=tools is not None)
     content_format = (
@@ -63,7 +66,7 @@ def token_ids(model: "Model", request: OpenedRequest, options: PlanOptions) -> l
     )
     placeholders = model.placeholders()
     text = template.render(
-        conversation(request, template, placeholders, content_format),
+        conversation(request, release, template, placeholders, content_format),
         **model.special_tokens | template_variables(body, template),
         tools=tools,
     )
@@ -109,15 +112,18 @@ def _ordered(value: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 def conversation(
     request: OpenedRequest,
+    release: str,
     template: "ChatTemplate",
     placeholders: Mapping[Modality, Placeholder],
     content_format: str,
 ) -> list[dict[str, Any]]:
     """Return the messages as the template gets them, placeholders included if it places none."""
     counts: Counter[Modality] = Counter()
+    messages = request.body["messages"]
+    if strips_billing(release):
+        messages = [_without_billing(message) for message in messages]
     made = [
-        _message(message, request, placeholders, counts, content_format)
-        for message in request.body["messages"]
+        _message(message, request, placeholders, counts, content_format) for message in messages
     ]
     for message in made:
         if message["role"] == "assistant":
@@ -199,8 +205,6 @@ def _message(
     if not isinstance(role, str):
         raise InputValueError("each message has a role")
     parts = list(content_parts(message))
-    if role == "system":
-        parts = _without_billing(parts)
     made: dict[str, Any] = {"role": role}
     if content_format == "openai":
         made["content"] = [one for part in parts if (one := _wrapped(part, request)) is not None]
@@ -225,6 +229,8 @@ def _add_members(made: dict[str, Any], message: Mapping[str, Any]) -> None:
             made["reasoning"] = made["reasoning_content"] = reasoning
     elif role == "tool":
         if "tool_call_id" in message:
+            if message["tool_call_id"] is None:  # some releases leave it out
+                raise InputValueError("the tool_call_id of a message is null")
             made["tool_call_id"] = message["tool_call_id"]
         content = made["content"]
         if isinstance(content, list) and all(part.get("type") == "text" for part in content):
@@ -313,17 +319,19 @@ def placeholder(placeholders: Mapping[Modality, Placeholder], modality: Modality
     return found
 
 
-def _without_billing(parts: Sequence[Any]) -> list[Any]:
+def _without_billing(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Remove the line of Claude Code that differs in each request from system texts."""
+    if message.get("role") != "system":
+        return message
     kept = []
-    for part in parts:
+    for part in content_parts(message):
         text = part if isinstance(part, str) else part.get("text") if _is_text(part) else None
         if not (isinstance(text, str) and text.startswith(_BILLING_HEADER)):
             kept.append(part)
             continue
         if rest := text.partition("\n")[2]:
             kept.append(rest if isinstance(part, str) else {**part, "text": rest})
-    return kept
+    return {**message, "content": kept}
 
 
 def _is_text(part: Any) -> bool:

@@ -70,6 +70,24 @@ def test_tool_calls_that_are_no_list_have_no_plan(model: Model) -> None:
         model.plan({"messages": [_USER, message]}, _ENGINE)
 
 
+@pytest.mark.parametrize(("release", "is_removed"), [("0.31.0", False), ("0.32.0", True)])
+def test_claude_code_s_line_is_removed_from_0_32_on(
+    model: Model, release: str, *, is_removed: bool
+) -> None:
+    line = "x-anthropic-billing-header: 1"
+    messages = [{"role": "system", "content": f"{line}\nhi"}, {"role": "user", "content": line}]
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    plan = model.plan({"messages": messages}, f"vllm@{release}", chat_template=template)
+    system = "hi" if is_removed else f"{line}\nhi"
+    assert plan.token_ids == model.encode(f"{system}{line}", add_special_tokens=False)
+
+
+def test_a_tool_call_id_that_is_null_has_no_plan(model: Model) -> None:
+    message = {"role": "tool", "content": "a", "tool_call_id": None}
+    with pytest.raises(InputValueError, match="tool_call_id of a message is null"):
+        model.plan({"messages": [_USER, message]}, _ENGINE)
+
+
 def test_tools_of_a_developer_have_the_engine_s_order_of_members(model: Model) -> None:
     function = {"strict": True, "z": 1, "parameters": {"q": 1, "a": 2}, "name": "f"}
     tool = {"x": 1, "type": "function", "function": function}
@@ -174,7 +192,7 @@ def test_a_null_that_the_engine_writes_as_none_has_no_plan(model: Model, kind: s
 
 
 def test_a_chat_of_another_s_token_ids_has_no_plan(model: Model) -> None:
-    """vLLM takes these instead of the messages, if they are texts only."""
+    """vLLM takes these instead of the messages; 0.32 only if those are texts."""
     ids = {"kv_transfer_params": {"prompt_token_ids": [1, 2, 3]}}
     with pytest.raises(InputValueError, match="no plan for a request with"):
         model.plan({"messages": [_USER]} | ids, _ENGINE)
