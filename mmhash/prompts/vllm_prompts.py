@@ -300,6 +300,8 @@ def _flat(
         if isinstance(part, dict) and (modality := request.parts.get(id(part))) is not None:
             counts[modality] += 1
             text = placeholder(placeholders, modality).text
+            if not text:
+                raise InputValueError(f"the engine writes no placeholder for {modality} in a text")
             needed.setdefault(modality, []).append(text.replace("{i}", str(counts[modality])))
     joined = "\n".join(texts)
     missing = []

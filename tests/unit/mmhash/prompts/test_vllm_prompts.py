@@ -1,10 +1,13 @@
 """Prompts are those of a real vLLM: `python -m tests.oracle.templates` wrote its answers."""
 
+import base64
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from mmhash.errors import InputValueError
 from mmhash.prompts import Model
@@ -173,6 +176,21 @@ def test_a_completion_s_switch_is_true_or_false(model: Model, value: Any) -> Non
 def test_completions_of_another_prompt_have_no_plan(model: Model, members: dict[str, Any]) -> None:
     with pytest.raises(InputValueError, match="no plan for a request with"):
         model.plan({"prompt": "a b c"} | members, _ENGINE)
+
+
+def test_an_image_without_a_placeholder_in_texts_has_no_plan(tmp_path: Path) -> None:
+    """vLLM writes none for Pixtral: a placeholder in another text would stand for the image."""
+    pixtral = Model.load(prompt_models.write("pixtral", tmp_path))
+    file = io.BytesIO()
+    Image.new("RGB", (56, 56)).save(file, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    messages = [
+        {"role": "system", "content": "[IMG]"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]},
+    ]
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    with pytest.raises(InputValueError, match="no placeholder for image"):
+        pixtral.plan({"messages": messages}, _ENGINE, chat_template=template)
 
 
 @pytest.mark.parametrize("prompt", ["a b", [97, 32, 98]])
