@@ -158,14 +158,15 @@ def test_a_request_for_an_adapter_has_blocks_of_its_own(
         assert fleet.matched(request | {"model": "adapter"}) == [0, whole]
 
 
-def test_an_adapter_that_workers_load_from_two_paths_has_no_plan(
-    folder: Path, model: Model
+@pytest.mark.parametrize("paths", [("/adapters/1", "/adapters/2"), ("/a" * 5000,) * 2])
+def test_an_adapter_of_two_paths_or_an_endless_one_has_no_plan(
+    folder: Path, model: Model, paths: tuple[str, str]
 ) -> None:
-    """Its blocks have other names at each of them."""
+    """Its blocks have other names at each of them, or take long to name."""
     request = chat("a prompt for both ") | {"model": "adapter"}
     with (
-        lists_adapter("/adapters/1") as one,
-        lists_adapter("/adapters/2") as two,
+        lists_adapter(paths[0]) as one,
+        lists_adapter(paths[1]) as two,
         fleet_of([one, two], folder) as fleet,
     ):
         fleet.publish(0, model.plan(request, ENGINE, block_size=16))
