@@ -42,7 +42,7 @@ Match = Callable[[Sequence[int], int], Mapping[str, int]]
 
 
 class Naming(NamedTuple):
-    """What the blocks of a request get their names by: its workers' engine, and its adapter."""
+    """The engine and the adapter by which the blocks of a request are named."""
 
     engine: EngineSpec
     lora: str | None = None
