@@ -69,7 +69,7 @@ def conversation(request: OpenedRequest, content_format: str) -> list[dict[str, 
 
 def format_of(template: "ChatTemplate") -> str:
     """Return the format of a template: parts if it names a modality, or loops over content."""
-    return "openai" if template.mentions_media else template.content_format
+    return "openai" if template.mentions_media or template.iterates_named_content else "string"
 
 
 def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from jinja2 import TemplateError, meta, nodes
 from jinja2.runtime import new_context
 
 from mmhash.errors import InputValueError, LimitError
-from mmhash.prompts.content_format import iterates_content
+from mmhash.prompts.content_format import iterates_content, iterates_named_content
 from mmhash.prompts.files import UnknownModelError
 from mmhash.prompts.sandbox import bound_work, new_sandbox
 
@@ -63,6 +63,7 @@ class ChatTemplate:
             tree = self._sandbox.parse(source)
             self.variables = frozenset(meta.find_undeclared_variables(tree))
             self.content_format: ContentFormat = "openai" if iterates_content(tree) else "string"
+            self.iterates_named_content = iterates_named_content(tree)
             self.names = frozenset(_names(tree))
             bound_work(tree)
             # jinja2 compiles a tree as it does a text.
