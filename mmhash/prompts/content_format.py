@@ -21,12 +21,17 @@ def iterates_named_content(tree: nodes.Template) -> bool:
 def iterates_content(tree: nodes.Template) -> bool:
     """Return True if a template loops over the content of a message, by vLLM's rule."""
     loops = list(tree.find_all(nodes.For))
-    messages = {
-        loop.target.name
-        for loop in loops
-        if isinstance(loop.target, nodes.Name)
-        and any(_reads(loop.iter, name) for name in _aliases(tree, "messages"))
-    }
+    aliases = _aliases(tree, "messages")
+    targets = [loop.target for loop in loops if any(_reads(loop.iter, name) for name in aliases)]
+    messages = {target.name for target in targets if isinstance(target, nodes.Name)}
+    targets += [
+        node.target
+        for node in tree.find_all(nodes.Assign)
+        if any(_reads(node.node, name) for name in aliases)
+    ]
+    # The engine fails at other targets, such as a member of a namespace.
+    if not all(isinstance(target, nodes.Name) for target in targets):
+        return False
     in_macros: set[int] = set()
     for macro in tree.find_all(nodes.Macro):
         inner = list(macro.find_all(nodes.For))
