@@ -1,4 +1,4 @@
-"""vLLM's rule for the form of a message's content: parts if the template loops over them.
+"""The engines' rules for the form of a message's content: parts if the template loops over them.
 
 A template that loops over the content of a message gets the list of parts ("openai"); another gets
 one text ("string"), in which the engine writes the placeholders.
@@ -9,15 +9,29 @@ from collections.abc import Iterator
 from jinja2 import nodes
 
 
+def iterates_named_content(tree: nodes.Template) -> bool:
+    """Return True if a template loops over the content of a variable that SGLang knows."""
+    return any(
+        _reads(loop.iter, name, "content")
+        for loop in tree.find_all(nodes.For)
+        for name in ("message", "msg", "m")
+    )
+
+
 def iterates_content(tree: nodes.Template) -> bool:
-    """Return True if a template loops over the content of a message."""
+    """Return True if a template loops over the content of a message, by vLLM's rule."""
     loops = list(tree.find_all(nodes.For))
-    messages = {
-        loop.target.name
-        for loop in loops
-        if isinstance(loop.target, nodes.Name)
-        and any(_reads(loop.iter, name) for name in _aliases(tree, "messages"))
-    }
+    aliases = _aliases(tree, "messages")
+    targets = [loop.target for loop in loops if any(_reads(loop.iter, name) for name in aliases)]
+    messages = {target.name for target in targets if isinstance(target, nodes.Name)}
+    targets += [
+        node.target
+        for node in tree.find_all(nodes.Assign)
+        if any(_reads(node.node, name) for name in aliases)
+    ]
+    # The engine fails at other targets, such as a member of a namespace.
+    if not all(isinstance(target, nodes.Name) for target in targets):
+        return False
     in_macros: set[int] = set()
     for macro in tree.find_all(nodes.Macro):
         inner = list(macro.find_all(nodes.For))

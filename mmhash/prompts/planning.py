@@ -41,7 +41,9 @@ BLOCK_SIZES = {"vllm": 16, "sglang": 1}
 class _Rules(Protocol):
     """An engine's own rules: its ids before expansion, and the ranges that it names by an item."""
 
-    def token_ids(self, model: "Model", request: OpenedRequest, options: PlanOptions) -> list[int]:
+    def token_ids(
+        self, model: "Model", request: OpenedRequest, release: str, options: PlanOptions
+    ) -> list[int]:
         """Return the ids of a request before its placeholders are expanded."""
 
     def ranges(self, item: PlacedItem) -> list[tuple[int, int]]:
@@ -107,7 +109,7 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
     family = model.family(engine.name, release)
     expanded = expand(
         family,
-        rules.token_ids(model, request, options),
+        rules.token_ids(model, request, release, options),
         [(source.modality, one.size) for source, one in zip(opened.sources, media, strict=True)],
         _object(request.body, "mm_processor_kwargs"),
     )

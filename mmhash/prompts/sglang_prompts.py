@@ -1,6 +1,7 @@
 """Prompts as SGLang makes them of requests (0.5.23: serving_chat.py, jinja_template_utils.py)."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,7 @@ from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import PlacedItem
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.slots import OpenedRequest, check_ids
-from mmhash.prompts.templates import OWN_ARGUMENTS
+from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -18,16 +19,29 @@ if TYPE_CHECKING:
 _ROLES = frozenset(
     "system assistant tool function developer latest_reminder root".split()  # noqa: SIM905
 )
+_EFFORTS = frozenset("none minimal low medium high xhigh ultra max".split())  # noqa: SIM905
+
+# BASE:ADAPTER; a server's name has no colon, except that of an object store's URI.
+_ADAPTER = re.compile(r":(?!//)")
+
 _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "prefix")
 
 
-def token_ids(model: "Model", request: OpenedRequest, options: PlanOptions) -> list[int]:
+def token_ids(
+    model: "Model", request: OpenedRequest, _release: str, options: PlanOptions
+) -> list[int]:
     """Return the ids of a request before its placeholders are expanded."""
     body = request.body
+    # Pages are named with an adapter's id, which each server draws; a session adds its own tokens.
+    for name in ("lora_path", "session_params"):
+        _refuse(body, name)
     if "messages" not in body:
         if isinstance(text := body.get("text"), str):
             return model.encode(text, add_special_tokens=True, tenant=options.tenant)
         return check_ids("input_ids", body.get("input_ids"))
+    _refuse(body, "input_ids")
+    if isinstance(served := body.get("model"), str) and _ADAPTER.search(served):
+        raise InputValueError("no plan for a request with an adapter")
     template = model.template(options.chat_template, with_tools=False)
     content_format = format_of(template)
     if request.slots and content_format == "string":
@@ -55,24 +69,55 @@ def conversation(request: OpenedRequest, content_format: str) -> list[dict[str, 
 
 def format_of(template: "ChatTemplate") -> str:
     """Return the format of a template: parts if it names a modality, or loops over content."""
-    return "openai" if template.mentions_media else template.content_format
+    return "openai" if template.mentions_media or template.iterates_named_content else "string"
 
 
 def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the other variables of the template."""
-    values: dict[str, Any] = {}
-    if body.get("reasoning_effort") is not None:
-        values["reasoning_effort"] = body["reasoning_effort"]
     given = body.get("chat_template_kwargs") or {}
     if not isinstance(given, dict) or given.keys() & OWN_ARGUMENTS:
         raise InputValueError(
             "chat_template_kwargs is an object without a template, messages and tools of its own"
         )
-    if body.get("chat_template") is not None:
-        raise InputValueError("no plan for a request with its own chat template")
+    _refuse(body, "chat_template")
     if body.get("tools") or body.get("continue_final_message"):
         raise InputValueError("no plan for SGLang's chats with tools or continue_final_message")
-    return {"add_generation_prompt": True, "tools": None, "documents": None, **values, **given}
+    values = {name: value for name, value in given.items() if name not in NOT_PASSED}
+    return {
+        "add_generation_prompt": True,
+        "tools": None,
+        "documents": None,
+        **_reasoning(body),
+        **values,
+    }
+
+
+def _reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables by which templates turn reasoning on or off."""
+    asked = body.get("reasoning")
+    effort = body.get("reasoning_effort")
+    is_enabled = False
+    if isinstance(asked, dict):
+        own = asked.get("effort")
+        own = asked.get("reasoning_effort") if own is None else own
+        effort = effort if own is None else own
+        enabled = asked.get("enabled")
+        enabled = asked.get("enable") if enabled is None else enabled
+        if not isinstance(enabled, bool | None):
+            raise InputValueError("enabled of reasoning is true or false")
+        is_enabled = bool(enabled)
+    if effort is None:
+        return {"thinking": True, "enable_thinking": True} if is_enabled else {}
+    if not (effort in _EFFORTS if isinstance(effort, str) else type(effort) is float):
+        raise InputValueError("reasoning_effort is a known name or a number such as 0.5")
+    thinks = effort != "none"
+    return {"reasoning_effort": effort, "thinking": thinks, "enable_thinking": thinks}
+
+
+def _refuse(body: Mapping[str, Any], name: str) -> None:
+    """Refuse a request whose prompt or keys depend on a member."""
+    if body.get(name) is not None:
+        raise InputValueError(f"no plan for a request with {name}")
 
 
 def _message(
@@ -80,6 +125,8 @@ def _message(
 ) -> dict[str, Any]:
     made = _known_members(message)
     content = made["content"]
+    if isinstance(content, list) and content_format == "openai":
+        made["content"] = made.pop("content")  # the last member, if a template shows them all
     if content is None:
         made["content"] = ""
     elif isinstance(content, list):
@@ -126,17 +173,25 @@ def _call(call: Any, *, parses: bool) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or call.get("type", "function") != "function":
         raise InputValueError("tool_calls are objects of type function")
-    arguments = function.get("arguments")
+    arguments, index = function.get("arguments"), call.get("index")
+    if type(index) is not int and index is not None:
+        raise InputValueError("the index of a tool call is an integer")
     if parses and isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = json.loads(arguments, parse_int=_integer)
         except (ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
             raise InputValueError("the arguments of a tool call are a JSON object")
     return {
         "id": call.get("id"),
-        "index": call.get("index"),
+        "index": index,
         "type": "function",
         "function": {"name": function.get("name"), "arguments": arguments},
     }
+
+
+def _integer(text: str) -> int | float:
+    """Return a number as the engine's parser does: a float if 64 bits do not hold it."""
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 64 else float(text)

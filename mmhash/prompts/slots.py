@@ -86,6 +86,8 @@ def _open_chat(body: dict[str, Any], chat: ChatFormat | None) -> OpenedRequest:
 
 def _open_part(part: dict[str, Any], chat: ChatFormat | None) -> Slot | None:
     """Remove the caller's hash from a part, and return its slot if it holds media."""
+    if not isinstance(part.get("type"), str | None):
+        raise InputValueError("the type of a content part is a text")
     if chat is None:
         return None
     if not chat.in_media:

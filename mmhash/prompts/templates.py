@@ -9,7 +9,7 @@ from jinja2 import TemplateError, meta, nodes
 from jinja2.runtime import new_context
 
 from mmhash.errors import InputValueError, LimitError
-from mmhash.prompts.content_format import iterates_content
+from mmhash.prompts.content_format import iterates_content, iterates_named_content
 from mmhash.prompts.files import UnknownModelError
 from mmhash.prompts.sandbox import bound_work, new_sandbox
 
@@ -20,6 +20,12 @@ MAX_SOURCE = 128 << 10
 
 OWN_ARGUMENTS = frozenset({"chat_template", "messages", "tools"})
 """Variables that the engine sets: a request or a model's tokens with these names are refused."""
+
+NOT_PASSED = frozenset(
+    "conversation chat_template tokenize padding truncation max_length return_tensors "  # noqa: SIM905
+    "return_dict return_assistant_tokens_mask tokenizer_kwargs".split()
+)
+"""Arguments of transformers' apply_chat_template that it does not pass to a template."""
 
 # Marks the end of a message that is continued.
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -57,6 +63,7 @@ class ChatTemplate:
             tree = self._sandbox.parse(source)
             self.variables = frozenset(meta.find_undeclared_variables(tree))
             self.content_format: ContentFormat = "openai" if iterates_content(tree) else "string"
+            self.iterates_named_content = iterates_named_content(tree)
             self.names = frozenset(_names(tree))
             bound_work(tree)
             # jinja2 compiles a tree as it does a text.

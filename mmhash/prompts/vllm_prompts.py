@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mmhash.engines.vllm.releases import strips_billing
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Modality, PlacedItem, Placeholder
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.slots import OpenedRequest, check_ids, content_parts
-from mmhash.prompts.templates import OWN_ARGUMENTS
+from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -30,25 +31,34 @@ _KNOWN_MEMBERS = frozenset(
     "prompt_cache_breakpoint".split()
 )
 
-# Arguments of transformers' apply_chat_template, which a template does not get.
-_ARGUMENTS = frozenset(
-    "conversation chat_template tokenize padding truncation max_length return_tensors "  # noqa: SIM905
-    "return_dict return_assistant_tokens_mask tokenizer_kwargs tools documents "
-    "add_generation_prompt continue_final_message".split()
-)
+# Arguments of transformers' apply_chat_template that it passes to a template.
+_ARGUMENTS = frozenset({"add_generation_prompt", "continue_final_message", "documents"})
+
+# Values that count as none in chat_template_kwargs.
+_UNSET = (None, "auto")
+
+# Members that the engine moves to the front of objects, as it validates them.
+_CALL = ("id", "function", "type")
+_FUNCTION_OF_CALL = ("arguments", "name")
+_TOOL = ("function", "type")
+_FUNCTION = ("name", "description", "parameters", "strict")
 
 _BILLING_HEADER = "x-anthropic-billing-header"
 
 
-def token_ids(model: "Model", request: OpenedRequest, options: PlanOptions) -> list[int]:
+def token_ids(
+    model: "Model", request: OpenedRequest, release: str, options: PlanOptions
+) -> list[int]:
     """Return the ids of a request before its placeholders are expanded."""
     body = request.body
     if "messages" not in body:
         return _of_completion(model, body, options.tenant)
     if body.get("chat_template") is not None:
         raise InputValueError("no plan for a request with its own chat template")
-    if body.get("truncate_prompt_tokens") is not None:
-        raise InputValueError("no plan for a request with truncate_prompt_tokens")
+    _refuse(body, "truncate_prompt_tokens")
+    transfer = body.get("kv_transfer_params")
+    if isinstance(transfer, dict):
+        _refuse(transfer, "prompt_token_ids")  # they count instead of the messages
     tools = _tools(body)
     template = model.template(options.chat_template, with_tools=tools is not None)
     content_format = (
@@ -56,11 +66,11 @@ def token_ids(model: "Model", request: OpenedRequest, options: PlanOptions) -> l
     )
     placeholders = model.placeholders()
     text = template.render(
-        conversation(request, template, placeholders, content_format),
+        conversation(request, release, template, placeholders, content_format),
         **model.special_tokens | template_variables(body, template),
         tools=tools,
     )
-    add_special_tokens = body.get("add_special_tokens") is True
+    add_special_tokens = _switch(body, "add_special_tokens", default=False)
     return model.encode(text, add_special_tokens=add_special_tokens, tenant=options.tenant)
 
 
@@ -70,24 +80,50 @@ def ranges(item: PlacedItem) -> list[tuple[int, int]]:
 
 
 def _of_completion(model: "Model", body: Mapping[str, Any], tenant: bytes | None) -> list[int]:
+    for name in ("truncate_prompt_tokens", "suffix", "prompt_embeds"):
+        _refuse(body, name)
     prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        (prompt,) = prompt  # many clients always send a list of prompts
     if isinstance(prompt, str):
-        add_special_tokens = body.get("add_special_tokens") is not False
+        add_special_tokens = _switch(body, "add_special_tokens", default=True)
         return model.encode(prompt, add_special_tokens=add_special_tokens, tenant=tenant)
     return check_ids("prompt", prompt)
 
 
+def _refuse(members: Mapping[str, Any], name: str) -> None:
+    """Refuse a request whose prompt depends on a member."""
+    if members.get(name) is not None:
+        raise InputValueError(f"no plan for a request with {name}")
+
+
+def _switch(members: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    """Return a member that is true or false: the engine also takes texts and numbers for these."""
+    value = members.get(name, default)
+    if not isinstance(value, bool):
+        raise InputValueError(f"{name} is true or false")
+    return value
+
+
+def _ordered(value: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return an object with these members in front."""
+    return {name: value[name] for name in names if name in value} | dict(value)
+
+
 def conversation(
     request: OpenedRequest,
+    release: str,
     template: "ChatTemplate",
     placeholders: Mapping[Modality, Placeholder],
     content_format: str,
 ) -> list[dict[str, Any]]:
     """Return the messages as the template gets them, placeholders included if it places none."""
     counts: Counter[Modality] = Counter()
+    messages = request.body["messages"]
+    if strips_billing(release):
+        messages = [_without_billing(message) for message in messages]
     made = [
-        _message(message, request, placeholders, counts, content_format)
-        for message in request.body["messages"]
+        _message(message, request, placeholders, counts, content_format) for message in messages
     ]
     for message in made:
         if message["role"] == "assistant":
@@ -107,19 +143,20 @@ def template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dic
             "chat_template_kwargs is an object without a template, messages and tools of its own"
         )
     effort = body.get("reasoning_effort")
-    values: dict[str, Any] = dict(given)
+    values = {name: value for name, value in given.items() if value not in _UNSET}
     # Members of the request count more than chat_template_kwargs, if they are set.
     if body.get("documents") is not None:
         values["documents"] = body["documents"]
     for name, default in (("add_generation_prompt", True), ("continue_final_message", False)):
-        values[name] = body.get(name, default)
+        values[name] = _switch(body, name, default=default)
     if effort is not None:
         values["reasoning_effort"] = effort
-        values.setdefault("enable_thinking", effort != "none")
+        if "enable_thinking" not in given:
+            values["enable_thinking"] = effort != "none"
     kept = {
         name: value
         for name, value in values.items()
-        if name in template.variables or name in _ARGUMENTS
+        if name in _ARGUMENTS or name in template.variables - NOT_PASSED
     }
     kept.setdefault("documents", None)
     if kept["continue_final_message"] and kept["add_generation_prompt"]:
@@ -139,14 +176,22 @@ def _tools(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         function = tool.get("function")
         if tool.get("type", "function") != "function" or not isinstance(function, dict):
             raise InputValueError("plans know tools of type function only")
-        made.append({"type": "function", "function": _function(function)})
+        made.append(_tool(tool, function))
     return made
 
 
-def _function(function: Mapping[str, Any]) -> dict[str, Any]:
+def _tool(tool: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
+    deferred = _given_switch(tool, "defer_loading")  # the function's too
     made = {name: function.get(name) for name in ("name", "description", "parameters")}
-    others = ("strict", "defer_loading")
-    return made | {name: function[name] for name in others if function.get(name) is not None}
+    made |= _given_switch(function, "strict") | deferred | _given_switch(function, "defer_loading")
+    return {"type": "function", "function": made, **deferred}
+
+
+def _given_switch(members: Mapping[str, Any], name: str) -> dict[str, bool]:
+    """Return the member unless it is null."""
+    if members.get(name) is None:
+        return {}
+    return {name: _switch(members, name, default=False)}
 
 
 def _message(
@@ -160,8 +205,6 @@ def _message(
     if not isinstance(role, str):
         raise InputValueError("each message has a role")
     parts = list(content_parts(message))
-    if role == "system":
-        parts = _without_billing(parts)
     made: dict[str, Any] = {"role": role}
     if content_format == "openai":
         made["content"] = [one for part in parts if (one := _wrapped(part, request)) is not None]
@@ -175,8 +218,10 @@ def _add_members(made: dict[str, Any], message: Mapping[str, Any]) -> None:
     """Add the members of a message that a template gets, by its role."""
     role = made["role"]
     if role == "assistant":
-        if message.get("tool_calls") is not None:
-            made["tool_calls"] = list(message["tool_calls"])
+        if (calls := message.get("tool_calls")) is not None:
+            if not isinstance(calls, list):
+                raise InputValueError("tool_calls is a list")
+            made["tool_calls"] = list(calls)
         reasoning = message.get("reasoning")
         if reasoning is None:
             reasoning = message.get("reasoning_content")  # the deprecated name
@@ -184,6 +229,8 @@ def _add_members(made: dict[str, Any], message: Mapping[str, Any]) -> None:
             made["reasoning"] = made["reasoning_content"] = reasoning
     elif role == "tool":
         if "tool_call_id" in message:
+            if message["tool_call_id"] is None:  # some releases leave it out
+                raise InputValueError("the tool_call_id of a message is null")
             made["tool_call_id"] = message["tool_call_id"]
         content = made["content"]
         if isinstance(content, list) and all(part.get("type") == "text" for part in content):
@@ -192,7 +239,19 @@ def _add_members(made: dict[str, Any], message: Mapping[str, Any]) -> None:
         if isinstance(message.get(name), str):
             made[name] = message[name]
     if role == "developer":
-        made["tools"] = message.get("tools")
+        made["tools"] = _developer_tools(message.get("tools"))
+
+
+def _developer_tools(tools: Any) -> Any:
+    if not isinstance(tools, list):
+        return tools
+    made = []
+    for tool in tools:
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict):
+            raise InputValueError("tools of a message are objects of type function")
+        made.append(_ordered({**tool, "function": _ordered(function, _FUNCTION)}, _TOOL))
+    return made
 
 
 def _wrapped(part: Any, request: OpenedRequest) -> dict[str, Any] | None:
@@ -221,6 +280,8 @@ def _text(part: Any, request: OpenedRequest) -> str | None:
     if member is None:
         raise InputValueError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
     text = part.get(member)
+    if text is None and part["type"] not in {"text", "refusal"}:
+        raise InputValueError("the text of a content part is null")  # the engine writes None
     if text is not None and not isinstance(text, str):
         raise InputValueError(f"{member} of a content part is a text")
     return text
@@ -239,6 +300,8 @@ def _flat(
         if isinstance(part, dict) and (modality := request.parts.get(id(part))) is not None:
             counts[modality] += 1
             text = placeholder(placeholders, modality).text
+            if not text:
+                raise InputValueError(f"the engine writes no placeholder for {modality} in a text")
             needed.setdefault(modality, []).append(text.replace("{i}", str(counts[modality])))
     joined = "\n".join(texts)
     missing = []
@@ -258,17 +321,19 @@ def placeholder(placeholders: Mapping[Modality, Placeholder], modality: Modality
     return found
 
 
-def _without_billing(parts: Sequence[Any]) -> list[Any]:
+def _without_billing(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Remove the line of Claude Code that differs in each request from system texts."""
+    if message.get("role") != "system":
+        return message
     kept = []
-    for part in parts:
+    for part in content_parts(message):
         text = part if isinstance(part, str) else part.get("text") if _is_text(part) else None
         if not (isinstance(text, str) and text.startswith(_BILLING_HEADER)):
             kept.append(part)
             continue
         if rest := text.partition("\n")[2]:
             kept.append(rest if isinstance(part, str) else {**part, "text": rest})
-    return kept
+    return {**message, "content": kept}
 
 
 def _is_text(part: Any) -> bool:
@@ -288,7 +353,8 @@ def _parse_arguments(message: dict[str, Any]) -> None:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or call.get("type", "function") != "function":
             raise InputValueError("tool_calls are objects of type function")
-        made.append({**call, "function": {**function, "arguments": _arguments(function)}})
+        function = _ordered({**function, "arguments": _arguments(function)}, _FUNCTION_OF_CALL)
+        made.append(_ordered({**call, "function": function}, _CALL))
     message["tool_calls"] = made
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from mmhash.errors import InputValueError, LimitError
@@ -14,7 +14,8 @@ from mmhash_service.gateway.engine_load import count_requests
 from mmhash_service.gateway.served_models import ServedModels, read_model_list
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
-from mmhash_service.gateway.worker import Worker
+from mmhash_service.gateway.worker import Adapter, Worker
+from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.runtime import metrics
 
 # As many tokens as a small cache has: until the events have shown how many there are.
@@ -80,6 +81,14 @@ class Fleet:
     def workers_for(self, model: str) -> Sequence[Worker]:
         """Return the workers that may get a request that names a model; "" is none."""
         return self.models.workers_for(model, list(self.workers.values()))
+
+    def adapters(self, model: str, engine: EngineSpec) -> set[Adapter]:
+        """Return what the workers of an engine list as the adapter of this name, if it is one."""
+        return {
+            adapter
+            for worker in self.workers.values()
+            if worker.spec.engine == engine and (adapter := worker.models.get(model)) is not None
+        }
 
     def note_choice(self, worker: Worker, new_tokens: int, prompt_tokens: int) -> None:
         """Note that a request goes to this worker: it is the last one to have a turn again."""
@@ -233,7 +242,7 @@ class Fleet:
             _, text = await worker.probe(b"/metrics", timeout_s)
             worker.engine_requests = count_requests(text)
 
-    async def _list_models(self, worker: Worker) -> frozenset[str]:
+    async def _list_models(self, worker: Worker) -> Mapping[str, Adapter | None]:
         """Return the models that a worker lists; those of before if it does not answer."""
         timeout_s = self._settings.health_timeout_s
         try:
@@ -244,5 +253,5 @@ class Fleet:
             return worker.models
 
 
-def _in_short(names: frozenset[str]) -> str:
+def _in_short(names: Iterable[str]) -> str:
     return repr(", ".join(sorted(names))[:200])

@@ -41,6 +41,14 @@ Match = Callable[[Sequence[int], int], Mapping[str, int]]
 """Returns the leading tokens of a prompt that each worker has, by its blocks and their size."""
 
 
+class Naming(NamedTuple):
+    """The engine and the adapter by which the blocks of a request are named."""
+
+    engine: EngineSpec
+    lora: str | None = None
+    lora_path: str | None = None
+
+
 class Planned(NamedTuple):
     """A plan, and the request with it."""
 
@@ -56,9 +64,12 @@ def named_model(models: Models, name: str) -> "Model | None":
     return models.get(_single(models) or name)
 
 
-def find_model(models: Models, text: bytes) -> "Model":
-    """Return the model of a request; the problem `unknown-model` if there is none."""
-    return models.find(_single(models) or requested_model(text))
+def find_model(models: Models, text: bytes, base: str | None = None) -> "Model":
+    """Return the model of a request, which may name an adapter of this base.
+
+    The problem `unknown-model` if there is none.
+    """
+    return models.find(_single(models) or base or requested_model(text))
 
 
 def _single(models: Models) -> str | None:
@@ -69,7 +80,7 @@ def _single(models: Models) -> str | None:
 async def plan_for_workers(
     context: RequestContext,
     model: "Model",
-    engine: EngineSpec,
+    naming: Naming,
     text: bytes,
     match: Match,
     *,
@@ -86,18 +97,18 @@ async def plan_for_workers(
         if text_size(opened, text) <= _INLINE_MAX:
             known = recall_inline(context, opened.sources)
             if known is not None:
-                return _finish(context, opened, engine, match, known)
-        begun = await context.prompts.short.run(_begin, context, opened, engine, match, text)
+                return _finish(context, opened, naming, match, known)
+        begun = await context.prompts.short.run(_begin, context, opened, naming, match, text)
     else:
         begun = await context.prompts.short.run(
-            partial(_open_and_begin, fetches=fetches), context, model, engine, match, text
+            partial(_open_and_begin, fetches=fetches), context, model, naming, match, text
         )
     remember(context, begun.found)
     if begun.planned is not None:
         return begun.planned
     found = await read_rest(context, begun.found)
     threads = context.prompts.for_size(text_size(begun.opened, text), len(found))
-    return await threads.run(_finish, context, begun.opened, engine, match, found)
+    return await threads.run(_finish, context, begun.opened, naming, match, found)
 
 
 class _Begun(NamedTuple):
@@ -118,17 +129,17 @@ def _open(context: RequestContext, model: "Model", text: bytes, fetches: bool) -
 def _open_and_begin(
     context: RequestContext,
     model: "Model",
-    engine: EngineSpec,
+    naming: Naming,
     match: Match,
     text: bytes,
     *,
     fetches: bool,
 ) -> _Begun:
-    return _begin(context, _open(context, model, text, fetches), engine, match, text)
+    return _begin(context, _open(context, model, text, fetches), naming, match, text)
 
 
 def _begin(
-    context: RequestContext, opened: OpenedPlan, engine: EngineSpec, match: Match, text: bytes
+    context: RequestContext, opened: OpenedPlan, naming: Naming, match: Match, text: bytes
 ) -> _Begun:
     """Plan a request unless it is long or something has to be fetched: in one job.
 
@@ -138,19 +149,24 @@ def _begin(
     sized = sized_only(found)
     threads = context.prompts.for_size(text_size(opened, text), len(found))
     is_short = len(sized) == len(found) and threads is context.prompts.short
-    planned = _finish(context, opened, engine, match, sized) if is_short else None
+    planned = _finish(context, opened, naming, match, sized) if is_short else None
     return _Begun(opened, found, planned)
 
 
 def _finish(
     context: RequestContext,
     opened: OpenedPlan,
-    engine: EngineSpec,
+    naming: Naming,
     match: Match,
     found: dict[MediaSource, SizedItem],
 ) -> Planned:
+    engine = naming.engine
     options = PlanOptions(
-        block_size=engine.block_size, algorithm=engine.algorithm, seed=engine.seed
+        block_size=engine.block_size,
+        algorithm=engine.algorithm,
+        seed=engine.seed,
+        lora=naming.lora,
+        lora_path=naming.lora_path,
     )
     plan = plan_opened(context.engines[0], opened, found, options)
     # For each policy: tokens that a worker was sent before count neither in its load, by which

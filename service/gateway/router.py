@@ -12,12 +12,12 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.decision import UNPLANNED_TOKENS, Decision, PlanSize, Prepared
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.hashes import build_own_context, may_have_media, with_own_hashes
-from mmhash_service.gateway.planner import find_model, named_model, plan_for_workers
+from mmhash_service.gateway.planner import Naming, find_model, named_model, plan_for_workers
 from mmhash_service.gateway.policy import Candidate, most_reused, rank
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
-from mmhash_service.gateway.worker import Worker
+from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Admission
@@ -29,6 +29,10 @@ logger = logging.getLogger(__name__)
 # A longer body is searched for its model in a thread: this takes 0.06 ms with an image, 0.5 with
 # very many members.
 _INLINE_MAX = 256 << 10
+
+# The characters of an adapter's name and path: 200 kB take 0.2 s for the blocks of a prompt that is
+# planned on the event loop.
+_MAX_ADAPTER = 8 << 10
 
 
 class Router:
@@ -50,7 +54,7 @@ class Router:
         start = time.perf_counter()
         model = await self._requested_model(body, request.app.state.work)
         prepared = {
-            engine: await self._prepare(request, body, engine, admission)
+            engine: await self._prepare(request, body, model, engine, admission)
             for engine in self._engines()
         }
         for one in prepared.values():
@@ -65,8 +69,9 @@ class Router:
         self.fleet.note_choice(worker, new_tokens, prompt_tokens)
 
     async def _requested_model(self, body: bytes, work: WorkerPool) -> str:
-        """Return the model that a request names, if the workers list different ones."""
-        if self.fleet.models.is_one_list:
+        """Return the model that a request names, if the workers list different ones or adapters."""
+        models = self.fleet.models
+        if models.is_one_list and not models.has_adapters:
             return ""
         if len(body) <= _INLINE_MAX:
             return requested_model(body)
@@ -76,14 +81,19 @@ class Router:
         return {worker.spec.engine for worker in self.fleet.workers.values()}
 
     async def _prepare(
-        self, request: Request, body: bytes, engine: EngineSpec | None, admission: Admission
+        self,
+        request: Request,
+        body: bytes,
+        model: str,
+        engine: EngineSpec | None,
+        admission: Admission,
     ) -> Prepared:
         """Prepare a request for workers of an engine; one that cannot be is forwarded as it is."""
         if engine is None:
             return Prepared(body, "no-engine")
         try:
             context = build_own_context(request, engine.name, admission, self._settings)
-            return await self._plan(request, context, engine, body)
+            return await self._plan(request, context, model, engine, body)
         except Problem as problem:
             return Prepared(body, problem.name)
         except Exception:
@@ -92,16 +102,21 @@ class Router:
             return Prepared(body, "internal-error")
 
     async def _plan(
-        self, request: Request, context: RequestContext, engine: EngineSpec, body: bytes
+        self, request: Request, context: RequestContext, name: str, engine: EngineSpec, body: bytes
     ) -> Prepared:
         """Plan a request and match it; without a plan it still gets the hashes of its media."""
         models = request.app.state.models
         find_named = partial(named_model, models)
         try:
-            model = find_model(models, body)
+            adapter = self._adapter(context, name, engine)
+            if adapter is None:
+                model, naming = find_model(models, body), Naming(engine)
+            else:
+                model = find_model(models, body, adapter.base)
+                naming = Naming(engine, name, adapter.path)
             fetches = self._settings.media_urls == "fetch"
             planned = await plan_for_workers(
-                context, model, engine, body, self._match, fetches=fetches
+                context, model, naming, body, self._match, fetches=fetches
             )
         except Problem as problem:
             return await self._annotate(context, body, find_named, problem.name)
@@ -121,6 +136,20 @@ class Router:
             engine.tokens_per_block,
             planned.unnamed,
         )
+
+    def _adapter(self, context: RequestContext, name: str, engine: EngineSpec) -> Adapter | None:
+        """Return the LoRA adapter that a request names, if it is one that names blocks."""
+        (requested,) = context.engines
+        if "lora" not in requested.engine.prompt_fields(requested.version):
+            return None
+        found = self.fleet.adapters(name, engine)
+        if not found:
+            return None
+        adapter, *others = found
+        # The blocks have other names at each path, and each block hashes name and path.
+        if others or len(name) + len(adapter.path) > _MAX_ADAPTER:
+            raise Problem("unplannable-prompt")
+        return adapter
 
     def _match(self, event_ids: Sequence[int], block_size: int) -> dict[str, int]:
         matches = self.fleet.index.match(event_ids, block_size)

@@ -6,11 +6,12 @@ it looks idle, and without this module it would get more of them. No I/O, no clo
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from mmhash_service.api.json_limits import PARSE_ERRORS
-from mmhash_service.gateway.worker import Worker
+from mmhash_service.gateway.worker import Adapter, Worker
 
 # 500 models of vLLM. The worst list of this size takes 5 ms to parse.
 _MAX_LIST = 256 << 10
@@ -18,6 +19,14 @@ _MAX_LIST = 256 << 10
 
 class _Model(msgspec.Struct):
     id: str
+    root: Any = None
+    parent: Any = None
+
+    @property
+    def adapter(self) -> Adapter | None:
+        if isinstance(self.parent, str) and isinstance(self.root, str):
+            return Adapter(self.parent, self.root)
+        return None
 
 
 class _ModelList(msgspec.Struct):
@@ -38,13 +47,17 @@ class ServedModels:
     def __init__(self) -> None:
         self.is_one_list = True
         """True if no two workers list different models."""
+        self.has_adapters = False
+        """True if some worker lists a LoRA adapter."""
         self.mismatched: frozenset[str] = frozenset()
         """The workers that list models, none of which another worker lists."""
         self._lists: dict[str, frozenset[str]] = {}
 
     def compare(self, workers: Iterable[Worker]) -> list[str]:
         """Compare the lists, and return the workers that have become mismatched."""
-        lists = {worker.url: worker.models for worker in workers}
+        workers = list(workers)
+        self.has_adapters = any(any(worker.models.values()) for worker in workers)
+        lists = {worker.url: frozenset(worker.models) for worker in workers}
         if lists == self._lists:
             return []
         before, self._lists = self._lists, lists
@@ -61,14 +74,14 @@ class ServedModels:
         return workers if self.is_one_list else workers_for(model, workers, self.mismatched)
 
 
-def read_model_list(status: int, body: bytes) -> frozenset[str]:
-    """Return the names in an answer to GET /v1/models: none if it is not a list of models."""
+def read_model_list(status: int, body: bytes) -> dict[str, Adapter | None]:
+    """Return the models in an answer to GET /v1/models: none if it is not a list of models."""
     if status != 200 or len(body) > _MAX_LIST:
-        return frozenset()
+        return {}
     try:
-        return frozenset(model.id for model in _MODEL_LIST.decode(body).data)
+        return {model.id: model.adapter for model in _MODEL_LIST.decode(body).data}
     except PARSE_ERRORS:
-        return frozenset()
+        return {}
 
 
 def requested_model(body: bytes) -> str:
@@ -104,4 +117,4 @@ def workers_for(
         return able
     # An adapter, perhaps: another worker of its base model may load it.
     related = frozenset().union(*(worker.models for worker in listing))
-    return [worker for worker in workers if not worker.models or worker.models & related]
+    return [worker for worker in workers if not worker.models or worker.models.keys() & related]

@@ -1,7 +1,8 @@
 """One worker: its connections, its load and its health."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from mmhash_service.gateway.connection import BrokenError, Connection, UnreachableError, WorkerError
 from mmhash_service.gateway.expected import ExpectedBlocks
@@ -19,6 +20,14 @@ RUNNING_TOKENS = 64
 _MAX_PROBE = 4 << 20
 
 
+class Adapter(NamedTuple):
+    """A LoRA adapter, as an engine lists it."""
+
+    base: str
+    """The name of its base model."""
+    path: str
+
+
 class Worker:
     """An engine behind the gateway."""
 
@@ -27,7 +36,7 @@ class Worker:
         self.url = spec.url
         self.pool = Pool(spec.url, settings.connect_timeout_s)
         self.is_healthy = False
-        self.models: frozenset[str] = frozenset()
+        self.models: Mapping[str, Adapter | None] = {}
         """The models that it lists at /v1/models; none if that is not known."""
         self.turn = 0
         self.requests = 0

@@ -150,12 +150,14 @@ def test_a_call_has_the_same_answer(both: Both, name: str) -> None:
 
 def test_the_plan_is_what_the_engine_has_cached(both: Both) -> None:
     """`/route` names as many tokens as the engine then reports as cached."""
-    contents: list[Any] = ["A prompt of several blocks. " * 30]
+    text = "A prompt of several blocks. " * 30
+    contents: list[tuple[str, Any]] = [("tiny", text)]
     if both.engine.name == "vllm":  # SGLang's chats carry no key: planned up to the first image
-        contents.append([picture("blue"), {"type": "text", "text": "Look. " * 90}])
-    for content in contents:
+        contents.append(("tiny", [picture("blue"), {"type": "text", "text": "Look. " * 90}]))
+    contents += [(adapter, f"For {adapter}: {text}") for adapter in both.engine.loras]
+    for model, content in contents:
         messages = [{"role": "user", "content": content}]
-        request = SETTLED | {"messages": messages}
+        request = SETTLED | {"model": model, "messages": messages}
         with both.gateway.new_client() as client:
             first = client.post("/v1/chat/completions", json=request).raise_for_status().json()
             # The engine caches the whole blocks before the last token of the prompt.

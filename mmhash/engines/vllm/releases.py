@@ -59,7 +59,16 @@ LATEST = RELEASES.latest
 
 def applies_orientation(version: str) -> bool:
     """Return True for a release that applies EXIF orientation: 0.24.0 and later."""
-    return tuple(map(int, version.split(".")[:2])) >= (0, 24)
+    return _number(version) >= (0, 24)
+
+
+def strips_billing(version: str) -> bool:
+    """Return True for a release that removes Claude Code's line of accounting: 0.32.0 and later."""
+    return _number(version) >= (0, 32)
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
 
 
 def require(has: bool, what: str, since: str, version: str) -> None:

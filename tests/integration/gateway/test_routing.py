@@ -3,7 +3,7 @@
 import base64
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from tests.integration.gateway.test_faults import healthy, replace, wait_until
 from tests.live import models
 from tests.support.gateway import EngineProcess, engines, gateway_before
 from tests.support.kv_publisher import CLEARED, Publisher, stored
+from tests.support.scripted import ScriptedServer
 from tests.support.service import count
 
 PATH = "/v1/chat/completions"
@@ -28,7 +29,7 @@ SECRET = "11" * 32
 class Fleet(NamedTuple):
     """Two small engines with their publishers, and the gateway's client."""
 
-    engines: list[EngineProcess]
+    engines: Sequence[EngineProcess | ScriptedServer]
     publishers: list[Publisher]
     client: httpx.Client
 
@@ -63,7 +64,10 @@ def model(folder: Path) -> Model:
 
 @contextmanager
 def fleet_of(
-    workers: list[EngineProcess], folder: Path, engine: str = ENGINE, **settings: Any
+    workers: Sequence[EngineProcess | ScriptedServer],
+    folder: Path,
+    engine: str = ENGINE,
+    **settings: Any,
 ) -> Iterator[Fleet]:
     with ExitStack() as stack:
         publishers = [stack.enter_context(Publisher()) for _ in workers]
@@ -125,6 +129,49 @@ def test_a_text_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> No
         for _ in range(3):
             answer = fleet.client.post(PATH, json=chat(text))
             assert answer.json()["worker"] == f"w{number}"
+
+
+def lists_adapter(path: str) -> ScriptedServer:
+    """Return an engine that lists a LoRA adapter as vLLM does."""
+    base = {"id": "tiny", "root": "/models/tiny", "parent": None}
+    cards = [base, {"id": "adapter", "root": path, "parent": "tiny"}]
+    listed = json.dumps({"data": cards}).encode()
+    return ScriptedServer((200, {}, b"{}"), by_path={"/v1/models": (200, {}, listed)})
+
+
+@pytest.mark.parametrize("release", ["0.30.0", "0.32.0"])
+def test_a_request_for_an_adapter_has_blocks_of_its_own(
+    folder: Path, model: Model, release: str
+) -> None:
+    engine, request = f"vllm@{release}", chat("a prompt for both ")
+    lora = {"lora": "adapter", "lora_path": "/adapters/1"}
+    with (
+        lists_adapter("/adapters/1") as one,
+        lists_adapter("/adapters/1") as two,
+        fleet_of([one, two], folder, engine) as fleet,
+    ):
+        plan = model.plan(request, engine, block_size=16)
+        fleet.publish(0, plan)
+        fleet.publish(1, model.plan(request, engine, block_size=16, **lora))
+        whole = 16 * len(plan.blocks)
+        assert fleet.matched(request) == [whole, 0]
+        assert fleet.matched(request | {"model": "adapter"}) == [0, whole]
+
+
+@pytest.mark.parametrize("paths", [("/adapters/1", "/adapters/2"), ("/a" * 5000,) * 2])
+def test_an_adapter_of_two_paths_or_an_endless_one_has_no_plan(
+    folder: Path, model: Model, paths: tuple[str, str]
+) -> None:
+    """Its blocks have other names at each of them, or take long to name."""
+    request = chat("a prompt for both ") | {"model": "adapter"}
+    with (
+        lists_adapter(paths[0]) as one,
+        lists_adapter(paths[1]) as two,
+        fleet_of([one, two], folder) as fleet,
+    ):
+        fleet.publish(0, model.plan(request, ENGINE, block_size=16))
+        assert fleet.matched(request) == [0, 0]
+        assert fleet.client.post(PATH, json=request).status_code == 200
 
 
 def test_blocks_of_another_size_are_shown_and_logged(

@@ -174,6 +174,15 @@ def test_a_wrong_request_is_an_error(model: Model, request_: Any) -> None:
         model.plan(request_, ENGINE)
 
 
+@pytest.mark.parametrize("engine", [ENGINE, "sglang@0.5.23"])
+@pytest.mark.parametrize("kind", [["text"], {}])
+def test_a_type_that_is_no_text_is_an_error(model: Model, engine: str, kind: Any) -> None:
+    for part in ({"text": "a"}, {"image_url": {"url": _url(_png())}}):
+        message = {"role": "user", "content": [{"type": kind} | part]}
+        with pytest.raises(InputValueError, match="type of a content part"):
+            model.plan({"messages": [message]}, engine)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

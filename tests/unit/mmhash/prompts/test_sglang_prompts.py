@@ -127,6 +127,7 @@ def test_a_message_has_only_the_members_that_the_engine_knows(model: Model) -> N
         ({"role": "assistant", "tool_calls": [{"function": {"arguments": ""}}]}, "JSON object"),
         ({"role": "assistant", "tool_calls": [{"type": "x", "function": {}}]}, "type function"),
         ({"role": "assistant", "tool_calls": [None]}, "type function"),
+        ({"role": "assistant", "tool_calls": [{"function": {}, "index": "0"}]}, "an integer"),
     ],
 )
 def test_messages_that_the_engine_refuses(model: Model, message: Any, reason: str) -> None:
@@ -161,3 +162,110 @@ def test_a_token_named_as_an_argument_is_an_error_of_the_library(tmp_path: Path,
     for engine in (ENGINE, "vllm@0.32.0"):
         with pytest.raises(InputValueError):
             Model.load(folder).plan({"messages": [USER]}, engine)
+
+
+def ids_with(model: Model, template: str, members: dict[str, Any]) -> list[int]:
+    request = {"messages": [USER]} | members
+    return model.plan(request, ENGINE, chat_template=template).token_ids
+
+
+@pytest.mark.parametrize(
+    ("members", "values"),
+    [
+        ({}, "||"),
+        ({"reasoning_effort": "none"}, "none|False|False"),
+        ({"reasoning_effort": "high"}, "high|True|True"),
+        ({"reasoning_effort": 0.5}, "0.5|True|True"),
+        ({"reasoning": {"effort": "low"}}, "low|True|True"),
+        ({"reasoning": {"effort": "none"}, "reasoning_effort": "high"}, "none|False|False"),
+        ({"reasoning": {"enabled": True}}, "|True|True"),
+        ({"reasoning": {"enabled": False, "effort": None}}, "||"),
+        (
+            {"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": False}},
+            "low|True|False",
+        ),
+        ({"chat_template_kwargs": {"reasoning_effort": "none"}}, "none||"),
+        ({"chat_template_kwargs": {"max_length": 1}}, "||"),
+    ],
+)
+def test_reasoning_turns_thinking_on_or_off(
+    model: Model, members: dict[str, Any], values: str
+) -> None:
+    template = "{{ reasoning_effort }}|{{ thinking }}|{{ enable_thinking }}{{ max_length }}"
+    assert ids_with(model, template, members) == model.encode(values, add_special_tokens=False)
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"lora_path": "adapter"}, "with lora_path"),
+        ({"model": "base:adapter"}, "with an adapter"),
+        ({"model": "s3://models/base:adapter"}, "with an adapter"),
+        ({"input_ids": [1, 2]}, "with input_ids"),
+        ({"reasoning_effort": "0.5"}, "a known name or a number"),
+        ({"reasoning_effort": True}, "a known name or a number"),
+        ({"reasoning": {"enabled": "yes"}}, "is true or false"),
+    ],
+)
+def test_chats_of_another_prompt_or_adapter_have_no_plan(
+    model: Model, members: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InputValueError, match=reason):
+        ids_with(model, TEMPLATE, members)
+
+
+def test_the_name_of_a_model_may_be_the_url_of_an_object_store(model: Model) -> None:
+    assert ids_with(model, TEMPLATE, {"model": "s3://models/base"}) == ids_with(model, TEMPLATE, {})
+
+
+@pytest.mark.parametrize("member", ["lora_path", "session_params"])
+def test_a_prompt_with_an_adapter_or_in_a_session_has_no_plan(model: Model, member: str) -> None:
+    with pytest.raises(InputValueError, match=f"with {member}"):
+        model.plan({"text": "a", member: {"id": "x"}}, ENGINE)
+
+
+def test_a_list_of_parts_is_the_last_member_of_a_message(model: Model) -> None:
+    """A template may show a message as JSON."""
+    text = {"type": "text", "text": "a"}
+    message = {"role": "assistant", "content": [text], "reasoning_content": "r"}
+    template = (
+        "{% for m in messages %}{{ m | tojson }}{% for p in m.content %}{% endfor %}{% endfor %}"
+    )
+    assert ids_of(model, message, template=template) == model.encode(
+        '{"role": "assistant", "reasoning_content": "r",'
+        ' "content": [{"type": "text", "text": "a"}]}',
+        add_special_tokens=False,
+    )
+
+
+def test_numbers_of_arguments_that_64_bits_do_not_hold_are_floats(model: Model) -> None:
+    arguments = '{"a": 18446744073709551615, "b": 18446744073709551616}'
+    call = {"id": "c", "function": {"name": "f", "arguments": arguments}}
+    assistant = {"role": "assistant", "tool_calls": [call]}
+    template = (
+        "{% for m in messages %}{% for call in m.tool_calls or [] %}"
+        "{{ call.function.arguments | tojson }}{% endfor %}{% endfor %}"
+    )
+    assert ids_of(model, assistant, USER, template=template) == model.encode(
+        '{"a": 18446744073709551615, "b": 1.8446744073709552e+19}', add_special_tokens=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("loops", "is_parts"),
+    [
+        ("{% for message in messages %}{% for p in message['content'] %}", True),
+        ("{% for msg in messages %}{% for p in msg.content | list %}", True),
+        ("{% for m in messages %}{% for p in m.content[0:] %}", True),
+        ("{% for entry in messages %}{% for p in entry.content %}", False),
+        ("{% for m in messages %}{% set content = m.content %}{% for p in content %}", False),
+    ],
+)
+def test_parts_are_given_to_a_template_that_loops_over_a_known_name(
+    model: Model, loops: str, *, is_parts: bool
+) -> None:
+    """vLLM goes by the loop over `messages`, SGLang by the name of the variable only."""
+    message = {"role": "user", "content": [{"type": "text", "text": "a"}] * 2}
+    template = f"{loops}[{{{{ p.text or p }}}}]{{% endfor %}}{{% endfor %}}"
+    text = "[a][a]" if is_parts else "[a][ ][a]"
+    assert ids_of(model, message, template=template) == model.encode(text, add_special_tokens=False)

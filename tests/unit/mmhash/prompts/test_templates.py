@@ -49,6 +49,9 @@ def test_unknown_filters_are_refused_at_load() -> None:
         ("{% macro f(content) %}{% for c in content %}{% endfor %}{% endmacro %}", "string"),
         ("{% macro f(x) %}{% for c in x %}{% endfor %}{% endmacro %}{% for m in messages %}{{ f(m.content) }}{% endfor %}", "openai"),
         ("{% set a = b %}{% set b = a %}{% set a = messages %}{% for m in b %}{% for c in m.content %}{% endfor %}{% endfor %}", "openai"),
+        ("{% set ns.rest = messages %}{% for m in messages %}{% for c in m.content %}{% endfor %}{% endfor %}", "string"),
+        ("{% for m, n in messages %}{% for c in content %}{% endfor %}{% endfor %}", "string"),
+        ("{% for m, n in others %}{% for c in content %}{% endfor %}{% endfor %}", "openai"),
     ],
 )  # fmt: skip
 def test_content_format(source: str, expected: str) -> None:

@@ -13,7 +13,7 @@ from mmhash_service.gateway.served_models import (
     workers_for,
 )
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.worker import Worker
+from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import parse_worker
 
 VLLM = [
@@ -39,7 +39,18 @@ VLLM = [
     ],
 )
 def test_a_list_of_models_has_names(status: int, body: bytes, names: set[str]) -> None:
-    assert read_model_list(status, body) == names
+    assert read_model_list(status, body).keys() == names
+
+
+def test_an_adapter_has_a_base_and_a_path() -> None:
+    cards = [*VLLM, {"id": "odd", "root": 5, "parent": ["x"]}, {"id": "own", "root": "own"}]
+    listed = read_model_list(200, json.dumps({"data": cards}).encode())
+    assert listed == {
+        "qwen": None,
+        "adapter": Adapter("qwen", "/adapters/1"),
+        "odd": None,
+        "own": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,7 +95,7 @@ def chosen(model: str, *workers: tuple[str, bool]) -> list[int]:
     made = []
     for number, (models, is_healthy) in enumerate(workers):
         worker = Worker(parse_worker(f"http://{number}:1"), GatewaySettings())
-        worker.models, worker.is_healthy = frozenset(models), is_healthy
+        worker.models, worker.is_healthy = dict.fromkeys(models), is_healthy
         made.append(worker)
     mismatched = find_mismatched({worker.url: worker.models for worker in made})
     return [made.index(worker) for worker in workers_for(model, made, mismatched)]
@@ -96,7 +107,7 @@ def test_lists_that_change_are_compared_once() -> None:
     assert served.compare(workers) == []
     assert served.is_one_list
     for worker, names in zip(workers, ("a", "a", "x"), strict=True):
-        worker.models = frozenset(names)
+        worker.models = dict.fromkeys(names)
     assert served.compare(workers) == ["http://3:1"]
     assert served.mismatched == {"http://3:1"}
     assert served.of_others("http://3:1") == {"a"}
