@@ -72,7 +72,7 @@ class Source:
         self._is_open = False
         self._events: Connection | None = None
         self._heard = 0.0  # the time of the last batch, replay or probe
-        self._published: set[int] = set()  # the ranks in its batches
+        self._published: set[int] = set()  # the ranks in its batches since the last drop
         self._lag_s = 0.0
         self._gap_since: float | None = None
         self._replays_left = MAX_REPLAYS_PER_CHECK
@@ -130,14 +130,16 @@ class Source:
     def apply(self, changes: Changes, *, is_live: bool) -> None:
         """Apply one batch to the rank that published it."""
         number = self._number if changes.rank is None else changes.rank
-        self._ranks.get(number).apply(changes.events)
-        self._published.add(number)
+        rank = self._ranks.get(number)
+        self._published.add(number)  # also if a part of the batch is refused
+        rank.apply(changes.events)
         if is_live:
             self._lag_s = max(0.0, time.time() - changes.time)
 
     def drop(self) -> None:
         """Drop the blocks of the ranks that publish here."""
         self._ranks.clear(self._published)
+        self._published.clear()
 
     def _check_connection(self, now: float) -> None:
         """Connect again, or find out if the publisher's machine and process still run.

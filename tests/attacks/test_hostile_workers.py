@@ -209,6 +209,24 @@ def test_numbers_that_jump_open_few_connections(step: int) -> None:
             assert 0 < replays <= MAX_REPLAYS_PER_CHECK * (checks + 1)
 
 
+def test_blocks_of_a_batch_that_is_refused_in_part_are_dropped(index: Index) -> None:
+    tiers = [Stored([1], 16, f"tier {number}") for number in range(MAX_PLANES_OF_HOLDER + 1)]
+    with pytest.raises(LimitError):
+        apply(index, HOSTILE, *tiers)
+    assert index.match([1])[HOSTILE].tokens == 16
+    source_of(index, HOSTILE).drop()
+    assert index.match([1])[HOSTILE].tokens == 0
+
+
+def test_blocks_that_are_dropped_are_dropped_once(index: Index) -> None:
+    """A drop takes 50 µs for each rank, and one message of 20 bytes asks for it."""
+    apply(index, HOSTILE, Stored([1], 16))
+    source = source_of(index, HOSTILE)
+    source.drop()
+    assert index.match([1])[HOSTILE].tokens == 0
+    assert not source._published
+
+
 FLOOD = """
 import sys, time, zmq
 socket = zmq.Context().socket(zmq.PUB)
