@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from mmhash_service.gateway.connection import BrokenError, Connection, UnreachableError, WorkerError
+from mmhash_service.gateway.connection import BrokenError, Connection, UnreachableError
 from mmhash_service.gateway.expected import ExpectedBlocks
 from mmhash_service.gateway.headers import request_head
 from mmhash_service.gateway.pool import Pool
@@ -15,8 +15,8 @@ from mmhash_service.gateway.worker_spec import WorkerSpec
 # as these tokens of its own would.
 RUNNING_TOKENS = 64
 
-# The longest answer to a probe that is read: /metrics of vLLM has 100 kB.
-_MAX_PROBE = 4 << 20
+# The bytes that are read of an answer to a probe: /metrics of an engine has 50 to 300 kB.
+_MAX_PROBE = 1 << 20
 
 
 class Worker:
@@ -144,19 +144,17 @@ class Worker:
         return connection
 
     async def probe(self, path: bytes, timeout_s: float) -> tuple[int, bytes]:
-        """Return the status and the body that a GET of a path has."""
+        """Return the status that a GET of a path has, and the beginning of its body."""
         target = self.pool.path_prefix + path
         head = request_head(b"GET", target, self.pool.host_header, self._authorization, None)
         connection = await self.send(b"GET", head, [], timeout_s)
         try:
-            body = b""
-            while piece := await connection.read():
+            body = bytearray()
+            while len(body) < _MAX_PROBE and (piece := await connection.read()):
                 body += piece
-                if len(body) > _MAX_PROBE:
-                    raise WorkerError(f"more than {_MAX_PROBE} bytes at {path.decode()}")
         finally:
             self.pool.give_back(connection)
-        return connection.status, body
+        return connection.status, bytes(body)
 
     def close(self) -> None:
         """Close its idle connections; requests that run end by themselves."""

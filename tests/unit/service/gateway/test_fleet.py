@@ -116,3 +116,31 @@ def test_the_first_probes_of_many_workers_are_spread(tmp_path: Path) -> None:
     # On a busy machine the first of a round may be received late: not in each of three.
     spread_s = max(times[-1] - times[0] for times in again)
     assert spread_s >= (count - 1) * PROBE_SPACING_S * 0.9
+
+
+def test_of_a_long_page_of_metrics_the_beginning_counts() -> None:
+    lines = (
+        b'vllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_waiting{engine="0"} 1.0\n'
+    )
+    page = lines + b"x" * (5 << 20)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionResetError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                body = page if b"/metrics " in head else b""
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        writer.close()
+
+    async def run() -> Worker:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        fleet = Fleet(GatewaySettings(worker_list=(url,), engine_metrics=True, health_timeout_s=60))
+        await fleet.open()
+        await fleet.close()
+        server.close()
+        return fleet.workers[url]
+
+    worker = asyncio.run(run())
+    assert worker.is_healthy
+    assert worker.engine_requests == 3
