@@ -81,15 +81,19 @@ class Fleet:
         """Return the workers that may get a request that names a model; "" is none."""
         return self.models.workers_for(model, list(self.workers.values()))
 
-    def note_choice(self, worker: Worker, new_tokens: int, prompt_tokens: int) -> None:
+    def note_choice(self, worker: Worker) -> None:
         """Note that a request goes to this worker: it is the last one to have a turn again."""
         self._turn += 1
         worker.turn = self._turn
+
+    def note_answer(self, worker: Worker, new_tokens: int, prompt_tokens: int) -> None:
+        """Note that a worker answers a request, of whose prompt it had to compute `new_tokens`."""
         self.conversations.add(worker.url, new_tokens, prompt_tokens, self.cached_tokens)
 
     def crowding(self) -> dict[str, float]:
         """Return the part of its cache that each worker's conversations fill above the mean."""
-        return self.conversations.crowding(self.workers, self.cached_tokens)
+        computing = {url: worker.new_parts for url, worker in self.workers.items()}
+        return self.conversations.crowding(computing, self.cached_tokens)
 
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
         """Note that a request to a worker failed.

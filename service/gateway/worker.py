@@ -32,6 +32,8 @@ class Worker:
         self.turn = 0
         self.requests = 0
         """The requests that this process has sent to it and that still run."""
+        self.new_parts = 0.0
+        """The parts of their prompts that the requests it has not answered yet are new, in sum."""
         self.expected = ExpectedBlocks()
         self.sent = SentBlocks()
         """The blocks without names that this process has sent to it."""
@@ -53,15 +55,22 @@ class Worker:
 
     @contextmanager
     def computing(
-        self, tokens: int, blocks: Sequence[int] = (), unnamed: UnnamedBlocks = NO_BLOCKS
+        self,
+        tokens: int,
+        blocks: Sequence[int] = (),
+        unnamed: UnnamedBlocks = NO_BLOCKS,
+        *,
+        new_part: float = 1.0,
     ) -> Iterator[Sequence[int]]:
         """Count a request, and its tokens until its response begins; `end` ends the request.
 
+        `new_part` is the part of the prompt that these tokens are.
         Yields those of the blocks that are expected now; they are, unless the request fails, until
         they are removed.
         """
         self.requests += 1
         self._pending_tokens += tokens
+        self.new_parts += new_part
         expected = self.expected.add(blocks)
         self.sent.begin(unnamed)
         try:
@@ -72,6 +81,7 @@ class Worker:
             raise
         finally:
             self._pending_tokens -= tokens
+            self.new_parts -= new_part
 
     def end(self, unnamed: UnnamedBlocks = NO_BLOCKS) -> None:
         """Count a request as answered."""

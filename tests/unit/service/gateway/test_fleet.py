@@ -27,15 +27,15 @@ def fleet() -> Fleet:
 
 def test_the_chosen_worker_has_its_turn(fleet: Fleet) -> None:
     one, other = fleet.workers.values()
-    fleet.note_choice(one, 500, 500)
-    fleet.note_choice(other, 0, 500)
+    fleet.note_choice(one)
+    fleet.note_choice(other)
     assert one.turn < other.turn
 
 
 def test_a_worker_that_begins_more_conversations_is_crowded(fleet: Fleet) -> None:
     one, other = fleet.workers.values()
     for _ in range(8):
-        fleet.note_choice(one, 2048, 2048)
+        fleet.note_answer(one, 2048, 2048)
     assert fleet.crowding() == {one.url: 0.625, other.url: -0.625}
 
 
