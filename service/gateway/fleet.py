@@ -118,7 +118,7 @@ class Fleet:
             await asyncio.sleep(self._settings.refresh_s)
             joined = await self._refresh()
             self._compare_models()
-            self._measure_caches()
+            self._read_events()
             self._start_checks(joined)
 
     async def _refresh(self) -> list[Worker]:
@@ -154,10 +154,13 @@ class Fleet:
             )  # fmt: skip
         metrics.GATEWAY_MISMATCHED.set(len(self.models.mismatched))
 
-    def _measure_caches(self) -> None:
-        """Note how many tokens the caches hold; a figure within a few seconds is near enough."""
+    def _read_events(self) -> None:
+        """Note how many tokens the caches hold, and who began again: within seconds is enough."""
         stats = self.index.stats().workers
         self._compare_block_sizes(stats)
+        for url, worker in self.workers.items():
+            if url in stats:
+                worker.note_restarts(stats[url].restarts + stats[url].disconnects)
         held = sum(
             stats[url].blocks * worker.spec.engine.tokens_per_block
             for url, worker in self.workers.items()

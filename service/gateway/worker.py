@@ -44,6 +44,7 @@ class Worker:
         self._authorization = settings.authorization
         self._eject_after = settings.eject_after
         self._failures = 0
+        self._restarts = 0
         self._pending_tokens = 0
         self._without_head: set[Connection] = set()
 
@@ -100,6 +101,12 @@ class Worker:
             self.sent.clear()  # it may have started again, with an empty cache
         return not was_healthy
 
+    def note_restarts(self, count: int) -> None:
+        """Note how often its KV events have begun again: each time its cache may be empty."""
+        if count != self._restarts:
+            self._restarts = count
+            self.sent.clear()
+
     def fail(self) -> bool:
         """Note a failure; return whether it was the one after which it gets no more requests."""
         self._failures += 1
@@ -129,6 +136,8 @@ class Worker:
         try:
             connection = await self.pool.open()
         except UnreachableError as error:
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                self.sent.clear()  # its process has ended
             if idle is None:
                 raise
             # The request may be what ended the worker: not every other one is to get it.

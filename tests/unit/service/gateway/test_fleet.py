@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from mmhash.kvindex import Index, WorkerStats
+from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.fleet import PROBE_SPACING_S, Fleet
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import parse_worker
+from tests.support.kv_publisher import Publisher, stored
 
 RANKS = "http://127.0.0.1:{},events=tcp://127.0.0.1:2000,engine=vllm@0.32.0,ranks=256\n"
 
@@ -66,6 +70,41 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_a_worker_whose_events_begin_again_has_lost_what_it_was_sent() -> None:
+    """It may have restarted between two probes."""
+    blocks = UnnamedBlocks([b"1"], 32)
+    with Publisher() as publisher:
+        line = f"http://127.0.0.1:1,events={publisher.events},replay={publisher.replay},engine=vllm@0.32.0"
+        settings = GatewaySettings(worker_list=(line,))
+        fleet = Fleet(settings)
+        spec = parse_worker(line)
+        worker = fleet.workers[spec.url] = Worker(spec, settings)
+        with Index([EventSource(spec.url, publisher.events, publisher.replay)]) as fleet.index:
+
+            def stats() -> WorkerStats:
+                return fleet.index.stats().workers[spec.url]
+
+            def begin_again() -> bool:
+                publisher.number = 0  # again and again, because the first ones may be missed
+                publisher.publish(stored(1))
+                return stats().restarts > 0
+
+            publisher.publish(stored(1))
+            wait_until(lambda: stats().batches == 1)
+            fleet._read_events()
+            worker.sent.add(blocks, 1000)
+            fleet._read_events()
+            assert worker.sent.count_tokens(blocks) == 32
+            wait_until(begin_again)
+            fleet._read_events()
+            assert worker.sent.count_tokens(blocks) == 0
+            worker.sent.add(blocks, 1000)
+            publisher.close()
+            wait_until(lambda: stats().disconnects == 1)
+            fleet._read_events()
+            assert worker.sent.count_tokens(blocks) == 0
 
 
 def test_a_fleet_without_workers_is_not_crowded() -> None:
