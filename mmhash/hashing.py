@@ -165,7 +165,9 @@ def keys(
     """Return the key of each item of a list; an error message names the item's number.
 
     Items on a GPU take one launch for each GPU, on the caller's current stream. Those of an
-    iterator are read one by one: it may fill one buffer again for each.
+    iterator are read one by one, because it may fill one buffer again for each: that takes about
+    as long for short items on the host, and a launch for each item on a GPU. If each has its own
+    memory, pass a list.
 
     Args:
         items: A list or an iterator of what `key()` takes, or the result of `split()`.

@@ -138,10 +138,10 @@ class SimulatedWorker:
     """A worker with a cache and a queue, and its events in the index."""
 
     def __init__(
-        self, worker: Worker, index: Index, clock: Clock, blocks: int, speed: Speed
+        self, worker: Worker, fleet: Fleet, clock: Clock, blocks: int, speed: Speed
     ) -> None:
-        self._worker, self._clock, self._speed = worker, clock, speed
-        self._rank = index._workers[worker.url].ranks.get(0)
+        self._worker, self._fleet, self._clock, self._speed = worker, fleet, clock, speed
+        self._rank = fleet.index._workers[worker.url].ranks.get(0)
         self._cache = LruCache(blocks)
         self._free_at = 0.0
         self.computed = 0
@@ -154,7 +154,10 @@ class SimulatedWorker:
         Calls `done` with the seconds to the first token.
         """
         computing, sent = ExitStack(), self._clock.now
-        expected = computing.enter_context(self._worker.computing(tokens, unheld))
+        computing.callback(self._fleet.note_answer, self._worker, tokens, prompt.tokens)
+        expected = computing.enter_context(
+            self._worker.computing(tokens, unheld, new_part=tokens / prompt.tokens)
+        )
 
         def begin() -> None:
             clock = self._clock
@@ -201,7 +204,7 @@ class SimulatedFleet:
         for url in urls:
             worker = fleet.workers[url] = Worker(WorkerSpec(url, ENGINE_SPEC), settings)
             worker.readmit()
-            self.workers[url] = SimulatedWorker(worker, fleet.index, self.clock, blocks, speed)
+            self.workers[url] = SimulatedWorker(worker, fleet, self.clock, blocks, speed)
         fleet.cached_tokens = workers * blocks * BLOCK_SIZE
         self._fleet, self._router = fleet, Router(fleet, settings)
 
@@ -220,7 +223,7 @@ class SimulatedFleet:
         best = decision.workers[0]
         tokens = decision.uncached_tokens(best)
         worker = self._fleet.workers[best.url]
-        self._router.note_choice(worker, prepared, tokens)
+        self._fleet.note_choice(worker)
         worker.sent.add(unnamed, self._fleet.cached_tokens_each)
         self.workers[best.url].take(prompt, tokens, prepared.unheld_blocks(best), done)
 

@@ -49,7 +49,7 @@ class Holder(Protocol):
 class Feed:
     """One publisher's batches, put in order and applied to a holder.
 
-    `replay` sends a request for the batches from a number on; None if there are no replays. The
+    `replay` requests the batches from a number on; None if there are no replays. The
     answers arrive as calls of `replayed` and `replay_ended`, or of `replay_cut`.
     """
 
@@ -196,7 +196,6 @@ class Feed:
         """Ask for a replay; until it ends, what is published waits."""
         if self._replay is None:
             return
-        self.counts.replays += 1
         self._start, self._hole, self._has_progress = start, None, False
         self.is_replaying = True
         self._replay(start)

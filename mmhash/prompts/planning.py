@@ -22,7 +22,7 @@ from mmhash.engines.options import options_text, parse_options
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand
-from mmhash.prompts.families.family import Modality, PlacedItem
+from mmhash.prompts.families.family import PlacedItem
 from mmhash.prompts.media import Media, MediaReader, MediaSource, decode_inline
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem
@@ -214,37 +214,45 @@ def _name_items(opened: OpenedPlan, media: Sequence[Media], model_id: str | None
         modality: options_text(formats.unhashed(given, release, modality) if is_chat else given)
         for modality in {source.modality for source in opened.sources}
     }
-    named = []
-    for source, one in zip(opened.sources, media, strict=True):
-        key = engine.name_item(
+    keys = [
+        engine.name_item(
             one.key, release, options=texts[source.modality], orientation=one.exif_orientation
         )
-        named.append(_name_item(opened, source.modality, key, model_id))
-    return named
+        for source, one in zip(opened.sources, media, strict=True)
+    ]
+    return list(map(_Named, keys, _block_keys(opened, keys, model_id)))
 
 
-def _name_item(opened: OpenedPlan, modality: Modality, key: Digest, model_id: str | None) -> _Named:
+def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) -> list[Digest]:
+    """Return the items' keys as the engine's blocks have them."""
     body = opened.request.body
     processing = _object(body, "mm_processor_kwargs")
     media_io = _object(body, "media_io_kwargs")
     if opened.engine.name != "vllm" or not (processing or media_io):
-        return _Named(key, key)
+        return keys
     # vLLM hashes a uuid with the options, and with its name of the model.
     if model_id is None:
         raise InputValueError(
             "the request has processor options, with which vLLM hashes its name of the model:"
             " give it as model_id"
         )
-    (identifier,) = vllm.identifiers(
-        modality,
-        [b""],
-        model_id=model_id,
-        uuids=[vllm.uuid(key)],
-        processor_kwargs=processing,
-        media_io_kwargs=media_io,
-        version=opened.release,
-    )
-    return _Named(key, Digest("blake3", bytes.fromhex(identifier)))
+    family = opened.model.family(opened.engine.name, opened.release)
+    found = list(keys)
+    for modality in {source.modality for source in opened.sources}:
+        places = [n for n, source in enumerate(opened.sources) if source.modality == modality]
+        identifiers = vllm.identifiers(
+            modality,
+            [b""] * len(places),
+            model_id=model_id,
+            uuids=[vllm.uuid(keys[place]) for place in places],
+            processor_kwargs=processing,
+            media_io_kwargs=media_io,
+            per_video_options=family.per_video_options,
+            version=opened.release,
+        )
+        for place, identifier in zip(places, identifiers, strict=True):
+            found[place] = Digest("blake3", bytes.fromhex(identifier))
+    return found
 
 
 def _fill(opened: OpenedPlan, items: Sequence[PlannedItem], *, takes_hashes: bool) -> bool:

@@ -3,7 +3,7 @@
 A request counts as a part of a new conversation: the part of its prompt that its worker has to
 compute. That is 1 if all of the prompt is new, and about a tenth for the next turn of a
 conversation that the worker has. The counts fade as the caches get new tokens: to a third (1/e)
-after as many as all caches hold together.
+after as many as all caches hold together. A request that the engine refuses counts only until then.
 
 The size of a new conversation is not known from its first turn, so each counts with the mean of
 those before it. A worker at which many conversations have begun is thus crowded before they have
@@ -12,7 +12,7 @@ and two slow workers, simulated, 86.6 % of the tokens are cached; 82.9 when only
 that a worker had been sent (docs/fleet.md has the command). No I/O, no clock.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from math import exp
 
 # A worker with fewer conversations than this is forgotten.
@@ -28,7 +28,7 @@ class Conversations:
         self._reused_tokens = 0.0
 
     def add(self, url: str, new_tokens: int, prompt_tokens: int, cached_tokens: int) -> None:
-        """Add a request that a worker gets; `cached_tokens` are those that all caches hold."""
+        """Add a request that a worker answers; `cached_tokens` are those that all caches hold."""
         kept = exp(-new_tokens / cached_tokens)
         # Workers that have left fade, too.
         self._begun = {one: kept * n for one, n in self._begun.items() if n > _FADED}
@@ -41,13 +41,14 @@ class Conversations:
         """The tokens of its prompts that a conversation need not compute, on average."""
         return self._reused_tokens / max(1.0, sum(self._begun.values()))
 
-    def crowding(self, urls: Collection[str], cached_tokens: int) -> dict[str, float]:
+    def crowding(self, computing: Mapping[str, float], cached_tokens: int) -> dict[str, float]:
         """Return the part of its cache that each worker's conversations fill above the mean.
 
+        `computing` has the new parts of the requests that each worker has not answered yet.
         Below 0 if they fill less. In sixteenths: while all got about as many, gateways agree on the
         home of new content.
         """
-        begun = {url: self._begun.get(url, 0.0) for url in urls}
+        begun = {url: self._begun.get(url, 0.0) + parts for url, parts in computing.items()}
         tokens = self._new_tokens / max(1.0, sum(self._begun.values()))
         mean = sum(begun.values()) / max(1, len(begun))
         sixteenth = cached_tokens / max(1, len(begun)) / 16

@@ -90,15 +90,19 @@ class Fleet:
             if worker.spec.engine == engine and (adapter := worker.models.get(model)) is not None
         }
 
-    def note_choice(self, worker: Worker, new_tokens: int, prompt_tokens: int) -> None:
+    def note_choice(self, worker: Worker) -> None:
         """Note that a request goes to this worker: it is the last one to have a turn again."""
         self._turn += 1
         worker.turn = self._turn
+
+    def note_answer(self, worker: Worker, new_tokens: int, prompt_tokens: int) -> None:
+        """Note that a worker answers a request, of whose prompt it had to compute `new_tokens`."""
         self.conversations.add(worker.url, new_tokens, prompt_tokens, self.cached_tokens)
 
     def crowding(self) -> dict[str, float]:
         """Return the part of its cache that each worker's conversations fill above the mean."""
-        return self.conversations.crowding(self.workers, self.cached_tokens)
+        computing = {url: worker.new_parts for url, worker in self.workers.items()}
+        return self.conversations.crowding(computing, self.cached_tokens)
 
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
         """Note that a request to a worker failed.
@@ -123,7 +127,7 @@ class Fleet:
             await asyncio.sleep(self._settings.refresh_s)
             joined = await self._refresh()
             self._compare_models()
-            self._measure_caches()
+            self._read_events()
             self._start_checks(joined)
 
     async def _refresh(self) -> list[Worker]:
@@ -159,10 +163,13 @@ class Fleet:
             )  # fmt: skip
         metrics.GATEWAY_MISMATCHED.set(len(self.models.mismatched))
 
-    def _measure_caches(self) -> None:
-        """Note how many tokens the caches hold; a figure within a few seconds is near enough."""
+    def _read_events(self) -> None:
+        """Note how many tokens the caches hold, and who began again: within seconds is enough."""
         stats = self.index.stats().workers
         self._compare_block_sizes(stats)
+        for url, worker in self.workers.items():
+            if url in stats:
+                worker.note_restarts(stats[url].restarts + stats[url].disconnects)
         held = sum(
             stats[url].blocks * worker.spec.engine.tokens_per_block
             for url, worker in self.workers.items()

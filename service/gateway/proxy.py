@@ -176,10 +176,13 @@ class Proxy:
             path = worker.pool.path_prefix + target
             head = request_head(method, path, worker.pool.host_header, headers, length)
             new_tokens = decision.uncached_tokens(ranked)
-            self._router.note_choice(worker, prepared, new_tokens)
+            prompt_tokens = prepared.plan.tokens if prepared.plan else new_tokens
+            new_part = new_tokens / max(1, prompt_tokens)
+            self._fleet.note_choice(worker)
             unheld = prepared.unheld_blocks(ranked)
+            computing = worker.computing(new_tokens, unheld, prepared.unnamed, new_part=new_part)
             try:
-                with worker.computing(new_tokens, unheld, prepared.unnamed) as blocks:
+                with computing as blocks:
                     connection = await worker.send(method, head, [body], self._timeout_s)
             except WorkerError as error:
                 self._fleet.note_failure(worker, error)
@@ -191,6 +194,8 @@ class Proxy:
                 metrics.GATEWAY_RETRIES.labels("broken" if has_failed else "unreachable").inc()
                 continue
             worker.succeed()
+            if connection.status < 400:
+                self._fleet.note_answer(worker, new_tokens, prompt_tokens)
             _count_tokens(decision, ranked)
             return _Exchange(worker, connection, blocks, prepared.unnamed)
         raise Problem("worker-failed" if has_failed else "no-workers")

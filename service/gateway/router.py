@@ -17,7 +17,7 @@ from mmhash_service.gateway.policy import Candidate, most_reused, rank
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
-from mmhash_service.gateway.worker import Adapter, Worker
+from mmhash_service.gateway.worker import Adapter
 from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Admission
@@ -62,11 +62,6 @@ class Router:
         decision = self.rank_workers(prepared, model)
         metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
         return decision
-
-    def note_choice(self, worker: Worker, prepared: Prepared, new_tokens: int) -> None:
-        """Note that a request goes to a worker, which has to compute so many of its tokens."""
-        prompt_tokens = prepared.plan.tokens if prepared.plan else new_tokens
-        self.fleet.note_choice(worker, new_tokens, prompt_tokens)
 
     async def _requested_model(self, body: bytes, work: WorkerPool) -> str:
         """Return the model that a request names, if the workers list different ones or adapters."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from mmhash_service.gateway.connection import BrokenError, Connection, UnreachableError, WorkerError
+from mmhash_service.gateway.connection import BrokenError, Connection, UnreachableError
 from mmhash_service.gateway.expected import ExpectedBlocks
 from mmhash_service.gateway.headers import request_head
 from mmhash_service.gateway.pool import Pool
@@ -16,8 +16,8 @@ from mmhash_service.gateway.worker_spec import WorkerSpec
 # as these tokens of its own would.
 RUNNING_TOKENS = 64
 
-# The longest answer to a probe that is read: /metrics of vLLM has 100 kB.
-_MAX_PROBE = 4 << 20
+# The bytes that are read of an answer to a probe: /metrics of an engine has 50 to 300 kB.
+_MAX_PROBE = 1 << 20
 
 
 class Adapter(NamedTuple):
@@ -41,6 +41,8 @@ class Worker:
         self.turn = 0
         self.requests = 0
         """The requests that this process has sent to it and that still run."""
+        self.new_parts = 0.0
+        """The parts of their prompts that the requests it has not answered yet are new, in sum."""
         self.expected = ExpectedBlocks()
         self.sent = SentBlocks()
         """The blocks without names that this process has sent to it."""
@@ -51,6 +53,7 @@ class Worker:
         self._authorization = settings.authorization
         self._eject_after = settings.eject_after
         self._failures = 0
+        self._restarts = 0
         self._pending_tokens = 0
         self._without_head: set[Connection] = set()
 
@@ -62,15 +65,22 @@ class Worker:
 
     @contextmanager
     def computing(
-        self, tokens: int, blocks: Sequence[int] = (), unnamed: UnnamedBlocks = NO_BLOCKS
+        self,
+        tokens: int,
+        blocks: Sequence[int] = (),
+        unnamed: UnnamedBlocks = NO_BLOCKS,
+        *,
+        new_part: float = 1.0,
     ) -> Iterator[Sequence[int]]:
         """Count a request, and its tokens until its response begins; `end` ends the request.
 
+        `new_part` is the part of the prompt that these tokens are.
         Yields those of the blocks that are expected now; they are, unless the request fails, until
         they are removed.
         """
         self.requests += 1
         self._pending_tokens += tokens
+        self.new_parts += new_part
         expected = self.expected.add(blocks)
         self.sent.begin(unnamed)
         try:
@@ -81,6 +91,7 @@ class Worker:
             raise
         finally:
             self._pending_tokens -= tokens
+            self.new_parts -= new_part
 
     def end(self, unnamed: UnnamedBlocks = NO_BLOCKS) -> None:
         """Count a request as answered."""
@@ -98,6 +109,12 @@ class Worker:
         if not was_healthy:
             self.sent.clear()  # it may have started again, with an empty cache
         return not was_healthy
+
+    def note_restarts(self, count: int) -> None:
+        """Note how often its KV events have begun again: each time its cache may be empty."""
+        if count != self._restarts:
+            self._restarts = count
+            self.sent.clear()
 
     def fail(self) -> bool:
         """Note a failure; return whether it was the one after which it gets no more requests."""
@@ -128,6 +145,8 @@ class Worker:
         try:
             connection = await self.pool.open()
         except UnreachableError as error:
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                self.sent.clear()  # its process has ended
             if idle is None:
                 raise
             # The request may be what ended the worker: not every other one is to get it.
@@ -153,19 +172,17 @@ class Worker:
         return connection
 
     async def probe(self, path: bytes, timeout_s: float) -> tuple[int, bytes]:
-        """Return the status and the body that a GET of a path has."""
+        """Return the status that a GET of a path has, and the beginning of its body."""
         target = self.pool.path_prefix + path
         head = request_head(b"GET", target, self.pool.host_header, self._authorization, None)
         connection = await self.send(b"GET", head, [], timeout_s)
         try:
-            body = b""
-            while piece := await connection.read():
+            body = bytearray()
+            while len(body) < _MAX_PROBE and (piece := await connection.read()):
                 body += piece
-                if len(body) > _MAX_PROBE:
-                    raise WorkerError(f"more than {_MAX_PROBE} bytes at {path.decode()}")
         finally:
             self.pool.give_back(connection)
-        return connection.status, body
+        return connection.status, bytes(body)
 
     def close(self) -> None:
         """Close its idle connections; requests that run end by themselves."""

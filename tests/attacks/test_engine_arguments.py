@@ -325,6 +325,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
         "uuids": [None],
         "processor_kwargs": {"a": 1},
         "media_io_kwargs": {"image": {"a": 1}},
+        "per_video_options": True,
         "version": "0.33.0",
         "algorithm": "blake3",
     },

@@ -19,6 +19,7 @@ from msgspec import msgpack
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, Worker, events
 from mmhash.kvindex.changes import Changes, Cleared, Removed, Stored, parse_changes
+from mmhash.kvindex.source import MAX_REPLAYS_PER_CHECK
 from mmhash.kvindex.subscriber import MAX_REPLAY_BYTES
 from mmhash.kvindex.table import MAX_PLANES, MAX_PLANES_OF_HOLDER
 from tests.support.kv_publisher import Publisher, stored
@@ -177,6 +178,53 @@ def test_numbers_that_no_batch_has_leave_the_index_running() -> None:
                 return index.match([1])[HONEST].tokens == 16
 
             _wait(is_known)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [-1, 2], ids=["back", "on"])
+def test_numbers_that_jump_open_few_connections(step: int) -> None:
+    """Each jump needs a replay, on a connection of its own."""
+    checks = 0
+
+    def count_checks(url: str) -> bool:
+        nonlocal checks
+        checks += url == HOSTILE
+        return True
+
+    with Publisher() as hostile, Publisher() as honest:
+        workers = [
+            Worker(HOSTILE, hostile.events, hostile.replay),
+            Worker(HONEST, honest.events, honest.replay),
+        ]
+        with Index(workers, health=count_checks) as index:
+            _wait(lambda: all(one.is_connected for one in index.stats().workers.values()))
+            number, sent, end = 1 << 40, 0, checks + 3
+            while checks < end:
+                number, sent = number + step, sent + 1
+                hostile.send_frames([b"", number.to_bytes(8, "big"), batch(stored(1))])
+                if sent % 1000 == 0:
+                    honest.publish(stored(sent))
+                    _wait(lambda: index.match([sent])[HONEST].tokens == 16)  # noqa: B023
+            replays = index.stats().workers[HOSTILE].replays
+            assert 0 < replays <= MAX_REPLAYS_PER_CHECK * (checks + 1)
+
+
+def test_blocks_of_a_batch_that_is_refused_in_part_are_dropped(index: Index) -> None:
+    tiers = [Stored([1], 16, f"tier {number}") for number in range(MAX_PLANES_OF_HOLDER + 1)]
+    with pytest.raises(LimitError):
+        apply(index, HOSTILE, *tiers)
+    assert index.match([1])[HOSTILE].tokens == 16
+    source_of(index, HOSTILE).drop()
+    assert index.match([1])[HOSTILE].tokens == 0
+
+
+def test_blocks_that_are_dropped_are_dropped_once(index: Index) -> None:
+    """A drop takes 50 µs for each rank, and one message of 20 bytes asks for it."""
+    apply(index, HOSTILE, Stored([1], 16))
+    source = source_of(index, HOSTILE)
+    source.drop()
+    assert index.match([1])[HOSTILE].tokens == 0
+    assert not source._published
 
 
 FLOOD = """

@@ -10,8 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from mmhash_service.gateway.app import create_gateway
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.settings import Settings
 from tests.support.gateway import engines, gateway_before
+from tests.support.in_process import running
 
+UNREACHABLE = "http://127.0.0.1:1"
 PATH = "/v1/chat/completions"
 
 
@@ -46,6 +51,21 @@ def test_a_refused_request_changes_nothing_that_is_known_of_a_worker(client: htt
         assert client.post(PATH, json=chat(f"refused {number}", status=400)).status_code == 400
     assert expected(client, "a") == known
     assert expected(client, "refused 49") == 0
+
+
+def test_a_refused_request_begins_no_conversation() -> None:
+    """New conversations would avoid a worker to which a client sends what its engine refuses."""
+    with engines(1) as (worker,):
+        gateway = GatewaySettings(worker_list=(worker.url, UNREACHABLE), connect_timeout_s=20)
+        app = create_gateway(Settings(), gateway)
+        with running(app) as server:
+            for status in (400, 200):
+                before = app.state.fleet.crowding()[worker.url]
+                for _ in range(10):
+                    answer = server.client.post(PATH, json=chat("x", status=status))
+                    assert answer.status_code == status
+                is_crowded = app.state.fleet.crowding()[worker.url] > before
+                assert is_crowded == (status == 200)
 
 
 def test_a_request_that_a_client_leaves_before_its_answer_is_not_known(

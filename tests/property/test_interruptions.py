@@ -17,8 +17,13 @@ from mmhash.transport import SharedPool, SharedTensor
 from mmhash.transport.ledger import Claim, Ledger
 from mmhash.transport.segments import DIRECTORY, Segment
 
-# An exception in a finalizer has nowhere to go.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    # An exception in a finalizer has nowhere to go.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    # A thread of numpy's may take an alarm and be late with it: in one of 600 runs on a busy machine
+    # it came after the test's end, and pytest-timeout's own handler would call it the time-out.
+    pytest.mark.timeout(method="thread"),
+]
 
 KIB = 1024
 NOISE = np.random.default_rng(5).integers(0, 256, 40 * KIB, dtype=np.uint8)
@@ -179,9 +184,10 @@ def test_signals_at_any_time() -> None:
             raise Struck
 
     previous = signal.signal(signal.SIGALRM, handler)
-    struck = 0
+    struck = turn = 0
     try:
-        for turn in range(1500):
+        while turn < 1500 or struck <= 100:  # the fewer, the faster a lease is: 100 to 371 of 1500
+            turn += 1
             signal.setitimer(signal.ITIMER_REAL, 1e-6 * (turn % 300 + 1), 2e-5)
             try:
                 armed = True
@@ -197,7 +203,6 @@ def test_signals_at_any_time() -> None:
     finally:
         _end_alarms(previous)
     pool._ledger.collect()
-    assert struck > 100
     assert (pool._ledger.leased, pool._ledger.leases) == (0, 0)
     assert segments() == before
     assert pool.lease(bytes(64 * KIB)).handle()["offset"] == 0
@@ -225,7 +230,7 @@ def test_a_signal_handler_may_lease_too() -> None:
 
 
 def _end_alarms(previous: Any) -> None:
-    """Stop the timer, and drop a signal that is still on its way: pytest-timeout has the same."""
+    """Stop the timer, and drop a signal that is still on its way."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, previous)

@@ -32,6 +32,9 @@ _EXIF_IMAGE_ID = 0x800D
 # The names of a Hugging Face processor's options for only one modality.
 SCOPES = {"image": "images_kwargs", "video": "videos_kwargs", "audio": "audio_kwargs"}
 
+# The options of Qwen3-VL's processor that may be lists with an entry for each video.
+_PER_VIDEO = ("fps", "num_frames")
+
 
 class _Hasher(Protocol):
     def update(self, data: Chunk, /) -> object: ...
@@ -80,14 +83,18 @@ def identifiers(
     uuids: Sequence[str | None] | None = None,
     processor_kwargs: Mapping[str, Any] | None = None,
     media_io_kwargs: Mapping[str, Any] | None = None,
+    per_video_options: bool = False,
     version: str = LATEST,
     algorithm: str = "blake3",
 ) -> list[str]:
     """Return vLLM's identifier of each item of one modality of a request.
 
     A uuid is used unchanged, or, if there are options, hashed with them in the item's place.
-    `media_io_kwargs` counts since 0.30.
+    `media_io_kwargs` counts since 0.30. `per_video_options` is True for Qwen3-VL and the models
+    that share its processor: since 0.32, if their `fps` or `num_frames` is a list, each entry is
+    hashed with the identifier of its video.
     """
+    per_video_options = checks.flag("per_video_options", per_video_options)
     recipe = RELEASES.recipe(version)
     modality, model_id = checks.text("modality", modality), checks.text("model_id", model_id)
     items = checks.listed("items", items)
@@ -96,9 +103,12 @@ def identifiers(
     uuids = [None] * len(items) if uuids is None else checks.listed("uuids", uuids)
     if len(uuids) != len(items):
         raise InputValueError(f"uuids has an entry an item: {len(items)}, not {len(uuids)}")
+    processor = (
+        {} if processor_kwargs is None else checks.named("processor_kwargs", processor_kwargs)
+    )
     options = _options(
         modality,
-        {} if processor_kwargs is None else checks.named("processor_kwargs", processor_kwargs),
+        processor,
         {} if media_io_kwargs is None else checks.named("media_io_kwargs", media_io_kwargs),
         recipe,
     )
@@ -114,7 +124,35 @@ def identifiers(
         content = item if given is None else given
         return _hash({"model_id": model_id, modality: content, **options}, recipe, algorithm)
 
-    return list(map(identifier, items, uuids))
+    found = list(map(identifier, items, uuids))
+    if not (per_video_options and recipe.per_video_options and modality == "video" and found):
+        return found
+    lists = _per_video_lists(processor, len(found))
+    if not lists:
+        return found
+    return [
+        _hash(
+            {"mm_hash": one, **{name: values[index] for name, values in lists.items()}},
+            recipe,
+            algorithm,
+        )
+        for index, one in enumerate(found)
+    ]
+
+
+def _per_video_lists(processor: Mapping[str, Any], videos: int) -> dict[str, list[Any]]:
+    """Return the options with an entry for each video: those of videos precede the others."""
+    scoped = processor.get(SCOPES["video"])
+    merged = {**processor, **({} if scoped is None else checks.named(SCOPES["video"], scoped))}
+    lists = {
+        name: checks.listed(name, merged[name])
+        for name in _PER_VIDEO
+        if issubclass(type(merged.get(name)), list)
+    }
+    for name, values in lists.items():
+        if len(values) < videos:
+            raise InputValueError(f"{name} has an entry a video: {videos}, not {len(values)}")
+    return lists
 
 
 def _options(

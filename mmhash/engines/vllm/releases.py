@@ -29,6 +29,8 @@ class Recipe(NamedTuple):
     last_item_only: bool = True
     # A fixed root if PYTHONHASHSEED is not set, and the algorithm is cryptographic.
     default_root: bool = False
+    # An option that is a list with an entry for each video is hashed with each video's identifier.
+    per_video_options: bool = False
     # The tokens after a block may count to it.
     lookahead: bool = False
     # A KV-cache group with larger blocks has the key of the last small block in each. 0.28.0 has it
@@ -42,7 +44,8 @@ _0_27 = _0_19._replace(encoded_video=True, decoded_without_uuids=False)
 _0_29 = _0_27._replace(default_root=True, groups=True)
 _0_30 = _0_29._replace(tensor_video=True, scoped_options=True)
 _0_31 = _0_30._replace(framed=True, lenient_exif=True, extra_keys="tagged", last_item_only=False)
-_0_33 = _0_31._replace(lookahead=True)
+_0_32 = _0_31._replace(per_video_options=True)
+_0_33 = _0_32._replace(lookahead=True)
 
 RELEASES = Releases(
     "vllm",
@@ -51,7 +54,8 @@ RELEASES = Releases(
     Range("0.27.0", "0.28.0", _0_27),
     Range("0.29.0", "0.29.0", _0_29),
     Range("0.30.0", "0.30.0", _0_30),
-    Range("0.31.0", "0.32.0", _0_31),
+    Range("0.31.0", "0.31.0", _0_31),
+    Range("0.32.0", "0.32.0", _0_32),
     Range("0.33.0", "0.33.0", _0_33),
 )
 LATEST = RELEASES.latest

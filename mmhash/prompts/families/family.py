@@ -73,6 +73,9 @@ class Family(ABC):
     engines: ClassVar[frozenset[str]] = frozenset({"vllm", "sglang"})
     """The engines that count tokens by these rules."""
 
+    per_video_options: ClassVar[bool] = False
+    """vLLM's processor takes lists of options with an entry for each video (vllm.identifiers)."""
+
     def __init__(self, files: ModelFiles) -> None:
         """Read the settings; an unknown or missing one is an UnknownModelError."""
         if files.engine and files.engine not in self.engines:

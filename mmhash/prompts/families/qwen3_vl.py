@@ -20,6 +20,7 @@ class Qwen3VL(Qwen2VL):
     """Images and videos of Qwen3-VL."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"qwen3_vl", "qwen3_vl_moe"})
+    per_video_options = True
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)

@@ -16,7 +16,7 @@ from mmhash import InputTypeError, InputValueError
 from mmhash.engines import vllm
 from mmhash.engines.vllm import EncodedMedia, Lora, Span
 
-RELEASES = ["0.18.0", "0.19.0", "0.27.1", "0.29.0", "0.30.0", "0.31.0", "0.33.0"]
+RELEASES = ["0.18.0", "0.19.0", "0.27.1", "0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0"]
 UNFRAMED, FRAMED = "0.30.0", "0.33.0"
 PHOTO = Image.frombytes("RGB", (2, 2), bytes(range(12)))
 TOKENS = list(range(1000, 1064))
@@ -249,6 +249,70 @@ def test_options_are_hashed_with_a_uuid() -> None:
     assert identify("video", "0.33.0", media_io_kwargs=media_io) == "u"
     assert identify("image", "0.29.0", media_io_kwargs=media_io) == "u"
     assert identify("audio", "0.33.0", processor_kwargs={"videos_kwargs": {"fps": 1}}) == "u"
+
+
+# As vLLM 0.32.0 has them for the uuids "a" and "b" of two videos of Qwen3-VL, model "m".
+PER_VIDEO = [
+    (
+        {"fps": 2.0},
+        "d754a7efe3324a090fc5fe6030d8b1b43f4624e871b7cca44e660ed3a3598f8d",
+        "d0e688fd3aab5ef29498d78b235088b0841a6830b446f077e8de8bca0bbd3fa1",
+    ),
+    (
+        {"fps": [1.0, 2.0]},
+        "64599580c8f5ce9dadd2ef0c49117465c9f613539fea1de89697643ef7516c4e",
+        "39aa863c8f02beef6d8dda793599fbc5740c3fea3acd18f0b6660299480d7412",
+    ),
+    (
+        {"fps": [1.0, 2.0], "num_frames": [2, 4]},
+        "b0e64407382b486db3aebe3aad2044f8b4bf0ff9b4b170df7d800f6f49e6daee",
+        "dfdea5da573eac8b6381d33cbc4384f98a47df241dac5408b6e7499831a101f4",
+    ),
+    (
+        {"videos_kwargs": {"fps": [1.0, 2.0]}, "fps": [3.0, 4.0]},
+        "1df63de5eac649b86aaf66493cf1477ebb98bd6c56ef71e319790d1269fa25c7",
+        "e79fb2e6d4665eec07bd8bcc1ffe546b16034a2eca7b907f2294f5ec403e6dd8",
+    ),
+    (
+        {"fps": [1.0, 2.0], "videos_kwargs": {"fps": 3.0}},
+        "8d393ef78413a1927abb24bf2b8decc40a0309218fe911d60d340fd22c15815e",
+        "ed3150b3050a7cc0f44e9363315d8f8f0f7303997aff9a882fa9621e7664c602",
+    ),
+    ({"images_kwargs": {"fps": [1.0, 2.0]}}, "a", "b"),
+]
+
+
+@pytest.mark.parametrize(("options", *"ab"), PER_VIDEO)
+def test_options_of_each_video_are_hashed_with_it(options: Any, a: str, b: str) -> None:
+    def identify(modality: str, version: str, *, per_video: bool) -> list[str]:
+        return vllm.identifiers(
+            modality,
+            [None, None],
+            model_id="m",
+            uuids=["a", "b"],
+            processor_kwargs=options,
+            per_video_options=per_video,
+            version=version,
+        )
+
+    assert identify("video", "0.32.0", per_video=True) == [a, b]
+    assert identify("video", "0.33.0", per_video=True) == [a, b]
+    for modality, version in (("video", "0.31.0"), ("image", "0.32.0")):
+        other = identify(modality, version, per_video=False)
+        assert identify(modality, version, per_video=True) == other
+
+
+def test_each_video_has_its_entry() -> None:
+    with pytest.raises(InputValueError, match="fps has an entry a video: 2, not 1"):
+        vllm.identifiers(
+            "video",
+            [b"a", b"b"],
+            model_id="m",
+            processor_kwargs={"fps": [1.0]},
+            per_video_options=True,
+        )
+    options = {"processor_kwargs": {"fps": [1.0]}, "per_video_options": True}
+    assert vllm.identifiers("video", [], model_id="m", **options) == []
 
 
 def test_until_0_26_a_request_without_uuids_is_hashed_by_what_was_decoded() -> None:

@@ -130,6 +130,47 @@ def test_qwen3_vl_gets_no_hashes_from_sglang_0_5_20_on(tmp_path: Path) -> None:
     assert len(older.blocks) == len(older.token_ids)
 
 
+@pytest.mark.parametrize("release", ["0.31.0", "0.32.0"])
+def test_qwen3_vl_names_videos_with_their_own_options(tmp_path: Path, release: str) -> None:
+    """Without them, two videos that are sampled otherwise had the name of no block of vLLM's."""
+    model = Model.load(prompt_models.write("qwen3_vl", tmp_path))
+    films = {
+        f"https://example.com/{name}.mp4": Media(
+            MediaSize(64, 64, frames=4, fps=1.0), mmhash.key(name.encode())
+        )
+        for name in "ab"
+    }
+    chat = _chat(_url(_png()))
+    chat["messages"][0]["content"] += [
+        {"type": "video_url", "video_url": {"url": url}} for url in films
+    ]
+    chat["mm_processor_kwargs"] = {"fps": [1.0, 2.0]}
+    plan = model.plan(chat, f"vllm@{release}", media=films, model_id="m", block_size=4)
+    spans = []
+    for modality in ("image", "video"):
+        items = [item for item in plan.items if item.modality == modality]
+        identifiers = vllm.identifiers(
+            modality,
+            [b""] * len(items),
+            model_id="m",
+            uuids=[vllm.uuid(item.key) for item in items],
+            processor_kwargs=chat["mm_processor_kwargs"],
+            per_video_options=True,
+            version=release,
+        )
+        spans += [
+            vllm.Span(identifier, item.start, item.end - item.start)
+            for identifier, item in zip(identifiers, items, strict=True)
+        ]
+    keys = vllm.block_keys(plan.token_ids, 4, version=release, items=spans)
+    assert len(spans) == 3
+    assert plan.blocks == [key.hex() for key in keys]
+    chat["mm_processor_kwargs"] = {"fps": [1.0]}
+    if release == "0.32.0":
+        with pytest.raises(InputValueError, match="fps has an entry a video: 2, not 1"):
+            model.plan(chat, f"vllm@{release}", media=films, model_id="m")
+
+
 @pytest.mark.parametrize(
     ("release", "media"),
     [

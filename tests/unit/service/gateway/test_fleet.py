@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from mmhash.kvindex import Index, WorkerStats
+from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.fleet import PROBE_SPACING_S, Fleet
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import parse_worker
+from tests.support.kv_publisher import Publisher, stored
 
 RANKS = "http://127.0.0.1:{},events=tcp://127.0.0.1:2000,engine=vllm@0.32.0,ranks=256\n"
 
@@ -27,15 +31,15 @@ def fleet() -> Fleet:
 
 def test_the_chosen_worker_has_its_turn(fleet: Fleet) -> None:
     one, other = fleet.workers.values()
-    fleet.note_choice(one, 500, 500)
-    fleet.note_choice(other, 0, 500)
+    fleet.note_choice(one)
+    fleet.note_choice(other)
     assert one.turn < other.turn
 
 
 def test_a_worker_that_begins_more_conversations_is_crowded(fleet: Fleet) -> None:
     one, other = fleet.workers.values()
     for _ in range(8):
-        fleet.note_choice(one, 2048, 2048)
+        fleet.note_answer(one, 2048, 2048)
     assert fleet.crowding() == {one.url: 0.625, other.url: -0.625}
 
 
@@ -66,6 +70,41 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_a_worker_whose_events_begin_again_has_lost_what_it_was_sent() -> None:
+    """It may have restarted between two probes."""
+    blocks = UnnamedBlocks([b"1"], 32)
+    with Publisher() as publisher:
+        line = f"http://127.0.0.1:1,events={publisher.events},replay={publisher.replay},engine=vllm@0.32.0"
+        settings = GatewaySettings(worker_list=(line,))
+        fleet = Fleet(settings)
+        spec = parse_worker(line)
+        worker = fleet.workers[spec.url] = Worker(spec, settings)
+        with Index([EventSource(spec.url, publisher.events, publisher.replay)]) as fleet.index:
+
+            def stats() -> WorkerStats:
+                return fleet.index.stats().workers[spec.url]
+
+            def begin_again() -> bool:
+                publisher.number = 0  # again and again, because the first ones may be missed
+                publisher.publish(stored(1))
+                return stats().restarts > 0
+
+            publisher.publish(stored(1))
+            wait_until(lambda: stats().batches == 1)
+            fleet._read_events()
+            worker.sent.add(blocks, 1000)
+            fleet._read_events()
+            assert worker.sent.count_tokens(blocks) == 32
+            wait_until(begin_again)
+            fleet._read_events()
+            assert worker.sent.count_tokens(blocks) == 0
+            worker.sent.add(blocks, 1000)
+            publisher.close()
+            wait_until(lambda: stats().disconnects == 1)
+            fleet._read_events()
+            assert worker.sent.count_tokens(blocks) == 0
 
 
 def test_a_fleet_without_workers_is_not_crowded() -> None:
@@ -116,3 +155,31 @@ def test_the_first_probes_of_many_workers_are_spread(tmp_path: Path) -> None:
     # On a busy machine the first of a round may be received late: not in each of three.
     spread_s = max(times[-1] - times[0] for times in again)
     assert spread_s >= (count - 1) * PROBE_SPACING_S * 0.9
+
+
+def test_of_a_long_page_of_metrics_the_beginning_counts() -> None:
+    lines = (
+        b'vllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_waiting{engine="0"} 1.0\n'
+    )
+    page = lines + b"x" * (5 << 20)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionResetError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                body = page if b"/metrics " in head else b""
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        writer.close()
+
+    async def run() -> Worker:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        fleet = Fleet(GatewaySettings(worker_list=(url,), engine_metrics=True, health_timeout_s=60))
+        await fleet.open()
+        await fleet.close()
+        server.close()
+        return fleet.workers[url]
+
+    worker = asyncio.run(run())
+    assert worker.is_healthy
+    assert worker.engine_requests == 3

@@ -1,7 +1,10 @@
 """The load and the health of a worker."""
 
+import asyncio
+
 import pytest
 
+from mmhash_service.gateway.connection import BrokenError, UnreachableError
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import RUNNING_TOKENS, Worker
@@ -28,6 +31,12 @@ def test_a_request_that_fails_leaves_nothing(worker: Worker) -> None:
     assert len(worker.expected) == 0
 
 
+def test_a_request_is_a_part_of_a_conversation_until_its_response(worker: Worker) -> None:
+    with worker.computing(500), worker.computing(100, new_part=0.25):
+        assert worker.new_parts == 1.25
+    assert worker.new_parts == 0
+
+
 def test_blocks_are_expected_until_they_are_removed(worker: Worker) -> None:
     with worker.computing(500, [1, 2]) as blocks:
         pass
@@ -52,6 +61,30 @@ def test_a_worker_that_comes_back_may_have_lost_what_it_was_sent(worker: Worker)
         worker.fail()
     worker.readmit()
     assert worker.sent.count_tokens(blocks) == 0
+
+
+def test_a_worker_that_refuses_a_connection_has_lost_what_it_was_sent() -> None:
+    """Its process has ended; one that closes a connection may have refused a request only."""
+    blocks = UnnamedBlocks([b"1"], 32)
+
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(close, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        worker = Worker(parse_worker(f"http://127.0.0.1:{port}"), GatewaySettings())
+        worker.sent.add(blocks, 1000)
+        with pytest.raises(BrokenError):
+            await worker.probe(b"/health", 60)
+        assert worker.sent.count_tokens(blocks) == 32
+        server.close()
+        await server.wait_closed()
+        with pytest.raises(UnreachableError):
+            await worker.probe(b"/health", 60)
+        assert worker.sent.count_tokens(blocks) == 0
+
+    asyncio.run(run())
 
 
 def test_failures_in_a_row_eject_a_worker_once(worker: Worker) -> None:
