@@ -25,6 +25,7 @@ class GatewaySettings(PrefixedSettings):
     """The settings of one gateway."""
 
     model_config = SettingsConfigDict(env_prefix="MMHASH_GATEWAY_")
+    page = "docs/gateway.md"
 
     worker_list: tuple[str, ...] = Field(
         default=(),

@@ -326,7 +326,10 @@ def test_an_address_in_use_is_named_with_what_to_do(more: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--host", "192.0.2.1", "--port", "0"], "cannot listen on http://192.0.2.1:0"),
+        (
+            ["--host", "192.0.2.1", "--port", "0"],
+            "cannot listen on http://192.0.2.1:0: Cannot assign requested address. Choose another",
+        ),
         pytest.param(
             ["--host", "no.such.host.invalid", "--port", "1"],
             "cannot listen on http://no.such.host.invalid:1",
