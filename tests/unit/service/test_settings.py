@@ -11,24 +11,14 @@ from pydantic import ValidationError
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.secret_files import SECRET_FILE_VARIABLES
 from mmhash_service.settings import FORMS, LIBRARY_VARIABLES, Settings, parse_assignment
+from tests.support.setting_rows import row_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
 
-def _shown(default: object) -> str:
-    """The default in the form that the variable needs."""
-    if default is None:
-        return "unset"
-    if isinstance(default, str):
-        return f"`{default}`"
-    return f"`{json.dumps([*default] if isinstance(default, frozenset) else default)}`"
-
-
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_the_page_has_each_setting_as_it_is(name: str) -> None:
-    field = Settings.model_fields[name]
-    row = f"| `{name}` | `MMHASH_{name.upper()}` | {_shown(field.default)} | {field.description} |"
-    assert row in PAGE.read_text().splitlines()
+    assert row_of(name, "MMHASH_", Settings.model_fields[name]) in PAGE.read_text().splitlines()
 
 
 def test_the_page_has_no_other_setting() -> None:

@@ -7,17 +7,17 @@ from pydantic import ValidationError
 
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.settings import Settings
+from tests.support.setting_rows import row_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "gateway.md"
 
 
 @pytest.mark.parametrize("name", GatewaySettings.model_fields)
 def test_the_page_has_each_setting_as_it_is(name: str) -> None:
-    field = GatewaySettings.model_fields[name]
-    row = (
-        f"| `{name}` | `MMHASH_GATEWAY_{name.upper()}` | `{field.default}` | {field.description} |"
+    assert (
+        row_of(name, "MMHASH_GATEWAY_", GatewaySettings.model_fields[name])
+        in PAGE.read_text().splitlines()
     )
-    assert row in PAGE.read_text().splitlines()
 
 
 def test_the_page_has_no_other_setting() -> None:
