@@ -4,8 +4,7 @@ import itertools
 import json
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
@@ -22,19 +21,13 @@ from tests.support.origin import Origin
 from tests.support.ports import free_port
 from tests.support.redis import BINARY, NEEDED, RedisServer
 from tests.support.scripted import ScriptedServer
-from tests.support.service import TIMEOUT_S, Service, count
+from tests.support.service import Service, count
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 PATH = "/v1/chat/completions"
-
-
-def wait_until(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def healthy(client: httpx.Client) -> list[bool]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from mmhash_service.gateway.fleet import PROBE_SPACING_S, Fleet
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import parse_worker
+from tests.support.waiting import wait_until
 
 RANKS = "http://127.0.0.1:{},events=tcp://127.0.0.1:2000,engine=vllm@0.32.0,ranks=256\n"
 
@@ -59,13 +59,6 @@ def test_more_ranks_than_an_index_has_leave_the_fleet_running(tmp_path: Path) ->
     replace("http://127.0.0.1:1\n")
     fleet = Fleet(GatewaySettings(worker_file=file, refresh_s=0.05, health_interval_s=3600))
     asyncio.run(run())
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_fleet_without_workers_is_not_crowded() -> None:
