@@ -1,6 +1,5 @@
 """The address of the service and the proxy to it, checked when a client is created."""
 
-import math
 import os
 from dataclasses import dataclass
 from typing import Any, Self
@@ -69,15 +68,6 @@ def header_value(name: str, value: str) -> bytes:
         return value.encode()
     except UnicodeEncodeError:
         raise InputValueError(f"{name} is not valid Unicode text") from None
-
-
-def check_timeout(timeout: float) -> float:
-    """Return a time-out in seconds; raise unless it is positive and at most a day."""
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise InputTypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
-    if not (math.isfinite(timeout) and 0 < timeout <= 86_400):
-        raise InputValueError(f"timeout is more than 0 and at most 86400 seconds, not {timeout}")
-    return float(timeout)
 
 
 def _parse_url(name: str, text: Any) -> httpx.URL:
