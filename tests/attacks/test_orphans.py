@@ -18,6 +18,7 @@ import pytest
 import mmhash
 from tests.support import service
 from tests.support.ports import free_port
+from tests.support.service import read_all
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -126,7 +127,7 @@ def test_a_request_is_finished_while_the_next_service_has_the_address(
         answer = httpx.post(f"{following.url}/hash", content=b"abc", headers=headers, timeout=60)
         assert answer.json()["items"][0]["key"] == key
         connection.sendall(b"def")
-        held = b"".join(iter(lambda: connection.recv(65536), b""))
+        held = read_all(connection)
     assert held.startswith(b"HTTP/1.1 200 ")
     assert mmhash.key(b"abcdef").hex().encode() in held
     wait_until(lambda: not any(map(runs, workers)))
@@ -169,7 +170,7 @@ def test_workers_that_were_suspended_while_they_drain_are_not_killed(
         time.sleep(8)  # grace_s, and the supervisor's margin of 5 s
         for pid in sorted(pids):
             os.kill(pid, signal.SIGCONT)
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 ")
     assert supervisor.process.wait(60) == 0
     assert "killing it" not in supervisor.log.text
@@ -225,7 +226,7 @@ def test_no_worker_survives_a_supervisor_that_crashes(
         assert supervisor.process.wait(60) == -number
         if isinstance(connection, socket.socket):  # its request is still answered
             connection.sendall(b"def")
-            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+            answer = read_all(connection)
             assert mmhash.key(b"abcdef").hex().encode() in answer
     wait_until(lambda: not any(map(runs, workers)))
     assert start("--workers", "2", port=supervisor.port).wait_for_workers()
@@ -240,7 +241,7 @@ def test_a_request_that_outlives_the_grace_period_is_refused_by_name(
         supervisor.wait_for_workers()
     with supervisor.begin_request() as connection:
         supervisor.process.terminate()
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 503 "), answer
     assert b"urn:mmhash:problem:draining" in answer
     assert supervisor.process.wait(60) == 0
@@ -306,7 +307,7 @@ def test_a_signal_to_any_process_drains_them(
         wait_until(lambda: "draining: 1 " in supervisor.log.text)
         time.sleep(0.2)  # two ticks of the server
         connection.sendall(b"def")
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert supervisor.process.wait(service.TIMEOUT_S) == 0
     assert not any(map(runs, pids))

@@ -26,6 +26,7 @@ from tests.support.service import (
     command_line,
     count,
     handles_signals,
+    read_all,
     serving,
 )
 from tests.support.waiting import wait_until
@@ -42,7 +43,7 @@ def test_what_has_begun_is_finished_after_sigterm(service: Service) -> None:
         service.process.send_signal(signal.SIGTERM)
         service.log.wait_for("draining")
         connection.sendall(b"def")
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 200 ")
     service.wait()
 

@@ -20,6 +20,7 @@ from PIL import Image
 
 import mmhash
 from tests.support.decoders import wait_for_ready
+from tests.support.service import read_all
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -178,7 +179,7 @@ def test_sigterm_under_a_call_ends_it_when_the_call_is_answered(container: Conta
         running.read_log(until="draining: 1 requests are running")
         assert httpx.get(f"{URL}/ready", timeout=60).status_code == 503
         caller.sendall(b"def")
-        answer = b"".join(iter(lambda: caller.recv(65536), b""))
+        answer = read_all(caller)
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert mmhash.digest(b"abcdef").hex().encode() in answer
         running.read_log(until="stopped")
