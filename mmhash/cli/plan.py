@@ -39,33 +39,11 @@ def plan_request(
         raise InputValueError(f"{printable(request)}: more than {_MAX_REQUEST} bytes")
     plan = Model.load(model).plan(text, engine, block_size=block_size, of=of)
     items = [
-        {
-            "modality": item.modality,
-            "width": item.size.width,
-            "height": item.size.height,
-            "grid": item.grid,
-            "start": item.start,
-            "end": item.end,
-            "embeds": item.embeds,
-            "key": item.key.hex(),
-            "engines": {engine: item.fields},
-        }
+        {**item.payload(), "key": item.key.hex(), "engines": {engine: item.fields}}
         for item in plan.items
     ]
     if as_json:
-        spans = [
-            {"start": span.start, "end": span.end, "key": span.whole_key().hex()}
-            for span in plan.spans
-        ]
-        answer = {
-            "token_ids": plan.token_ids,
-            "items": items,
-            "spans": spans,
-            "blocks": plan.blocks,
-            "event_ids": plan.event_ids,
-            "request": plan.request,
-        }
-        say_json(answer)
+        say_json(plan.payload(items))
         return
     _show(len(plan.token_ids), items, plan.blocks)
 
