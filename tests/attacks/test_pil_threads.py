@@ -16,7 +16,7 @@ from PIL import Image
 
 import mmhash
 from mmhash import pil_image
-from tests.attacks.test_pil_edits import FORMATS, animation, noise, opened
+from tests.support.animations import FORMATS, animation, noise, opened
 
 THREADS = 6
 

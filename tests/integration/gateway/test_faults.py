@@ -16,7 +16,7 @@ import pytest
 import mmhash
 from mmhash.engines import vllm
 from tests.support.engine_worker import STREAM
-from tests.support.gateway import EngineProcess, engines, gateway_before
+from tests.support.gateway import EngineProcess, engines, gateway_before, healthy, replace
 from tests.support.origin import Origin
 from tests.support.ports import free_port
 from tests.support.redis import BINARY, NEEDED, RedisServer
@@ -28,10 +28,6 @@ pytestmark = pytest.mark.slow
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 PATH = "/v1/chat/completions"
-
-
-def healthy(client: httpx.Client) -> list[bool]:
-    return [one["healthy"] for one in client.get("/workers").json()["workers"]]
 
 
 @contextmanager
@@ -270,13 +266,6 @@ def test_a_worker_that_joins_is_probed_at_once(tmp_path: Path) -> None:
             wait_until(lambda: healthy(client) == [True])
             assert client.post(PATH, json=CHAT).json()["worker"] == "w1"
             assert "mmhash_gateway_healthy_workers 1.0" in client.get("/metrics").text
-
-
-def replace(file: Path, text: str) -> None:
-    """Replace a file as a whole, as a mounted ConfigMap is."""
-    new = file.with_suffix(".new")
-    new.write_text(text)
-    new.replace(file)
 
 
 def test_a_dns_name_stands_for_its_addresses() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.gateway.test_faults import healthy, replace
-from tests.support.gateway import EngineProcess, gateway_before
+from tests.support.gateway import EngineProcess, gateway_before, healthy, replace
 from tests.support.scripted import Answer, ScriptedServer
 from tests.support.service import Service, count
 from tests.support.waiting import wait_until
