@@ -96,6 +96,13 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         assert str(done.exception).startswith(f"settings: {file}: ")
 
 
+def test_a_wrong_worker_is_named_by_its_place() -> None:
+    workers = ("http://a:1", "http://b:1,evnts=tcp://b:2")
+    options = [word for worker in workers for word in ("--worker", worker)]
+    done = CliRunner().invoke(app, ["gateway", "--check", *options])
+    assert "settings: worker_list: worker 2: a worker is URL,events=…" in str(done.exception)
+
+
 def test_the_form_of_the_workers_is_shown() -> None:
     done = CliRunner().invoke(app, ["gateway", "--set", "gateway.worker_list=http://a:1"])
     assert 'its form is ["http://10.0.0.1:8000,engine=vllm@0.32.0"]' in str(done.exception)
