@@ -25,6 +25,4 @@ EngineFallback = Annotated[
 ]
 Seed = Annotated[str | None, typer.Option(help="vLLM's PYTHONHASHSEED, if it is set.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", help="No progress bar, and no line for files that are OK.")
-]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
