@@ -29,8 +29,9 @@ def settings_errors() -> Iterator[None]:
     except RecursionError as error:
         raise InputValueError("settings: a value is nested too deep") from error
     except SettingsError as error:  # of a variable that is not JSON
-        name = _FIELD.findall(str(error))[0]
-        raise InputValueError(f"settings: {name}: not JSON{form_hint(name)}") from error
+        found = _FIELD.search(str(error))
+        reason = f"{found[1]}: not JSON{form_hint(found[1])}" if found else str(error)
+        raise InputValueError(f"settings: {reason}") from error
     except ValueError as error:
         raise InputValueError(f"settings: {error}") from error
 

@@ -97,7 +97,7 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_wrong_worker_is_named_by_its_place() -> None:
-    workers = ("http://a:1", "http://b:1,evnts=tcp://b:2")
+    workers = ("http://a:1", "http://b:1,event=tcp://b:2")
     options = [word for worker in workers for word in ("--worker", worker)]
     done = CliRunner().invoke(app, ["gateway", "--check", *options])
     assert "settings: worker_list: worker 2: a worker is URL,events=…" in str(done.exception)

@@ -49,10 +49,10 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMHASH_GATEWAY_POLCY", "x")
-    with pytest.raises(ValueError, match=r"POLCY: did you mean MMHASH_GATEWAY_POLICY\?"):
+    monkeypatch.setenv("MMHASH_GATEWAY_POLICE", "x")
+    with pytest.raises(ValueError, match=r"POLICE: did you mean MMHASH_GATEWAY_POLICY\?"):
         GatewaySettings()
-    monkeypatch.delenv("MMHASH_GATEWAY_POLCY")
+    monkeypatch.delenv("MMHASH_GATEWAY_POLICE")
     monkeypatch.setenv("MMHASH_GATEWAY_X", "x")
     with pytest.raises(ValueError, match=r"MMHASH_GATEWAY_X: docs/gateway\.md lists"):
         GatewaySettings()
