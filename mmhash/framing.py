@@ -11,20 +11,6 @@ from mmhash.digest import Digest, unchecked_digest
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.fields import field
 
-__all__ = [
-    "KEY_CONTEXT",
-    "SPEC_VERSION",
-    "TENANT_CONTEXT",
-    "TENANT_SIZE",
-    "field",
-    "frame",
-    "frame_raw",
-    "new_framer",
-    "preimage",
-    "preimage_template",
-    "tenant_key",
-]
-
 SPEC_VERSION = 1
 TENANT_SIZE = 32
 

@@ -7,7 +7,6 @@ read one image at the same time, because Pillow's objects do not support it (a G
 interpreter).
 """
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from mmhash.errors import InputTypeError, InputValueError, MMHashError
+from mmhash.forks import call_in_child
 from mmhash.image import DAMAGE, describe, encode_transparency, pad_palette, read_image
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def read_pil_image(image: "Image.Image") -> tuple[int, bytes | bytearray, bytes]
     An open file of several frames stands for all of them. An image without further frames (a copy,
     an unpickled image, one whose file is closed) stands for its current frame.
     """
-    with _named_errors(image), _lock_of(image):
+    with _named_errors(image), _locks.of(image):
         if not _may_have_frames(image):
             return 1, *_read_shown(image)
-        with _lock_of(_file_of(image)), _reopening(image) as reopen:
+        with _locks.of(_file_of(image)), _reopening(image) as reopen:
             frames = reopen()
             if getattr(frames, "n_frames", 1) == 1:
                 return 1, *_read_shown(image)
@@ -65,31 +65,32 @@ def count_frames(image: "Image.Image") -> int:
         known = _known_count(image)
         if known is not None:
             return known
-        with _lock_of(image), _lock_of(_file_of(image)), _reopening(image) as reopen:
+        with _locks.of(image), _locks.of(_file_of(image)), _reopening(image) as reopen:
             return int(getattr(reopen(), "n_frames", 1))
 
 
-_locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
-_locks_lock = threading.Lock()
+class _Locks:
+    """The locks of objects; each exists only while a thread holds or awaits it."""
+
+    def __init__(self) -> None:
+        self._reset()
+        # A forked child would wait forever for locks that the parent's other threads held.
+        call_in_child(self, _Locks._reset)
+
+    def _reset(self) -> None:
+        self._locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self._changing = threading.Lock()
+
+    @contextmanager
+    def of(self, shared: object) -> Iterator[None]:
+        """Hold an object's lock."""
+        with self._changing:
+            lock = self._locks.setdefault(id(shared), threading.RLock())
+        with lock:
+            yield
 
 
-def _forget_locks() -> None:
-    # A forked child would wait forever for locks that the parent's other threads held.
-    global _locks, _locks_lock
-    _locks, _locks_lock = WeakValueDictionary(), threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)
-
-
-@contextmanager
-def _lock_of(shared: object) -> Iterator[None]:
-    """Hold an object's lock, which exists only while a thread holds or awaits it."""
-    with _locks_lock:
-        lock = _locks.setdefault(id(shared), threading.RLock())
-    with lock:
-        yield
+_locks = _Locks()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from mmhash.arguments import check_choice
 from mmhash.digest import check_algorithm
 from mmhash.engines.registry import parse_with_fields as parse_engine
 from mmhash.engines.registry import split_names
@@ -37,6 +38,7 @@ def keys(
     must be able to read, it stays. If an item cannot be hashed, its `error` has the reason; the
     others are hashed. The columns of engines have the releases whose recipes were used.
     """
+    check_choice("of", of, "bytes", "pixels")
     with_releases = tuple(
         "@".join(parse_engine(engine, engine_fallback=engine_fallback))
         for engine in split_names(engines)

@@ -3,9 +3,25 @@
 The guard's do not import the service's: that would import half of the service into the engine.
 """
 
+import difflib
 import os
+from collections.abc import Iterable
+from typing import ClassVar
 
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+# Of a misspelt name; difflib's default of 0.6 suggests file_root for log_root.
+_SIMILAR = 0.75
+
+
+def unknown_name(name: str, known: Iterable[str], page: str, prefix: str = "") -> str:
+    """Return the error message for an unknown name, with a known one if it is similar.
+
+    The prefix is shown with both names, and is not compared.
+    """
+    closest = difflib.get_close_matches(name, known, 1, _SIMILAR)
+    hint = f"did you mean {prefix}{closest[0]}?" if closest else f"{page} lists the known ones"
+    return f"unknown name {prefix}{name}: {hint}"
 
 
 class PrefixedSettings(BaseSettings):
@@ -13,11 +29,18 @@ class PrefixedSettings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    page: ClassVar[str]
+    """The page that lists them."""
+
+    @classmethod
+    def variable(cls, name: str) -> str:
+        """Return the environment variable of a setting."""
+        return f"{cls.model_config['env_prefix']}{name.upper()}"
+
     @classmethod
     def variables(cls) -> frozenset[str]:
         """Return the environment variables of all settings."""
-        prefix = cls.model_config["env_prefix"]
-        return frozenset(prefix + name.upper() for name in cls.model_fields)
+        return frozenset(map(cls.variable, cls.model_fields))
 
     @classmethod
     def settings_customise_sources(
@@ -29,8 +52,9 @@ class PrefixedSettings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources: an argument overrides the environment."""
-        known = cls.variables()
+        prefix, known = cls.variable(""), cls.variables()
         for name in os.environ:
-            if name.startswith(cls.model_config["env_prefix"]) and name not in known:
-                raise ValueError(f"{name} is not known: known are {', '.join(sorted(known))}")
+            if name.startswith(prefix) and name not in known:
+                own = [each.removeprefix(prefix) for each in sorted(known)]
+                raise ValueError(unknown_name(name.removeprefix(prefix), own, cls.page, prefix))
         return init_settings, env_settings

@@ -5,7 +5,6 @@ runs inside an engine (guard/settings.py), the gateway (gateway/settings.py), an
 (runtime/metrics.py).
 """
 
-import difflib
 import os
 import re
 from ipaddress import ip_address
@@ -38,6 +37,7 @@ from mmhash_service.fetch.policies import IdentityPolicies, IdentityPolicy
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.settings import GuardSettings
 from mmhash_service.memo.stores import STORES, check_memo_url
+from mmhash_service.prefixed_settings import unknown_name
 from mmhash_service.secret_files import SECRET_FILE_VARIABLES, read_secret_files
 
 # Pillow refuses every larger image. Its limit is global to the process, so no setting can raise it.
@@ -52,6 +52,9 @@ MAX_TTL_S = 10 * 365 * 24 * 3600
 _MAX_SOCKET_PATH = 108
 
 PREFIX = "MMHASH_"
+GATEWAY = "gateway."
+"""Before the name of a setting of the gateway in `--set`."""
+PAGE = "docs/settings.md"
 CONFIG_VARIABLE = "MMHASH_CONFIG"
 
 # Variables that the library, the guard and the gateway read: they are known here too.
@@ -69,9 +72,6 @@ LIBRARY_VARIABLES = frozenset(
 )
 
 _NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII | re.IGNORECASE)
-# Of a misspelt name; difflib's default of 0.6 suggests file_root for log_root.
-_SIMILAR = 0.75
-
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
@@ -90,6 +90,7 @@ FORMS = {
     "private_tenants": '["acme"]',
     "tag_secrets": '["64 hex digits"]',
     "api_key_digests": '["64 hex digits"]',
+    "worker_list": '["http://10.0.0.1:8000,engine=vllm@0.32.0"]',
 }
 """Settings that are JSON in a variable and in `--set`, each with a value as it is written."""
 
@@ -407,18 +408,17 @@ def _check_path(path: Path) -> None:
         raise ValueError("the path is empty or contains a zero byte")
 
 
-def parse_assignment(text: str, model: type[BaseSettings] | None = None) -> tuple[str, Any]:
+def parse_assignment(text: str, *, of_gateway: bool = False) -> tuple[str, Any]:
     """Return the name and value of `name=value`, parsed as in an environment variable."""
     name, sign, value = text.partition("=")
-    if model is None and name.removeprefix("gateway.") in GatewaySettings.model_fields:
-        name = name.removeprefix("gateway.")
-        raise ValueError(f"{name} is a setting of `mmhash gateway`: --set gateway.{name}=VALUE")
-    if not _NAME.fullmatch(name):  # not shown: it may be a value, and a secret
+    if not _NAME.fullmatch(name.removeprefix(GATEWAY)):  # not shown: it may be a value, a secret
         raise ValueError("--set expects NAME=VALUE")
-    known = (model or Settings).model_fields
-    if name not in known:
-        prefix = "" if model is None else "gateway."
-        raise ValueError(unknown_name_message(name, list(known), prefix))
+    if of_gateway:
+        if name not in GatewaySettings.model_fields:
+            known = GatewaySettings.model_fields
+            raise ValueError(unknown_name(name, known, GatewaySettings.page, GATEWAY))
+    elif name not in Settings.model_fields:
+        raise ValueError(unknown_setting(name))
     if not sign:
         raise ValueError(f"{name} has no value: --set expects NAME=VALUE")
     if value[:1] not in {"[", "{"}:
@@ -434,12 +434,13 @@ def form_hint(name: str) -> str:
     return f"; its form is {FORMS[name]}" if name in FORMS else ""
 
 
-def unknown_name_message(name: str, known: list[str], prefix: str = "") -> str:
-    """Return the error message for an unknown name, with a known one if it is similar."""
-    closest = difflib.get_close_matches(name, known, 1, _SIMILAR)
-    page = "docs/gateway.md" if prefix else "docs/settings.md"
-    hint = f"did you mean {prefix}{closest[0]}?" if closest else f"{page} lists the known ones"
-    return f"unknown name {prefix}{name}: {hint}"
+def unknown_setting(name: str) -> str:
+    """Return the error message for a name that is not a setting of the service."""
+    own = name.removeprefix(GATEWAY)
+    if own in GatewaySettings.model_fields:
+        variable = GatewaySettings.variable(own)
+        return f"{own} is a setting of `mmhash gateway`: --set {GATEWAY}{own}=VALUE or {variable}"
+    return unknown_name(name, Settings.model_fields, PAGE)
 
 
 def refuse_unknown_variables(environment: Any) -> None:
@@ -449,4 +450,4 @@ def refuse_unknown_variables(environment: Any) -> None:
     }
     for name in environment:
         if name.startswith(PREFIX) and name not in known:
-            raise ValueError(unknown_name_message(name, sorted(known)))
+            raise ValueError(unknown_name(name, sorted(known), PAGE))

@@ -26,6 +26,11 @@ from mmhash.bulk.work import Options, Row, Shard
 from mmhash.errors import InputValueError, MMHashError
 
 _MANIFEST_FILE = "manifest.json"
+
+_RESUME_OTHER = (
+    "run that command again to resume it, remove this to start a new run, or give another --out"
+)
+_KEEP_RESULT = "it is complete: give another --out, or remove it"
 _MANIFEST_PURPOSE = "manifest"
 _SUFFIXES = {".arrow", ".tmp"}
 
@@ -93,7 +98,7 @@ class ShardStore:
         from mmhash.bulk.tables import check_pages  # noqa: PLC0415  (as above)
 
         about = self._about | {"source": _source_of(identities)}
-        _compare(self.result or {}, about, self._out)
+        _compare(self.result or {}, about, self._out, _KEEP_RESULT)
         check_pages(self._out)
         self._remove_folder()
 
@@ -137,7 +142,7 @@ def open_shard_store(
             from mmhash.bulk.tables import read_about  # noqa: PLC0415  (as above)
 
             result = read_about(out)
-            _compare(result, about, out)
+            _compare(result, about, out, _KEEP_RESULT)
         else:
             _begin(folder, about, warn)
         yield ShardStore(out, (names, *options.columns), about, result, warn)
@@ -164,7 +169,7 @@ def _begin(folder: Path, about: dict[str, str], warn: Callable[[str], None]) -> 
         remove(manifest)
     else:
         if _has_parts(folder):
-            _compare(stored, about, folder)
+            _compare(stored, about, folder, _RESUME_OTHER)
             return
     with _written(manifest) as file:
         file.writelines(framed(json.dumps(about).encode(), _MANIFEST_PURPOSE))
@@ -179,12 +184,13 @@ def _source_of(identities: Sequence[str]) -> str:
     return blake3("".join(identities).encode()).hexdigest(length=16)
 
 
-def _compare(stored: dict[str, str], about: dict[str, str], path: Path) -> None:
+def _compare(stored: dict[str, str], about: dict[str, str], path: Path, advice: str) -> None:
     differing = [name for name in about if stored.get(name) != about[name]]
     if differing:
+        # Whether others are skipped follows from --of and the source.
+        named = [name for name in differing if name != "skips_others"] or ["kind of source"]
         raise InputValueError(
-            f"{path} is of another run, with another {' and '.join(differing)}: run that command"
-            " again to resume it, remove this to start a new run, or give another --out"
+            f"{path} is of another run, with another {' and '.join(named)}: {advice}"
         )
 
 

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
+from typing import Annotated
 
 import typer
 
 from mmhash.cli.content import hash_named_file
-from mmhash.cli.options import AsJson, Files, Quiet
+from mmhash.cli.options import AsJson, Files
 from mmhash.cli.report import complain, say, say_json
 from mmhash.cli.sumline import parse_line
 from mmhash.digest import Digest
@@ -28,7 +29,14 @@ class _Outcome(Enum):
     MALFORMED = "malformed line{s}"
 
 
-def check_files(files: Files = None, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+def check_files(
+    files: Files = None,
+    *,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="No progress bar, and no line for files that are OK.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Check the files that are listed in sum files, as written by `sum` or b3sum."""
     outcomes: Counter[_Outcome] = Counter()
     failed = False

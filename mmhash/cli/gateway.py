@@ -18,13 +18,10 @@ from mmhash.cli.server_settings import (
     Workers,
     refuse_json,
     say_facts,
-    settings_errors,
     use_config,
     with_options,
 )
 from mmhash.errors import InputValueError
-
-_PREFIX = "gateway."
 
 
 def run_gateway(
@@ -69,7 +66,8 @@ def run_gateway(
         from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
         from mmhash_service.gateway.worker_spec import check_release  # noqa: PLC0415
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
-        from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
+        from mmhash_service.setting_errors import settings_errors  # noqa: PLC0415
+        from mmhash_service.settings import GATEWAY, Settings, parse_assignment  # noqa: PLC0415
 
         if not check:  # as in serve.py
             from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415
@@ -84,10 +82,10 @@ def run_gateway(
         "policy": policy,
     }
     options = {"host": host, "port": port, "uds": uds, "workers": workers}
-    own = [text.removeprefix(_PREFIX) for text in settings or () if text.startswith(_PREFIX)]
-    others = [text for text in settings or () if not text.startswith(_PREFIX)]
+    own = [text.removeprefix(GATEWAY) for text in settings or () if text.startswith(GATEWAY)]
+    others = [text for text in settings or () if not text.startswith(GATEWAY)]
     with settings_errors():
-        assigned = dict(parse_assignment(text, GatewaySettings) for text in own)
+        assigned = dict(parse_assignment(text, of_gateway=True) for text in own)
         gateway = GatewaySettings(**with_options(assigned, fleet))
         assigned = dict(map(parse_assignment, others))
         effective = Settings(**with_options(assigned, options))

@@ -23,7 +23,6 @@ EngineFallback = Annotated[
         help="For an unknown release: use the newest known one before it.", show_default="refuse"
     ),
 ]
+Seed = Annotated[str | None, typer.Option(help="vLLM's PYTHONHASHSEED, if it is set.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", help="No progress bar, and no line for files that are OK.")
-]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from mmhash.cli.extras import extra
-from mmhash.cli.options import AsJson, Of
+from mmhash.cli.options import AsJson, Of, Seed
 from mmhash.cli.report import format_count, say, say_json
 from mmhash.errors import InputValueError
 from mmhash.io.files import open_file
@@ -21,8 +21,18 @@ def plan_request(
     *,
     engine: Annotated[str, typer.Option(help="The engine and its release: vllm@0.32.0.")],
     block_size: Annotated[
-        int | None, typer.Option(min=1, help="The number of tokens that the engine hashes at once.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="The number of tokens that the engine hashes at once.",
+            show_default="16 for vLLM, 1 for SGLang",
+        ),
     ] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help="vLLM's --prefix-caching-hash-algo.", show_default="sha256"),
+    ] = None,
+    seed: Seed = None,
     of: Of = "bytes",
     as_json: AsJson = False,
 ) -> None:
@@ -37,35 +47,15 @@ def plan_request(
         raise InputValueError(f"{printable(request)}: {reason(error)}") from error
     if len(text) > _MAX_REQUEST:
         raise InputValueError(f"{printable(request)}: more than {_MAX_REQUEST} bytes")
-    plan = Model.load(model).plan(text, engine, block_size=block_size, of=of)
+    plan = Model.load(model).plan(
+        text, engine, block_size=block_size, algorithm=algorithm, seed=seed, of=of
+    )
     items = [
-        {
-            "modality": item.modality,
-            "width": item.size.width,
-            "height": item.size.height,
-            "grid": item.grid,
-            "start": item.start,
-            "end": item.end,
-            "embeds": item.embeds,
-            "key": item.key.hex(),
-            "engines": {engine: item.fields},
-        }
+        {**item.payload(), "key": item.key.hex(), "engines": {engine: item.fields}}
         for item in plan.items
     ]
     if as_json:
-        spans = [
-            {"start": span.start, "end": span.end, "key": span.whole_key().hex()}
-            for span in plan.spans
-        ]
-        answer = {
-            "token_ids": plan.token_ids,
-            "items": items,
-            "spans": spans,
-            "blocks": plan.blocks,
-            "event_ids": plan.event_ids,
-            "request": plan.request,
-        }
-        say_json(answer)
+        say_json(plan.payload(items))
         return
     _show(len(plan.token_ids), items, plan.blocks)
 

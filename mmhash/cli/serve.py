@@ -1,5 +1,6 @@
 """`mmhash serve`: start the HTTP service of mmhash_service."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -15,7 +16,6 @@ from mmhash.cli.server_settings import (
     Workers,
     refuse_json,
     say_facts,
-    settings_errors,
     use_config,
     with_options,
 )
@@ -41,10 +41,13 @@ def serve(
 ) -> None:
     """Serve HTTP until stopped; options override MMHASH_… variables, which override the file."""
     with extra("service"):
-        from mmhash_service.server.check import check_resources  # noqa: PLC0415  (may be missing)
+        from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
+        from mmhash_service.server.check import check_resources  # noqa: PLC0415
+        from mmhash_service.setting_errors import settings_errors  # noqa: PLC0415
         from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
 
         if not check:  # FastAPI, the engines and numpy: 0.3 of 0.5 s of CPU
+            from mmhash_service.app import create_app  # noqa: PLC0415
             from mmhash_service.server import server  # noqa: PLC0415
 
     refuse_json(as_json=as_json, check=check)
@@ -53,7 +56,9 @@ def serve(
     with settings_errors():
         assigned = dict(map(parse_assignment, settings or ()))
         effective = Settings(**with_options(assigned, options))
+        gateway = GatewaySettings()
+        gateway.check_releases(effective.engine_fallback)
     if not check:
-        server.serve(effective)
+        server.serve(effective, partial(create_app, gateway=gateway))
         return
     say_facts(check_resources(effective), as_json=as_json)

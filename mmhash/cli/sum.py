@@ -18,8 +18,11 @@ def sum_files(
     threads: Threads = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    check: Annotated[bool, typer.Option("--check", "-c", hidden=True)] = False,
 ) -> None:
     """Print the digest of each file's bytes, which `check` reads back."""
+    if check:  # as b3sum has it
+        raise typer.BadParameter("sum files are read by `mmhash check`", param_hint="'--check'")
 
     def digest_of(name: str) -> Iterator[Hashed]:
         digest, nbytes = hash_named_file(name, algorithm, threads, quiet=quiet)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from mmhash.cli.extras import extra
-from mmhash.cli.options import AsJson
+from mmhash.cli.options import AsJson, Seed
 from mmhash.cli.report import say, say_json
 
 
@@ -21,7 +21,7 @@ def check_engine(
         str | None,
         typer.Option(help="vLLM's --prefix-caching-hash-algo; default: the one that fits."),
     ] = None,
-    seed: Annotated[str | None, typer.Option(help="vLLM's PYTHONHASHSEED, if it is set.")] = None,
+    seed: Seed = None,
     api_key: Annotated[
         str | None, typer.Option(envvar="MMHASH_ENGINE_API_KEY", help="The engine's API key.")
     ] = None,

@@ -1,6 +1,5 @@
 """The address of the service and the proxy to it, checked when a client is created."""
 
-import math
 import os
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,6 +8,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 import httpx
 
+from mmhash.arguments import check_str
 from mmhash.errors import InputTypeError, InputValueError
 
 _SCHEMES = ("http", "https")
@@ -61,8 +61,7 @@ class Address:
 
 def header_value(name: str, value: str) -> bytes:
     """Return the bytes of a header value; raise if it is invalid."""
-    if not isinstance(value, str):
-        raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
+    check_str(name, value)
     if value != value.strip() or any(ord(char) < 0x20 or char == "\x7f" for char in value):
         raise InputValueError(f"{name} has a control character, or a space at its start or end")
     try:
@@ -71,29 +70,9 @@ def header_value(name: str, value: str) -> bytes:
         raise InputValueError(f"{name} is not valid Unicode text") from None
 
 
-def check_timeout(timeout: float) -> float:
-    """Return a time-out in seconds; raise unless it is positive and at most a day."""
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise InputTypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
-    if not (math.isfinite(timeout) and 0 < timeout <= 86_400):
-        raise InputValueError(f"timeout is more than 0 and at most 86400 seconds, not {timeout}")
-    return float(timeout)
-
-
-def check_retries(retries: int) -> int:
-    """Return the number of retries; raise if it is negative."""
-    if isinstance(retries, bool) or not isinstance(retries, int):
-        raise InputTypeError(f"retries is an int, not {type(retries).__name__}")
-    if retries < 0:
-        raise InputValueError(f"retries is at least 0, not {retries}")
-    return retries
-
-
 def _parse_url(name: str, text: Any) -> httpx.URL:
-    if not isinstance(text, str):
-        raise InputTypeError(f"{name} is a str, not {type(text).__name__}")
     try:
-        url = httpx.URL(text)
+        url = httpx.URL(check_str(name, text))
     except (httpx.InvalidURL, ValueError) as error:
         raise InputValueError(f"{name} is not a URL: {error}") from None
     if url.scheme not in _SCHEMES or not url.host:

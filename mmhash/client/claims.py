@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from mmhash.arguments import check_str
 from mmhash.client.effects import RESPONSE_BASE, Effects
 from mmhash.client.responses import malformed, member
 from mmhash.client.retry import post_json
@@ -37,6 +38,7 @@ def claim(session: Session, key: str, *, ttl: float = 10.0, wait: float = 0.0) -
 
     With `wait`, up to 30 seconds, it waits for the result, and takes over if the holder exits.
     """
+    check_str("key", key)
     holder = secrets.token_hex(16)
     body = {"action": "acquire", "key": key, "holder": holder, "ttl_s": ttl, "wait_s": wait}
     return (yield from _post(session, key, holder, body))
@@ -44,7 +46,8 @@ def claim(session: Session, key: str, *, ttl: float = 10.0, wait: float = 0.0) -
 
 def wait_claim(session: Session, key: str, *, wait: float = 10.0) -> Effects[Claim]:
     """Wait, up to 30 seconds, until a claim is `done` or `free`, without acquiring it."""
-    return (yield from _post(session, key, "", {"action": "wait", "key": key, "wait_s": wait}))
+    body = {"action": "wait", "key": check_str("key", key), "wait_s": wait}
+    return (yield from _post(session, key, "", body))
 
 
 def renew_claim(session: Session, held: Claim, *, ttl: float = 10.0) -> Effects[Claim]:
@@ -56,6 +59,8 @@ def complete_claim(
     session: Session, held: Claim, result: Mapping[str, Any], *, keep: float = 600.0
 ) -> Effects[Claim]:
     """Publish the result of a claim, such as the worker and the handle, for `keep` seconds."""
+    if not isinstance(result, Mapping):
+        raise InputTypeError(f"result is a dict, not {type(result).__name__}")
     return (yield from _change(session, held, "complete", {"result": dict(result), "keep_s": keep}))
 
 
@@ -66,7 +71,9 @@ def fail_claim(session: Session, held: Claim) -> Effects[Claim]:
 
 def find_claims(session: Session, keys: Iterable[str]) -> Effects[list[Claim]]:
     """Return the state of up to 64 claims, with the results of those that are done."""
-    names = list(keys)
+    if isinstance(keys, str):  # its characters would be keys
+        raise InputTypeError("find_claims() takes a list of keys, not one str")
+    names = [check_str("key", key) for key in keys]
     body = {"action": "find", "keys": names}
     limit = RESPONSE_BASE + _RESULT_BYTES * len(names)
     payload = yield from post_json(session, "/claim", body, limit=limit)

@@ -14,7 +14,7 @@ from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
 from mmhash.client import claims, media, probes, requests, token_ids
-from mmhash.client.address import Address, check_retries, check_timeout, header_value
+from mmhash.client.address import Address, header_value
 from mmhash.client.connections import AsyncConnections, Connections, Service
 from mmhash.client.effects import Effects, OutOfTimeError, Pause, Request, RunInThread
 from mmhash.client.hashing import hash_items
@@ -112,7 +112,7 @@ class Client:
         retries: int = 3,
     ) -> None:
         service = _service(base_url, uds, api_key, tenant)
-        self._session = Session(timeout=check_timeout(timeout), retries=check_retries(retries))
+        self._session = Session(timeout, retries)
         self._connections = Connections(service)
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class AsyncClient:
         retries: int = 3,
     ) -> None:
         service = _service(base_url, uds, api_key, tenant)
-        self._session = Session(timeout=check_timeout(timeout), retries=check_retries(retries))
+        self._session = Session(timeout, retries)
         self._connections = AsyncConnections(service)
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from mmhash.arguments import check_choice
 from mmhash.client.effects import RESPONSE_BASE, Effects, Request, RunInThread, given
 from mmhash.client.items import ExpectedItem, Item, ItemKind, parse_items
 from mmhash.client.payload import payload_of
@@ -12,7 +13,7 @@ from mmhash.client.session import Session
 from mmhash.digest import Algorithm, check_algorithm
 from mmhash.engines.registry import split_names
 from mmhash.engines.releases import Fallback
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputTypeError
 
 By = Literal["source", "frames"]
 
@@ -117,8 +118,7 @@ def _hash(  # noqa: PLR0917  (in the order of the methods' arguments)
     sign: bool,
     engine_fallback: Fallback | None,
 ) -> Effects[Item]:
-    if by not in {"source", "frames"}:
-        raise InputValueError(f"by is source or frames, not {by!r}")
+    check_choice("by", by, "source", "frames")
     algorithm, names = check_algorithm(algorithm), split_names(engines)
     options = given(
         **recipe,

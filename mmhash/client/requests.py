@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from mmhash.arguments import check_choice, check_str
 from mmhash.client.effects import Effects, given
 from mmhash.client.items import ExpectedItem, Item
 from mmhash.client.payload import Of
@@ -13,7 +14,6 @@ from mmhash.client.token_ids import keys_and_ids, recipe_of
 from mmhash.digest import Algorithm, Digest, check_algorithm
 from mmhash.engines.engine import Span
 from mmhash.engines.releases import Fallback
-from mmhash.errors import InputTypeError, InputValueError
 
 _MIB = 1 << 20
 
@@ -65,8 +65,8 @@ def annotate(  # noqa: D417  (a method has no session)
         engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
             `recipe` names it.
     """
-    _check_text("engine", engine)
-    _check_of(of)
+    check_str("engine", engine)
+    check_choice("of", of, "bytes", "pixels")
     query = {
         "engine": engine,
         "algorithm": check_algorithm(algorithm),
@@ -114,9 +114,9 @@ def plan(  # noqa: D417  (a method has no session)
         engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
             `recipe` names it.
     """
-    _check_text("model", model)
-    _check_text("engine", engine)
-    _check_of(of)
+    check_str("model", model)
+    check_str("engine", engine)
+    check_choice("of", of, "bytes", "pixels")
     query = {"model": model, "engine": engine, "of": of}
     options = given(
         block_size=block_size,
@@ -155,13 +155,3 @@ def _parse_span(span: Any, ids: int) -> Span:
         return Span(start, end, Digest("blake3", bytes.fromhex(member(span, "key", str))))
     except ValueError:
         malformed("the key of a span is not hex")
-
-
-def _check_text(name: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
-
-
-def _check_of(of: Any) -> None:
-    if of not in {"bytes", "pixels"}:
-        raise InputValueError(f"of is bytes or pixels, not {of!r}")

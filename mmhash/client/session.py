@@ -1,5 +1,6 @@
 """The state of a client between calls: its limits, and its shared memory."""
 
+import math
 import os
 import secrets
 from collections.abc import Iterator
@@ -7,7 +8,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from mmhash.errors import ClosedError
+from mmhash.arguments import check_int
+from mmhash.errors import ClosedError, InputTypeError, InputValueError
 from mmhash.forks import call_in_child, keep_inherited
 from mmhash.transport import SharedPool, SharedTensor
 
@@ -22,9 +24,9 @@ class Session:
     child starts with a new nonce and a new pool, and leaves the parent's alone.
     """
 
-    def __init__(self, *, timeout: float, retries: int) -> None:
-        self.timeout = timeout
-        self.retries = retries
+    def __init__(self, timeout: float, retries: int) -> None:
+        self.timeout = _check_timeout(timeout)
+        self.retries = check_int("retries", retries, 0)
         self.in_place: bool | None = None
         self._closed = False
         self._reset()
@@ -73,3 +75,12 @@ class Session:
             shared, self._shared = self._shared, None
         for owned in shared or ():
             owned.close()
+
+
+def _check_timeout(timeout: float) -> float:
+    """Return a time-out in seconds; raise unless it is positive and at most a day."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise InputTypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
+    if not (math.isfinite(timeout) and 0 < timeout <= 86_400):
+        raise InputValueError(f"timeout is more than 0 and at most 86400 seconds, not {timeout}")
+    return float(timeout)

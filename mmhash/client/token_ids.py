@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
+from mmhash.arguments import check_int
 from mmhash.client.effects import RESPONSE_BASE, Effects, RunInThread, given
 from mmhash.client.responses import malformed, member
 from mmhash.client.retry import post_json
@@ -12,7 +13,7 @@ from mmhash.client.session import Session
 from mmhash.digest import Digest
 from mmhash.engines.engine import Span
 from mmhash.engines.releases import Fallback
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputTypeError
 
 # The JSON of a 64-bit number, and of a hash of at most 512 bits and its id.
 _ID_BYTES = 24
@@ -96,7 +97,7 @@ def blocks(  # noqa: D417  (a method has no session)
             `recipe` names it.
     """
     ids = _ids(input_ids)
-    _check_block_size(block_size)
+    check_int("block_size", block_size, 1)
     body = {
         "engine": engine,
         "input_ids": ids,
@@ -163,13 +164,6 @@ def recipe_of(payload: Mapping[str, Any]) -> str | None:
     if recipe is not None and not isinstance(recipe, str):
         malformed("its 'recipe' is not a text")
     return recipe
-
-
-def _check_block_size(block_size: Any) -> None:
-    if isinstance(block_size, bool) or not isinstance(block_size, int):
-        raise InputTypeError(f"block_size is an int, not {type(block_size).__name__}")
-    if block_size < 1:
-        raise InputValueError(f"block_size is at least 1, not {block_size}")
 
 
 def _ids(input_ids: Any) -> list[int]:

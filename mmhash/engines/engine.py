@@ -12,6 +12,7 @@ from mmhash.digest import Digest
 from mmhash.engines.options import with_options, with_orientation
 from mmhash.engines.releases import Range, Releases, parse_range
 from mmhash.errors import InputValueError
+from mmhash.tags import TAGS_MEMBER
 
 RequestFields = dict[str, Any]
 """The fields that carry a key, and the values that the engine derives from them."""
@@ -259,6 +260,18 @@ class Engine:
     """The formats of media objects that hold features, in lower case."""
     compression_headers: tuple[str, ...] = ()
     """Headers by which the engine decompresses a body, beside Content-Encoding."""
+
+    @property
+    def caller_request_members(self) -> frozenset[str]:
+        """Members of a whole request that a caller may not set, with those that hold tags."""
+        fields = (field for field in self.caller_fields if field.of_request)
+        return frozenset({TAGS_MEMBER, *(name for field in fields for name in field.names)})
+
+    @property
+    def caller_media_members(self) -> frozenset[str]:
+        """Members by which a caller's media objects identify their content."""
+        fields = (field for field in self.caller_fields if field.kind in {"hash", "feature"})
+        return frozenset(name for field in fields for name in field.names)
 
     def request_fields(self, key: Digest, version: str) -> RequestFields:
         """Return the fields that carry a key in requests; an engine without is a NoFieldError."""

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from mmhash.arguments import check_int, check_str
 from mmhash.digest import Digest
 from mmhash.engines import checks, engine
 from mmhash.engines.engine import Engine, RequestFields, Step, hash_field
@@ -111,9 +112,7 @@ def _value_of_16_bits(identifier: str, recipe: Recipe) -> int:
 
 
 def _check_identifier(identifier: str) -> None:
-    if not isinstance(identifier, str):
-        raise InputTypeError(f"identifier is a str, not {type(identifier).__name__}")
-    if len(identifier) > _MAX_IDENTIFIER:
+    if len(check_str("identifier", identifier)) > _MAX_IDENTIFIER:
         raise InputValueError(f"identifier has at most {_MAX_IDENTIFIER} characters")
     try:
         identifier.encode()
@@ -122,9 +121,7 @@ def _check_identifier(identifier: str) -> None:
 
 
 def _check_natural(name: str, number: int, most: int | None = None) -> None:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise InputTypeError(f"{name} is an int, not {type(number).__name__}")
-    if number < 0 or (most is not None and number > most):
+    if check_int(name, number) < 0 or (most is not None and number > most):
         limit = "at least 0" if most is None else f"0 to {most}"
         raise InputValueError(f"{name} is {limit}")
 

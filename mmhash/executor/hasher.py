@@ -10,9 +10,10 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, overload
 
+from mmhash.arguments import check_choice, check_int
 from mmhash.cpu import cpu_count
 from mmhash.digest import Digest, check_algorithm
-from mmhash.errors import InputTypeError, InputValueError, MMHashError
+from mmhash.errors import InputTypeError, MMHashError
 from mmhash.executor.admission import AdmissionQueue
 from mmhash.executor.item_cost import ItemCost, cost_of, identity_of
 from mmhash.executor.job import Job, Options, Outcome, Result, Underestimated, item_error
@@ -74,10 +75,9 @@ class AsyncHasher:
     ) -> None:
         if threads is None:
             threads = max(1, cpu_count() - 1)
-        _check_positive("max_inflight_bytes", max_inflight_bytes)
-        _check_positive("threads", threads)
-        if on_pressure not in {"wait", "defer"}:
-            raise InputValueError(f"on_pressure is wait or defer, not {on_pressure!r}")
+        check_int("max_inflight_bytes", max_inflight_bytes, 1)
+        check_int("threads", threads, 1)
+        check_choice("on_pressure", on_pressure, "wait", "defer")
         self._threads = threads
         self._defers = on_pressure == "defer"
         self._placement = Placement(device, threads)
@@ -380,10 +380,3 @@ def _closed_error() -> MMHashError:
 
 def _another_loop_error() -> MMHashError:
     return MMHashError("this AsyncHasher belongs to another event loop: make one for each")
-
-
-def _check_positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputTypeError(f"{name} is an int, not {type(value).__name__}")
-    if value < 1:
-        raise InputValueError(f"{name} is at least 1, not {value}")

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from mmhash import cuda
 from mmhash.algorithms import ALGORITHMS, Algorithm
+from mmhash.arguments import check_str
 from mmhash.digest import Digest
-from mmhash.errors import DeviceError, InputTypeError, InputValueError
+from mmhash.errors import DeviceError, InputValueError
 from mmhash.executor.gpu import copy_to_host, current_stream, digest_on_gpu, on_stream
 from mmhash.executor.item_cost import ItemCost
 from mmhash.executor.rates import ASSUMED, gpu_in_use, rates
@@ -97,7 +98,12 @@ def hash_on(
 
 def facts() -> Iterator[tuple[str, str]]:
     """Yield the lines of `mmhash env`: the rates, and the limits that follow from them."""
-    yield "device", os.environ.get("MMHASH_DEVICE", "auto")
+    device = os.environ.get("MMHASH_DEVICE", "auto")
+    try:
+        _parse_device(device)
+    except InputValueError as error:
+        device = f"{device} ({error})"
+    yield "device", device
     try:
         gpu = gpu_in_use()
     except Exception:  # noqa: BLE001  (a broken torch is reported elsewhere)
@@ -112,9 +118,8 @@ def facts() -> Iterator[tuple[str, str]]:
 
 def _parse_device(device: str) -> tuple[str, int | None]:
     """Split a device into auto, cpu or cuda, and its number; MMHASH_DEVICE replaces auto."""
-    if not isinstance(device, str):
-        raise InputTypeError(f"device is a str, not {type(device).__name__}")
     chosen = os.environ.get("MMHASH_DEVICE", "auto") if device == "auto" else device
+    check_str("device", chosen)
     match = _DEVICE.fullmatch(chosen)
     if match is None:
         raise InputValueError(f"device is auto, cpu, cuda or cuda:<number>, not {chosen!r}")

@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from mmhash.arguments import check_choice
 from mmhash.cpu import Hasher, cpu_count
 from mmhash.digest import Digest
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputTypeError
 from mmhash.framing import frame
 from mmhash.hashing import key
 from mmhash.io.files import hash_file
@@ -54,8 +55,7 @@ def key_file(
     >>> key_file(photo, of="pixels") == mmhash.key(Image.open(photo))
     True
     """
-    if of not in {"bytes", "pixels"}:
-        raise InputValueError(f"of is bytes or pixels, not {of!r}")
+    check_choice("of", of, "bytes", "pixels")
     if of == "pixels":
         with _checked(path).open("rb") as file, open_image(file) as image:
             return key(image, algorithm=algorithm, tenant=tenant, threads=threads)

@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from mmhash.arguments import check_choice
 from mmhash.cpu import hash_bytes
 from mmhash.digest import Digest, check_algorithm
 from mmhash.errors import InputTypeError, InputValueError
@@ -156,5 +157,4 @@ def _key_of(data: Buffer, algorithm: str, tenant: bytes | None, threads: int | N
 
 
 def _check_by(by: str) -> None:
-    if by not in {"source", "frames"}:
-        raise InputValueError(f"by is source or frames, not {by!r}")
+    check_choice("by", by, "source", "frames")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mmhash.arguments import check_int
 from mmhash.cpu import Hasher
 from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError
@@ -44,7 +45,7 @@ class GrowingVideo:
     def __init__(
         self, window: int = 16, *, algorithm: str = "blake3", tenant: bytes | None = None
     ) -> None:
-        self._window = _check_window(window)
+        self._window = check_int("window", window, 1)
         self._algorithm, self._tenant = algorithm, tenant
         self._all = _KeyList(algorithm, tenant)
         self._tail = _KeyList(algorithm, tenant)
@@ -87,7 +88,7 @@ class GrowingAudio:
     def __init__(
         self, window: int, *, algorithm: str = "blake3", tenant: bytes | None = None
     ) -> None:
-        self._window = _check_window(window)
+        self._window = check_int("window", window, 1)
         self._algorithm, self._tenant = algorithm, tenant
         self._all = _KeyList(algorithm, tenant)
         self._tail = Hasher(algorithm)
@@ -145,11 +146,3 @@ class GrowingAudio:
         if (samples.dtype, samples.shape[1]) != (self._dtype, self._channels):
             raise InputValueError("all samples have the dtype and the channels of the first")
         return samples
-
-
-def _check_window(window: int) -> int:
-    if isinstance(window, bool) or not isinstance(window, int):
-        raise InputTypeError(f"window is an int, not {type(window).__name__}")
-    if window < 1:
-        raise InputValueError(f"window is at least 1, not {window}")
-    return window

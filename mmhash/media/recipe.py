@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
+from mmhash.arguments import check_int
 from mmhash.digest import Digest, unchecked_digest
 from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.fields import field
@@ -199,8 +200,7 @@ def _spread(frames: int, count: int) -> Sequence[int]:
 def _check_indices(indices: Iterable[int], frames: int) -> list[int]:
     selected: list[int] = []
     for index in indices:
-        if isinstance(index, bool) or not isinstance(index, int):
-            raise InputTypeError(f"an index is an int, not {type(index).__name__}")
+        check_int("an index", index)
         if not (selected[-1] if selected else -1) < index < frames:
             raise InputValueError(f"indices ascend from 0 to {frames - 1}: {index} does not fit")
         selected.append(index)
@@ -225,9 +225,7 @@ def _sample_at(time: Rational, name: str, index: AudioIndex) -> int:
 
 
 def _natural(number: int, name: str, maximum: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise InputTypeError(f"{name} is an int, not {type(number).__name__}")
-    if not 1 <= number <= maximum:
+    if not 1 <= check_int(name, number) <= maximum:
         raise InputValueError(f"{name} is 1 to {maximum}, not {number}")
     return number
 

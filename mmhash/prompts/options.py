@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from mmhash.arguments import check_choice, check_int
 from mmhash.prompts.media import KnownMedia
 
 
@@ -23,3 +24,9 @@ class PlanOptions:
     model_id: str | None = None
     chat_template: str | None = None
     content_format: Literal["auto", "string", "openai"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.block_size is not None:
+            check_int("block_size", self.block_size, 1)
+        check_choice("of", self.of, "bytes", "pixels")
+        check_choice("content_format", self.content_format, "auto", "string", "openai")

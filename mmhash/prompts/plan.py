@@ -25,6 +25,18 @@ class PlannedItem:
     embeds: list[tuple[int, int]]
     """The ranges that take embeddings: the others are tokens of structure."""
 
+    def payload(self) -> dict[str, Any]:
+        """Return its size and place as JSON has them."""
+        return {
+            "modality": self.modality,
+            "width": self.size.width,
+            "height": self.size.height,
+            "grid": self.grid,
+            "start": self.start,
+            "end": self.end,
+            "embeds": self.embeds,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -42,3 +54,14 @@ class Plan:
     """The request with the hashes of its items."""
     groups: dict[int, list[int]] | None = None
     """The event ids of the blocks of each size in `groups`."""
+
+    def payload(self, items: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the plan as JSON has it, with the items as the caller writes them."""
+        return {
+            "token_ids": self.token_ids,
+            "items": items,
+            "spans": [span.payload() for span in self.spans],
+            "blocks": self.blocks,
+            "event_ids": self.event_ids,
+            "request": self.request,
+        }

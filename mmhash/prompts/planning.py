@@ -19,7 +19,7 @@ from mmhash.engines.engine import (
     Span,
 )
 from mmhash.engines.options import options_text, parse_options
-from mmhash.errors import InputValueError, LimitError
+from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand
 from mmhash.prompts.families.family import PlacedItem
@@ -184,6 +184,9 @@ def _parse(
         names = _option_names(engine.annotate)
         spelled = {name: request[name] for name in names if name in request}
         return request, parse_options(json.dumps(spelled)) if spelled else {}
+    if not isinstance(request, (bytes, str)):
+        kind = type(request).__name__
+        raise InputTypeError(f"a request is a dict, or its JSON as str or bytes, not {kind}")
     if len(request) > MAX_REQUEST:
         raise LimitError(f"a request has at most {MAX_REQUEST} bytes")
     try:

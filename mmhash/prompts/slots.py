@@ -13,9 +13,7 @@ from mmhash.engines.media_text import is_clear, is_clear_format
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Modality
 from mmhash.prompts.media import MAX_ITEMS, MediaSource
-from mmhash.tags import TAGS_MEMBER
 
-_CLAIMS = frozenset({"hash", "feature"})
 _MAX_NESTING = 8
 
 
@@ -43,12 +41,8 @@ class OpenedRequest(NamedTuple):
 
 def open_request(request: Mapping[str, Any], engine: Engine, release: str) -> OpenedRequest:
     """Return a copy of a request that can be annotated, and its items in their order."""
-    body = dict(request)
-    body.pop(TAGS_MEMBER, None)
-    for field in engine.caller_fields:
-        if field.of_request:
-            for member in field.names:
-                body.pop(member, None)
+    callers = engine.caller_request_members
+    body = {name: value for name, value in request.items() if name not in callers}
     formats = engine.annotate
     if "messages" in body:
         chat = formats.chat(release) if formats and formats.chat else None
@@ -132,7 +126,7 @@ def _open_native(
 ) -> OpenedRequest:
     for name in engine.media_members:
         if name in body:
-            body[name] = _without_claims(body[name], _claims(engine))
+            body[name] = _without(engine.caller_media_members, body[name])
         if body.get(name) and (native is None or name != native.media):
             raise InputValueError(f"no plan for a request with {name} for this release")
     if native is None or not (media := body.get(native.media)):
@@ -152,18 +146,13 @@ def _open_native(
     return OpenedRequest(body, slots, {})
 
 
-def _claims(engine: Engine) -> frozenset[str]:
-    fields = (field for field in engine.caller_fields if field.kind in _CLAIMS)
-    return frozenset(name for field in fields for name in field.names)
-
-
-def _without_claims(value: Any, claims: frozenset[str], depth: int = 0) -> Any:
+def _without(members: frozenset[str], value: Any, depth: int = 0) -> Any:
     if depth > _MAX_NESTING:
         raise InputValueError(f"media has at most {_MAX_NESTING} levels of lists")
     if isinstance(value, list):
-        return [_without_claims(one, claims, depth + 1) for one in value]
+        return [_without(members, one, depth + 1) for one in value]
     if isinstance(value, dict):
-        return {name: one for name, one in value.items() if name not in claims}
+        return {name: one for name, one in value.items() if name not in members}
     return value
 
 

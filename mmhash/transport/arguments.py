@@ -1,8 +1,8 @@
 """Arguments of pools: whole numbers and times within bounds, or a named error."""
 
 import math
-from typing import Any
 
+from mmhash.arguments import check_int
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.transport.layout import MAX_CONSUMERS
 
@@ -14,8 +14,8 @@ _MAX_TIMEOUT_S = 10.0 * 365 * 24 * 3600
 
 def check_pool(nbytes: int, consumers: int, timeout: float) -> None:
     """Refuse an invalid size, number of consumers or time-out of a pool."""
-    check_whole("nbytes", nbytes)
-    check_whole("consumers", consumers)
+    check_int("nbytes", nbytes)
+    check_int("consumers", consumers)
     if nbytes < 1:
         raise InputValueError(f"a pool has at least 1 byte, not {max(nbytes, -(1 << 64))}")
     if nbytes > MAX_POOL_BYTES:
@@ -27,9 +27,3 @@ def check_pool(nbytes: int, consumers: int, timeout: float) -> None:
     # A lease that is never taken back would fill the pool: NaN is later than nothing.
     if not 0 <= timeout <= _MAX_TIMEOUT_S or math.isnan(timeout):
         raise InputValueError("timeout is 0 seconds to 10 years")
-
-
-def check_whole(name: str, value: Any) -> None:
-    """Refuse any other type than int; a bool is not one."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputTypeError(f"{name} is an int, not {type(value).__name__}")

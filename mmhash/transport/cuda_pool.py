@@ -14,11 +14,12 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from mmhash.arguments import check_int
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.forks import Process, current_process
 from mmhash.torch_tensor import DeviceBytes, is_tensor
 from mmhash.transport import ipc_driver
-from mmhash.transport.arguments import MAX_WORKERS, check_pool, check_whole
+from mmhash.transport.arguments import MAX_WORKERS, check_pool
 from mmhash.transport.cuda_tensor import IpcTensor, mappings, producer_tensor
 from mmhash.transport.handles import Grant, Handle
 from mmhash.transport.ledger import Claim, Ledger
@@ -39,7 +40,7 @@ def budget(workers: int | None = None) -> int:
     """Return the bytes of one worker's pool: MMHASH_POOL_MB divided by MMHASH_POOL_WORKERS."""
     total = _setting("MMHASH_POOL_MB", 1024, _MAX_MIB) * MIB
     workers = _setting("MMHASH_POOL_WORKERS", 1, 1 << 16) if workers is None else workers
-    check_whole("workers", workers)
+    check_int("workers", workers)
     if workers > MAX_WORKERS:
         raise InputValueError(f"a pool is divided among at most {MAX_WORKERS} workers")
     if workers < 1:
@@ -77,7 +78,7 @@ class FeaturePool:
         self.nbytes = budget(workers)
         check_pool(self.nbytes, consumers, timeout)
         if device is not None:
-            check_whole("device", device)
+            check_int("device", device)
         self.device = ipc_driver.current_device() if device is None else device
         self._owner = current_process()
         self._base, memory = ipc_driver.allocate(self.device, self.nbytes)

@@ -40,17 +40,11 @@ def is_native(body: Object, native: NativeFormat) -> bool:
     return not body.keys().isdisjoint(native.prompts)
 
 
-def remove_claims(body: Object, engine: Engine) -> None:
+def remove_callers_hashes(body: Object, engine: Engine) -> None:
     """Remove the members by which objects among the media identify their content."""
-    claims = frozenset(
-        name
-        for field in engine.caller_fields
-        if field.kind in {"hash", "feature"}
-        for name in field.names
-    )
     for name in engine.media_members:
         if name in body:
-            body[name] = _without(claims, body[name])
+            body[name] = _without(engine.caller_media_members, body[name])
 
 
 def _one_image(text: str, prompts: int, options: str) -> tuple[list[Any], list[HashSlot]]:
@@ -76,18 +70,18 @@ def _lists_of_images(entries: list[Any], options: str) -> tuple[list[Any], list[
     return lists if is_nested else entries, slots
 
 
-def _without(claims: Collection[str], raw: Any, depth: int = 0) -> Any:
+def _without(names: Collection[str], raw: Any, depth: int = 0) -> Any:
     """Return media without these members of its objects; as they came if there are none."""
     if depth > _MAX_NESTING:
         raise Problem("invalid-json")
     if (entries := open_list(raw)) is not None:
-        cleaned = [_without(claims, entry, depth + 1) for entry in entries]
+        cleaned = [_without(names, entry, depth + 1) for entry in entries]
         is_same = all(one is entry for one, entry in zip(cleaned, entries, strict=True))
         return raw if is_same else close(cleaned)
     members = open_object(raw)
-    if members is None or members.keys().isdisjoint(claims):
+    if members is None or members.keys().isdisjoint(names):
         return raw
-    return close({name: value for name, value in members.items() if name not in claims})
+    return close({name: value for name, value in members.items() if name not in names})
 
 
 def _count_prompts(body: Object, native: NativeFormat) -> int:

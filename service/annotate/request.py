@@ -9,7 +9,7 @@ from mmhash.errors import InputError
 from mmhash.tags import TAGS_MEMBER
 from mmhash_service.annotate.chat import find_in_chat
 from mmhash_service.annotate.content import hash_with_content
-from mmhash_service.annotate.native import find_in_native, is_native, remove_claims
+from mmhash_service.annotate.native import find_in_native, is_native, remove_callers_hashes
 from mmhash_service.annotate.options import options_text, read_options
 from mmhash_service.annotate.raw_json import Object, open_body, open_text, write
 from mmhash_service.annotate.slots import HashSlot, Media
@@ -117,11 +117,8 @@ def _open(
     formats = engine.annotate
     if formats is None:
         raise Problem("no-field")
-    body.pop(TAGS_MEMBER, None)
-    for field in engine.caller_fields:
-        if field.of_request:
-            for member in field.names:
-                body.pop(member, None)
+    for member in engine.caller_request_members:
+        body.pop(member, None)
     _refuse_other_apis(body, formats, release)
     if "messages" in body:
         found = _slots_of_chat(body, formats, release, urls)
@@ -187,7 +184,7 @@ def _slots_of_native(
         raise Problem("no-field")
     if not is_native(body, native):
         raise _neither_chat_nor_native()
-    remove_claims(body, engine)
+    remove_callers_hashes(body, engine)
     options = options_text(read_options(body, formats.native_options))
     slots = find_in_native(body, native, options)
     if urls == "ignore" and any(slot.media.is_remote for slot in slots):

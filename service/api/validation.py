@@ -44,11 +44,11 @@ def invalid_parameters(error: ValidationError, model: type[BaseModel]) -> list[I
     parts = []
     for entry in _entries(error):
         (name,) = [step for step in entry["loc"][:1] if step in names] or [None]
-        if entry["type"] == _UNKNOWN or name is None:
+        if entry["type"] == _UNKNOWN:
             known = ", ".join(model.model_fields)
             parts.append(InvalidPart(f"a parameter is none of {known}"))
         else:
-            parts.append(InvalidPart(_reason(entry), parameter=str(name)))
+            parts.append(InvalidPart(_reason(entry), parameter=name and str(name)))
     return list(dict.fromkeys(parts))
 
 

@@ -35,7 +35,7 @@ The controls of a comparison: round robin, least load, and consistent hashing (r
 that joins or leaves moves only its own share) on the key of the first image.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from blake3 import blake3
@@ -98,23 +98,24 @@ def rank(
     `first_key` is the key of the first image, `new_key` that of the first content that is new to
     the workers which have most of the prompt.
     """
-    score = _SCORES[policy]
-    if policy == "consistent-hash" and not first_key:
-        score = _least_load
-    prefixes = _prefix_scores(candidates, load_weight, prompt_tokens, conversation_reuse)
-    scored = [
-        (score(one, prefix, first_key), one)
-        for one, prefix in zip(candidates, prefixes, strict=True)
-    ]
+    match policy:
+        case "longest-prefix":
+            scores = _prefix_scores(candidates, load_weight, prompt_tokens, conversation_reuse)
+        case "consistent-hash" if first_key:
+            scores = [_consistent_hash(one, first_key) for one in candidates]
+        case "round-robin":
+            scores = [-float(one.turn) for one in candidates]
+        case _:
+            scores = [-one.load for one in candidates]
     home = home_of(candidates, new_key) if policy == "longest-prefix" else None
 
     def order(pair: tuple[float, Candidate]) -> tuple[bool, float, bool, float, int]:
-        value, one = pair
-        return not one.is_healthy, -value, one.url != home, one.load, one.turn
+        score, one = pair
+        return not one.is_healthy, -score, one.url != home, one.load, one.turn
 
     return [
-        Ranked(one.url, one.matched_tokens, one.load, value, one.expected_tokens)
-        for value, one in sorted(scored, key=order)
+        Ranked(one.url, one.matched_tokens, one.load, score, one.expected_tokens)
+        for score, one in sorted(zip(scores, candidates, strict=True), key=order)
     ]
 
 
@@ -154,29 +155,9 @@ def home_of(candidates: Sequence[Candidate], new_key: bytes) -> str | None:
     equal = most_reused(candidates)
     if len(equal) < 2 or not new_key:
         return None
-    return max(equal, key=lambda one: _consistent_hash(one, 0, new_key)).url
+    return max(equal, key=lambda one: _consistent_hash(one, new_key)).url
 
 
-def _longest_prefix(_one: Candidate, prefix: float, _first_key: bytes) -> float:
-    return prefix
-
-
-def _least_load(one: Candidate, _prefix: float, _first_key: bytes) -> float:
-    return -one.load
-
-
-def _round_robin(one: Candidate, _prefix: float, _first_key: bytes) -> float:
-    return -float(one.turn)
-
-
-def _consistent_hash(one: Candidate, _prefix: float, first_key: bytes) -> float:
-    digest = blake3(b"%d %b%b" % (len(first_key), first_key, one.url.encode())).digest(6)
+def _consistent_hash(one: Candidate, key: bytes) -> float:
+    digest = blake3(b"%d %b%b" % (len(key), key, one.url.encode())).digest(6)
     return int.from_bytes(digest, "big") / (1 << 48)
-
-
-_SCORES: dict[Policy, Callable[[Candidate, float, bytes], float]] = {
-    "longest-prefix": _longest_prefix,
-    "least-load": _least_load,
-    "round-robin": _round_robin,
-    "consistent-hash": _consistent_hash,
-}

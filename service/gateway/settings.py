@@ -25,6 +25,7 @@ class GatewaySettings(PrefixedSettings):
     """The settings of one gateway."""
 
     model_config = SettingsConfigDict(env_prefix="MMHASH_GATEWAY_")
+    page = "docs/gateway.md"
 
     worker_list: tuple[str, ...] = Field(
         default=(),
@@ -123,9 +124,15 @@ class GatewaySettings(PrefixedSettings):
     @field_validator("worker_list")
     @classmethod
     def _check_list(cls, specs: tuple[str, ...]) -> tuple[str, ...]:
-        urls = [parse_worker(spec).url for spec in specs]
-        if len(set(urls)) != len(urls):
-            raise ValueError("a worker's URL is given twice")
+        urls: set[str] = set()
+        for number, spec in enumerate(specs, 1):
+            try:
+                url = parse_worker(spec).url
+            except ValueError as error:
+                raise ValueError(f"worker {number}: {error}") from error
+            if url in urls:
+                raise ValueError(f"worker {number}: a worker's URL is given twice")
+            urls.add(url)
         return specs
 
     @field_validator("worker_dns")

@@ -15,6 +15,7 @@ class GuardSettings(PrefixedSettings):
     """The settings of a guard."""
 
     model_config = SettingsConfigDict(env_prefix="MMHASH_GUARD_")
+    page = "docs/guard.md"
 
     engine: str = Field(description="The engine behind it, such as vllm or sglang@0.5.23.")
     secrets: tuple[SecretStr, ...] = Field(

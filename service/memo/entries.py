@@ -15,7 +15,8 @@ from PIL import __version__ as pillow_version
 from PIL import features
 
 from mmhash.digest import DIGEST_SIZE, Algorithm, Digest
-from mmhash.framing import SPEC_VERSION, field
+from mmhash.fields import field
+from mmhash.framing import SPEC_VERSION
 from mmhash.prompts.headers import ImageHeader
 from mmhash.prompts.headers.header import Format
 from mmhash_service.fetch.identity import HashName, StrongDigest

@@ -60,7 +60,8 @@ def _finish(
         _item(planned, found[source], requested)
         for planned, source in zip(plan.items, opened.sources, strict=True)
     ]
-    return _answer(plan, items, requested.recipe)
+    answer = plan.payload(items)
+    return answer if requested.recipe is None else answer | {"recipe": requested.recipe}
 
 
 def plan_opened(
@@ -97,27 +98,4 @@ def _item(planned: PlannedItem, sized: SizedItem, requested: RequestedEngine) ->
     if requested.recipe is not None:
         fields["recipe"] = requested.recipe
     item: Item = sized.item.model_copy(update={"engines": {requested.name: fields}})
-    return item.model_dump(exclude_unset=True) | {
-        "modality": planned.modality,
-        "width": planned.size.width,
-        "height": planned.size.height,
-        "grid": planned.grid,
-        "start": planned.start,
-        "end": planned.end,
-        "embeds": planned.embeds,
-    }
-
-
-def _answer(plan: Plan, items: list[dict[str, Any]], recipe: str | None) -> dict[str, Any]:
-    answer: dict[str, Any] = {
-        "token_ids": plan.token_ids,
-        "items": items,
-        "spans": [
-            {"start": span.start, "end": span.end, "key": span.whole_key().hex()}
-            for span in plan.spans
-        ],
-        "blocks": plan.blocks,
-        "event_ids": plan.event_ids,
-        "request": plan.request,
-    }
-    return answer if recipe is None else answer | {"recipe": recipe}
+    return item.model_dump(exclude_unset=True) | planned.payload()

@@ -1,5 +1,6 @@
 """The sockets that a server listens on."""
 
+import errno
 import logging
 import os
 import socket
@@ -33,10 +34,11 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
             _bind(settings, listener)
             listener.listen(_BACKLOG)
         except OSError as error:
+            stop = "Stop the program that uses this address, or choose"
+            advice = stop if error.errno == errno.EADDRINUSE else "Choose"
             raise ListenError(
-                f"cannot listen on {address_of(settings)}: {error.strerror or error}. Stop the "
-                "program that uses this address, or choose another one with --host, --port or "
-                "--uds."
+                f"cannot listen on {address_of(settings)}: {error.strerror or error}. {advice} "
+                "another one with --host, --port or --uds."
             ) from error
         # Do not delete the socket of another server that has taken the path meanwhile.
         inode = settings.uds and settings.uds.stat().st_ino

@@ -5,20 +5,16 @@ A request that is running keeps the settings and the model that it began with.
 
 import logging
 
-from pydantic import ValidationError
 from starlette.datastructures import State
 
-from mmhash.errors import MMHashError
+from mmhash.errors import InputError, InputValueError
 from mmhash_service.runtime import metrics
+from mmhash_service.setting_errors import settings_errors
 from mmhash_service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 RELOADABLE = ("api_key_digests", "tenants", "private_tenants", "tag_secrets", "models")
-
-
-class ReloadError(MMHashError):
-    """The settings cannot be read again."""
 
 
 def reload(state: State) -> None:
@@ -28,7 +24,7 @@ def reload(state: State) -> None:
     """
     try:
         state.settings = read_again(state.settings)
-    except ReloadError as error:
+    except (InputError, OSError) as error:
         metrics.RELOADS.labels("failed").inc()
         logger.error("%s; the settings that were read before stay", error)  # noqa: TRY400
     else:
@@ -39,17 +35,11 @@ def reload(state: State) -> None:
 
 def read_again(settings: Settings) -> Settings:
     """Return the settings with those of RELOADABLE as their sources have them now."""
-    try:
+    with settings_errors():
         found = settings.read_again()
-    except ValidationError as error:
-        # Without the values: a setting may be a secret.
-        details = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise ReloadError(f"settings: {'; '.join(details)}") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise ReloadError(f"settings: {error}") from error
     if bool(found.api_key_digests) != bool(settings.api_key_digests):
         # A file that lost its keys must not open the service.
-        raise ReloadError("api_key_digests: only a restart switches API keys on or off")
+        raise InputValueError("api_key_digests: only a restart switches API keys on or off")
     others = set(Settings.model_fields) - set(RELOADABLE)
     changed = sorted(name for name in others if getattr(found, name) != getattr(settings, name))
     if changed:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import uvicorn
 from fastapi import FastAPI
 
+from mmhash.errors import InputError
 from mmhash.states import use_threads_again
 from mmhash_service.app import create_app
 from mmhash_service.plan.models import Models
@@ -30,7 +31,7 @@ from mmhash_service.server.listening import address_of, listening, listening_for
 from mmhash_service.server.malloc import tune_malloc
 from mmhash_service.server.metrics_folder import hold, metrics_folder
 from mmhash_service.server.protocol import BoundedProtocol
-from mmhash_service.server.reload import ReloadError, read_again, reload
+from mmhash_service.server.reload import read_again, reload
 from mmhash_service.server.supervisor import exit_with_supervisor, supervise
 from mmhash_service.settings import Settings
 
@@ -194,7 +195,7 @@ def _run_supervisor(
     def reload_for_new_workers() -> None:
         nonlocal settings, models
         models = None  # a new worker reads them, as the others do now
-        with suppress(ReloadError):  # each worker logs it
+        with suppress(InputError, OSError):  # each worker logs it
             settings = read_again(settings)
 
     with metrics_folder() as folder:

@@ -20,6 +20,7 @@ import mmhash
 from tests.support.decoders import cpu_ticks, state, wait_for_ready
 from tests.support.responses import items_of
 from tests.support.victim import serving
+from tests.support.waiting import wait_until
 
 
 def decoders_of(pid: int) -> list[int]:
@@ -120,7 +121,8 @@ def test_decoders_end_with_the_service() -> None:
         decoders = decoders_of(server.process.pid)
         assert decoders
     server.process.wait()
-    until = time.monotonic() + 60
-    while any(Path(f"/proc/{pid}").exists() for pid in decoders):
-        assert time.monotonic() < until, "a decoder outlives its service"
-        time.sleep(0.01)
+    wait_until(
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in decoders),
+        "a decoder outlives its service",
+        seconds=60,
+    )

@@ -10,14 +10,7 @@ import pytest
 
 from tests.support.gateway import EngineProcess
 from tests.support.origin import Origin
-from tests.support.service import Service
-
-
-def send(gateway: Service, request: bytes) -> bytes:
-    """Send a request as it is, and return the response."""
-    with gateway.connect() as connection:
-        connection.sendall(request)
-        return b"".join(iter(lambda: connection.recv(65536), b""))
+from tests.support.service import Service, read_all
 
 
 @pytest.mark.parametrize(
@@ -36,7 +29,7 @@ def test_a_request_reaches_a_worker_and_nothing_else(
     origin = Origin()
     try:
         name = f"127.0.0.1:{origin.port}".encode()
-        answer = send(gateway, head % (name, name) + b"\r\nConnection: close\r\n\r\n")
+        answer = gateway.send_raw(head % (name, name) + b"\r\nConnection: close\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 "), answer
         seen = json.loads(answer.partition(b"\r\n\r\n")[2])
         assert dict(seen["headers"])["host"] == worker.url.removeprefix("http://")
@@ -58,7 +51,7 @@ def test_a_request_that_can_be_read_in_two_ways_reaches_no_worker(
     gateway: Service, worker: EngineProcess, head: bytes
 ) -> None:
     before = worker.state()["seen"]
-    answer = send(gateway, head + b"\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+    answer = gateway.send_raw(head + b"\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 "), answer
     assert worker.state()["seen"] == before
 
@@ -74,7 +67,7 @@ def test_no_target_leads_out_of_the_path_of_a_worker(
     # Behind a worker's URL with a path, `*` would be appended to that path.
     for method in (b"GET", b"POST", b"OPTIONS"):
         head = b"%b %b HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n" % (method, target)
-        answer = send(gateway, head)
+        answer = gateway.send_raw(head)
         assert answer.startswith(b"HTTP/1.1 404 "), answer
     assert worker.state()["seen"] == before
 
@@ -89,7 +82,7 @@ def test_a_refusal_is_not_written_into_another_response(gateway: Service) -> Non
             answer += connection.recv(65536)
         connection.sendall(b"no request\r\n\r\n")
         with suppress(ConnectionResetError):
-            answer += b"".join(iter(lambda: connection.recv(65536), b""))
+            answer += read_all(connection)
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert b" 400 " not in answer
     assert not answer.endswith(b"0\r\n\r\n")

@@ -88,9 +88,7 @@ def gateway(engine: Engine) -> Iterator[Service]:
 def send(gateway: Service, *headers: bytes) -> bytes:
     """Send a request, and return what comes back."""
     lines = [b"GET /v1/models HTTP/1.1", b"Host: g", *headers, b"", b""]
-    with gateway.connect() as connection:
-        connection.sendall(b"\r\n".join(lines))
-        return b"".join(iter(lambda: connection.recv(65536), b""))
+    return gateway.send_raw(b"\r\n".join(lines))
 
 
 @pytest.mark.parametrize("name", RESPONSES)

@@ -3,7 +3,6 @@
 Every call ends within its timeout and within bounded memory, with a ServiceError that says why.
 """
 
-import asyncio
 import gzip
 import json
 import resource
@@ -12,14 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import mmhash
-from mmhash.client import AsyncClient, Client, Span
+from mmhash.client import Client, Span
+from tests.support.blocking import BlockingAsyncClient
 
 pytestmark = pytest.mark.slow
 
@@ -127,26 +127,7 @@ def hash_one(client: Client) -> Any:
     return client.hash(CONTENT)
 
 
-class Awaited:
-    """An AsyncClient behind the face of a Client."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._runner = asyncio.Runner()
-        self._client = AsyncClient(*arguments, **options)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._runner.run(self._client.close())
-        self._runner.close()
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._client, name)
-        return lambda *arguments, **options: self._runner.run(call(*arguments, **options))
-
-
-@pytest.fixture(params=[Client, Awaited], ids=["Client", "AsyncClient"])
+@pytest.fixture(params=[Client, BlockingAsyncClient], ids=["Client", "AsyncClient"])
 def connect(request: pytest.FixtureRequest) -> Any:
     return request.param
 

@@ -20,6 +20,7 @@ from PIL import Image
 
 import mmhash
 from tests.support.deflate import deflated_zeros
+from tests.support.png import chunk, png
 from tests.support.responses import items_of, refusal_of
 from tests.support.victim import serving
 
@@ -88,14 +89,9 @@ def chain_of_directories(nbytes: int) -> bytes:
     return bytes(out)
 
 
-def chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-
-def png(*chunks: bytes, width: int = 16, height: int = 16) -> bytes:
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-    data = chunk(b"IDAT", zlib.compress(bytes((width + 1) * height)))
-    return b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + data + chunk(b"IEND", b"")
+def png_with(chunks: bytes) -> bytes:
+    """A picture of 16 by 16 pixels behind these chunks."""
+    return png(16, 16, chunks, chunk(b"IDAT", zlib.compress(bytes(17 * 16))))
 
 
 def animated_png(side: int, frames: int) -> bytes:
@@ -113,8 +109,7 @@ def animated_png(side: int, frames: int) -> bytes:
         else:
             out.append(chunk(b"fdAT", struct.pack(">I", sequence) + data))
             sequence += 1
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + b"".join(out) + chunk(b"IEND", b"")
+    return png(side, side, *out)
 
 
 def jpeg_of_scans(size: tuple[int, int], scans: int) -> bytes:
@@ -145,16 +140,19 @@ BOMBS = {
     "jpeg of empty markers": ("jpeg", b"\xff\xd8" + b"\xff\xe1\0\2" * 1_500_000 + b"\xff\xd9"),
     "jpeg of comments": ("jpeg", b"\xff\xd8" + b"\xff\xfe\0\2" * 1_500_000 + b"\xff\xd9"),
     "jpeg of scans": ("jpeg", jpeg_of_scans((4000, 1000), 3000)),
-    "png of damaged text": ("png", png(chunk(b"zTXt", b"a\0\0" + deflated_zeros(256)))),
+    "png of damaged text": ("png", png_with(chunk(b"zTXt", b"a\0\0" + deflated_zeros(256)))),
     "gif of frames on a large screen": ("gif", gif(10_000, 3000)),
 }
 
 # Pillow decodes them in a bounded time, or is ended: both will do.
 HEAVY = {
-    "png of empty chunks": ("png", png(chunk(b"abCd", b"") * 500_000)),
-    "png of empty data": ("png", png(chunk(b"IDAT", b"") * 300_000)),
+    "png of empty chunks": ("png", png_with(chunk(b"abCd", b"") * 500_000)),
+    "png of empty data": ("png", png_with(chunk(b"IDAT", b"") * 300_000)),
     "png of frames": ("png", animated_png(1000, 170)),
-    "png of text": ("png", png(chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 20))) * 500)),
+    "png of text": (
+        "png",
+        png_with(chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 20))) * 500),
+    ),
 }
 
 

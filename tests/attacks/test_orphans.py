@@ -18,6 +18,8 @@ import pytest
 import mmhash
 from tests.support import service
 from tests.support.ports import free_port
+from tests.support.service import read_all
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -29,13 +31,6 @@ def runs(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = service.TIMEOUT_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 class Supervisor(service.Service):
     """A supervisor and its workers."""
 
@@ -45,9 +40,9 @@ class Supervisor(service.Service):
 
     def wait_for_workers(self, count: int = 2) -> list[int]:
         """Return the workers, when all of them answer."""
-        wait_for(lambda: len(self.workers) == count)
+        wait_until(lambda: len(self.workers) == count)
         workers = self.workers
-        wait_for(lambda: all(_answers(pid) for pid in workers))
+        wait_until(lambda: all(_answers(pid) for pid in workers))
         # Not /ready: that waits for decoders and a self test.
         assert httpx.get(f"{self.url}/live", timeout=60).status_code == 200
         return workers
@@ -104,17 +99,17 @@ def test_workers_exit_when_their_supervisor_does(
     supervisor = start("--workers", "2", port=free_port())
     workers = supervisor.wait_for_workers()
     supervisor.process.send_signal(number)
-    wait_for(lambda: not any(map(runs, workers)))
+    wait_until(lambda: not any(map(runs, workers)))
     # The address is free.
     assert start("--workers", "2", port=supervisor.port).wait_for_workers()
 
 
 def test_workers_that_start_exit_too(start: Callable[..., Supervisor]) -> None:
     supervisor = start("--workers", "2")
-    wait_for(lambda: len(supervisor.workers) == 2)
+    wait_until(lambda: len(supervisor.workers) == 2)
     workers = supervisor.workers
     supervisor.process.kill()
-    wait_for(lambda: not any(map(runs, workers)))
+    wait_until(lambda: not any(map(runs, workers)))
 
 
 def test_a_request_is_finished_while_the_next_service_has_the_address(
@@ -124,18 +119,18 @@ def test_a_request_is_finished_while_the_next_service_has_the_address(
     workers = supervisor.wait_for_workers()
     with supervisor.begin_request() as connection:
         supervisor.process.kill()
-        wait_for(lambda: "the supervisor has exited" in supervisor.log.text)
-        wait_for(lambda: sum(map(runs, workers)) == 1)
+        wait_until(lambda: "the supervisor has exited" in supervisor.log.text)
+        wait_until(lambda: sum(map(runs, workers)) == 1)
         following = start(port=supervisor.port)
         key = mmhash.key(b"abc").hex()
         headers = {"content-type": "application/octet-stream"}
         answer = httpx.post(f"{following.url}/hash", content=b"abc", headers=headers, timeout=60)
         assert answer.json()["items"][0]["key"] == key
         connection.sendall(b"def")
-        held = b"".join(iter(lambda: connection.recv(65536), b""))
+        held = read_all(connection)
     assert held.startswith(b"HTTP/1.1 200 ")
     assert mmhash.key(b"abcdef").hex().encode() in held
-    wait_for(lambda: not any(map(runs, workers)))
+    wait_until(lambda: not any(map(runs, workers)))
 
 
 def test_a_request_that_never_ends_does_not_keep_an_orphan(
@@ -145,7 +140,7 @@ def test_a_request_that_never_ends_does_not_keep_an_orphan(
     workers = supervisor.wait_for_workers()
     with supervisor.begin_request():
         supervisor.process.kill()
-        wait_for(lambda: not any(map(runs, workers)))
+        wait_until(lambda: not any(map(runs, workers)))
 
 
 def test_a_worker_that_is_stopped_meanwhile_exits_when_it_goes_on(
@@ -155,9 +150,9 @@ def test_a_worker_that_is_stopped_meanwhile_exits_when_it_goes_on(
     workers = supervisor.wait_for_workers()
     os.kill(workers[0], signal.SIGSTOP)
     supervisor.process.kill()
-    wait_for(lambda: not runs(workers[1]))
+    wait_until(lambda: not runs(workers[1]))
     os.kill(workers[0], signal.SIGCONT)
-    wait_for(lambda: not runs(workers[0]))
+    wait_until(lambda: not runs(workers[0]))
 
 
 def test_workers_that_were_suspended_while_they_drain_are_not_killed(
@@ -168,14 +163,14 @@ def test_workers_that_were_suspended_while_they_drain_are_not_killed(
     supervisor.wait_for_workers()
     with supervisor.begin_request() as connection:
         supervisor.process.terminate()
-        wait_for(lambda: "draining: 1 " in supervisor.log.text)
+        wait_until(lambda: "draining: 1 " in supervisor.log.text)
         pids = [pid for pid in all_pids() if session_of(pid) == supervisor.process.pid]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         time.sleep(8)  # grace_s, and the supervisor's margin of 5 s
         for pid in sorted(pids):
             os.kill(pid, signal.SIGCONT)
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 ")
     assert supervisor.process.wait(60) == 0
     assert "killing it" not in supervisor.log.text
@@ -186,7 +181,7 @@ def test_a_supervisor_that_was_stopped_keeps_its_workers(
     start: Callable[..., Supervisor], state: str
 ) -> None:
     supervisor = start("--workers", "2")
-    wait_for(lambda: len(supervisor.workers) == 2)
+    wait_until(lambda: len(supervisor.workers) == 2)
     if state == "reloads":
         supervisor.wait_for_workers()
         supervisor.process.send_signal(signal.SIGHUP)
@@ -216,7 +211,7 @@ def test_no_worker_survives_a_supervisor_that_crashes(
 ) -> None:
     supervisor = start("--workers", "2")
     if state == "starts":
-        wait_for(lambda: len(supervisor.workers) > 0)
+        wait_until(lambda: len(supervisor.workers) > 0)
     else:
         supervisor.wait_for_workers()
     workers = supervisor.workers
@@ -226,14 +221,14 @@ def test_no_worker_survives_a_supervisor_that_crashes(
             supervisor.process.send_signal(signal.SIGHUP)
         elif state == "drains":
             supervisor.process.terminate()
-            wait_for(lambda: "draining: 1 " in supervisor.log.text)
+            wait_until(lambda: "draining: 1 " in supervisor.log.text)
         supervisor.process.send_signal(number)
         assert supervisor.process.wait(60) == -number
         if isinstance(connection, socket.socket):  # its request is still answered
             connection.sendall(b"def")
-            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+            answer = read_all(connection)
             assert mmhash.key(b"abcdef").hex().encode() in answer
-    wait_for(lambda: not any(map(runs, workers)))
+    wait_until(lambda: not any(map(runs, workers)))
     assert start("--workers", "2", port=supervisor.port).wait_for_workers()
 
 
@@ -246,7 +241,7 @@ def test_a_request_that_outlives_the_grace_period_is_refused_by_name(
         supervisor.wait_for_workers()
     with supervisor.begin_request() as connection:
         supervisor.process.terminate()
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 503 "), answer
     assert b"urn:mmhash:problem:draining" in answer
     assert supervisor.process.wait(60) == 0
@@ -285,7 +280,7 @@ def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
         with pytest.raises(httpx.ReadTimeout):
             httpx.get(f"{supervisor.url}/hang", timeout=1)
         supervisor.process.kill()
-        wait_for(lambda: not any(map(runs, workers)))
+        wait_until(lambda: not any(map(runs, workers)))
     finally:
         supervisor.kill()
 
@@ -309,10 +304,10 @@ def test_a_signal_to_any_process_drains_them(
             os.killpg(supervisor.process.pid, number)
         else:
             supervisor.process.send_signal(number)
-        wait_for(lambda: "draining: 1 " in supervisor.log.text)
+        wait_until(lambda: "draining: 1 " in supervisor.log.text)
         time.sleep(0.2)  # two ticks of the server
         connection.sendall(b"def")
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert supervisor.process.wait(service.TIMEOUT_S) == 0
     assert not any(map(runs, pids))

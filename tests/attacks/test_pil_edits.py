@@ -7,34 +7,12 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import GifImagePlugin, Image, ImageChops, ImageDraw, ImageOps, ImageSequence
 
 import mmhash
 from mmhash import InputValueError
-
-SIZE = (16, 12)
-FORMATS = ["GIF", "PNG", "WEBP", "AVIF", "TIFF", "MPO"]
-
-
-def noise(seed: int) -> Image.Image:
-    values = np.random.default_rng(seed).integers(0, 256, (SIZE[1], SIZE[0], 3), dtype=np.uint8)
-    return Image.fromarray(values)
-
-
-def animation(kind: str, count: int = 3, **options: Any) -> bytes:
-    frames = [noise(number) for number in range(count)]
-    file = io.BytesIO()
-    try:
-        frames[0].save(file, kind, save_all=True, append_images=frames[1:], **options)
-    except (KeyError, OSError):
-        pytest.skip(f"Pillow does not write {kind} here")
-    return file.getvalue()
-
-
-def opened(data: bytes) -> Any:
-    return Image.open(io.BytesIO(data))
+from tests.support.animations import FORMATS, SIZE, animation, noise, opened
 
 
 def putpixel(image: Any) -> None:

@@ -16,7 +16,7 @@ from PIL import GifImagePlugin, Image, ImageFile
 
 import mmhash
 from mmhash import InputError, InputValueError, MMHashError
-from tests.attacks.test_pil_edits import FORMATS, animation, noise, opened
+from tests.support.animations import FORMATS, animation, noise, opened
 
 SINGLE = ["GIF", "PNG", "WEBP", "TIFF", "JPEG", "BMP", "PPM"]
 

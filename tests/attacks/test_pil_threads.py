@@ -16,7 +16,7 @@ from PIL import Image
 
 import mmhash
 from mmhash import pil_image
-from tests.attacks.test_pil_edits import FORMATS, animation, noise, opened
+from tests.support.animations import FORMATS, animation, noise, opened
 
 THREADS = 6
 
@@ -95,7 +95,7 @@ def test_a_gif_does_not_crash_the_interpreter(disposal: int) -> None:
 
 def test_locks_are_kept_only_while_they_are_held() -> None:
     hash_together(opened(animation("GIF")))
-    assert len(pil_image._locks) == 0
+    assert len(pil_image._locks._locks) == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -107,7 +107,7 @@ def test_a_lock_that_another_thread_held_does_not_stop_a_forked_child() -> None:
         held, release = Barrier(2), Barrier(2)
 
         def hold() -> None:
-            with pil_image._lock_of(image):
+            with pil_image._locks.of(image):
                 held.wait()
                 release.wait()
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests.support.gateway import EngineProcess, gateway_before
-from tests.support.service import TIMEOUT_S, Service
+from tests.support.service import Service
 from tests.support.victim import flood
+from tests.support.waiting import wait_until
 
 CALL = b"GET /version HTTP/1.1\r\nHost: test\r\n\r\n"
 MIB = 1 << 20
@@ -74,18 +75,11 @@ def test_a_client_that_leaves_has_no_request_computed(
     before = worker.state()
     with gateway.connect() as connection:
         connection.sendall(first)
-        _wait_until(lambda: len(worker.state()["seen"]) > len(before["seen"]))
+        wait_until(lambda: len(worker.state()["seen"]) > len(before["seen"]))
         connection.settimeout(1)
         with suppress(TimeoutError):  # it reads no more
             connection.sendall(then)
         time.sleep(0.1)  # the gateway has them, perhaps
-    _wait_until(lambda: worker.state()["aborted"] == before["aborted"] + 1)
+    wait_until(lambda: worker.state()["aborted"] == before["aborted"] + 1)
     with gateway.new_client() as client:
-        _wait_until(lambda: client.get("/workers").json()["workers"][0]["requests"] == 0)
-
-
-def _wait_until(condition: Any) -> None:
-    until = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+        wait_until(lambda: client.get("/workers").json()["workers"][0]["requests"] == 0)

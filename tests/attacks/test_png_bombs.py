@@ -12,29 +12,17 @@ import pytest
 from PIL import Image
 
 from tests.support.deflate import deflated_zeros
+from tests.support.png import chunk, png
 from tests.support.responses import items_of, refusal_of
 
 MIB = 1 << 20
-
-
-def chunk(name: bytes, content: bytes) -> bytes:
-    return (
-        struct.pack(">I", len(content))
-        + name
-        + content
-        + struct.pack(">I", zlib.crc32(name + content))
-    )
-
-
-def png(width: int, height: int, *chunks: bytes, data: bytes | None = None) -> bytes:
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-    if data is None:
-        data = zlib.compress(b"".join(b"\0" + bytes(width) for _ in range(min(height, 4))), 9)
-    tail = chunk(b"IDAT", data) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + head + b"".join(chunks) + tail
-
-
 ZEROS = deflated_zeros(256)
+PIXELS = zlib.compress(bytes(5 * 4), 9)
+"""Four rows of four pixels, each row behind its filter."""
+
+
+def png_of(data: bytes, *chunks: bytes, size: tuple[int, int] = (4, 4)) -> bytes:
+    return png(*size, *chunks, chunk(b"IDAT", data))
 
 
 @pytest.mark.parametrize(
@@ -45,12 +33,8 @@ def test_pixels_beyond_the_limit_are_refused_by_the_head(
     server: Any, width: int, height: int
 ) -> None:
     before = server.memory()
-    assert (
-        refusal_of(
-            server.hash(png(width, height, data=zlib.compress(b"\0")), "image/png", of="pixels")
-        )
-        == "image-too-large"
-    )
+    large = png_of(zlib.compress(b"\0"), size=(width, height))
+    assert refusal_of(server.hash(large, "image/png", of="pixels")) == "image-too-large"
     assert server.memory() - before < 64 * MIB
 
 
@@ -66,13 +50,14 @@ def test_pixels_beyond_the_limit_are_refused_by_the_head(
 )
 def test_a_chunk_that_unpacks_to_megabytes_is_refused(server: Any, bomb: bytes) -> None:
     before = server.memory()
-    assert refusal_of(server.hash(png(4, 4, bomb), "image/png", of="pixels")) == "damaged-image"
+    image = png_of(PIXELS, bomb)
+    assert refusal_of(server.hash(image, "image/png", of="pixels")) == "damaged-image"
     assert server.memory() - before < 128 * MIB
 
 
 def test_pixels_that_unpack_to_more_than_the_head_says_are_not_unpacked(server: Any) -> None:
     before = server.memory()
-    (item,) = items_of(server.hash(png(4, 4, data=deflated_zeros(512)), "image/png", of="pixels"))
+    (item,) = items_of(server.hash(png_of(deflated_zeros(512)), "image/png", of="pixels"))
     assert item["nbytes"] == 16
     assert server.memory() - before < 64 * MIB
 
@@ -86,4 +71,6 @@ def test_frames_beyond_the_limit_are_refused(server: Any) -> None:
 
 def test_a_claim_of_a_billion_frames_is_none(server: Any) -> None:
     claim = chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0))
-    assert refusal_of(server.hash(png(4, 4, claim), "image/png", of="pixels")) == "damaged-image"
+    assert (
+        refusal_of(server.hash(png_of(PIXELS, claim), "image/png", of="pixels")) == "damaged-image"
+    )

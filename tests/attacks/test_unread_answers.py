@@ -5,14 +5,14 @@ An answer of which nothing is read in `stall_timeout_s` is given up, with its co
 
 import json
 import socket
-import time
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from tests.support.service import TIMEOUT_S, count
+from tests.support.service import count
 from tests.support.victim import flood, serving
+from tests.support.waiting import wait_until
 
 JSON = {"content-type": "application/json"}
 HEAD = (
@@ -60,10 +60,7 @@ def ask_for_blocks(server: Any) -> socket.socket:
 
 def wait_until_read(server: Any) -> None:
     """Wait until no answer is unread: the server notices a connection that is closed."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while unread := count(server.client, "mmhash_unread_bytes"):
-        assert time.monotonic() < deadline, unread
-        time.sleep(0.01)
+    wait_until(lambda: count(server.client, "mmhash_unread_bytes") == 0)
 
 
 def test_long_answers_are_held_within_a_limit() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import mmhash
+from tests.support.service import read_all
 from tests.support.victim import flood
 
 LINE = b"POST /hash HTTP/1.1\r\n"
@@ -85,7 +86,7 @@ def test_it_does_not_matter_how_the_request_is_cut(server: Any, version: bytes) 
         with server.connect() as connection:
             for at in range(0, len(request), step):
                 connection.sendall(request[at : at + step])
-            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+            answer = read_all(connection)
         assert keys_of(answers_in(answer)) == [KEY]
 
 

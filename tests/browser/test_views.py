@@ -19,11 +19,11 @@ from playwright.sync_api import Browser, Page, expect
 
 import mmhash
 from mmhash.prompts import Model
-from tests.integration.gateway.test_faults import wait_until
 from tests.support.gateway import engines, gateway_before
 from tests.support.kv_publisher import Publisher, stored
 from tests.support.prompt_models import write_qwen2_vl
 from tests.support.service import TIMEOUT_S, serving
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -27,6 +27,9 @@ DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^ *```(python|console)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 MMHASH = Path(sys.executable).with_name("mmhash")
 
+# The gateway of a page, or its only service, and the service beside a gateway.
+GATEWAY, SERVICE = "http://127.0.0.1:8780", "http://127.0.0.1:8781"
+
 # Run by this file, as they are.
 PAGES = (
     "README.md",
@@ -87,11 +90,12 @@ class Place(NamedTuple):
     engine: EngineProcess
     publisher: Publisher
 
-    def here(self, text: str, url: str) -> str:
+    def here(self, text: str, urls: dict[str, str]) -> str:
         """Replace the reader's addresses and names by those of this machine."""
         for name, value in {
-            "http://127.0.0.1:8780": url,
+            **urls,
             "--port 8780": "--port 0",
+            "--port 8781": "--port 0",
             "mmhash serve": "mmhash serve --port 0",
             '{"MODEL": "MODEL"}': f'{{"tiny": "{self.folder / "tiny"}"}}',
             "/models/tiny": str(self.folder / "tiny"),
@@ -132,18 +136,16 @@ BEFORE = {
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_blocks_run_in_order(place: Place, page: str) -> None:
-    url = place.service.url
+    urls = {GATEWAY: place.service.url}
     before = BEFORE.get(page, "")
     with ExitStack() as stack:
         for kind, block in blocks(page):
             if kind == "python":
-                serves = "mmhash.Client" in block  # of `mmhash serve`, not of a gateway
-                text = place.here(block, place.service.url if serves else url)
-                before = _run_program(place, before, text, page)
+                before = _run_program(place, before, place.here(block, urls), page)
                 continue
             for command in commands(block):
-                started = _run_command(place, command, url, stack)
-                url = started or url
+                if started := _run_command(place, command, urls, stack):
+                    urls[SERVICE if "--port 8781" in command else GATEWAY] = started
 
 
 def _run_program(place: Place, before: str, program: str, page: str) -> str:
@@ -157,8 +159,8 @@ def _run_program(place: Place, before: str, program: str, page: str) -> str:
     return text
 
 
-def _run_command(place: Place, command: str, url: str, stack: ExitStack) -> str | None:
-    """Run a command; return the address of the gateway that it starts."""
+def _run_command(place: Place, command: str, urls: dict[str, str], stack: ExitStack) -> str | None:
+    """Run a command; return the address of the server that it starts."""
     name, second = command.split()[:2]
     if name in {"vllm", "python"}:
         _check_flags(command)
@@ -172,9 +174,9 @@ def _run_command(place: Place, command: str, url: str, stack: ExitStack) -> str 
         )
         assert all(flag in known.stdout for flag in re.findall(r"--[\w-]+", command))
     elif name == "mmhash" and second in {"gateway", "serve"}:
-        return stack.enter_context(_started(place.here(command, url))).url
+        return stack.enter_context(_started(place.here(command, urls))).url
     else:
-        _run(place, place.here(command, url), command)
+        _run(place, place.here(command, urls), command)
     return None
 
 

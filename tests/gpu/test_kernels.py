@@ -16,7 +16,8 @@ from mmhash.cuda.frames import framing_key
 from mmhash.cuda.slots import MAX_SEGMENTS
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import DeviceError, InputValueError
-from mmhash.framing import TENANT_SIZE, field, frame, tenant_key
+from mmhash.fields import field
+from mmhash.framing import TENANT_SIZE, frame, tenant_key
 from mmhash.states import XXH3_LEAF
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]

@@ -3,8 +3,6 @@
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from tests.support.service import (
     handles_signals,
     serving,
 )
+from tests.support.waiting import wait_until
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 
@@ -62,13 +61,6 @@ def change_template(folder: Path) -> None:
     replacement.rename(path)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, workers: str) -> None:
     settings: dict[str, Any] = {"models": {"tiny": str(folder)}}
@@ -92,9 +84,9 @@ def replace_worker(service: Service) -> int:
     """Kill one of two workers, and return the next one when it runs."""
     old, other = service.workers
     os.kill(old, signal.SIGKILL)
-    wait_for(lambda: old not in service.workers and len(service.workers) == 2)
+    wait_until(lambda: old not in service.workers and len(service.workers) == 2)
     (new,) = {*service.workers} - {other}
-    wait_for(lambda: handles_signals(new))
+    wait_until(lambda: handles_signals(new))
     return new
 
 

@@ -37,6 +37,7 @@ from tests.support.prometheus import NEEDED, TOOL, Prometheus, running_prometheu
 from tests.support.redis import RedisServer, running_redis
 from tests.support.service import Service, environment
 from tests.support.service import count as metric
+from tests.support.waiting import wait_until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yml"
@@ -193,11 +194,7 @@ def running(tmp_path: Path) -> Iterator[tuple[Stack, Prometheus]]:
         yield parts, server
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.25)
+wait_patiently = partial(wait_until, seconds=PATIENCE_S, pause_s=0.25)
 
 
 def expressions() -> Iterator[tuple[str, str]]:
@@ -330,7 +327,7 @@ def kill_workers(stack: Stack) -> Callable[[], None]:
         for worker in stack.service.workers:
             os.kill(worker, signal.SIGKILL)
         # Each worker counts its own start.
-        wait_until(lambda number=number: restarts() >= number, "the workers are started again")
+        wait_patiently(lambda number=number: restarts() >= number, "the workers are started again")
     return lambda: None
 
 
@@ -440,11 +437,11 @@ def test_every_panel_has_data_under_load(running: tuple[Stack, Prometheus]) -> N
     stack, server = running
     ends = [unknown_release(stack), stop_redis(stack), broken_responses(stack)]
     try:
-        wait_until(lambda: not have_data(server), "every panel has data")
+        wait_patiently(lambda: not have_data(server), "every panel has data")
     finally:
         for end in ends:
             end()
-    wait_until(lambda: not have_data(server), "every panel has data after the faults")
+    wait_patiently(lambda: not have_data(server), "every panel has data after the faults")
 
 
 @pytest.mark.slow
@@ -453,8 +450,8 @@ def test_every_alert_fires_once_when_its_fault_is_injected(
     running: tuple[Stack, Prometheus],
 ) -> None:
     stack, server = running
-    wait_until(lambda: len(server.query("up == 1")) == 2, "both are scraped")
-    wait_until(lambda: not server.firing(), "nothing fires before the faults")
+    wait_patiently(lambda: len(server.query("up == 1")) == 2, "both are scraped")
+    wait_patiently(lambda: not server.firing(), "nothing fires before the faults")
     others: dict[str, set[str]] = {}
     episodes: dict[str, int] = {}
     for name, fault in FAULTS.items():
@@ -468,7 +465,7 @@ def test_every_alert_fires_once_when_its_fault_is_injected(
 
         end = fault(stack)
         try:
-            wait_until(fires, f"{name} fires; those that do: {server.firing()}")
+            wait_patiently(fires, f"{name} fires; those that do: {server.firing()}")
         finally:
             end()
 
@@ -477,7 +474,7 @@ def test_every_alert_fires_once_when_its_fault_is_injected(
             seen |= firing
             return not firing
 
-        wait_until(nothing_fires, "all alerts end with the fault")
+        wait_patiently(nothing_fires, "all alerts end with the fault")
         episodes[name] = server.episodes(name, begin)
         others[name] = seen - {name}
         print(f"{name} fired; others: {sorted(others[name])}", flush=True)

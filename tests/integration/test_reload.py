@@ -3,8 +3,7 @@
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ import httpx
 import pytest
 from blake3 import blake3
 
-from tests.support.service import TIMEOUT_S, Service, count, environment, serving
+from tests.support.service import Service, count, environment, serving
+from tests.support.waiting import wait_until
 
 OLD, NEW, BOTH = "old key", "new key", "key of all files"
 BODY = {"content": b"abc", "headers": {"content-type": "application/octet-stream"}}
@@ -67,13 +67,6 @@ def under_load(service: Service) -> Iterator[list[int]]:
             is_over.set()
         for each in asked:
             each.result()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import BytesIO
@@ -26,15 +26,10 @@ from tests.support.service import (
     command_line,
     count,
     handles_signals,
+    read_all,
     serving,
 )
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -48,7 +43,7 @@ def test_what_has_begun_is_finished_after_sigterm(service: Service) -> None:
         service.process.send_signal(signal.SIGTERM)
         service.log.wait_for("draining")
         connection.sendall(b"def")
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 200 ")
     service.wait()
 
@@ -151,7 +146,7 @@ def test_several_workers_answer_count_together_and_stop_together() -> None:
         for _ in range(4):
             with service.new_client() as client:
                 # A worker counts a request after its response, and another one may be asked before.
-                wait_for(lambda: wanted <= set(client.get("/metrics").text.splitlines()))
+                wait_until(lambda: wanted <= set(client.get("/metrics").text.splitlines()))
         service.stop()
 
 
@@ -167,7 +162,7 @@ def test_workers_are_forked_unless_another_thread_may_hold_a_lock(
     with serving(program=[sys.executable, str(program)]) as service:
         with service.new_client() as client:
             assert client.get("/version").status_code == 200
-            wait_for(lambda: count(client, "mmhash_requests_total", call="/version") == 1)
+            wait_until(lambda: count(client, "mmhash_requests_total", call="/version") == 1)
         # The one that has answered runs the program that it will run.
         workers = service.workers
         assert any(b"spawn_main" in command_line(pid) for pid in workers) == is_threaded
@@ -175,7 +170,7 @@ def test_workers_are_forked_unless_another_thread_may_hold_a_lock(
         service.log.wait_for(f"worker {workers[0]} exited with -9")
         with service.new_client() as client:
             # The next worker and the others count in files of their own.
-            wait_for(lambda: count(client, "mmhash_worker_restarts_total") == 1)
+            wait_until(lambda: count(client, "mmhash_worker_restarts_total") == 1)
             assert count(client, "mmhash_requests_total", call="/version") == 1
         service.stop()
 
@@ -326,7 +321,10 @@ def test_an_address_in_use_is_named_with_what_to_do(more: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--host", "192.0.2.1", "--port", "0"], "cannot listen on http://192.0.2.1:0"),
+        (
+            ["--host", "192.0.2.1", "--port", "0"],
+            "cannot listen on http://192.0.2.1:0: Cannot assign requested address. Choose another",
+        ),
         pytest.param(
             ["--host", "no.such.host.invalid", "--port", "1"],
             "cannot listen on http://no.such.host.invalid:1",

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from mmhash.prompts import Model
-from tests.integration.gateway.test_faults import wait_until
 from tests.live import models
 from tests.support.gateway import EngineProcess, engines
 from tests.support.kv_publisher import Publisher, stored
 from tests.support.service import environment, serving
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

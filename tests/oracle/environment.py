@@ -8,6 +8,8 @@ from fcntl import LOCK_EX, flock
 from pathlib import Path
 from shutil import rmtree
 
+from tests.support.vision_operators import declare_vision_operators
+
 CACHE = Path(
     os.environ.get("MMHASH_ORACLE_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mmhash-oracle"
@@ -20,16 +22,6 @@ PACKAGES = ("torch==2.13.0", "transformers==5.23.0", "pillow", "jinja2", "senten
 
 # Its own requirements would bring another build of torch.
 TORCHVISION = "torchvision==0.28.0"
-
-# Two operators of torchvision, whose compiled part needs CUDA's libraries.
-OPERATORS = (
-    "import torch\n"
-    "_declared = torch.library.Library('torchvision', 'DEF')\n"
-    "for _name in ('nms', 'qnms'):\n"
-    "    _declared.define(\n"
-    "        _name + '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor'\n"
-    "    )\n"
-)
 
 
 def build() -> None:
@@ -46,8 +38,7 @@ def build() -> None:
         _run(PYTHON, "-m", "pip", "install", "--quiet", *PACKAGES)
         _run(PYTHON, "-m", "pip", "install", "--quiet", "--no-deps", TORCHVISION)
         packages = Path(sysconfig.get_path("purelib", vars={"base": str(PATH)}))
-        module = packages / "torchvision" / "_meta_registrations.py"
-        module.write_text(OPERATORS + module.read_text())
+        declare_vision_operators(packages)
         done.write_text(recipe)
 
 

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,8 @@ from PIL import Image
 
 import mmhash
 from tests.support.decoders import wait_for_ready
+from tests.support.service import read_all
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -178,7 +179,7 @@ def test_sigterm_under_a_call_ends_it_when_the_call_is_answered(container: Conta
         running.read_log(until="draining: 1 requests are running")
         assert httpx.get(f"{URL}/ready", timeout=60).status_code == 503
         caller.sendall(b"def")
-        answer = b"".join(iter(lambda: caller.recv(65536), b""))
+        answer = read_all(caller)
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert mmhash.digest(b"abcdef").hex().encode() in answer
         running.read_log(until="stopped")
@@ -189,9 +190,8 @@ def test_several_processes_answer_on_a_unix_socket_and_end_together(
     container: Container, root: str
 ) -> None:
     with container.running(MMHASH_UDS="/tmp/mmhash.sock", MMHASH_WORKERS="2") as running:
-        until = time.monotonic() + 60
-        while container.run("mmhash", "health", "--ready", "unix:/tmp/mmhash.sock") != 0:
-            assert time.monotonic() < until, "it is not ready"
+        health = "mmhash", "health", "--ready", "unix:/tmp/mmhash.sock"
+        wait_until(lambda: container.run(*health) == 0, "it is not ready")
         assert Path(root, "tmp/mmhash.sock").is_socket()
         running.stop()
         running.read_log(until="stopped")

@@ -2,8 +2,6 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +11,7 @@ from hypothesis import strategies as st
 
 from mmhash_service.claims.claims import Claims
 from mmhash_service.claims.memory import MemoryClaims
-from mmhash_service.claims.stores import create_claims
-from mmhash_service.memo.breaker import Breaker
-from mmhash_service.memo.stores import create_store
+from tests.support.claims import redis_claims
 from tests.support.patience import be_patient
 from tests.support.redis import running_redis
 
@@ -101,15 +97,6 @@ async def follow(claims: Claims, steps: list[tuple[str, int, int]]) -> None:
         model.apply(operation, holder, fence, result, answer.state)
         if answer.state == "done":
             assert answer.result == model.result
-
-
-@asynccontextmanager
-async def redis_claims(url: str) -> AsyncIterator[Claims]:
-    store = create_store(url, 0)
-    breaker = Breaker(store)
-    await breaker.open()
-    yield create_claims("redis", breaker, store)
-    await breaker.close()
 
 
 @given(STEPS)

@@ -90,3 +90,15 @@ def gateway_before(
     chosen = QUICK | (settings or {})
     with serving(*named, *arguments, settings=chosen, program=COMMAND, **options) as service:
         yield service
+
+
+def healthy(client: httpx.Client) -> list[bool]:
+    """Return for each worker of a gateway whether it is healthy."""
+    return [one["healthy"] for one in client.get("/workers").json()["workers"]]
+
+
+def replace(file: Path, text: str) -> None:
+    """Replace a file as a whole, as a mounted ConfigMap is."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)

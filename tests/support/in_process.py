@@ -11,6 +11,8 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
+from tests.support.service import read_all
+
 
 class Server(NamedTuple):
     """A server that listens: its client, its address and its application."""
@@ -28,7 +30,7 @@ class Server(NamedTuple):
         """Send bytes as they are, and return what comes until the server closes."""
         with socket.create_connection(self.address, timeout=60) as connection:
             connection.sendall(request)
-            return b"".join(iter(lambda: connection.recv(65536), b""))
+            return read_all(connection)
 
 
 def start_decoders_late(app: FastAPI) -> None:

@@ -83,6 +83,11 @@ class Log:
             self._changed.notify_all()
 
 
+def read_all(connection: socket.socket) -> bytes:
+    """Return the bytes received until the other side closes."""
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
 class Service:
     """A process that runs `mmhash serve`, or another program that logs its address the same way."""
 
@@ -142,6 +147,12 @@ class Service:
     def connect(self) -> socket.socket:
         """Open a connection."""
         return socket.create_connection(self.address, timeout=TIMEOUT_S)
+
+    def send_raw(self, request: bytes) -> bytes:
+        """Send bytes as they are, and return those received until the server closes."""
+        with self.connect() as connection:
+            connection.sendall(request)
+            return read_all(connection)
 
     def begin_request(self) -> socket.socket:
         """Send half of the body of a request that a worker has accepted."""

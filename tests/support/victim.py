@@ -44,12 +44,6 @@ class Victim(service.Service):
         """Return the response to POST /hash of JSON items."""
         return self.client.post("/hash", json={"items": items, **more})
 
-    def send_raw(self, request: bytes) -> bytes:
-        """Send bytes as they are, and return the bytes received until the server closes."""
-        with self.connect() as connection:
-            connection.sendall(request)
-            return b"".join(iter(lambda: connection.recv(65536), b""))
-
     def memory(self) -> int:
         """Return the bytes that it has in memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()

@@ -3,20 +3,21 @@
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
-from mmhash_service.api.schemas.types import RequestModel
+from mmhash_service.api.schemas.types import SCHEMA_ERROR, RequestModel
 
 ClaimKey = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 ClaimAction = Literal["acquire", "wait", "renew", "complete", "fail", "find"]
 
 # The fields of a claim that each action requires, and those that it may have.
-_CLAIM_FIELDS: dict[ClaimAction, tuple[set[str], set[str]]] = {
-    "acquire": ({"key", "holder"}, {"ttl_s", "wait_s"}),
-    "wait": ({"key"}, {"wait_s"}),
-    "renew": ({"key", "holder", "fence"}, {"ttl_s"}),
-    "complete": ({"key", "holder", "fence", "result"}, {"keep_s"}),
-    "fail": ({"key", "holder", "fence"}, set()),
-    "find": ({"keys"}, set()),
+_CLAIM_FIELDS: dict[ClaimAction, tuple[list[str], list[str]]] = {
+    "acquire": (["key", "holder"], ["ttl_s", "wait_s"]),
+    "wait": (["key"], ["wait_s"]),
+    "renew": (["key", "holder", "fence"], ["ttl_s"]),
+    "complete": (["key", "holder", "fence", "result"], ["keep_s"]),
+    "fail": (["key", "holder", "fence"], []),
+    "find": (["keys"], []),
 }
 
 
@@ -53,8 +54,9 @@ class ClaimBody(RequestModel):
         given = {
             name for name in self.model_fields_set - {"action"} if getattr(self, name) is not None
         }
-        if not required <= given <= required | optional:
-            raise ValueError("the action has other fields")
+        if not {*required} <= given <= {*required, *optional}:
+            names = [*required, *(f"[{name}]" for name in optional)]
+            raise PydanticCustomError(SCHEMA_ERROR, f"{self.action} takes {', '.join(names)}")
         return self
 
 

@@ -3,11 +3,12 @@
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
 from mmhash.digest import Algorithm
 from mmhash.engines.releases import Fallback
 from mmhash.view import Kind
-from mmhash_service.api.schemas.types import FALLBACK, Natural, RequestModel, Text
+from mmhash_service.api.schemas.types import FALLBACK, SCHEMA_ERROR, Natural, RequestModel, Text
 
 
 class Query(BaseModel):
@@ -64,7 +65,7 @@ class HashQuery(Query):
     def _check_recipe(self) -> Self:
         recipe = ("by", *VIDEO_FIELDS, *AUDIO_FIELDS)
         if self.of != "frames" and any(getattr(self, name) is not None for name in recipe):
-            raise ValueError("a recipe needs of=frames")
+            raise PydanticCustomError(SCHEMA_ERROR, "a recipe needs of=frames")
         return self
 
 

@@ -4,9 +4,8 @@ import itertools
 import json
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,28 +16,19 @@ import pytest
 import mmhash
 from mmhash.engines import vllm
 from tests.support.engine_worker import STREAM
-from tests.support.gateway import EngineProcess, engines, gateway_before
+from tests.support.gateway import EngineProcess, engines, gateway_before, healthy, replace
+from tests.support.listening import serve_connections, stop_listening
 from tests.support.origin import Origin
 from tests.support.ports import free_port
 from tests.support.redis import BINARY, NEEDED, RedisServer
 from tests.support.scripted import ScriptedServer
-from tests.support.service import TIMEOUT_S, Service, count
+from tests.support.service import Service, count
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 PATH = "/v1/chat/completions"
-
-
-def wait_until(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
-def healthy(client: httpx.Client) -> list[bool]:
-    return [one["healthy"] for one in client.get("/workers").json()["workers"]]
 
 
 @contextmanager
@@ -187,19 +177,13 @@ def test_a_worker_whose_health_is_bad_gets_no_requests() -> None:
 def test_a_worker_that_does_not_speak_http_is_replaced(garbage: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
 
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection, suppress(OSError):  # the gateway may close it first
-                    if connection.recv(65536).startswith(b"GET /health"):
-                        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-                    else:
-                        connection.sendall(garbage)
+        def serve(connection: socket.socket) -> None:
+            if connection.recv(65536).startswith(b"GET /health"):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            else:
+                connection.sendall(garbage)
 
-        Thread(target=serve, daemon=True).start()
+        serve_connections(listener, serve)
         (good,) = stack.enter_context(engines(1))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         gateway = stack.enter_context(
@@ -208,32 +192,26 @@ def test_a_worker_that_does_not_speak_http_is_replaced(garbage: bytes) -> None:
         with gateway.new_client() as client:
             for _ in range(3):
                 assert client.post(PATH, json=CHAT).json()["worker"] == "w0"
-        listener.shutdown(socket.SHUT_RDWR)
+        stop_listening(listener)
 
 
 def test_a_response_without_a_length_ends_with_its_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
 
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection, suppress(OSError):  # the gateway may close it first
-                    connection.recv(65536)
-                    connection.sendall(
-                        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-                        b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nall of it"
-                    )
+        def serve(connection: socket.socket) -> None:
+            connection.recv(65536)
+            connection.sendall(
+                b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+                b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nall of it"
+            )
 
-        Thread(target=serve, daemon=True).start()
+        serve_connections(listener, serve)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         gateway = stack.enter_context(gateway_before([url]))
         with gateway.new_client() as client:
             answer = client.get("/v1/models")
             assert (answer.text, answer.headers.get("link")) == ("all of it", None)
-        listener.shutdown(socket.SHUT_RDWR)
+        stop_listening(listener)
 
 
 def test_the_file_of_workers_is_read_again(tmp_path: Path) -> None:
@@ -277,13 +255,6 @@ def test_a_worker_that_joins_is_probed_at_once(tmp_path: Path) -> None:
             wait_until(lambda: healthy(client) == [True])
             assert client.post(PATH, json=CHAT).json()["worker"] == "w1"
             assert "mmhash_gateway_healthy_workers 1.0" in client.get("/metrics").text
-
-
-def replace(file: Path, text: str) -> None:
-    """Replace a file as a whole, as a mounted ConfigMap is."""
-    new = file.with_suffix(".new")
-    new.write_text(text)
-    new.replace(file)
 
 
 def test_a_dns_name_stands_for_its_addresses() -> None:

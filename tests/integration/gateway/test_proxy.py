@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 from typing import Any
 
 import httpx
@@ -10,7 +9,8 @@ import pytest
 
 from tests.support.engine_worker import STREAM
 from tests.support.gateway import EngineProcess
-from tests.support.service import TIMEOUT_S, Service, count
+from tests.support.service import Service, count
+from tests.support.waiting import wait_until
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -266,10 +266,3 @@ def test_an_upgrade_is_answered_in_http(gateway: Service) -> None:
 
 def states(client: httpx.Client) -> list[dict[str, Any]]:
     return client.get("/workers").json()["workers"]
-
-
-def wait_until(condition: Any) -> None:
-    until = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)

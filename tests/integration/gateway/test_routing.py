@@ -14,12 +14,12 @@ from PIL import Image
 
 from mmhash.prompts import Model, Plan
 from mmhash.tags import open_tag
-from tests.integration.gateway.test_faults import healthy, replace, wait_until
 from tests.live import models
-from tests.support.gateway import EngineProcess, engines, gateway_before
+from tests.support.gateway import EngineProcess, engines, gateway_before, healthy, replace
 from tests.support.kv_publisher import CLEARED, Publisher, stored
 from tests.support.scripted import ScriptedServer
 from tests.support.service import count
+from tests.support.waiting import wait_until
 
 PATH = "/v1/chat/completions"
 ENGINE = "vllm@0.32.0"

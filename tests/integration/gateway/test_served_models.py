@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.gateway.test_faults import healthy, replace, wait_until
-from tests.support.gateway import EngineProcess, gateway_before
+from tests.support.gateway import EngineProcess, gateway_before, healthy, replace
 from tests.support.scripted import Answer, ScriptedServer
 from tests.support.service import Service, count
+from tests.support.waiting import wait_until
 
 PATH = "/v1/chat/completions"
 

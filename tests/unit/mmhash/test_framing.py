@@ -3,7 +3,8 @@ import itertools
 import pytest
 
 from mmhash import Digest, InputError
-from mmhash.framing import field, frame
+from mmhash.fields import field
+from mmhash.framing import frame
 
 CONTENT = Digest("blake3", bytes(32))
 

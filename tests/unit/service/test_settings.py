@@ -8,26 +8,17 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.secret_files import SECRET_FILE_VARIABLES
 from mmhash_service.settings import FORMS, LIBRARY_VARIABLES, Settings, parse_assignment
+from tests.support.setting_rows import row_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
 
 
-def _shown(default: object) -> str:
-    """The default in the form that the variable needs."""
-    if default is None:
-        return "unset"
-    if isinstance(default, str):
-        return f"`{default}`"
-    return f"`{json.dumps([*default] if isinstance(default, frozenset) else default)}`"
-
-
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_the_page_has_each_setting_as_it_is(name: str) -> None:
-    field = Settings.model_fields[name]
-    row = f"| `{name}` | `MMHASH_{name.upper()}` | {_shown(field.default)} | {field.description} |"
-    assert row in PAGE.read_text().splitlines()
+    assert row_of(name, "MMHASH_", Settings.model_fields[name]) in PAGE.read_text().splitlines()
 
 
 def test_the_page_has_no_other_setting() -> None:
@@ -290,7 +281,8 @@ def test_an_assignment_is_read_as_the_environment_would_have_it() -> None:
 
 @pytest.mark.parametrize("name", ["policy", "gateway.policy"])
 def test_a_setting_of_the_gateway_says_so(name: str) -> None:
-    with pytest.raises(ValueError, match=r"`mmhash gateway`: --set gateway\.policy=VALUE$"):
+    reason = "policy is a setting of `mmhash gateway`: --set gateway.policy=VALUE or "
+    with pytest.raises(ValueError, match=f"^{reason}MMHASH_GATEWAY_POLICY$"):
         parse_assignment(f"{name}=round-robin")
 
 
@@ -321,7 +313,7 @@ def test_a_far_name_gets_no_guess() -> None:
 def test_forms_are_those_of_settings_that_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
     are_json = {
         name
-        for name, field in Settings.model_fields.items()
+        for name, field in {**Settings.model_fields, **GatewaySettings.model_fields}.items()
         if isinstance(field.default, (tuple, dict, frozenset))
     }
     assert FORMS.keys() == are_json

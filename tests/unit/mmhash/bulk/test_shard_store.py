@@ -139,8 +139,8 @@ def test_a_result_is_never_overwritten(out: Path) -> None:
     fill(out)
     join(out)
     content = out.read_bytes()
-    with pytest.raises(mmhash.InputError, match=r"keys.parquet is of another run"):
-        begun(out, ABOUT | {"of": "pixels"})
+    with pytest.raises(mmhash.InputError, match="with another of: it is complete: give another"):
+        begun(out, ABOUT | {"of": "pixels", "skips_others": "True"})
     with open_shard_store(out, "path", OPTIONS, ABOUT) as parts:
         assert parts.result is not None
         with pytest.raises(mmhash.InputError, match="with another source"):

@@ -177,7 +177,9 @@ def test_of_a_source_that_changed_the_rest_is_gone_on_with(many: Path, out: Path
     (many / first).write_bytes(b"once more")
     done = subprocess.run(command(many, "--out", out), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"mmhash: {out} is of another run, with another source: ")
+    assert done.stderr.startswith(
+        f"mmhash: {out} is of another run, with another source: it is complete: give another --out"
+    )
 
 
 @pytest.mark.slow

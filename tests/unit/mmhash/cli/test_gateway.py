@@ -79,11 +79,11 @@ def test_a_file_has_only_settings_of_the_service(
 ) -> None:
     file = tmp_path / "settings.toml"
     monkeypatch.setenv("MMHASH_CONFIG", str(file))  # the option sets it, and this restores it
-    file.write_text('prot = 1\n[gateway]\npolicy = "round-robin"\n')
+    file.write_text('prot = 1\npolicy = "round-robin"\n[gateway]\npolicy = "round-robin"\n')
     arguments = ["gateway", "--check", "--worker", "http://a:1", "--config", str(file)]
     done = CliRunner().invoke(app, arguments)
-    reason = "unknown name prot: did you mean port?; unknown name gateway: docs/settings.md lists"
-    assert reason in str(done.exception)
+    assert "unknown name prot: did you mean port?; policy is a setting of" in str(done.exception)
+    assert "unknown name gateway: docs/settings.md lists" in str(done.exception)
 
 
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +94,18 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         done = CliRunner().invoke(app, ["serve", "--check", "--config", str(file)])
         assert isinstance(done.exception, mmhash.InputError)
         assert str(done.exception).startswith(f"settings: {file}: ")
+
+
+def test_a_wrong_worker_is_named_by_its_place() -> None:
+    workers = ("http://a:1", "http://b:1,event=tcp://b:2")
+    options = [word for worker in workers for word in ("--worker", worker)]
+    done = CliRunner().invoke(app, ["gateway", "--check", *options])
+    assert "settings: worker_list: worker 2: a worker is URL,events=…" in str(done.exception)
+
+
+def test_the_form_of_the_workers_is_shown() -> None:
+    done = CliRunner().invoke(app, ["gateway", "--set", "gateway.worker_list=http://a:1"])
+    assert 'its form is ["http://10.0.0.1:8000,engine=vllm@0.32.0"]' in str(done.exception)
 
 
 @pytest.mark.parametrize(

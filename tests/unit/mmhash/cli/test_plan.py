@@ -40,6 +40,16 @@ def test_block_size(folder: Path, tmp_path: Path) -> None:
     assert len(shown["blocks"]) == len(shown["token_ids"]) // 8
 
 
+def test_the_algorithm_and_the_seed_of_the_server(folder: Path, tmp_path: Path) -> None:
+    arguments = ["plan", str(folder), str(tmp_path / "request.json"), "--engine", "vllm@0.28.0"]
+    refused = RUN.invoke(app, arguments)
+    assert "give it here as seed" in str(refused.exception)
+    options = ["--seed", "0", "--algorithm", "sha256_cbor", "--json"]
+    done = RUN.invoke(app, [*arguments, *options], catch_exceptions=False)
+    plan = Model.load(folder).plan(CHAT, "vllm@0.28.0", seed="0", algorithm="sha256_cbor")
+    assert json.loads(done.stdout)["blocks"] == plan.blocks != []
+
+
 def test_keys_by_pixels(folder: Path, tmp_path: Path) -> None:
     request = Path(__file__).parents[4] / "examples" / "chat.json"
     arguments = ["plan", str(folder), str(request), "--engine", "vllm", "--json", "--of"]

@@ -17,7 +17,9 @@ from mmhash_service.settings import Settings
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings that each server was started with; none listens."""
     settings: list[Settings] = []
-    monkeypatch.setattr(mmhash_service.server.server, "serve", settings.append)
+    monkeypatch.setattr(
+        mmhash_service.server.server, "serve", lambda given, _create: settings.append(given)
+    )
     return settings
 
 
@@ -115,6 +117,29 @@ def test_check_names_what_cannot_be_used(
     assert done.exit_code == 1
     assert re.search(reason, str(done.exception))
     assert "hunter2" not in str(done.exception)
+    assert served == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("POLICY", "best", "settings: policy: "),
+        ("WORKER_LIST", "http://a:1", "settings: worker_list: not JSON; its form is "),
+        ("WORKER_LIST", '["http://a:1,engine=vllm@0.99"]', "settings: vllm 0.99 is not known"),
+    ],
+)
+def test_the_gateway_s_variables_are_read_too(
+    served: list[Settings],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    reason: str,
+) -> None:
+    """`/route` of the service has them, so the server would fail later."""
+    monkeypatch.setenv(f"MMHASH_GATEWAY_{variable}", value)
+    for check in ([], ["--check"]):
+        done = CliRunner().invoke(app, ["serve", *check])
+        assert str(done.exception).startswith(reason)
     assert served == []
 
 

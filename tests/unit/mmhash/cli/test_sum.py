@@ -68,3 +68,10 @@ def test_named_pipe(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         pool.submit(pipe.write_bytes, content)
         assert run(pipe).stdout == f"{blake3(content).hexdigest()}  {pipe}\n"
+
+
+@pytest.mark.parametrize("option", ["--check", "-c"])
+def test_the_option_of_b3sum_names_the_command(tmp_path: Path, option: str) -> None:
+    done = run(option, tmp_path)
+    assert done.exit_code == 2
+    assert "sum files are read by `mmhash check`" in done.stderr

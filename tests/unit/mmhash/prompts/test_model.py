@@ -13,7 +13,7 @@ from PIL import Image
 
 import mmhash
 from mmhash.engines import sglang, vllm
-from mmhash.errors import InputValueError, LimitError
+from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.prompts import Media, MediaSize, Model, UnknownMediaError, UnknownModelError
 from tests.support import prompt_models
 
@@ -222,6 +222,26 @@ def test_a_type_that_is_no_text_is_an_error(model: Model, engine: str, kind: Any
         message = {"role": "user", "content": [{"type": kind} | part]}
         with pytest.raises(InputValueError, match="type of a content part"):
             model.plan({"messages": [message]}, engine)
+
+
+@pytest.mark.parametrize("request_", [None, [], 1])
+def test_a_request_of_another_type_is_an_error(model: Model, request_: Any) -> None:
+    with pytest.raises(InputTypeError, match="a request is a dict, or its JSON as str or bytes"):
+        model.plan(request_, ENGINE)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"block_size": 0}, "block_size is at least 1, not 0"),
+        ({"of": "pixel"}, "of is bytes or pixels, not 'pixel'"),
+        ({"content_format": "text"}, "content_format is auto, string or openai, not 'text'"),
+    ],
+)
+def test_a_wrong_option_is_an_error(model: Model, options: dict[str, Any], reason: str) -> None:
+    """Each was taken for another value, and its plan named blocks that no engine has."""
+    with pytest.raises(InputValueError, match=f"^{reason}$"):
+        model.plan(_chat(_url(_png())), ENGINE, **options)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from mmhash_service.runtime.capacity import STREAM_BYTES
 from mmhash_service.settings import Settings
 from tests.support.images import encode_noise
 from tests.support.in_process import running
+from tests.support.png import chunk, png
 from tests.support.responses import problem_of
 
 RAW = {"content-type": "application/octet-stream"}
@@ -267,14 +268,8 @@ def test_an_image_that_takes_too_long_is_given_up() -> None:
 
 
 def test_a_picture_of_50000_by_50000_is_refused_by_its_head(client: httpx.Client) -> None:
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        )
-
-    head = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
     data = zlib.compress(bytes(1000))
-    body = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    body = png(50_000, 50_000, chunk(b"IDAT", data), color_type=2)
     answer = client.post("/hash?of=pixels", content=body, headers={"content-type": "image/png"})
     assert problem_of(answer) == (413, "image-too-large")
     answer = client.post("/hash?of=pixels", files=[("a", ("a", body, "image/png"))])

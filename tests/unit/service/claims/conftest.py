@@ -2,14 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 import pytest
 
 from mmhash_service.claims.claims import Claims
 from mmhash_service.claims.memory import MemoryClaims
-from mmhash_service.claims.stores import create_claims
-from mmhash_service.memo.breaker import Breaker
-from mmhash_service.memo.stores import create_store
+from tests.support.claims import redis_claims
 from tests.support.patience import be_patient
 from tests.support.redis import running_redis
 
@@ -38,14 +37,4 @@ def open_claims(request: pytest.FixtureRequest) -> Open:
     """Open a store of each kind."""
     if request.param == "memory":
         return in_memory
-    url: str = request.getfixturevalue("redis_url")
-
-    @asynccontextmanager
-    async def in_redis() -> AsyncIterator[Claims]:
-        store = create_store(url, 0)
-        breaker = Breaker(store)
-        await breaker.open()
-        yield create_claims("redis", breaker, store)
-        await breaker.close()
-
-    return in_redis
+    return partial(redis_claims, request.getfixturevalue("redis_url"))

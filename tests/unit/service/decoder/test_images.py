@@ -15,6 +15,7 @@ from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import MAX_FRAMES, Decoded, Refused
 from mmhash_service.settings import PILLOW_MAX_PIXELS
 from tests.support.images import encode_noise
+from tests.support.png import chunk, png
 
 ENOUGH = 1 << 20
 
@@ -57,21 +58,10 @@ def of_library(body: bytes, algorithm: str = "blake3") -> Decoded:
     return Decoded(frames, len(pixels), digest.bytes, extra, orientation)
 
 
-def png_chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-
 def png_of_size(width: int, height: int, frames: int = 0) -> bytes:
     """A PNG that claims a size and a number of frames, and holds next to nothing."""
-    return b"".join(
-        (
-            b"\x89PNG\r\n\x1a\n",
-            png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
-            png_chunk(b"acTL", struct.pack(">II", frames, 0)) if frames else b"",
-            png_chunk(b"IDAT", zlib.compress(b"")),
-            png_chunk(b"IEND", b""),
-        )
-    )
+    control = chunk(b"acTL", struct.pack(">II", frames, 0)) if frames else b""
+    return png(width, height, control, chunk(b"IDAT", zlib.compress(b"")), color_type=2)
 
 
 def gif_frame(left: int, top: int, width: int, height: int) -> bytes:

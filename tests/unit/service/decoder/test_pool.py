@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from mmhash_service.decoder.pool import DecoderPool, decoder_count, pixels_of
 from mmhash_service.settings import Settings
 from tests.support.decoders import children, run_with_pool, state, wait_until_ready
 from tests.support.images import encode_noise
+from tests.support.waiting import wait_until
 
 CORPUS = Path(__file__).parents[3] / "fuzz" / "corpus" / "image"
 
@@ -295,10 +295,11 @@ asyncio.run(main())
         decoders = path.read_text().split()
         assert len(decoders) == 2
         process.kill()
-    until = time.monotonic() + 60
-    while any(Path(f"/proc/{pid}").exists() for pid in decoders):
-        assert time.monotonic() < until, "a decoder outlives its service"
-        time.sleep(0.01)
+    wait_until(
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in decoders),
+        "a decoder outlives its service",
+        seconds=60,
+    )
 
 
 @pytest.mark.parametrize(

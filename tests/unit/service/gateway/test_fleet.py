@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import parse_worker
 from tests.support.kv_publisher import Publisher, stored
+from tests.support.waiting import wait_until
 
 RANKS = "http://127.0.0.1:{},events=tcp://127.0.0.1:2000,engine=vllm@0.32.0,ranks=256\n"
 
@@ -63,13 +63,6 @@ def test_more_ranks_than_an_index_has_leave_the_fleet_running(tmp_path: Path) ->
     replace("http://127.0.0.1:1\n")
     fleet = Fleet(GatewaySettings(worker_file=file, refresh_s=0.05, health_interval_s=3600))
     asyncio.run(run())
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_worker_whose_events_begin_again_has_lost_what_it_was_sent() -> None:

@@ -7,17 +7,17 @@ from pydantic import ValidationError
 
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.settings import Settings
+from tests.support.setting_rows import row_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "gateway.md"
 
 
 @pytest.mark.parametrize("name", GatewaySettings.model_fields)
 def test_the_page_has_each_setting_as_it_is(name: str) -> None:
-    field = GatewaySettings.model_fields[name]
-    row = (
-        f"| `{name}` | `MMHASH_GATEWAY_{name.upper()}` | `{field.default}` | {field.description} |"
+    assert (
+        row_of(name, "MMHASH_GATEWAY_", GatewaySettings.model_fields[name])
+        in PAGE.read_text().splitlines()
     )
-    assert row in PAGE.read_text().splitlines()
 
 
 def test_the_page_has_no_other_setting() -> None:
@@ -49,6 +49,10 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMHASH_GATEWAY_POLICIES", "x")
-    with pytest.raises(ValueError, match="MMHASH_GATEWAY_POLICY"):
+    monkeypatch.setenv("MMHASH_GATEWAY_POLICE", "x")
+    with pytest.raises(ValueError, match=r"POLICE: did you mean MMHASH_GATEWAY_POLICY\?"):
+        GatewaySettings()
+    monkeypatch.delenv("MMHASH_GATEWAY_POLICE")
+    monkeypatch.setenv("MMHASH_GATEWAY_X", "x")
+    with pytest.raises(ValueError, match=r"MMHASH_GATEWAY_X: docs/gateway\.md lists"):
         GatewaySettings()

@@ -1,6 +1,5 @@
 import io
 import struct
-import zlib
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from PIL.PngImagePlugin import PngInfo
 from mmhash import LimitError
 from mmhash.prompts.headers import ImageHeader, ImageHeaderError, read_size
 from mmhash.prompts.headers.header import MAX_PIXELS
+from tests.support.png import chunk
 
 
 def write(kind: str, size: tuple[int, int] = (3, 5), turn: int | None = None, **more: Any) -> bytes:
@@ -20,15 +20,6 @@ def write(kind: str, size: tuple[int, int] = (3, 5), turn: int | None = None, **
     buffer = io.BytesIO()
     Image.new("RGB", size).save(buffer, kind, **more)
     return buffer.getvalue()
-
-
-def chunk(name: bytes, content: bytes) -> bytes:
-    return (
-        struct.pack(">L", len(content))
-        + name
-        + content
-        + struct.pack(">L", zlib.crc32(name + content))
-    )
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])

@@ -1,0 +1,31 @@
+"""Checks of arguments: a value is returned, or its error names the argument.
+
+The engines' functions take numpy's numbers too, and check more: engines/checks.py.
+"""
+
+from typing import Any
+
+from mmhash.errors import InputTypeError, InputValueError, shown
+
+
+def check_int(name: str, value: Any, least: int | None = None) -> int:
+    """Return an int that is at least `least`; a bool is not one."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputTypeError(f"{name} is an int, not {type(value).__name__}")
+    if least is not None and value < least:
+        raise InputValueError(f"{name} is at least {least}, not {shown(value)}")
+    return value
+
+
+def check_str(name: str, value: Any) -> str:
+    """Return a str."""
+    if not isinstance(value, str):
+        raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
+    return value
+
+
+def check_choice(name: str, value: Any, *choices: str) -> None:
+    """Refuse a value that is none of the choices: a misspelt one would change keys."""
+    if value not in choices:
+        *others, last = choices
+        raise InputValueError(f"{name} is {', '.join(others)} or {last}, not {value!r}")

@@ -1,0 +1,18 @@
+"""Operators of torchvision without its compiled part, which needs CUDA's libraries."""
+
+from pathlib import Path
+
+_DECLARATIONS = (
+    "import torch\n"
+    "_declared = torch.library.Library('torchvision', 'DEF')\n"
+    "for _name in ('nms', 'qnms'):\n"
+    "    _declared.define(\n"
+    "        _name + '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor'\n"
+    "    )\n"
+)
+
+
+def declare_vision_operators(packages: Path) -> None:
+    """Declare those that torchvision needs when it is imported; `packages` has it."""
+    path = packages / "torchvision" / "_meta_registrations.py"
+    path.write_text(_DECLARATIONS + path.read_text())
