@@ -16,8 +16,8 @@ from mmhash.errors import InputTypeError, InputValueError
 from mmhash.memory import array_as_list
 from mmhash.torch_tensor import is_tensor
 
-# The engine splits since this release, also without a grid since the second, and its rows of patches
-# since the third; the last no longer takes a flat grid.
+# The first releases that split, that do so without a grid, that split rows of patches, and that do
+# not take a flat grid.
 _SPLITS, _SPLITS_BY_ROW, _SPLITS_PATCHES, _NEEDS_ROWS = "0.5.7", "0.5.10", "0.5.14", "0.5.15"
 
 # The names under which a processor has the rows of each image, and the first releases to read them.

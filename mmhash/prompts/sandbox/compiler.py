@@ -79,7 +79,7 @@ class WeighingGenerator(CodeGenerator):
         self.write(")))")
 
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:
-        self.write("(environment.operand(")
+        self.write("(environment.weigh(")
         self.visit(node.expr, frame)
         self.write(")")
         for operand in node.ops:
@@ -87,7 +87,8 @@ class WeighingGenerator(CodeGenerator):
         self.write(")")
 
     def visit_Operand(self, node: nodes.Operand, frame: Frame) -> None:
-        self.write(f" {operators[node.op]} environment.operand(")
+        weigh = "members" if node.op in {"in", "notin"} else "weigh"
+        self.write(f" {operators[node.op]} environment.{weigh}(")
         self.visit(node.expr, frame)
         self.write(")")
 

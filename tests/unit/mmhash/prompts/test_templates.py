@@ -1,8 +1,11 @@
 """Templates are rendered as transformers renders them, and hostile ones are in tests/attacks."""
 
+import json
 import threading
+from typing import Any
 
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from mmhash.prompts.files import UnknownModelError
 from mmhash.prompts.templates import ChatTemplate, TemplateRenderError
@@ -13,6 +16,83 @@ USER = [{"role": "user", "content": "hi"}]
 def test_blocks_are_trimmed() -> None:
     source = "  {% for m in messages %}\n{{ m.content }}\n    {% endfor %}\nend"
     assert ChatTemplate(source).render(USER) == "hi\nend"
+
+
+VALUES: dict[str, Any] = {
+    "d": {"b": 1, "a": 2},
+    "same": {"a": 2, "b": 1},
+    "html": "<a href='x'>&",
+    "calls": [{"function": {"name": "f", "n": 1}}, {"function": {"name": "g", "n": 2}}],
+    "rows": ["b", "a", "c"],
+}
+
+
+def _rendered_by_jinja2(source: str) -> str:
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tojson"] = json.dumps
+    return environment.from_string(source).render(messages=USER, **VALUES)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "html | e | replace('l', '&', 1)",
+        "html | tojson | safe | replace('x', '<')",
+        "html | replace('x', html | e)",
+        "13 | replace(1, 2)",
+        "rows | join(html | safe)",
+        "rows | map('e') | join('<')",
+        "rows | join(7)",
+        "('%s<' | safe) | format('<')",
+        "(html | safe | indent(2, true)) + '<'",
+        "[html] | map('upper') | map('e') | join",
+        "calls | join(',', attribute='function.name')",
+        "calls | sum(attribute='function.n')",
+        "d.items() == same.items()",
+        "d.keys() == ['b', 'a']",
+        "['b', 'a'] == d.keys()",
+        "range(2) == [0, 1]",
+        "range(2) in [[0, 1]]",
+        "rows | select == rows",
+        "rows | select != []",
+        "'a' in rows | select",
+        "'z' in rows | select",
+        "'a' in d.keys()",
+        "('a', 2) in d.items()",
+        "1 in d.values()",
+        "(d.items() | default([])) == same.items()",
+        "d.values() | upper",
+        "range(3) | default(0)",
+        "(range(3) | e) ~ (d.keys() | title)",
+        "(rows | select | reverse)[0]",
+        "(rows | select | reverse) | string",
+        "d.items() | reverse | list",
+        "(rows | select | default([], true)) | first",
+        "rows | select | map('upper') | reject('equalto', 'A') | list",
+        "rows | select | unique | sort | list",
+        "rows | map('length') | max",
+        "dict(d.items())",
+        "dict(rows | map('list') | map('last') | map('upper') | groupby(0))",
+        "namespace(d.items()).a",
+        "d.items() | length",
+        "d.values() | sum",
+        "d.keys() | sort",
+    ],
+)
+def test_values_are_those_of_jinja2(value: str) -> None:
+    """The environment is that of transformers."""
+    source = f"{{{{ {value} }}}}"
+    assert ChatTemplate(source).render(USER, **VALUES) == _rendered_by_jinja2(source)
+
+
+def test_an_iterator_is_read_once() -> None:
+    source = "{% set a = rows | select %}{{ a | first }}{{ a | first }}{{ a | list }}"
+    assert ChatTemplate(source).render(USER, **VALUES) == _rendered_by_jinja2(source)
+
+
+def test_what_fails_there_fails_here() -> None:
+    with pytest.raises(TemplateRenderError, match="has no len"):
+        ChatTemplate("{{ rows | select | length }}").render(USER, **VALUES)
 
 
 def test_json_is_not_escaped() -> None:
