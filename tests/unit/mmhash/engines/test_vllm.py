@@ -131,6 +131,7 @@ def test_an_int_that_64_bits_do_not_hold(number: int) -> None:
         (np.float32(1), "pickles a numpy.float32"),
         (np.array(1j), "pickles a builtins.complex"),
         (np.array([object()]), "an object array holds pointers"),
+        (np.frombuffer(b"\xff\xff\xff\x7f", "<U1").reshape(()), "a value cannot be read: invalid"),
         (np.ma.masked_array([1, 2], [True, False]), "call filled"),
         (torch.zeros(2, dtype=torch.float8_e4m3fn), "cannot hash this torch.float8_e4m3fn tensor"),
         (torch.zeros(2, requires_grad=True), "cannot hash this torch.float32 tensor"),
