@@ -379,6 +379,14 @@ def test_artifact_keys_tell_types_apart() -> None:
         artifact_key(object())
 
 
+def test_ids_in_events_have_namespaces_since_0_5_22() -> None:
+    assert sglang.event_seed("e", None, version="0.5.22") is not None
+    assert sglang.event_seed(None, None, version="0.5.21") is None
+    for names in (("e", None), (None, "s")):
+        with pytest.raises(InputValueError, match=r"0\.5\.21 has no .* it came with 0\.5\.22"):
+            sglang.event_seed(*names, version="0.5.21")
+
+
 def test_combine_hashes_is_pythons() -> None:
     assert sglang.combine_hashes([]) is None
     assert sglang.combine_hashes([3, 4]) == hash((3, 4)) != sglang.combine_hashes([4, 3])
