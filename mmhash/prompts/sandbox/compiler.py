@@ -87,8 +87,9 @@ class WeighingGenerator(CodeGenerator):
         self.write(")")
 
     def visit_Operand(self, node: nodes.Operand, frame: Frame) -> None:
-        weigh = "members" if node.op in {"in", "notin"} else "weigh"
-        self.write(f" {operators[node.op]} environment.{weigh}(")
+        operator = operators[node.op]
+        weigh = "members" if operator in {"in", "not in"} else "weigh"
+        self.write(f" {operator} environment.{weigh}(")
         self.visit(node.expr, frame)
         self.write(")")
 
