@@ -135,7 +135,41 @@ def test_unknown_filters_are_refused_at_load() -> None:
     ],
 )  # fmt: skip
 def test_content_format(source: str, expected: str) -> None:
-    assert ChatTemplate(source).content_format == expected
+    assert ChatTemplate(source).content_format("vllm", "0.32.0") == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "older", "newer"),
+    [
+        ("{% macro f(x) %}{% for c in x %}{% endfor %}{% endmacro %}{% for m in messages %}{{ f(m.content) }}{% endfor %}", "string", "openai"),
+        ("{% macro f(content) %}{% for c in content %}{% endfor %}{% endmacro %}{% for m in messages %}{% set x = m.content %}{{ f(x) }}{% endfor %}", "openai", "string"),
+        ("{% for m in messages %}{% for c in m.content %}{% endfor %}{% endfor %}", "openai", "openai"),
+        # vLLM fails at these targets, and takes the default.
+        ("{% set ns.m = messages %}{% for m in messages %}{% for c in m.content %}{% endfor %}{% endfor %}", "string", "string"),
+        ("{% for m in messages %}{% for a, b in m.content %}{% endfor %}{% endfor %}", "string", "string"),
+        ("{% for m, n in messages | items %}{% endfor %}{% for c in content %}{% endfor %}", "string", "string"),
+    ],
+)  # fmt: skip
+def test_the_content_format_of_vllm_changed_with_0_30(source: str, older: str, newer: str) -> None:
+    template = ChatTemplate(source)
+    assert template.content_format("vllm", "0.29.0") == older
+    assert template.content_format("vllm", "0.30.0") == newer
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("{% for c in message.content | list %}{% endfor %}", ["openai"] * 3),
+        ("{% for c in m['content'] %}{% endfor %}", ["string", "openai", "openai"]),
+        ("{{ vision }}", ["string", "string", "openai"]),
+        ("{% for x in messages %}{% for c in x.content %}{% endfor %}{% endfor %}", ["string"] * 3),
+        ("{% for c in content %}{% endfor %}", ["string"] * 3),
+    ],
+)
+def test_the_content_format_of_sglang(source: str, expected: list[str]) -> None:
+    template = ChatTemplate(source)
+    releases = ("0.5.0", "0.5.2", "0.5.23")
+    assert [template.content_format("sglang", release) for release in releases] == expected
 
 
 def test_threads_have_budgets_of_their_own() -> None:
