@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmhash.errors import InputError, InputTypeError, InputValueError, LimitError
 from mmhash.fields import field
+from mmhash.memory import check_copy
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -36,13 +37,18 @@ DAMAGE = (
 )
 
 
+# Of a pixel; other modes have as many as 8, or more.
+_BITS = {"1": 1, "RGB": 24, "RGBA": 32, "CMYK": 32, "I": 32, "F": 32}
+
+
 def read_image(
     image: "Image.Image", *, max_pixels: int | None = None, max_frames: int | None = None
 ) -> tuple[int, bytes | bytearray, bytes]:
     """Return the number of frames, the pixels of all, and their descriptions as in the spec.
 
     seek() is called on the image, which drops edits, and it is left at its current frame: a
-    caller's own image goes through `read_pil_image`. The limits are checked before pixels are read.
+    caller's own image goes through `read_pil_image`. The limits, and that the machine has the
+    memory for all pixels, are checked before pixels are read.
     """
     position = image.tell()
     try:
@@ -63,7 +69,7 @@ def _walk(image: "Image.Image", max_pixels: int | None, max_frames: int | None) 
     All are visited before the first is read, because a later frame of a GIF can enlarge the whole,
     and Pillow keeps the larger size: otherwise the same image would have two keys.
     """
-    count = pixels = 0
+    count = pixels = nbytes = 0
     while True:
         try:
             image.seek(count)
@@ -71,6 +77,8 @@ def _walk(image: "Image.Image", max_pixels: int | None, max_frames: int | None) 
             return count
         count += 1
         pixels += image.width * image.height
+        nbytes += image.width * image.height * _BITS.get(image.mode, 8) // 8
+        check_copy("an image", nbytes)  # 16 kB of GIF can be 70 GB
         if max_pixels is not None and pixels > max_pixels:
             raise LimitError(f"the image has more than {max_pixels} pixels, all frames together")
         if max_frames is not None and count > max_frames:

@@ -9,11 +9,12 @@ import os
 import sys
 from functools import cache
 from math import prod
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from mmhash.errors import InputValueError, LimitError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def check_copy(what: str, nbytes: int) -> None:
@@ -29,8 +30,10 @@ def need_copy(what: str, copy: bool, nbytes: int = 0) -> None:
     check_copy(what, nbytes)
 
 
-def in_c_order(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def in_c_order(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     """Return an array of at least one dimension in C order, copied if it is not."""
+    import numpy as np  # noqa: PLC0415  (imported already; images are read without)
+
     if not values.flags.c_contiguous:
         check_copy("an array that is not C-contiguous", values.nbytes)
     return np.ascontiguousarray(values)

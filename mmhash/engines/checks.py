@@ -36,7 +36,14 @@ def readable(what: str) -> Iterator[None]:
         raise LimitError(f"{what} takes more memory than there is") from None
     except RecursionError:
         raise InputValueError(f"{what} is nested too deep") from None
-    except (BufferError, RuntimeError, TypeError, ValueError, np.ma.MAError) as error:
+    except (
+        BufferError,
+        RuntimeError,
+        SystemError,  # of numpy, for text beyond Unicode
+        TypeError,
+        ValueError,
+        np.ma.MAError,
+    ) as error:
         raise InputTypeError(f"{what} cannot be read: {str(error)[:200]}") from error
 
 

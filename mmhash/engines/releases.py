@@ -87,6 +87,11 @@ def parse_range(text: str) -> Range[None]:
     return known
 
 
+def is_since(version: str, first: str) -> bool:
+    """Return True if a release is `first` or a later one."""
+    return _parse(version) >= _parse(first)
+
+
 @lru_cache(256)  # 60 calls for a plan, 2 µs each
 def _parse(version: str) -> tuple[tuple[int, ...], int, int]:
     """Return a sort key: the numbers, and -1, 0 or 1 for a version before, at or after these."""

@@ -4,61 +4,69 @@ A template that loops over the content of a message gets the list of parts ("ope
 one text ("string"), in which the engine writes the placeholders.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from jinja2 import nodes
 
 
-def iterates_named_content(tree: nodes.Template) -> bool:
-    """Return True if a template loops over the content of a variable that SGLang knows."""
+def iterates_member(tree: nodes.Template, messages: Iterable[str]) -> bool:
+    """Return True if a template loops over the content of a variable of these names."""
     return any(
-        _reads(loop.iter, name, "content")
-        for loop in tree.find_all(nodes.For)
-        for name in ("message", "msg", "m")
+        _reads(loop.iter, name, "content") for loop in tree.find_all(nodes.For) for name in messages
     )
 
 
-def iterates_content(tree: nodes.Template) -> bool:
-    """Return True if a template loops over the content of a message, by vLLM's rule."""
+def iterates_content(tree: nodes.Template, *, binds_parameters: bool) -> bool:
+    """Return True if vLLM finds a loop over the content of a message.
+
+    Since 0.30 it looks for the parameters of macros that are given a content (`binds_parameters`).
+    Before, a loop over anything named `content` counts. It takes a template for one of texts if it
+    cannot follow it: messages, or a content, in other targets than a variable.
+    """
     loops = list(tree.find_all(nodes.For))
     aliases = _aliases(tree, "messages")
-    targets = [loop.target for loop in loops if any(_reads(loop.iter, name) for name in aliases)]
-    messages = {target.name for target in targets if isinstance(target, nodes.Name)}
-    targets += [
-        node.target
-        for node in tree.find_all(nodes.Assign)
-        if any(_reads(node.node, name) for name in aliases)
+    targets = [
+        loop.target for loop in loops if any(_reads(loop.iter, name) for name in aliases or ())
     ]
-    # The engine fails at other targets, such as a member of a namespace.
-    if not all(isinstance(target, nodes.Name) for target in targets):
+    if aliases is None or not all(isinstance(target, nodes.Name) for target in targets):
         return False
-    in_macros: set[int] = set()
+    messages = {target.name for target in targets if isinstance(target, nodes.Name)}
+    in_macros = _names_in_macros(tree, messages) if binds_parameters else {}
+    for loop in loops:
+        names = in_macros.get(id(loop), {"content"})
+        if any(_reads(loop.iter, name, "content") for name in messages) or (
+            _name(loop.iter) in names
+        ):
+            return isinstance(loop.target, nodes.Name)
+    return False
+
+
+def _names_in_macros(tree: nodes.Template, messages: set[str]) -> dict[int, set[str]]:
+    """Return the parameters with a content that each loop in a macro may read, by its identity."""
+    found: dict[int, set[str]] = {}
     for macro in tree.find_all(nodes.Macro):
         inner = list(macro.find_all(nodes.For))
-        in_macros.update(map(id, inner))
         parameters = _content_parameters(tree, macro, messages) if inner else set()
-        if any(_name(loop.iter) in parameters for loop in inner):
-            return True
-    return any(
-        any(_reads(loop.iter, name, "content") for name in messages)
-        or (id(loop) not in in_macros and _name(loop.iter) == "content")
-        for loop in loops
-    )
+        for loop in inner:
+            found[id(loop)] = parameters or found.get(id(loop), set())
+    return found
 
 
-def _aliases(tree: nodes.Template, root: str) -> set[str]:
-    """Return the variable and all that are assigned from it."""
-    assigned: dict[str, list[str]] = {}
+def _aliases(tree: nodes.Template, root: str) -> set[str] | None:
+    """Return the variable and all that are assigned from it; None if another target is."""
+    assigned: dict[str, list[nodes.Expr]] = {}
     for node in tree.find_all(nodes.Assign):
         source = _source(node.node)
-        if isinstance(source, nodes.Name) and isinstance(node.target, nodes.Name):
-            assigned.setdefault(source.name, []).append(node.target.name)
+        if isinstance(source, nodes.Name):
+            assigned.setdefault(source.name, []).append(node.target)
     found, waiting = {root}, [root]
     while waiting:
-        for name in assigned.get(waiting.pop(), ()):
-            if name not in found:
-                found.add(name)
-                waiting.append(name)
+        for target in assigned.get(waiting.pop(), ()):
+            if not isinstance(target, nodes.Name):
+                return None
+            if target.name not in found:
+                found.add(target.name)
+                waiting.append(target.name)
     return found
 
 

@@ -10,11 +10,13 @@ import pybase64
 
 from mmhash.digest import Digest
 from mmhash.errors import InputValueError
-from mmhash.hashing import key
-from mmhash.image import read_orientation
+from mmhash.framing import frame
+from mmhash.hashing import digest, key
+from mmhash.image import read_image, read_orientation
 from mmhash.io.images import open_image
 from mmhash.prompts.families.family import MediaSize, Modality
 from mmhash.prompts.headers import engine_size, read_size
+from mmhash.prompts.headers.header import MAX_PIXELS
 
 # Decoding an escape takes 0.25 µs. Base64 needs few: for plus, slash and equals signs.
 _MAX_ESCAPES = 100_000
@@ -92,7 +94,11 @@ class MediaReader:
         if self._of == "bytes":
             return Media(size, key(data, tenant=self._tenant))
         with open_image(BufferedReader(BytesIO(data))) as image:
-            return Media(size, key(image, tenant=self._tenant), read_orientation(image))
+            frames, pixels, extra = read_image(image, max_pixels=MAX_PIXELS)
+            orientation = read_orientation(image)
+        content = digest(pixels)
+        named = frame("image", "", (frames,), content, extra, tenant=self._tenant)
+        return Media(size, named, orientation)
 
 
 def decode_inline(text: str) -> bytes:

@@ -13,7 +13,6 @@ from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
-    from mmhash.prompts.templates import ChatTemplate
 
 # The roles and members of a message that is not the user's.
 _ROLES = frozenset(
@@ -28,7 +27,7 @@ _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", 
 
 
 def token_ids(
-    model: "Model", request: OpenedRequest, _release: str, options: PlanOptions
+    model: "Model", request: OpenedRequest, release: str, options: PlanOptions
 ) -> list[int]:
     """Return the ids of a request before its placeholders are expanded."""
     body = request.body
@@ -43,7 +42,7 @@ def token_ids(
     if isinstance(served := body.get("model"), str) and _ADAPTER.search(served):
         raise InputValueError("no plan for a request with an adapter")
     template = model.template(options.chat_template, with_tools=False)
-    content_format = format_of(template)
+    content_format = template.content_format("sglang", release)
     if request.slots and content_format == "string":
         raise InputValueError("the chat template takes texts only: SGLang leaves media out")
     text = template.render(
@@ -65,11 +64,6 @@ def conversation(request: OpenedRequest, content_format: str) -> list[dict[str, 
     if last["role"] == "assistant" and isinstance(last["content"], str):
         made[-1] = {"role": "user", "content": last["content"]}  # the last is always the user's
     return made
-
-
-def format_of(template: "ChatTemplate") -> str:
-    """Return the format of a template: parts if it names a modality, or loops over content."""
-    return "openai" if template.mentions_media or template.iterates_named_content else "string"
 
 
 def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from jinja2 import TemplateError, meta, nodes
 from jinja2.runtime import new_context
 
+from mmhash.engines.releases import is_since
 from mmhash.errors import InputValueError, LimitError
-from mmhash.prompts.content_format import iterates_content, iterates_named_content
+from mmhash.prompts.content_format import iterates_content, iterates_member
 from mmhash.prompts.files import UnknownModelError
 from mmhash.prompts.sandbox import bound_work, new_sandbox
 
@@ -50,6 +51,25 @@ class TemplateRenderError(InputValueError):
     """A chat template refuses a request, or fails at it."""
 
 
+class _ContentLoops(NamedTuple):
+    """The loops over messages' contents that engines find in a template."""
+
+    of_vllm: bool
+    of_older_vllm: bool
+    of_message: bool
+    of_msg: bool
+
+    @classmethod
+    def find(cls, tree: nodes.Template) -> "_ContentLoops":
+        """Return those of a template."""
+        return cls(
+            iterates_content(tree, binds_parameters=True),
+            iterates_content(tree, binds_parameters=False),
+            iterates_member(tree, ["message"]),
+            iterates_member(tree, ["msg", "m"]),
+        )
+
+
 class ChatTemplate:
     """A template with the names that it reads."""
 
@@ -62,8 +82,7 @@ class ChatTemplate:
         try:
             tree = self._sandbox.parse(source)
             self.variables = frozenset(meta.find_undeclared_variables(tree))
-            self.content_format: ContentFormat = "openai" if iterates_content(tree) else "string"
-            self.iterates_named_content = iterates_named_content(tree)
+            self._content_loops = _ContentLoops.find(tree)
             self.names = frozenset(_names(tree))
             bound_work(tree)
             # jinja2 compiles a tree as it does a text.
@@ -71,9 +90,19 @@ class ChatTemplate:
         except (*_FAILURES, LimitError) as error:
             raise UnknownModelError(f"the chat template is not usable: {_reason(error)}") from error
 
+    def content_format(self, engine: str, release: str) -> ContentFormat:
+        """Return the form of messages' contents that a release of vLLM or SGLang chooses."""
+        loops = self._content_loops
+        if engine != "sglang":
+            found = loops.of_vllm if is_since(release, "0.30") else loops.of_older_vllm
+        elif is_since(release, "0.5.3") and self._mentions_media:
+            found = True
+        else:
+            found = loops.of_message or (is_since(release, "0.5.1") and loops.of_msg)
+        return "openai" if found else "string"
+
     @cached_property
-    def mentions_media(self) -> bool:
-        """True if the source names a modality, by which SGLang chooses the format."""
+    def _mentions_media(self) -> bool:
         return any(word in self.source for word in ("image", "audio", "video", "vision"))
 
     def render(

@@ -61,9 +61,9 @@ def token_ids(
         _refuse(transfer, "prompt_token_ids")  # they count instead of the messages
     tools = _tools(body)
     template = model.template(options.chat_template, with_tools=tools is not None)
-    content_format = (
-        template.content_format if options.content_format == "auto" else options.content_format
-    )
+    content_format = options.content_format
+    if content_format == "auto":
+        content_format = template.content_format("vllm", release)
     placeholders = model.placeholders()
     text = template.render(
         conversation(request, release, template, placeholders, content_format),

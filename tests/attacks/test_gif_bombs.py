@@ -3,13 +3,18 @@
 Frames are counted and their pixels summed before the first of them is kept.
 """
 
+import base64
 import struct
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+import mmhash
+from mmhash.errors import LimitError
+from mmhash.prompts.media import MediaReader, MediaSource
 from tests.support.responses import refusal_of
 
 
@@ -50,3 +55,27 @@ def test_a_gif_of_more_frames_than_pixels_allow_is_refused(server: Any) -> None:
     frames = [Image.new("L", (320, 240), 20 * shade) for shade in range(10)]
     frames[0].save(body, "GIF", save_all=True, append_images=frames[1:])
     assert refusal_of(server.hash(body.getvalue(), "image/gif", of="pixels")) == "image-too-large"
+
+
+def test_a_gif_in_a_request_to_plan_is_refused() -> None:
+    bomb = base64.b64encode(gif(*[(1, 1)] * 9, screen=(9000, 9000))).decode()
+    reader = MediaReader(
+        {}, of="pixels", tenant=None, engine="vllm", release="0.32.0", model_type="qwen2_vl"
+    )
+    with pytest.raises(LimitError, match="more than 178956970 pixels, all frames together"):
+        reader.read(MediaSource("image", f"data:image/gif;base64,{bomb}"))
+
+
+def test_a_file_that_takes_more_than_all_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mmhash.memory._machine_bytes", lambda: 20_000_000)
+    small, large = tmp_path / "small.gif", tmp_path / "large.gif"
+    small.write_bytes(gif(*[(1, 1)] * 4, screen=(1000, 1000)))
+    large.write_bytes(gif(*[(1, 1)] * 40, screen=(1000, 1000)))
+    with Image.open(small) as image:
+        assert mmhash.key_file(small, of="pixels") == mmhash.key(image)
+    with pytest.raises(LimitError, match="an image takes more memory than there is"):
+        mmhash.key_file(large, of="pixels")
+    with Image.open(large) as image, pytest.raises(LimitError):
+        mmhash.key(image)

@@ -10,12 +10,18 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from mmhash.engines import checks
+from mmhash.engines.releases import is_since
+from mmhash.engines.sglang.releases import LATEST, RELEASES
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.memory import array_as_list
 from mmhash.torch_tensor import is_tensor
 
-# The names under which a processor has the rows of each image.
-_IMAGE_GRIDS = ("image_grid_thw", "grid_thws", "image_grid_hws")
+# The first releases that split, that do so without a grid, that split rows of patches, and that do
+# not take a flat grid.
+_SPLITS, _SPLITS_BY_ROW, _SPLITS_PATCHES, _NEEDS_ROWS = "0.5.7", "0.5.10", "0.5.14", "0.5.15"
+
+# The names under which a processor has the rows of each image, and the first releases to read them.
+_IMAGE_GRIDS = {"image_grid_thw": "0.5.7", "grid_thws": "0.5.23", "image_grid_hws": "0.5.15"}
 _VIDEO_GRID = "video_grid_thw"
 # These have a row per patch; the feature has a row per item, and `num_patches` the numbers.
 _PATCH_ROWS = frozenset({"patch_pixel_values", "patch_newline_mask"})
@@ -48,29 +54,31 @@ class _Cut(NamedTuple):
 
 
 @checks.readable("the item")
-def split_bundle(item: AnyItem) -> list[AnyItem]:
-    """Return the items into which SGLang splits one; an item that it cannot split is unchanged.
+def split_bundle(item: AnyItem, *, version: str = LATEST) -> list[AnyItem]:
+    """Return the items into which SGLang splits one; an item that it does not split is unchanged.
 
     A split item has no hash, because the hash was the bundle's.
     """
+    RELEASES.recipe(version)  # an unknown release is an error
     bundle: Any = item
     missing = [name for name in _FIELDS if not hasattr(bundle, name)]
     if missing:
         raise InputTypeError(f"an item has {', '.join(_FIELDS)}: this has no {missing[0]}")
     offsets = [] if bundle.offsets is None else checks.listed("offsets", bundle.offsets)
     count = len(offsets)
-    if count <= 1:
+    if count <= 1 or not is_since(version, _SPLITS):
         return [item]
     modality = str(getattr(bundle.modality, "name", bundle.modality)).upper()
     data = checks.named("model_specific_data", bundle.model_specific_data)
     if modality == "IMAGE":
-        grid = next((data[name] for name in _IMAGE_GRIDS if data.get(name) is not None), None)
-        if _length(grid) == count and _has_rows(grid):
+        names = [name for name, first in _IMAGE_GRIDS.items() if is_since(version, first)]
+        grid = next((data[name] for name in names if data.get(name) is not None), None)
+        if _length(grid) == count and (_has_rows(grid) or not is_since(version, _NEEDS_ROWS)):
             return _split_by_grid(bundle, _numbers(grid), [1] * count)
     elif modality == "VIDEO" and data.get(_VIDEO_GRID) is not None:
         rows = _numbers(data[_VIDEO_GRID])
         return _split_by_grid(bundle, rows, [row[0] for row in rows])
-    return _split_by_row(bundle, count)
+    return _split_by_row(bundle, count, version) if is_since(version, _SPLITS_BY_ROW) else [item]
 
 
 def combine_hashes(hashes: Iterable[int]) -> int | None:
@@ -108,12 +116,14 @@ def _split_by_grid(bundle: Any, rows: list[list[int]], offsets: list[int]) -> li
     return list(_cut(bundle, cuts, cut_data))
 
 
-def _split_by_row(bundle: Any, count: int) -> list[Any]:
+def _split_by_row(bundle: Any, count: int, version: str) -> list[Any]:
     """Return items of one row each, if there are as many rows as offsets."""
     feature = bundle.feature if bundle.feature is not None else bundle.precomputed_embeddings
     if _length(feature) != count:
         return [bundle]
-    patches = _patch_bounds(bundle.model_specific_data.get("num_patches"), count)
+    patches = None
+    if is_since(version, _SPLITS_PATCHES):
+        patches = _patch_bounds(bundle.model_specific_data.get("num_patches"), count)
 
     def cut_data(name: str, value: Any, index: int, start: int, end: int) -> Any:
         if name in _PATCH_ROWS and patches and _length(value) == patches[-1]:
@@ -175,7 +185,8 @@ def _patch_bounds(counts: Any, items: int) -> list[int] | None:
         return None
     try:
         flat = counts.reshape(-1) if hasattr(counts, "reshape") else counts
-        numbers = [checks.whole("num_patches", number, None) for number in _listed(flat)]
+        counted = [array_as_list("num_patches", number, 1) for number in _listed(flat)]
+        numbers = [checks.whole("num_patches", number, None) for number in counted]
     except InputTypeError:
         raise InputValueError("num_patches has a whole number for each item") from None
     return list(accumulate(numbers, initial=0)) if min(numbers) >= 0 else None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mmhash.engines import checks
+from mmhash.engines.releases import is_since
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError, InputValueError
 
@@ -71,7 +72,10 @@ def event_seed(
 ) -> bytes | None:
     """Return the seed for `namespaced_event_id`; None if neither is given."""
     require_namespaces(extra_key, cache_salt, version)
-    return _seed(b"sglang-kv-event-namespace-v1", extra_key, cache_salt)
+    seed = _seed(b"sglang-kv-event-namespace-v1", extra_key, cache_salt)
+    has_seeds = is_since(version, "0.5.22")
+    require(has_seeds or seed is None, "namespaces of ids in events", "0.5.22", version)
+    return seed
 
 
 def require_namespaces(extra_key: str | None, cache_salt: str | None, version: str) -> None:

@@ -17,6 +17,10 @@ ExtraKeys = tuple[Any, ...] | None
 """The values that a block's key binds beside its tokens and the block before it."""
 
 
+# The engine's constants: in a pickle, each use after the first refers to that one.
+_TAGS = {tag: tag for tag in ("mm", "lora", "cache_salt", "prompt_embeds")}
+
+
 class Lora(NamedTuple):
     """The adapter of a request; its path counts since 0.31."""
 
@@ -143,6 +147,27 @@ def _salt_keys(cache_salt: str | None, recipe: Recipe) -> tuple[Any, ...]:
     if not salt:
         return ()
     return (("cache_salt", salt),) if recipe.extra_keys == "tagged" else (salt,)
+
+
+def copied_extra_keys(extra: ExtraKeys, *, version: str) -> ExtraKeys:
+    """Return a copy in which the same texts are one object as in vLLM: the tags, and no others.
+
+    A pickle shows which texts and bytes are one object, so equal extra keys had different pickles.
+    """
+    is_tagged = RELEASES.recipe(version).extra_keys == "tagged"
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            parts = list(map(copied, value))
+            if is_tagged and parts and isinstance(parts[0], str):
+                parts[0] = _TAGS.get(parts[0], parts[0])
+            return type(value)(parts)
+        if isinstance(value, str):
+            return copied_text("extra", value)
+        return bytes(bytearray(value)) if isinstance(value, bytes) else value
+
+    copy: ExtraKeys = copied(checks.plain("extra", extra))
+    return copy
 
 
 def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:

@@ -5,7 +5,12 @@ from struct import Struct
 from typing import Any
 
 from mmhash.engines import cbor, checks, engine
-from mmhash.engines.vllm.block_extras import ExtraKeys, Lora, find_extra_keys
+from mmhash.engines.vllm.block_extras import (
+    ExtraKeys,
+    Lora,
+    copied_extra_keys,
+    find_extra_keys,
+)
 from mmhash.engines.vllm.block_hash import (
     DEFAULT_ALGORITHM,
     BlockHash,
@@ -113,7 +118,7 @@ def block_key(
     parent = checks.content("parent", parent)
     if extra is not None and not issubclass(type(extra), tuple):
         raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
-    extra = checks.plain("extra", extra)
+    extra = copied_extra_keys(extra, version=version)
     cbor.dumps(extra)  # refuses objects that are not plain: a pickle would take all
     parent = parent or none_hash(version=version, seed=seed, algorithm=algorithm)
     return block_hash(algorithm)((parent, tuple(checks.token_list("tokens", tokens)), extra))

@@ -79,7 +79,7 @@ class WeighingGenerator(CodeGenerator):
         self.write(")))")
 
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:
-        self.write("(environment.operand(")
+        self.write("(environment.weigh(")
         self.visit(node.expr, frame)
         self.write(")")
         for operand in node.ops:
@@ -87,7 +87,9 @@ class WeighingGenerator(CodeGenerator):
         self.write(")")
 
     def visit_Operand(self, node: nodes.Operand, frame: Frame) -> None:
-        self.write(f" {operators[node.op]} environment.operand(")
+        operator = operators[node.op]
+        weigh = "members" if operator in {"in", "not in"} else "weigh"
+        self.write(f" {operator} environment.{weigh}(")
         self.visit(node.expr, frame)
         self.write(")")
 

@@ -3,8 +3,8 @@
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, MappingView, Sized
-from types import BuiltinMethodType, MethodType
-from typing import Any
+from types import BuiltinMethodType, FunctionType, MethodType
+from typing import Any, cast
 
 from jinja2 import pass_environment
 from jinja2.exceptions import SecurityError
@@ -112,7 +112,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if kind is str:
             if len(value) > 63:
                 self.spend(len(value) >> 6)
-        elif isinstance(value, (list, tuple, dict, str)):
+        elif isinstance(value, (list, tuple, dict, str, MappingView, Namespace)):
             self._weigh_deep(value)
         return value
 
@@ -130,16 +130,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 " integers"
             )
 
-    def operand(self, value: Any) -> Any:
-        """Return one side of a comparison, weighed; an iterator becomes a list."""
+    def members(self, value: Any) -> Any:
+        """Return the right side of `in`, weighed; an iterator becomes a list."""
+        if isinstance(value, range):
+            self.spend(len(value))
         return self.weigh(self.listed(value))
 
     def listed(self, value: Any) -> Any:
-        """Return an iterator, a range or the view of a dict as a list; other values as given."""
-        values: Any = value
-        if isinstance(value, (Iterator, range, MappingView)):
-            return list(self.steps(values, CALL))
-        return value
+        """Return an iterator as a list, and other values as given."""
+        return list(self.steps(value, CALL)) if isinstance(value, Iterator) else value
 
     def _weigh_deep(self, value: Any) -> None:
         """Spend for a value and all that is in it."""
@@ -156,6 +155,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 self.spend(len(one) << 3)
                 stack.extend(one)
                 stack.extend(one.values())
+            elif isinstance(one, MappingView):
+                self.spend(len(one) << 3)
+                stack.extend(cast("Iterable[Any]", one))
+            elif isinstance(one, Namespace):
+                stack.append(one._Namespace__attrs)
             size += 8
             check_size(size)
         self.spend(size >> 6)
@@ -164,7 +168,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Return the text that a value is written as."""
         if isinstance(value, str):
             return value
-        return str(self.weigh(value))
+        made = str(self.weigh(value))
+        self.spend_text(len(made))
+        return made
 
     def concat(self, parts: Iterable[str]) -> str:
         """Return the joined parts; their size is checked first."""
@@ -172,6 +178,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.spend_text(sum(map(len, pieces)))
         self.spend(len(pieces))
         return "".join(pieces)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """Return a member; a wrong index is written in the error."""
+        return super().getitem(obj, self.weigh(argument))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Return the result of an operator that could make a large value."""
@@ -239,20 +249,22 @@ class Sandbox(ImmutableSandboxedEnvironment):
         elif not (isinstance(__obj, (Macro, Joiner, Undefined)) or _is_offered(__obj)):
             raise SecurityError("the template calls a function that templates are not offered")
         else:
-            args = __self._weigh_arguments(__obj, args)
+            args = __self._weigh_arguments(__obj, args, kwargs)
         result = super().call(__context, __obj, *args, **kwargs)
         if isinstance(result, str):  # upper() makes three characters of some
             __self.spend_text(len(result))
         return result
 
-    def _weigh_arguments(self, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _weigh_arguments(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
         """Spend for arguments that are compared or become keys, and return all arguments."""
         if function in (dict, Namespace):
-            args = tuple(map(self.operand, args))
+            args = tuple(self.weigh(self.listed(one)) for one in args)
             for one in args:
                 self.check_keys(_keys_of(one))
-        elif type(function) is type:
-            self.weigh(args)
+        elif type(function) in {type, FunctionType}:
+            self.weigh([*args, *kwargs.values()])
         elif isinstance(getattr(function, "__self__", None), LoopContext):
             self.weigh(args)  # loop.changed compares them
         else:  # a macro has its further arguments as a tuple

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import wraps
 from typing import Any, cast
@@ -28,12 +28,14 @@ from mmhash.prompts.sandbox.environment import (
 MAX_RANGE = 100_000
 _MAX_WIDTH = 999  # columns of a number
 
-# Filters that look at each element once, and those that look into all of them.
+# Filters that return a value as it is, that write it as a text, that look at each element once, and
+# that look into all of them.
+_PASSING = ("d", "default")
+_OF_TEXTS = words("capitalize e escape forceescape lower safe upper")
+_OF_WORDS = ("title", "wordcount")  # these make a value of each word
 _SHALLOW = words(
-    "abs attr capitalize count d default e escape first float forceescape items last length"
-    " lower map reject rejectattr reverse safe select selectattr upper"
+    "abs count first float items last length map reject rejectattr reverse select selectattr"
 )
-_OF_PIECES = ("list", "title", "wordcount")  # these make a value of each character or word
 _DEEP = ("dictsort", "groupby", "max", "min", "sort")
 _SORT = 16  # comparisons of each element, at most: a list has no more than MAX_TEXT elements
 
@@ -69,21 +71,31 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-def _metered(function: Callable[..., Any], units: int) -> Callable[..., Any]:
-    """Return a filter that spends for its value: for all that is in it if `units`."""
+def _metered(
+    function: Callable[..., Any], units: int = 0, *, of_text: bool = False, reads: bool = True
+) -> Callable[..., Any]:
+    """Return a filter that spends for its value: for all that is in it if `units`.
+
+    An iterator stays one: what it yields is spent for when the filter reads it.
+    """
     passed = getattr(function, "jinja_pass_arg", None)
 
     @wraps(function)
     def inner(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
         environment = context.environment
         assert isinstance(environment, Sandbox)  # noqa: S101  (for the type checker)
-        value = environment.listed(value)
+        if of_text:
+            value = environment.text(value)
         if units and isinstance(value, str):
             environment.spend(len(value) << 2)
         elif units:
             before = environment.work_left
-            environment.weigh(value)
+            values = list(value) if isinstance(value, range) else environment.listed(value)
+            environment.weigh(values)
             environment.spend((before - environment.work_left) * units)
+            value = iter(values) if isinstance(value, Iterator) else value
+        elif reads and isinstance(value, Iterator):
+            value = environment.steps(value, CALL)
         environment.weigh_top(value)
         environment.spend(CALL)
         first = []
@@ -102,26 +114,29 @@ def _metered(function: Callable[..., Any], units: int) -> Callable[..., Any]:
 def _unique(
     environment: Sandbox, value: Any, case_sensitive: bool = False, attribute: Any = None
 ) -> Any:
-    environment.check_keys(map(make_attrgetter(environment, attribute), value))
-    return DEFAULT_FILTERS["unique"](environment, value, case_sensitive, attribute)
+    values = list(value)
+    environment.check_keys(map(make_attrgetter(environment, attribute), values))
+    return DEFAULT_FILTERS["unique"](environment, values, case_sensitive, attribute)
 
 
 @pass_environment
-def _join(environment: Sandbox, value: Any, d: str = "", attribute: Any = None) -> str:
-    values = list(environment.steps(value, CALL))
+def _join(environment: Sandbox, value: Any, d: Any = "", attribute: Any = None) -> str:
+    values: Iterable[Any] = environment.steps(value, CALL)
     if attribute is not None:
-        values = [environment.getitem(one, attribute) for one in values]
+        values = map(make_attrgetter(environment, attribute), values)
     texts = []
     for one in values:
         texts.append(environment.text(one))
         environment.spend_text(len(texts[-1]))
-    environment.spend_text(size_joined(d, texts))
-    return d.join(texts)
+    separator = str(environment.text(d))  # marked as safe, it would escape what it joins
+    environment.spend_text(size_joined(separator, texts))
+    return separator.join(texts)
 
 
 @pass_environment
-def _replace(environment: Sandbox, s: Any, old: str, new: str, count: int = -1) -> str:
-    text = environment.text(s)
+def _replace(environment: Sandbox, s: Any, old: Any, new: Any, count: int | None = None) -> str:
+    # A text that is marked as safe would escape its replacement.
+    text, old, new = (str(environment.text(one)) for one in (s, old, new))
     environment.spend(CALL)
     environment.spend_text(size_replaced(text, old, new))
     return text.replace(old, new, -1 if count is None else count)
@@ -146,7 +161,8 @@ def _indent(
 ) -> str:
     size = len(width) if isinstance(width, str) else width
     environment.spend_text(len(s) + (s.count("\n") + 2) * max(size, 0))
-    return str(DEFAULT_FILTERS["indent"](s, width, first, blank))
+    indented: str = DEFAULT_FILTERS["indent"](s, width, first, blank)
+    return indented
 
 
 @pass_environment
@@ -173,6 +189,11 @@ def _tojson(  # noqa: PLR0917  (transformers has this order)
 
 
 @pass_environment
+def _attr(environment: Sandbox, obj: Any, name: Any) -> Any:
+    return DEFAULT_FILTERS["attr"](environment, obj, environment.text(name))
+
+
+@pass_environment
 def _string(environment: Sandbox, value: Any) -> str:
     return environment.text(value)
 
@@ -180,8 +201,10 @@ def _string(environment: Sandbox, value: Any) -> str:
 @pass_environment
 def _sum(environment: Sandbox, iterable: Any, attribute: Any = None, start: float = 0) -> float:
     total = start
-    for value in environment.steps(iterable, CALL):
-        number = value if attribute is None else environment.getitem(value, attribute)
+    numbers: Iterable[Any] = environment.steps(iterable, CALL)
+    if attribute is not None:
+        numbers = map(make_attrgetter(environment, attribute), numbers)
+    for number in numbers:
         if not isinstance(number, (int, float)):
             raise SecurityError("sum takes numbers")
         total += number
@@ -200,7 +223,7 @@ def _round(value: float, precision: int = 0, method: str = "common") -> float:
 @pass_environment
 def _format(environment: Sandbox, value: str, *args: Any, **kwargs: Any) -> str:
     environment.check_format("%", value, *args, *kwargs.values())
-    return str(value) % (kwargs or args)
+    return environment.text(value) % (kwargs or args)
 
 
 def _int(value: Any, default: int = 0, base: int = 10) -> int:
@@ -210,13 +233,17 @@ def _int(value: Any, default: int = 0, base: int = 10) -> int:
 
 
 FILTERS: dict[str, Any] = {
-    **{name: _metered(DEFAULT_FILTERS[name], 0) for name in _SHALLOW},
-    **{name: _metered(DEFAULT_FILTERS[name], 1) for name in _OF_PIECES},
+    **{name: _metered(DEFAULT_FILTERS[name], reads=False) for name in _PASSING},
+    **{name: _metered(DEFAULT_FILTERS[name], of_text=True) for name in _OF_TEXTS},
+    **{name: _metered(DEFAULT_FILTERS[name], 1, of_text=True) for name in _OF_WORDS},
+    **{name: _metered(DEFAULT_FILTERS[name]) for name in _SHALLOW},
     **{name: _metered(DEFAULT_FILTERS[name], _SORT) for name in _DEEP},
+    "attr": _metered(_attr),
     "format": _format,
     "indent": _indent,
     "int": _int,
     "join": _join,
+    "list": _metered(DEFAULT_FILTERS["list"], 1),  # it makes a value of each character
     "replace": _replace,
     "round": _round,
     "string": _string,

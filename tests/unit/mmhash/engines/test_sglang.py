@@ -379,6 +379,14 @@ def test_artifact_keys_tell_types_apart() -> None:
         artifact_key(object())
 
 
+def test_ids_in_events_have_namespaces_since_0_5_22() -> None:
+    assert sglang.event_seed("e", None, version="0.5.22") is not None
+    assert sglang.event_seed(None, None, version="0.5.21") is None
+    for names in (("e", None), (None, "s")):
+        with pytest.raises(InputValueError, match=r"0\.5\.21 has no .* it came with 0\.5\.22"):
+            sglang.event_seed(*names, version="0.5.21")
+
+
 def test_combine_hashes_is_pythons() -> None:
     assert sglang.combine_hashes([]) is None
     assert sglang.combine_hashes([3, 4]) == hash((3, 4)) != sglang.combine_hashes([4, 3])
@@ -395,6 +403,56 @@ def test_a_split_item_has_the_hash_that_it_has_alone() -> None:
     assert sglang.hash_feature(one.feature) == sglang.hash_feature(feature[:40].clone())
     assert (one.hash, two.offsets) == (None, [(12, 26)])
     assert two.feature.data_ptr() == feature[40:].data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("modality", "grid", "first", "before"),
+    [
+        ("IMAGE", "image_grid_thw", "0.5.7", "0.5.6.post2"),
+        ("IMAGE", "image_grid_hws", "0.5.15", "0.5.14"),
+        ("IMAGE", "grid_thws", "0.5.23", "0.5.22"),
+        ("VIDEO", "video_grid_thw", "0.5.7", "0.5.6.post2"),
+        ("IMAGE", None, "0.5.10", "0.5.9"),
+        ("AUDIO", None, "0.5.10", "0.5.9"),
+    ],
+)
+def test_a_release_splits_by_the_grids_that_it_knows(
+    modality: str, grid: str | None, first: str, before: str
+) -> None:
+    data = {} if grid is None else {grid: [[1, 4, 10], [1, 6, 10]]}
+    rows = 2 if grid is None else 100
+    item = sglang.Item(modality, [(0, 9), (12, 26)], NOISE[:2400].reshape(rows, -1), None, data, 7)
+    assert len(sglang.split_bundle(item, version=first)) == 2
+    assert sglang.split_bundle(item, version=before) == [item]
+
+
+@pytest.mark.parametrize(
+    "counts", [[1, 2], np.array([[1], [2]]), torch.tensor([1, 2]), list(torch.tensor([1, 2]))]
+)
+def test_a_release_splits_the_patches_that_it_knows(counts: Any) -> None:
+    data = {"num_patches": counts, "patch_pixel_values": NOISE[:3]}
+    item = sglang.Item("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
+
+    def patches(version: str) -> list[int]:
+        parts = sglang.split_bundle(item, version=version)
+        return [len(part.model_specific_data["patch_pixel_values"]) for part in parts]
+
+    assert patches("0.5.14") == [1, 2]
+    assert patches("0.5.13") == [3, 3]
+
+
+def test_a_flat_grid_is_none_since_0_5_15() -> None:
+    data = {"image_grid_thw": np.array([1, 1])}
+    item = sglang.Item("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
+    assert len(sglang.split_bundle(item, version="0.5.15")) == 2
+    with pytest.raises(InputValueError, match="a grid has a row of whole numbers for each item"):
+        sglang.split_bundle(item, version="0.5.14")
+
+
+def test_a_bundle_of_an_unknown_release_is_refused() -> None:
+    item = sglang.Item("IMAGE", None, NOISE)
+    with pytest.raises(InputValueError, match=r"sglang 0\.6\.0 is not known"):
+        sglang.split_bundle(item, version="0.6.0")
 
 
 def test_a_bad_grid_is_refused() -> None:

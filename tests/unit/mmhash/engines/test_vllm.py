@@ -2,6 +2,7 @@ import io
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,7 @@ def test_an_int_that_64_bits_do_not_hold(number: int) -> None:
         (np.float32(1), "pickles a numpy.float32"),
         (np.array(1j), "pickles a builtins.complex"),
         (np.array([object()]), "an object array holds pointers"),
+        (np.frombuffer(b"\xff\xff\xff\x7f", "<U1").reshape(()), "a value cannot be read: invalid"),
         (np.ma.masked_array([1, 2], [True, False]), "call filled"),
         (torch.zeros(2, dtype=torch.float8_e4m3fn), "cannot hash this torch.float8_e4m3fn tensor"),
         (torch.zeros(2, requires_grad=True), "cannot hash this torch.float32 tensor"),
@@ -610,6 +612,28 @@ def test_wrong_prompts(change: dict[str, Any], error: type[Exception], message: 
     prompt = {"tokens": TOKENS, "block_size": 16, **change}
     with pytest.raises(error, match=message):
         vllm.block_keys(**prompt)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", ["0.18.1", "0.30.0", "0.32.0", "0.33.0"])
+@pytest.mark.parametrize("algorithm", ["sha256", "sha256_cbor"])
+def test_equal_extra_keys_are_one_block(version: str, algorithm: str) -> None:
+    """A pickle shows which texts are one object: those of a block are not, except for the tags."""
+    items = [Span("ab", 0, 3), Span("ab", 3, 2), Span("mm", 5, 2)]
+    options: dict[str, Any] = {"version": version, "algorithm": algorithm, "seed": "0"}
+    request: dict[str, Any] = {"items": items, "cache_salt": "ab", "lora": Lora("ab", "ab")}
+    (expected,) = vllm.block_keys(TOKENS[:16], 16, **request, **options)
+    (extra,) = vllm.extra_keys(TOKENS[:16], 16, **request, version=version)
+    assert extra is not None
+
+    def rebuilt(value: Any, make: Callable[[str], str]) -> Any:
+        if isinstance(value, tuple):
+            return tuple(rebuilt(part, make) for part in value)
+        return make(value) if isinstance(value, str) else value
+
+    for make in (str, sys.intern, lambda text: text.encode().decode()):
+        same = rebuilt(extra, make)
+        assert same == extra
+        assert vllm.block_key(TOKENS[:16], extra=same, **options) == expected
 
 
 def test_wrong_blocks() -> None:
