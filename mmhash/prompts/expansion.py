@@ -75,12 +75,12 @@ def _check_length(length: int) -> None:
 
 
 def _options_of(modality: Modality, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options for a modality: its own object of them counts more than the others."""
+    """Return the options without the objects of other modalities, and without an empty one."""
     own = options.get(SCOPES[modality])
     if own is not None and not isinstance(own, dict):
         raise InputValueError(f"{SCOPES[modality]} of mm_processor_kwargs is an object")
     others = {name: one for name, one in options.items() if name not in SCOPES.values()}
-    return others | (own or {})
+    return {**others, SCOPES[modality]: own} if own else others
 
 
 def _place(modality: Modality, start: int, expansion: Expansion) -> PlacedItem:
