@@ -47,6 +47,8 @@ def expand(
         position = match.end
     made += token_ids[position:]
     made, merged = family.merge(made, [placed[index] for index in range(len(items))])
+    if family.files.engine == "sglang":
+        _check_embeds(made, merged)
     return Expanded(made, merged, [expansion.grid for expansion in expansions])
 
 
@@ -72,6 +74,14 @@ def _expand_items(
 def _check_length(length: int) -> None:
     if length > MAX_TOKENS:
         raise LimitError(f"the prompt has more than {MAX_TOKENS} tokens")
+
+
+def _check_embeds(token_ids: list[int], items: Sequence[PlacedItem]) -> None:
+    """Refuse a text with a token that takes embeddings: SGLang takes it for one of an item."""
+    ranges = [one for item in items for one in item.embeds]
+    tokens = {token_ids[start] for start, _ in ranges}
+    if sum(map(token_ids.count, tokens)) > sum(end - start for start, end in ranges):
+        raise InputValueError("the text has a token of which the engine makes images")
 
 
 def _options_of(modality: Modality, options: Mapping[str, Any]) -> Mapping[str, Any]:
