@@ -81,7 +81,7 @@ def _check_embeds(token_ids: list[int], items: Sequence[PlacedItem]) -> None:
     ranges = [one for item in items for one in item.embeds]
     tokens = {token_ids[start] for start, _ in ranges}
     if sum(map(token_ids.count, tokens)) > sum(end - start for start, end in ranges):
-        raise InputValueError("the text has a token of which the engine makes images")
+        raise InputValueError("the text has a token that the engine takes for one of an image")
 
 
 def _options_of(modality: Modality, options: Mapping[str, Any]) -> Mapping[str, Any]:
