@@ -47,6 +47,8 @@ def expand(
         position = match.end
     made += token_ids[position:]
     made, merged = family.merge(made, [placed[index] for index in range(len(items))])
+    if family.files.engine == "sglang":
+        _check_embeds(made, merged)
     return Expanded(made, merged, [expansion.grid for expansion in expansions])
 
 
@@ -74,13 +76,21 @@ def _check_length(length: int) -> None:
         raise LimitError(f"the prompt has more than {MAX_TOKENS} tokens")
 
 
+def _check_embeds(token_ids: list[int], items: Sequence[PlacedItem]) -> None:
+    """Refuse a text with a token that takes embeddings: SGLang takes it for one of an item."""
+    ranges = [one for item in items for one in item.embeds]
+    tokens = {token_ids[start] for start, _ in ranges}
+    if sum(map(token_ids.count, tokens)) > sum(end - start for start, end in ranges):
+        raise InputValueError("the text has a token that the engine takes for one of an image")
+
+
 def _options_of(modality: Modality, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options for a modality: its own object of them counts more than the others."""
+    """Return the options without the objects of other modalities, and without an empty one."""
     own = options.get(SCOPES[modality])
     if own is not None and not isinstance(own, dict):
         raise InputValueError(f"{SCOPES[modality]} of mm_processor_kwargs is an object")
     others = {name: one for name, one in options.items() if name not in SCOPES.values()}
-    return others | (own or {})
+    return {**others, SCOPES[modality]: own} if own else others
 
 
 def _place(modality: Modality, start: int, expansion: Expansion) -> PlacedItem:

@@ -32,7 +32,8 @@ def token_ids(
     """Return the ids of a request before its placeholders are expanded."""
     body = request.body
     # Pages are named with an adapter's id, which each server draws; a session adds its own tokens.
-    for name in ("lora_path", "session_params"):
+    # The engine overlooks mm_processor_kwargs for the families that have plans.
+    for name in ("lora_path", "session_params", "mm_processor_kwargs"):
         _refuse(body, name)
     if "messages" not in body:
         if isinstance(text := body.get("text"), str):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -16,9 +17,11 @@ from mmhash.prompts.families.family import (
 )
 from mmhash.prompts.families.layout import lay_out
 from mmhash.prompts.families.settings import read_count, read_options, read_token
-from mmhash.prompts.files import ModelFiles, Section
+from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_CROPS = 64
+MAX_NEWLINES = 64
+"""The newlines of the longest token that is looked for: Gemma 3's has 31."""
 OPTIONS = frozenset(
     {
         "do_pan_and_scan",
@@ -43,6 +46,9 @@ class Gemma3(Family):
         self.image = f"\n\n{self.start}{soft}{read_token(files, 'eoi_token')}\n\n"
         # The tokens of one newline and more, at their number; -1 is no token.
         self.newlines = [-1, *(files.token_id("\n" * count) for count in range(1, 5))]
+        with suppress(UnknownModelError):  # the tokenizer's longest
+            for count in range(5, MAX_NEWLINES + 1):
+                self.newlines.append(files.token_id("\n" * count))
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
         """Return the placeholder of an image."""

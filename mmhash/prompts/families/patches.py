@@ -141,7 +141,7 @@ def read_options(options: Mapping[str, Any], kind: str, known: Collection[str]) 
 
     An option that is not known is an InputValueError: it may change the number of tokens.
     """
-    kinds = ("images_kwargs", "videos_kwargs", "audio_kwargs", "text_kwargs", "common_kwargs")
+    kinds = ("images_kwargs", "videos_kwargs", "audio_kwargs", "text_kwargs")
     flat = {name: value for name, value in options.items() if name not in kinds}
     own = Section("mm_processor_kwargs", dict(options)).section(kind)
     merged = flat | own.values

@@ -125,6 +125,23 @@ def test_a_tokenizer_merges_all_newlines(tmp_path: Path) -> None:
     assert embeds == [[(2, 3)], [(6, 7)]]
 
 
+def test_a_tokenizer_merges_as_many_newlines_as_it_has_a_token_for(tmp_path: Path) -> None:
+    """Seven and the two of an image are eight and one, and were seven and two."""
+    family = _load(tmp_path, engine="sglang", run=1)
+    image = [BEGIN, SOFT, END, NEWLINES[2]]
+    ids, _, embeds = _expand(family, "\n" * 7 + "<start_of_image>")
+    assert (ids, embeds) == ([NEWLINES[8], NEWLINES[1], *image], [[(3, 4)]])
+    ids, _, embeds = _expand(family, "\n" * 6 + "<start_of_image>")
+    assert (ids, embeds) == ([NEWLINES[8], *image], [[(2, 3)]])
+
+
+def test_a_text_with_the_token_of_embeddings_is_refused_for_sglang(tmp_path: Path) -> None:
+    """SGLang took the text's token for one of the image, and named its block by the image."""
+    family = _load(tmp_path, engine="sglang", run=1)
+    with pytest.raises(InputValueError, match="takes for one of an image"):
+        _expand(family, "<image_soft_token>A<start_of_image>")
+
+
 def test_tokens_of_newlines_are_needed(tmp_path: Path) -> None:
     files = write_files(tmp_path, tuple(TOKENS.values()), {}, tokenizer_config=TOKENS)
     with pytest.raises(UnknownModelError, match="has no token"):

@@ -50,9 +50,19 @@ def test_options_of_a_kind_precede_those_of_all() -> None:
     assert read_options(options, "videos_kwargs", ("max_pixels",)).get("max_pixels", int) == 1
 
 
-def test_an_unknown_option_is_refused_because_it_may_change_the_number() -> None:
-    with pytest.raises(InputValueError, match="merge_size"):
-        read_options({"merge_size": 4}, "images_kwargs", ("max_pixels",))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"merge_size": 4},
+        # The processor adds these to the options of each kind.
+        {"common_kwargs": {"max_pixels": 4}},
+    ],
+)
+def test_an_unknown_option_is_refused_because_it_may_change_the_number(
+    options: dict[str, object],
+) -> None:
+    with pytest.raises(InputValueError, match=next(iter(options))):
+        read_options(options, "images_kwargs", ("max_pixels",))
 
 
 @pytest.mark.parametrize(("width", "height"), [(201, 1), (1, 201), (0, 5), (5, 0), (-1, 4)])
