@@ -272,6 +272,13 @@ def test_work_and_size_are_bounded(source: str) -> None:
     assert time.process_time() - started < 60
 
 
+@pytest.mark.parametrize("call", ["select('string')", "rejectattr('a')", "map('upper')"])
+def test_filters_that_call_a_function_spend_for_each_element(call: str) -> None:
+    source = "{% set r = range(99999) | list %}{% for a in range(9) %}{{ r | CALL | list | length }}{% endfor %}"
+    with pytest.raises(LimitError):
+        _run(source.replace("CALL", call))
+
+
 @pytest.mark.parametrize("source", OUTSIDE.values(), ids=OUTSIDE)
 def test_nothing_outside_is_reached(source: str) -> None:
     with pytest.raises((TemplateRenderError, UnknownModelError)):
