@@ -64,12 +64,12 @@ def named_model(models: Models, name: str) -> "Model | None":
     return models.get(_single(models) or name)
 
 
-def find_model(models: Models, text: bytes, base: str | None = None) -> "Model":
-    """Return the model of a request, which may name an adapter of this base.
+def find_model(models: Models, text: bytes, name: str = "") -> "Model":
+    """Return the model of a request; the problem `unknown-model` if there is none.
 
-    The problem `unknown-model` if there is none.
+    `name` is the one in its text, if that has been read, or the base of the adapter named there.
     """
-    return models.find(_single(models) or base or requested_model(text))
+    return models.find(_single(models) or name or requested_model(text))
 
 
 def _single(models: Models) -> str | None:

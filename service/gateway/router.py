@@ -104,11 +104,8 @@ class Router:
         find_named = partial(named_model, models)
         try:
             adapter = self._adapter(context, name, engine)
-            if adapter is None:
-                model, naming = find_model(models, body), Naming(engine)
-            else:
-                model = find_model(models, body, adapter.base)
-                naming = Naming(engine, name, adapter.path)
+            model = find_model(models, body, name if adapter is None else adapter.base)
+            naming = Naming(engine) if adapter is None else Naming(engine, name, adapter.path)
             fetches = self._settings.media_urls == "fetch"
             planned = await plan_for_workers(
                 context, model, naming, body, self._match, fetches=fetches

@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from mmhash.engines.releases import Range, Releases
+from mmhash.engines.releases import Range, Releases, is_since
 from mmhash.errors import InputValueError
 
 
@@ -63,16 +63,12 @@ LATEST = RELEASES.latest
 
 def applies_orientation(version: str) -> bool:
     """Return True for a release that applies EXIF orientation: 0.24.0 and later."""
-    return _number(version) >= (0, 24)
+    return is_since(version, "0.24.0rc0")  # its candidates, too
 
 
 def strips_billing(version: str) -> bool:
     """Return True for a release that removes Claude Code's line of accounting: 0.32.0 and later."""
-    return _number(version) >= (0, 32)
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")[:2]))
+    return is_since(version, "0.32.0rc0")
 
 
 def require(has: bool, what: str, since: str, version: str) -> None:
