@@ -15,6 +15,7 @@ from mmhash.transport import IpcTensor
 from mmhash.transport.untrusted import UntrustedTensor
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import Item, JsonItem, Proof
+from mmhash_service.items.mapped_hasher import HasherEndedError
 from mmhash_service.runtime.context import RequestContext
 
 # Shorter segments are copied and hashed in this process, which is faster than another process.
@@ -99,5 +100,16 @@ def _hash_parts(
             for start, part in zip(starts, parts, strict=True)
         ]
     ranges = [(part.start, part.nbytes) for part in parts]
+    try:
+        return _hash_mapped(context, feature, ranges)
+    except HasherEndedError:
+        # If the segment was truncated, this says so. Otherwise something else killed the process,
+        # such as a host without memory, and the item is hashed by another.
+        return _hash_mapped(context, feature, ranges)
+
+
+def _hash_mapped(
+    context: RequestContext, feature: UntrustedTensor, ranges: list[tuple[int, int]]
+) -> list[Digest]:
     with feature.reading() as file:
         return context.mapped.digests(file, ranges, context.algorithm, keep=feature.is_lent)

@@ -60,6 +60,7 @@ class Victim(service.Service):
 
     def assert_well(self) -> None:
         """Assert that it runs, is ready, keeps nothing of an attack, and hashes correctly."""
+        print(self.log.text[-4000:])  # of a test that failed, pytest shows it
         assert self.process.poll() is None
         with self.new_client() as client:
             assert client.get("/ready").status_code == 200
