@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 
 from mmhash.client import AsyncClient
 from mmhash.kvindex import Index, Worker
@@ -46,7 +46,7 @@ app = FastAPI(lifespan=lifespan)
 
 
 @app.post("/v1/chat/completions")
-async def complete(chat: dict[str, Any]) -> Any:
+async def complete(chat: dict[str, Any]) -> Response:
     """Forward a chat to the worker with its longest cached prefix, then to the least loaded."""
     state = app.state
     plan = await state.mmhash.plan(
@@ -59,4 +59,5 @@ async def complete(chat: dict[str, Any]) -> Any:
         response = await state.http.post(f"{url}/v1/chat/completions", json=plan.request)
     finally:
         LOAD[url] -= 1
-    return response.raise_for_status().json()
+    media_type = response.headers["content-type"]
+    return Response(response.content, response.status_code, media_type=media_type)

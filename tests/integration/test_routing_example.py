@@ -66,6 +66,8 @@ def test_a_chat_follows_its_blocks(tmp_path: Path) -> None:
         while _send(gateway)["worker"] != "w1":  # events arrive some time after they are published
             publishers[1].publish(stored(*plan["event_ids"], size=4))
             assert time.monotonic() < until
+        refused = httpx.post(f"{gateway}/v1/chat/completions", json=CHAT | {"status": 400})
+        assert refused.status_code == 400  # by the engine
 
 
 def _send(gateway: str) -> dict[str, str]:
