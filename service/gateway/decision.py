@@ -10,7 +10,7 @@ from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
 
-# The load of a request that has no plan, in tokens: a median prompt with an image.
+# The load of a request that has a body and no plan, in tokens: a median prompt with an image.
 UNPLANNED_TOKENS = 600
 
 # The blocks of a request that its worker is expected to hold, at most: more take the event loop
@@ -83,7 +83,7 @@ class Decision(NamedTuple):
     def uncached_tokens(self, ranked: Ranked) -> int:
         """Return the tokens that a worker has to compute for the request, by estimate."""
         if self.plan is None:
-            return UNPLANNED_TOKENS
+            return UNPLANNED_TOKENS if any(one.body for one in self.prepared.values()) else 0
         return max(0, self.plan.tokens - ranked.matched_tokens - ranked.expected_tokens)
 
     def body_of_best(self, fleet: Fleet, text: bytes) -> bytes:

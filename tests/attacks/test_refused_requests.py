@@ -68,6 +68,17 @@ def test_a_refused_request_begins_no_conversation() -> None:
                 assert is_crowded == (status == 200)
 
 
+def test_a_request_without_a_body_begins_no_conversation() -> None:
+    with engines(1) as (worker,):
+        gateway = GatewaySettings(worker_list=(worker.url, UNREACHABLE), connect_timeout_s=20)
+        app = create_gateway(Settings(), gateway)
+        with running(app) as server:
+            before = app.state.fleet.crowding()
+            for _ in range(10):
+                assert server.client.get("/v1/models").status_code == 200
+            assert app.state.fleet.crowding() == before
+
+
 def test_a_request_that_a_client_leaves_before_its_answer_is_not_known(
     client: httpx.Client,
 ) -> None:
