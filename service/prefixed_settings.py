@@ -8,7 +8,14 @@ import os
 from collections.abc import Iterable
 from typing import ClassVar
 
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from mmhash_service.secret_files import SecretFiles
 
 # Of a misspelt name; difflib's default of 0.6 suggests file_root for log_root.
 _SIMILAR = 0.75
@@ -31,6 +38,8 @@ class PrefixedSettings(BaseSettings):
 
     page: ClassVar[str]
     """The page that lists them."""
+    secret_files: ClassVar[SecretFiles]
+    """Those that files may hold."""
 
     @classmethod
     def variable(cls, name: str) -> str:
@@ -39,22 +48,23 @@ class PrefixedSettings(BaseSettings):
 
     @classmethod
     def variables(cls) -> frozenset[str]:
-        """Return the environment variables of all settings."""
-        return frozenset(map(cls.variable, cls.model_fields))
+        """Return the environment variables of all settings, and those that name their files."""
+        return frozenset(map(cls.variable, cls.model_fields)) | cls.secret_files.variables
 
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  (pydantic names it)
+        settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (pydantic names it)
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources: an argument overrides the environment."""
+        """Return the sources: an argument overrides the environment, and this the files."""
         prefix, known = cls.variable(""), cls.variables()
         for name in os.environ:
             if name.startswith(prefix) and name not in known:
                 own = [each.removeprefix(prefix) for each in sorted(known)]
                 raise ValueError(unknown_name(name.removeprefix(prefix), own, cls.page, prefix))
-        return init_settings, env_settings
+        files = InitSettingsSource(settings_cls, cls.secret_files.read(os.environ))
+        return init_settings, env_settings, files

@@ -6,35 +6,53 @@ crash reports can show.
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json
 
-PREFIX = "MMHASH_"
-SUFFIX = "_FILE"
-
-# Settings that a file may hold; lists have one entry per line, or are JSON.
-LISTS = frozenset({"api_key_digests", "tag_secrets"})
-SETTINGS = frozenset({*LISTS, "memo_url", "tenants"})
-SECRET_FILE_VARIABLES = frozenset(f"{PREFIX}{name.upper()}{SUFFIX}" for name in SETTINGS)
-
+_SUFFIX = "_FILE"
 _MAX_BYTES = 1 << 20
 
 
-def read_secret_files(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings in the files that the variables name; an error shows no content."""
-    values = {}
-    for name in sorted(SETTINGS):
-        plain = PREFIX + name.upper()
-        variable = plain + SUFFIX
-        if variable not in environment:
-            continue
-        if plain in environment:
-            raise ValueError(f"{variable} and {plain} are both set: set one of them")
-        values[name] = _parse(name, _read(variable, Path(environment[variable])), variable)
-    return values
+class SecretFiles:
+    """The settings with a prefix that files may hold.
+
+    Args:
+        prefix: That of their variables.
+        single: The settings of one value; a table is JSON.
+        lists: Those of several, which have a line for each, or are JSON.
+    """
+
+    def __init__(
+        self, prefix: str, *, single: Iterable[str] = (), lists: Iterable[str] = ()
+    ) -> None:
+        self._prefix = prefix
+        self._lists = frozenset(lists)
+        self._names = sorted({*single, *lists})
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The variables that name the files."""
+        return frozenset(self._plain(name) + _SUFFIX for name in self._names)
+
+    def read(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """Return the settings in the files that the variables name; an error shows no content."""
+        values = {}
+        for name in self._names:
+            plain = self._plain(name)
+            variable = plain + _SUFFIX
+            if variable not in environment:
+                continue
+            if plain in environment:
+                raise ValueError(f"{variable} and {plain} are both set: set one of them")
+            text = _read(variable, Path(environment[variable]))
+            values[name] = _parse(text, variable, is_list=name in self._lists)
+        return values
+
+    def _plain(self, name: str) -> str:
+        return self._prefix + name.upper()
 
 
 def _read(variable: str, path: Path) -> str:
@@ -53,10 +71,10 @@ def _read(variable: str, path: Path) -> str:
         raise ValueError(f"the file of {variable} is not UTF-8") from None
 
 
-def _parse(name: str, text: str, variable: str) -> Any:
+def _parse(text: str, variable: str, *, is_list: bool) -> Any:
     if text[:1] in {"[", "{"}:
         try:
             return from_json(text)
         except ValueError:
             raise ValueError(f"the file of {variable} is not JSON") from None
-    return text.split() if name in LISTS else text
+    return text.split() if is_list else text

@@ -38,7 +38,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.settings import GuardSettings
 from mmhash_service.memo.stores import STORES, check_memo_url
 from mmhash_service.prefixed_settings import unknown_name
-from mmhash_service.secret_files import SECRET_FILE_VARIABLES, read_secret_files
+from mmhash_service.secret_files import SecretFiles
 
 # Pillow refuses every larger image. Its limit is global to the process, so no setting can raise it.
 PILLOW_MAX_PIXELS = 178_956_970
@@ -56,6 +56,10 @@ GATEWAY = "gateway."
 """Before the name of a setting of the gateway in `--set`."""
 PAGE = "docs/settings.md"
 CONFIG_VARIABLE = "MMHASH_CONFIG"
+
+SECRET_FILES = SecretFiles(
+    PREFIX, single=("memo_url", "tenants"), lists=("api_key_digests", "tag_secrets")
+)
 
 # Variables that the library, the guard and the gateway read: they are known here too.
 LIBRARY_VARIABLES = frozenset(
@@ -385,7 +389,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources by precedence: arguments, environment, file."""
         refuse_unknown_variables(os.environ)
-        files = InitSettingsSource(settings_cls, read_secret_files(os.environ))
+        files = InitSettingsSource(settings_cls, SECRET_FILES.read(os.environ))
         path = os.environ.get(CONFIG_VARIABLE)
         if path is None:
             return init_settings, env_settings, files
@@ -445,7 +449,7 @@ def unknown_setting(name: str) -> str:
 
 def refuse_unknown_variables(environment: Any) -> None:
     """Raise ValueError for an unknown `MMHASH_` variable: a misspelt one would have no effect."""
-    known = {*LIBRARY_VARIABLES, *SECRET_FILE_VARIABLES, CONFIG_VARIABLE} | {
+    known = {*LIBRARY_VARIABLES, *SECRET_FILES.variables, CONFIG_VARIABLE} | {
         PREFIX + field.upper() for field in Settings.model_fields
     }
     for name in environment:

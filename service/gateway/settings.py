@@ -16,6 +16,7 @@ from mmhash_service.gateway.worker_spec import (
     parse_worker,
 )
 from mmhash_service.prefixed_settings import PrefixedSettings
+from mmhash_service.secret_files import SecretFiles
 
 if TYPE_CHECKING:
     from mmhash.engines.releases import Fallback
@@ -26,6 +27,7 @@ class GatewaySettings(PrefixedSettings):
 
     model_config = SettingsConfigDict(env_prefix="MMHASH_GATEWAY_")
     page = "docs/gateway.md"
+    secret_files = SecretFiles("MMHASH_GATEWAY_", single=["worker_api_key"])
 
     worker_list: tuple[str, ...] = Field(
         default=(),

@@ -9,8 +9,13 @@ from PIL import Image
 from pydantic import ValidationError
 
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.secret_files import SECRET_FILE_VARIABLES
-from mmhash_service.settings import FORMS, LIBRARY_VARIABLES, Settings, parse_assignment
+from mmhash_service.settings import (
+    FORMS,
+    LIBRARY_VARIABLES,
+    SECRET_FILES,
+    Settings,
+    parse_assignment,
+)
 from tests.support.setting_rows import row_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
@@ -329,7 +334,7 @@ FILES = {
 
 
 def test_secrets_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert FILES.keys() == SECRET_FILE_VARIABLES
+    assert FILES.keys() == SECRET_FILES.variables
     for variable, content in FILES.items():
         (tmp_path / variable).write_text(content)
         monkeypatch.setenv(variable, str(tmp_path / variable))

@@ -48,6 +48,18 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     Settings()  # knows the variable too
 
 
+def test_the_api_key_of_the_workers_comes_from_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key").write_text("hunter2\n")
+    monkeypatch.setenv("MMHASH_GATEWAY_WORKER_API_KEY_FILE", str(tmp_path / "key"))
+    assert GatewaySettings().authorization == [(b"authorization", b"Bearer hunter2")]
+    Settings()
+    monkeypatch.setenv("MMHASH_GATEWAY_WORKER_API_KEY", "another")
+    with pytest.raises(ValueError, match="are both set"):
+        GatewaySettings()
+
+
 def test_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MMHASH_GATEWAY_POLICE", "x")
     with pytest.raises(ValueError, match=r"POLICE: did you mean MMHASH_GATEWAY_POLICY\?"):

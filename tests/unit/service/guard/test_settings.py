@@ -53,10 +53,19 @@ def test_a_misspelt_variable_stops_the_start(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_service_takes_the_guard_s_variables_for_known(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {f"MMHASH_GUARD_{name.upper()}" for name in GuardSettings.model_fields}
+    variables.add("MMHASH_GUARD_SECRETS_FILE")
     assert variables == {name for name in LIBRARY_VARIABLES if "GUARD" in name}
     for name in variables:
         monkeypatch.setenv(name, "1")
     Settings()
+
+
+def test_the_secrets_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secrets").write_text(f"{SECRET}\n{SECRET[::-1]}\n")
+    monkeypatch.setenv("MMHASH_GUARD_SECRETS_FILE", str(tmp_path / "secrets"))
+    arguments: dict[str, Any] = {"engine": "vllm"}
+    secrets = GuardSettings(**arguments).secrets
+    assert [secret.get_secret_value() for secret in secrets] == [SECRET, SECRET[::-1]]
 
 
 def test_no_secret_is_shown() -> None:
