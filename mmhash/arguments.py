@@ -3,6 +3,7 @@
 The engines' functions take numpy's numbers too, and check more: engines/checks.py.
 """
 
+import math
 from typing import Any
 
 from mmhash.errors import InputTypeError, InputValueError, shown
@@ -21,6 +22,24 @@ def check_str(name: str, value: Any) -> str:
     """Return a str."""
     if not isinstance(value, str):
         raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
+    return value
+
+
+def check_optional_str(name: str, value: Any) -> str | None:
+    """Return a str or None."""
+    if value is not None and not isinstance(value, str):
+        raise InputTypeError(f"{name} is a str or None, not {type(value).__name__}")
+    return value
+
+
+def check_seconds(name: str, value: Any, most: float = math.inf) -> float:
+    """Return a number of seconds that is more than 0 and at most `most`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputTypeError(f"{name} is a number of seconds, not {type(value).__name__}")
+    if not 0 < value <= most:  # NaN neither
+        bounds = "more than 0" if most == math.inf else f"more than 0 and at most {most}"
+        number = value if isinstance(value, float) else shown(value)
+        raise InputValueError(f"{name} is {bounds} seconds, not {number}")
     return value
 
 
