@@ -5,6 +5,7 @@ same class; garbage, replays and a burst of events cost the event loop nothing b
 interpreter lock, which the thread gives up after each millisecond of work. Readers take no lock.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,6 +19,8 @@ from mmhash.kvindex.ranks import Match, Ranks
 from mmhash.kvindex.source import Source, Timeouts, Worker
 from mmhash.kvindex.subscriber import subscribe
 from mmhash.kvindex.table import MAX_HOLDERS, BlockTable
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ class Index:
             silence_s: A worker that answers neither pings nor replays for so long is dropped.
             replay_s: The longest pause within a replay.
             health: Called in the index's thread with a worker's URL, once a second for each worker;
-                False drops the worker's blocks until it is True again. It has to return at once.
+                False drops the worker's blocks until it is True again, and so does an error. It has
+                to return at once.
         """
         if not isinstance(workers, Iterable):
             raise InputTypeError(f"workers is a list of Worker, not {type(workers).__name__}")
@@ -210,7 +214,7 @@ class _WorkerState:
 
     def check(self, now: float, health: Callable[[str], bool] | None) -> None:
         """Look at time-outs, and at the worker's health."""
-        is_healthy = health is None or health(self.worker.url)
+        is_healthy = health is None or self._ask(health)
         if is_healthy != self.is_healthy:
             self.is_healthy = is_healthy
             for source in self.sources:
@@ -219,6 +223,15 @@ class _WorkerState:
                     source.open()
         for source in self.sources:
             source.check(now)
+
+    def _ask(self, health: Callable[[str], bool]) -> bool:
+        """Return what a caller's function says; its errors must not end the index of all."""
+        try:
+            return bool(health(self.worker.url))
+        except Exception:
+            if self.is_healthy:
+                logger.exception("worker %s counts as unhealthy", self.worker.url)
+            return False
 
     def stats(self) -> WorkerStats:
         tiers = self.ranks.count()

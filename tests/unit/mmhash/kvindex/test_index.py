@@ -191,6 +191,23 @@ def test_a_worker_has_no_more_ranks_than_it_was_added_with() -> None:
     blocks.stop()
 
 
+def test_a_worker_whose_health_fails_is_unhealthy(
+    index: Index, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error ended the thread, and the index had no blocks of any worker from then on."""
+    state = index._workers["http://a"]
+
+    def fail(url: str) -> bool:
+        raise ConnectionError(url)
+
+    for _ in range(3):
+        state.check(0.0, fail)
+    assert not index.stats().workers["http://a"].is_healthy
+    assert len(caplog.records) == 1
+    state.check(0.0, lambda _url: True)
+    assert index.stats().workers["http://a"].is_healthy
+
+
 def test_a_worker_that_is_unhealthy_before_it_is_opened_is_not_connected() -> None:
     index = Index([Worker("http://a:1", "tcp://127.0.0.1:1")])
     try:
