@@ -1,10 +1,12 @@
 """A model is read from its directory, and plans are those of an engine."""
 
 import base64
+import inspect
 import io
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import mmhash
 from mmhash.engines import sglang, vllm
 from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.prompts import Media, MediaSize, Model, UnknownMediaError, UnknownModelError
+from mmhash.prompts.options import PlanOptions
 from tests.support import prompt_models
 
 ENGINE = "vllm@0.32.0"
@@ -254,6 +257,13 @@ def test_a_wrong_option_is_an_error(model: Model, options: dict[str, Any], reaso
     """Each was taken for another value, and its plan named blocks that no engine has."""
     with pytest.raises(InputValueError, match=f"^{reason}$"):
         model.plan(_chat(_url(_png())), ENGINE, **options)
+
+
+def test_all_options_of_a_plan_are_its_arguments() -> None:
+    """With `**options`, neither an editor nor a type checker showed what it takes."""
+    arguments = inspect.signature(Model.plan).parameters.values()
+    named = {one.name: one.default for one in arguments if one.kind is one.KEYWORD_ONLY}
+    assert named == {field.name: field.default for field in fields(PlanOptions)}
 
 
 @pytest.mark.parametrize(
