@@ -4,6 +4,7 @@ The engines' functions take numpy's numbers too, and check more: engines/checks.
 """
 
 import math
+from numbers import Real
 from typing import Any
 
 from mmhash.errors import InputTypeError, InputValueError, shown
@@ -41,6 +42,18 @@ def check_seconds(name: str, value: Any, most: float = math.inf) -> float:
         number = value if isinstance(value, float) else shown(value)
         raise InputValueError(f"{name} is {bounds} seconds, not {number}")
     return value
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse anything but a finite number; numpy's are taken too."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputTypeError(f"{name} is a number, not {type(value).__name__}")
+    try:
+        is_finite = math.isfinite(value)
+    except OverflowError:  # an int that no float has
+        is_finite = False
+    if not is_finite:
+        raise InputValueError(f"{name} is a finite number")
 
 
 def check_choice(name: str, value: Any, *choices: str) -> None:

@@ -1,13 +1,15 @@
 """A model's directory: its tokenizer, its templates and its family, shared by all plans."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
+from mmhash.arguments import check_str
 from mmhash.engines import registry
-from mmhash.errors import LimitError
+from mmhash.errors import InputTypeError, LimitError
 from mmhash.prompts.families import registry as families
 from mmhash.prompts.families.family import Family, Modality, Placeholder
 from mmhash.prompts.files import ModelFiles, UnknownModelError
@@ -36,6 +38,9 @@ class Model:
     @classmethod
     def load(cls, directory: str | Path) -> "Model":
         """Read a model's directory; a model that cannot be planned is an UnknownModelError."""
+        if not isinstance(directory, (str, os.PathLike)):
+            kind = type(directory).__name__
+            raise InputTypeError(f"directory is a str or a pathlib.Path, not {kind}")
         return cls(read_directory(Path(directory)))
 
     def plan(
@@ -160,7 +165,7 @@ class Model:
         self, text: str, *, add_special_tokens: bool, tenant: bytes | None = None
     ) -> list[int]:
         """Return the token ids of a text of a tenant."""
-        if len(text) > MAX_TEXT:
+        if len(check_str("text", text)) > MAX_TEXT:
             raise LimitError(f"the text of a prompt has at most {MAX_TEXT} characters")
         return self._directory.encoder.encode(
             text, add_special_tokens=add_special_tokens, tenant=tenant

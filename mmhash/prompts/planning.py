@@ -183,7 +183,7 @@ def _parse(
     if isinstance(request, Mapping):
         names = _option_names(engine.annotate)
         spelled = {name: request[name] for name in names if name in request}
-        return request, parse_options(json.dumps(spelled)) if spelled else {}
+        return request, parse_options(_dump(spelled)) if spelled else {}
     if not isinstance(request, (bytes, str)):
         kind = type(request).__name__
         raise InputTypeError(f"a request is a dict, or its JSON as str or bytes, not {kind}")
@@ -197,6 +197,14 @@ def _parse(
             return body, {}
         return body, parse_options(request)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InputValueError(f"a request is a JSON object: {str(error)[:200]}") from error
+
+
+def _dump(options: Mapping[str, Any]) -> str:
+    """Return the options of a request as JSON."""
+    try:
+        return json.dumps(options)
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputValueError(f"a request is a JSON object: {str(error)[:200]}") from error
 
 

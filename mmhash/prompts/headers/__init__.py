@@ -8,7 +8,7 @@ name blocks that no engine has.
 import struct
 from collections.abc import Callable
 
-from mmhash.errors import LimitError
+from mmhash.errors import InputTypeError, LimitError
 from mmhash.prompts.headers import avif, bmp, gif, jpeg, png, tiff, webp
 from mmhash.prompts.headers.engine_sizes import engine_size
 from mmhash.prompts.headers.header import MAX_PIXELS, ImageHeader, ImageHeaderError, unreadable
@@ -25,7 +25,10 @@ _READERS: tuple[tuple[_Accept, _Read], ...] = tuple(
 
 def read_size(data: bytes | bytearray | memoryview) -> ImageHeader:
     """Return the header of an image file; the data may end after the header for most formats."""
-    view = memoryview(data).cast("B")
+    try:
+        view = memoryview(data).cast("B")
+    except TypeError as error:  # also of a strided view
+        raise InputTypeError(f"data is contiguous bytes: {error}") from None
     start = bytes(view[:16])
     read = next((read for accepts, read in _READERS if accepts(start)), None)
     if read is None:

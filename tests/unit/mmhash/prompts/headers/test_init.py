@@ -6,7 +6,7 @@ import pytest
 from PIL import ExifTags, Image
 from PIL.PngImagePlugin import PngInfo
 
-from mmhash import LimitError
+from mmhash import InputTypeError, LimitError
 from mmhash.prompts.headers import ImageHeader, ImageHeaderError, read_size
 from mmhash.prompts.headers.header import MAX_PIXELS
 from tests.support.png import chunk
@@ -27,6 +27,12 @@ def test_size_of_each_format(kind: Any) -> None:
     data = write(kind)
     assert read_size(data) == ImageHeader(kind, 3, 5)
     assert read_size(memoryview(bytearray(data))) == ImageHeader(kind, 3, 5)
+
+
+@pytest.mark.parametrize("data", [None, "a.png", memoryview(b"abcd")[::2]])
+def test_data_is_bytes(data: Any) -> None:
+    with pytest.raises(InputTypeError, match=r"^data is contiguous bytes: "):
+        read_size(data)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
