@@ -16,7 +16,8 @@ from mmhash.prompts.families.family import (
     Placeholder,
 )
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.settings import read_count, read_options, read_token
+from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.settings import read_count, read_token
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_CROPS = 64
@@ -57,7 +58,7 @@ class Gemma3(Family):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of an image and of its crops."""
         del modality
-        crops = count_crops(size, read_options(options, OPTIONS))
+        crops = count_crops(size, read_flat_options(options, OPTIONS))
         text = self.image
         if crops:
             text = (

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.settings import read_count, read_options
+from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.settings import read_count
 from mmhash.prompts.families.tiles import choose_grid
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
@@ -46,7 +47,7 @@ class InternVLChat(Family):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of all tiles between two marks."""
         del modality
-        tiles = self.count_tiles(size, read_options(options, OPTIONS))
+        tiles = self.count_tiles(size, read_flat_options(options, OPTIONS))
         return lay_out(self.files, f"{_START}{_CONTEXT}{_END}", self.token, self.run * tiles)
 
     def count_tiles(self, size: MediaSize, given: Section) -> int:

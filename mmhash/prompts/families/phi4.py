@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.internvl_chat import list_grids
-from mmhash.prompts.families.settings import read_count, read_options, read_token
+from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.settings import read_count, read_token
 from mmhash.prompts.families.tiles import choose_grid
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
@@ -48,7 +49,7 @@ class Phi4Multimodal(Family):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of an image: its own, of its tiles, of their rows and of one mark."""
         del modality
-        read_options(options, ())
+        read_flat_options(options, ())
         rows, columns = count_features(size, self.most)
         side = TILE // PATCH // 2
         count = side * side + side + 1 + rows * columns + rows

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.patches import read_options
+from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 

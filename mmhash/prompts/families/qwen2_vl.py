@@ -4,12 +4,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.patches import (
-    Patches,
-    Pixels,
-    read_options,
-    read_pixels,
-)
+from mmhash.prompts.families.patches import Patches, Pixels, read_pixels
+from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 _PIXELS = ("min_pixels", "max_pixels", "size")

@@ -6,12 +6,8 @@ from typing import Any, ClassVar
 from mmhash.engines.sglang.releases import RELEASES
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, MediaSize
-from mmhash.prompts.families.patches import (
-    Patches,
-    Pixels,
-    read_options,
-    read_pixels,
-)
+from mmhash.prompts.families.patches import Patches, Pixels, read_pixels
+from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.families.qwen2_vl import Qwen2VL
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
