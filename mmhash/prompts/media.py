@@ -12,13 +12,10 @@ from mmhash.arguments import check_number
 from mmhash.digest import Digest
 from mmhash.engines.checks import whole
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.framing import frame
 from mmhash.hashing import digest, key
-from mmhash.image import read_image, read_orientation
-from mmhash.io.images import open_image
+from mmhash.io.images import read_image_file
 from mmhash.prompts.families.family import MediaSize, Modality
 from mmhash.prompts.headers import engine_size, read_size
-from mmhash.prompts.headers.header import MAX_PIXELS
 
 # Decoding an escape takes 0.25 µs. Base64 needs few: for plus, slash and equals signs.
 _MAX_ESCAPES = 100_000
@@ -103,12 +100,9 @@ class MediaReader:
         size = MediaSize(width=width, height=height)
         if self._of == "bytes":
             return Media(size, key(data, tenant=self._tenant))
-        with open_image(BufferedReader(BytesIO(data))) as image:
-            frames, pixels, extra = read_image(image, max_pixels=MAX_PIXELS)
-            orientation = read_orientation(image)
-        content = digest(pixels)
-        named = frame("image", "", (frames,), content, extra, tenant=self._tenant)
-        return Media(size, named, orientation)
+        image = read_image_file(BufferedReader(BytesIO(data)))
+        named = image.key(digest(image.pixels), tenant=self._tenant)
+        return Media(size, named, image.exif_orientation)
 
 
 def _check_media(media: Any, modality: Modality) -> None:

@@ -9,9 +9,10 @@ import struct
 from collections.abc import Callable
 
 from mmhash.errors import InputTypeError, LimitError
+from mmhash.image import PILLOW_MAX_PIXELS
 from mmhash.prompts.headers import avif, bmp, gif, jpeg, png, tiff, webp
 from mmhash.prompts.headers.engine_sizes import engine_size
-from mmhash.prompts.headers.header import MAX_PIXELS, ImageHeader, ImageHeaderError, unreadable
+from mmhash.prompts.headers.header import ImageHeader, ImageHeaderError, unreadable
 
 __all__ = ["ImageHeader", "ImageHeaderError", "engine_size", "read_size"]
 
@@ -39,6 +40,6 @@ def read_size(data: bytes | bytearray | memoryview) -> ImageHeader:
         raise unreadable("the file is truncated") from error
     if header.width < 1 or header.height < 1:
         raise unreadable("the image has no pixels")
-    if header.width * header.height > MAX_PIXELS:
-        raise LimitError(f"the image claims more than {MAX_PIXELS} pixels")
+    if header.width * header.height > PILLOW_MAX_PIXELS:
+        raise LimitError(f"the image claims more than {PILLOW_MAX_PIXELS} pixels")
     return header

@@ -7,8 +7,8 @@ from PIL import ExifTags, Image
 from PIL.PngImagePlugin import PngInfo
 
 from mmhash import InputTypeError, LimitError
+from mmhash.image import PILLOW_MAX_PIXELS
 from mmhash.prompts.headers import ImageHeader, ImageHeaderError, read_size
-from mmhash.prompts.headers.header import MAX_PIXELS
 from tests.support.png import chunk
 
 
@@ -123,6 +123,6 @@ def test_another_format_is_a_named_error(data: bytes) -> None:
 
 def test_size_beyond_pillows_limit() -> None:
     data = bytearray(write("BMP"))
-    data[18:26] = struct.pack("<LL", MAX_PIXELS, 2)
+    data[18:26] = struct.pack("<LL", PILLOW_MAX_PIXELS, 2)
     with pytest.raises(LimitError, match="more than"):
         read_size(data)
