@@ -60,7 +60,7 @@ class Timeouts(NamedTuple):
 
 
 class Source:
-    """The connections to one publisher: a `Holder` of its feed."""
+    """The connections to one publisher, whose feed changes the blocks of its ranks."""
 
     def __init__(
         self, worker: Worker, number: int, ranks: Ranks, loop: SocketLoop, timeouts: Timeouts
