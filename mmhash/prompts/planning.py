@@ -119,12 +119,12 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         PlannedItem(
             placed.modality,
             name.key,
-            engine.request_fields(name.key, release),
-            one.size,
-            grid,
-            placed.start,
-            placed.end,
-            placed.embeds,
+            fields=engine.request_fields(name.key, release),
+            size=one.size,
+            grid=grid,
+            start=placed.start,
+            end=placed.end,
+            embeds=placed.embeds,
         )
         for placed, name, one, grid in zip(
             expanded.items, named, media, expanded.grids, strict=True
@@ -145,10 +145,10 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         expanded.token_ids,
         items,
         spans,
-        blocks.blocks,
-        blocks.event_ids,
-        request.body,
-        None if groups is None else {size: one.event_ids for size, one in groups.items()},
+        blocks=blocks.blocks,
+        event_ids=blocks.event_ids,
+        request=request.body,
+        groups=None if groups is None else {size: one.event_ids for size, one in groups.items()},
     )
 
 

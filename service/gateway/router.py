@@ -121,12 +121,12 @@ class Router:
         return Prepared(
             body,
             "planned",
-            plan.items[0].key.bytes if plan.items else b"",
-            PlanSize(len(plan.token_ids), len(plan.blocks)),
-            planned.matched,
-            plan.event_ids,
-            engine.tokens_per_block,
-            planned.unnamed,
+            first_key=plan.items[0].key.bytes if plan.items else b"",
+            plan=PlanSize(len(plan.token_ids), len(plan.blocks)),
+            matched=planned.matched,
+            event_ids=plan.event_ids,
+            block_size=engine.tokens_per_block,
+            unnamed=planned.unnamed,
         )
 
     def _adapter(self, context: RequestContext, name: str, engine: EngineSpec) -> Adapter | None:
