@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _INLINE_MAX = 4 << 10
 
 
-Match = Callable[[Sequence[int], int], Mapping[str, int]]
+FindMatches = Callable[[Sequence[int], int], Mapping[str, int]]
 """Returns the leading tokens of a prompt that each worker has, by its blocks and their size."""
 
 
@@ -81,7 +81,7 @@ async def plan_for_workers(
     model: "Model",
     naming: Naming,
     text: bytes,
-    match: Match,
+    find_matches: FindMatches,
     *,
     fetches: bool,
 ) -> Planned:
@@ -91,7 +91,7 @@ async def plan_for_workers(
     120 000 blocks takes some milliseconds.
     """
     context.admission.hold(2 * len(text))  # the request, parsed and written again
-    steps = _Steps(context, model, naming, text, match, fetches)
+    steps = _Steps(context, model, naming, text, find_matches, fetches)
     if is_light(text) and model.has_known_expressions:
         opened = steps.open()
         if text_size(opened, text) <= _INLINE_MAX:
@@ -124,7 +124,7 @@ class _Steps(NamedTuple):
     model: "Model"
     naming: Naming
     text: bytes
-    match: Match
+    find_matches: FindMatches
     fetches: bool
 
     def open(self) -> OpenedPlan:
@@ -162,7 +162,7 @@ class _Steps(NamedTuple):
         # For each policy: tokens that a worker was sent before count neither in its load, by which
         # least-load chooses, nor as computed in the metrics.
         unnamed = name_blocks(plan, engine.tokens_per_block)
-        matched = self.match(plan.event_ids, engine.tokens_per_block)
+        matched = self.find_matches(plan.event_ids, engine.tokens_per_block)
         if not found:
             return Planned(plan, None, unnamed, matched)
         try:
