@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from mmhash.errors import ClosedError, InputValueError
+from mmhash.errors import ClosedError, MMHashError
 from mmhash.kvindex.table import MAX_HOLDERS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class SocketLoop:
         """Start the thread; it runs once."""
         self.check_open()
         if self._thread.ident is not None:
-            raise InputValueError("the index is started already")
+            raise MMHashError("the index is started already")
         self._thread.start()
 
     def stop(self) -> None:

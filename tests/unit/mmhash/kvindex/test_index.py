@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmhash.errors import ClosedError, InputTypeError, InputValueError, LimitError
+from mmhash.errors import ClosedError, InputTypeError, InputValueError, LimitError, MMHashError
 from mmhash.kvindex import Index, Worker
 from mmhash.kvindex.changes import Changes, Cleared, Removed, Stored
 
@@ -141,7 +141,7 @@ def test_a_url_that_is_no_text_is_an_error(index: Index) -> None:
 
 def test_an_index_runs_once() -> None:
     """A second start was a RuntimeError of the thread, and a late worker one connection too many."""
-    with Index() as index, pytest.raises(InputValueError, match=r"^the index is started already$"):
+    with Index() as index, pytest.raises(MMHashError, match=r"^the index is started already$"):
         index.start()
     with pytest.raises(ClosedError, match=r"^the index is stopped$"):
         index.start()
