@@ -3,6 +3,8 @@
 The engines' functions take numpy's numbers too, and check more: engines/checks.py.
 """
 
+import math
+from numbers import Real
 from typing import Any
 
 from mmhash.errors import InputTypeError, InputValueError, shown
@@ -22,6 +24,36 @@ def check_str(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
     return value
+
+
+def check_optional_str(name: str, value: Any) -> str | None:
+    """Return a str or None."""
+    if value is not None and not isinstance(value, str):
+        raise InputTypeError(f"{name} is a str or None, not {type(value).__name__}")
+    return value
+
+
+def check_seconds(name: str, value: Any, most: float = math.inf) -> float:
+    """Return a number of seconds that is more than 0 and at most `most`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputTypeError(f"{name} is a number of seconds, not {type(value).__name__}")
+    if not 0 < value <= most:  # NaN neither
+        bounds = "more than 0" if most == math.inf else f"more than 0 and at most {most}"
+        number = value if isinstance(value, float) else shown(value)
+        raise InputValueError(f"{name} is {bounds} seconds, not {number}")
+    return value
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse anything but a finite number; numpy's are taken too."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputTypeError(f"{name} is a number, not {type(value).__name__}")
+    try:
+        is_finite = math.isfinite(value)
+    except OverflowError:  # an int that no float has
+        is_finite = False
+    if not is_finite:
+        raise InputValueError(f"{name} is a finite number")
 
 
 def check_choice(name: str, value: Any, *choices: str) -> None:

@@ -8,7 +8,7 @@ MMHashError
 ├── TagError              a tag is not valid for this key, engine or tenant
 ├── TransportError        a handle cannot be opened, or its content does not match it
 ├── ServiceError          the service refused a request, or did not respond
-├── ClosedError           a client is used after its close()
+├── ClosedError           a client is used after its close(), or an index after its stop()
 └── DeviceError           a device cannot do the requested work
 """
 
@@ -67,7 +67,7 @@ class ServiceError(MMHashError):
 
 
 class ClosedError(MMHashError):
-    """A client is used after its `close()`."""
+    """A client is used after its `close()`, or a KV index after its `stop()`."""
 
 
 class DeviceError(MMHashError):

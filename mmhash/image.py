@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 # The formats that vision servers accept. Pillow supports more; for EPS it starts another program.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
+# Pillow refuses an image whose first frame has more, and so do the engines. Of all frames together
+# it has no limit: a GIF of 15 kB took all memory.
+PILLOW_MAX_PIXELS = 178_956_970
+
 # Exceptions that Pillow's parsers raise for damaged bytes, found by fuzzing.
 DAMAGE = (
     ArithmeticError,

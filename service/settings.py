@@ -31,6 +31,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from mmhash.image import PILLOW_MAX_PIXELS
 from mmhash_service.api.schemas.types import MAX_MODEL_NAME
 from mmhash_service.fetch.hosts import HostAllowlist, is_host
 from mmhash_service.fetch.policies import IdentityPolicies, IdentityPolicy
@@ -39,9 +40,6 @@ from mmhash_service.guard.settings import GuardSettings
 from mmhash_service.memo.stores import STORES, check_memo_url
 from mmhash_service.prefixed_settings import unknown_name
 from mmhash_service.secret_files import SecretFiles
-
-# Pillow refuses every larger image. Its limit is global to the process, so no setting can raise it.
-PILLOW_MAX_PIXELS = 178_956_970
 
 # Larger values are mistakes, and some would only fail when used.
 MAX_BYTES = 1 << 53
@@ -137,6 +135,7 @@ class Settings(BaseSettings):
         description="The maximum number of items, parts or tensors in a body.",
     )
     max_pixels: int = Field(
+        # Pillow's limit is global to the process, so no setting can raise it.
         default=PILLOW_MAX_PIXELS,
         ge=1,
         le=PILLOW_MAX_PIXELS,

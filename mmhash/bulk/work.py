@@ -15,8 +15,7 @@ from mmhash.cpu import hash_bytes
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
-from mmhash.image import read_image, read_orientation
-from mmhash.io.images import NotAnImageError, open_image
+from mmhash.io.images import NotAnImageError, read_image_file
 
 # Two threads read and hash 2 GiB from the page cache in 0.58 s of CPU through 1 MiB each, in 0.61
 # through 512 KiB and in 0.66 through 128 KiB; mapped files take 0.75, because of page faults, and a
@@ -26,9 +25,6 @@ BUFFER = 1 << 20
 # has enough for two threads of xxh3 (states.XXH3_SHARE); one thread hashes smaller files. If a file
 # is truncated meanwhile, the pool has it read by one thread.
 SLICE = 64 << 20
-
-# Of all frames of an image. Pillow refuses a larger first frame; a GIF of 15 kB took all memory.
-MAX_PIXELS = 178_956_970
 
 Row = tuple[Any, ...]
 """The values of an item's columns, in the order of `Options.columns`; () for a skipped file."""
@@ -143,12 +139,10 @@ def _hash_value(value: Any, options: Options, threads: int) -> _Content:
 
 
 def _hash_image(file: io.BufferedReader, options: Options, threads: int) -> _Content:
-    with open_image(file) as image:
-        frames, pixels, extra = read_image(image, max_pixels=MAX_PIXELS)
-        orientation = read_orientation(image)
-    digest = _hash_bytes(memoryview(pixels), options.algorithm, threads)
-    key = frame("image", "", (frames,), digest, extra)
-    return _Content("image", len(pixels), digest, key, orientation)
+    image = read_image_file(file)
+    digest = _hash_bytes(memoryview(image.pixels), options.algorithm, threads)
+    nbytes = len(image.pixels)
+    return _Content("image", nbytes, digest, image.key(digest), image.exif_orientation)
 
 
 def _hash_bytes(data: memoryview, algorithm: Algorithm, threads: int) -> Digest:

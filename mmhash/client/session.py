@@ -1,6 +1,5 @@
 """The state of a client between calls: its limits, and its shared memory."""
 
-import math
 import os
 import secrets
 from collections.abc import Iterator
@@ -8,13 +7,15 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from mmhash.arguments import check_int
-from mmhash.errors import ClosedError, InputTypeError, InputValueError
+from mmhash.arguments import check_int, check_seconds
+from mmhash.errors import ClosedError
 from mmhash.forks import call_in_child, keep_inherited
 from mmhash.transport import SharedPool, SharedTensor
 
 # Enough for three features of 20 MiB; without room, a feature gets a segment of its own.
 POOL_BYTES = 64 << 20
+
+_MAX_TIMEOUT_S = 86_400
 
 
 class Session:
@@ -25,7 +26,7 @@ class Session:
     """
 
     def __init__(self, timeout: float, retries: int) -> None:
-        self.timeout = _check_timeout(timeout)
+        self.timeout = float(check_seconds("timeout", timeout, _MAX_TIMEOUT_S))
         self.retries = check_int("retries", retries, 0)
         self.in_place: bool | None = None
         self._closed = False
@@ -75,12 +76,3 @@ class Session:
             shared, self._shared = self._shared, None
         for owned in shared or ():
             owned.close()
-
-
-def _check_timeout(timeout: float) -> float:
-    """Return a time-out in seconds; raise unless it is positive and at most a day."""
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise InputTypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
-    if not (math.isfinite(timeout) and 0 < timeout <= 86_400):
-        raise InputValueError(f"timeout is more than 0 and at most 86400 seconds, not {timeout}")
-    return float(timeout)

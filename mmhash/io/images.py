@@ -1,12 +1,14 @@
-"""Image files opened with Pillow, whose errors become those of mmhash."""
+"""Image files opened and decoded with Pillow, whose errors become those of mmhash."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError
-from mmhash.image import FORMATS
+from mmhash.framing import frame
+from mmhash.image import FORMATS, PILLOW_MAX_PIXELS, read_image, read_orientation
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -14,6 +16,27 @@ if TYPE_CHECKING:
 
 class NotAnImageError(InputTypeError):
     """A file is of no format that is read as an image."""
+
+
+class DecodedImage(NamedTuple):
+    """The content of an image file, and the orientation that an engine may apply to it."""
+
+    frames: int
+    pixels: bytes | bytearray
+    descriptions: bytes
+    """The mode, size, palette and transparency of each frame."""
+    exif_orientation: int
+
+    def key(self, digest: Digest, *, tenant: bytes | None = None) -> Digest:
+        """Return the key of the image, by the digest of its pixels."""
+        return frame("image", "", (self.frames,), digest, self.descriptions, tenant=tenant)
+
+
+def read_image_file(file: BufferedReader) -> DecodedImage:
+    """Decode the image in `file`; one of too many pixels in all frames is a LimitError."""
+    with open_image(file) as image:
+        content = read_image(image, max_pixels=PILLOW_MAX_PIXELS)
+        return DecodedImage(*content, read_orientation(image))
 
 
 @contextmanager

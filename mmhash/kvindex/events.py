@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec import MsgspecError, msgpack
 
-from mmhash.errors import InputValueError
+from mmhash.errors import InputTypeError, InputValueError
 
 T = TypeVar("T")
 
@@ -75,6 +75,8 @@ class Batch(NamedTuple):
 
 def parse_batch(payload: bytes) -> Batch:
     """Return the batch that a message holds; anything else is an InputValueError."""
+    if not isinstance(payload, (bytes, bytearray, memoryview)):
+        raise InputTypeError(f"payload is bytes, not {type(payload).__name__}")
     if len(payload) > MAX_BYTES:
         raise InputValueError(f"a batch of KV events has at most {MAX_BYTES} bytes")
     try:

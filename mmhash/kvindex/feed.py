@@ -36,7 +36,7 @@ class Counts:
     garbage: int = 0
 
 
-class Holder(Protocol):
+class Blocks(Protocol):
     """The blocks that a feed changes."""
 
     def apply(self, changes: Changes, *, is_live: bool) -> None:
@@ -47,15 +47,15 @@ class Holder(Protocol):
 
 
 class Feed:
-    """One publisher's batches, put in order and applied to a holder.
+    """One publisher's batches, put in order and applied to its blocks.
 
     `replay` requests the batches from a number on; None if there are no replays. The
     answers arrive as calls of `replayed` and `replay_ended`, or of `replay_cut`.
     """
 
-    def __init__(self, holder: Holder, replay: Callable[[int], None] | None) -> None:
+    def __init__(self, blocks: Blocks, replay: Callable[[int], None] | None) -> None:
         self.counts = Counts()
-        self._holder = holder
+        self._blocks = blocks
         self._replay = replay
         self._reset()
 
@@ -204,7 +204,7 @@ class Feed:
         """Apply a batch; return False if it is none, which the next batch shows as a gap."""
         try:
             changes = parse_changes(payload)
-            self._holder.apply(changes, is_live=is_live)
+            self._blocks.apply(changes, is_live=is_live)
         except Exception as error:  # one publisher must not end the index of all
             if not isinstance(error, (InputValueError, LimitError)):
                 logger.exception("a batch of KV events is not applied")
@@ -220,4 +220,4 @@ class Feed:
         if self._next is not None:
             self.counts.drops += 1
         self._next = None
-        self._holder.drop()
+        self._blocks.drop()

@@ -5,18 +5,22 @@ same class; garbage, replays and a burst of events cost the event loop nothing b
 interpreter lock, which the thread gives up after each millisecond of work. Readers take no lock.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from mmhash.errors import InputValueError, LimitError
+from mmhash.arguments import check_int, check_seconds, check_str
+from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.kvindex.feed import Counts
 from mmhash.kvindex.loop import SocketLoop
 from mmhash.kvindex.ranks import Match, Ranks
 from mmhash.kvindex.source import Source, Timeouts, Worker
 from mmhash.kvindex.subscriber import subscribe
 from mmhash.kvindex.table import MAX_HOLDERS, BlockTable
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,10 +81,17 @@ class Index:
             silence_s: A worker that answers neither pings nor replays for so long is dropped.
             replay_s: The longest pause within a replay.
             health: Called in the index's thread with a worker's URL, once a second for each worker;
-                False drops the worker's blocks until it is True again. It has to return at once.
+                False drops the worker's blocks until it is True again, and so does an error. It has
+                to return at once.
         """
-        self.table = BlockTable(max_blocks)
-        self._timeouts = Timeouts(silence_s, replay_s)
+        if not isinstance(workers, Iterable):
+            raise InputTypeError(f"workers is a list of Worker, not {type(workers).__name__}")
+        if not (health is None or callable(health)):
+            raise InputTypeError(f"health is a function or None, not {type(health).__name__}")
+        self.table = BlockTable(check_int("max_blocks", max_blocks, 1))
+        self._timeouts = Timeouts(
+            check_seconds("silence_s", silence_s), check_seconds("replay_s", replay_s)
+        )
         self._health = health
         self._workers: dict[str, _WorkerState] = {}
         self._loop = SocketLoop(
@@ -91,7 +102,7 @@ class Index:
         try:
             for worker in workers:
                 self.add(worker)
-        except (InputValueError, LimitError):
+        except BaseException:
             self.stop()
             raise
 
@@ -122,6 +133,10 @@ class Index:
 
     def add(self, worker: Worker) -> None:
         """Subscribe to one more worker; its URL must be new."""
+        if not isinstance(worker, Worker):
+            kind = type(worker).__name__
+            raise InputTypeError(f"a worker is a Worker, not {kind}: give Worker(url, events)")
+        self._loop.check_open()
         if worker.url in self._workers:
             raise InputValueError(f"the index has a worker {worker.url} already")
         ranks = worker.ranks + sum(one.ranks for one in self.workers)
@@ -135,7 +150,7 @@ class Index:
 
     def remove(self, url: str) -> None:
         """Forget a worker and its blocks."""
-        state = self._workers.pop(url, None)
+        state = self._workers.pop(check_str("url", url), None)
         if state is None:
             raise InputValueError(f"the index has no worker {url}")
         self._loop.submit(state.close)
@@ -150,6 +165,10 @@ class Index:
                 vLLM's block keys.
             block_size: The tokens of a block; without it, that of each worker's own events.
         """
+        if isinstance(blocks, (str, bytes)) or not isinstance(blocks, Iterable):
+            raise InputTypeError(f"blocks is a list of ids, not {type(blocks).__name__}")
+        if block_size is not None:
+            check_int("block_size", block_size, 1)
         runs = self.table.match(blocks if isinstance(blocks, list) else list(blocks))
         return {
             url: state.ranks.match(runs, block_size) for url, state in list(self._workers.items())
@@ -195,7 +214,7 @@ class _WorkerState:
 
     def check(self, now: float, health: Callable[[str], bool] | None) -> None:
         """Look at time-outs, and at the worker's health."""
-        is_healthy = health is None or health(self.worker.url)
+        is_healthy = health is None or self._ask(health)
         if is_healthy != self.is_healthy:
             self.is_healthy = is_healthy
             for source in self.sources:
@@ -204,6 +223,15 @@ class _WorkerState:
                     source.open()
         for source in self.sources:
             source.check(now)
+
+    def _ask(self, health: Callable[[str], bool]) -> bool:
+        """Return what a caller's function says; its errors must not end the index of all."""
+        try:
+            return bool(health(self.worker.url))
+        except Exception:
+            if self.is_healthy:
+                logger.exception("worker %s counts as unhealthy", self.worker.url)
+            return False
 
     def stats(self) -> WorkerStats:
         tiers = self.ranks.count()

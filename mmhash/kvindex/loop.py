@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
+from mmhash.errors import ClosedError, MMHashError
 from mmhash.kvindex.table import MAX_HOLDERS
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ class SocketLoop:
         self._thread = threading.Thread(target=self._run, name="mmhash-kvindex", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread; it runs once."""
+        self.check_open()
+        if self._thread.ident is not None:
+            raise MMHashError("the index is started already")
         self._thread.start()
 
     def stop(self) -> None:
@@ -53,6 +57,11 @@ class SocketLoop:
             self._thread.join()
         if not self.context.closed:
             self.context.destroy(linger=0)
+
+    def check_open(self) -> None:
+        """Raise a ClosedError after `stop`."""
+        if self._is_stopping:
+            raise ClosedError("the index is stopped")
 
     def submit(self, task: Callable[[], None]) -> None:
         """Call `task` in the thread."""

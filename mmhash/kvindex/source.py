@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mmhash.arguments import check_int, check_optional_str, check_str
 from mmhash.errors import InputValueError, LimitError, TransportError
 from mmhash.kvindex.changes import Changes
 from mmhash.kvindex.feed import Feed
@@ -39,6 +40,11 @@ class Worker:
     ranks: int = 1
 
     def __post_init__(self) -> None:
+        check_str("url", self.url)
+        check_str("events", self.events)
+        check_optional_str("replay", self.replay)
+        check_optional_str("engine", self.engine)
+        check_int("ranks", self.ranks)
         if not 1 <= self.ranks <= MAX_RANKS:
             raise InputValueError(f"a worker has 1 to {MAX_RANKS} ranks, not {self.ranks}")
         for name, endpoint in (("events", self.events), ("replay", self.replay)):
@@ -54,7 +60,7 @@ class Timeouts(NamedTuple):
 
 
 class Source:
-    """The connections to one publisher: a `Holder` of its feed."""
+    """The connections to one publisher, whose feed changes the blocks of its ranks."""
 
     def __init__(
         self, worker: Worker, number: int, ranks: Ranks, loop: SocketLoop, timeouts: Timeouts

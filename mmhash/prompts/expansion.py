@@ -6,10 +6,14 @@ from typing import Any, NamedTuple
 
 from mmhash.engines.vllm.media import SCOPES
 from mmhash.errors import InputValueError, LimitError
-from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, PlacedItem
-
-MAX_TOKENS = 1 << 20
-"""The ids of the longest prompt: a plan of them takes 3 s and 420 MB."""
+from mmhash.prompts.families.family import (
+    MAX_TOKENS,
+    Expansion,
+    Family,
+    MediaSize,
+    Modality,
+    PlacedItem,
+)
 
 
 class Expanded(NamedTuple):

@@ -3,20 +3,19 @@
 import binascii
 from collections.abc import Callable, Mapping
 from io import BufferedReader, BytesIO
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import pybase64
 
+from mmhash.arguments import check_number
 from mmhash.digest import Digest
-from mmhash.errors import InputValueError
-from mmhash.framing import frame
+from mmhash.engines.checks import whole
+from mmhash.errors import InputTypeError, InputValueError
 from mmhash.hashing import digest, key
-from mmhash.image import read_image, read_orientation
-from mmhash.io.images import open_image
+from mmhash.io.images import read_image_file
 from mmhash.prompts.families.family import MediaSize, Modality
 from mmhash.prompts.headers import engine_size, read_size
-from mmhash.prompts.headers.header import MAX_PIXELS
 
 # Decoding an escape takes 0.25 µs. Base64 needs few: for plus, slash and equals signs.
 _MAX_ESCAPES = 100_000
@@ -71,15 +70,23 @@ class MediaReader:
 
     def read(self, source: MediaSource) -> Media:
         """Return the size and key of media; what cannot be known is an UnknownMediaError."""
-        # A text as a name is hashed: 0.1 ms for an image, and as long as reading its bytes takes.
-        known = self._known
-        if known and (found := known(source.text) if callable(known) else known.get(source.text)):
+        if (found := self._find(source)) is not None:
             return found
         if self._of == "bytes":
             return self._read_inline(source)
         if source not in self._decoded:
             self._decoded[source] = self._read_inline(source)
         return self._decoded[source]
+
+    def _find(self, source: MediaSource) -> Media | None:
+        """Return what the caller knows of media."""
+        known = self._known
+        if not known:  # a text as a name is hashed: 0.1 ms for an image, as reading its bytes takes
+            return None
+        found = known(source.text) if callable(known) else known.get(source.text)
+        if found is not None:
+            _check_media(found, source.modality)
+        return found
 
     def _read_inline(self, source: MediaSource) -> Media:
         if source.modality != "image":
@@ -93,12 +100,32 @@ class MediaReader:
         size = MediaSize(width=width, height=height)
         if self._of == "bytes":
             return Media(size, key(data, tenant=self._tenant))
-        with open_image(BufferedReader(BytesIO(data))) as image:
-            frames, pixels, extra = read_image(image, max_pixels=MAX_PIXELS)
-            orientation = read_orientation(image)
-        content = digest(pixels)
-        named = frame("image", "", (frames,), content, extra, tenant=self._tenant)
-        return Media(size, named, orientation)
+        image = read_image_file(BufferedReader(BytesIO(data)))
+        named = image.key(digest(image.pixels), tenant=self._tenant)
+        return Media(size, named, image.exif_orientation)
+
+
+def _check_media(media: Any, modality: Modality) -> None:
+    """Refuse media of the caller whose size or key cannot be."""
+    if not isinstance(media, Media):
+        raise InputTypeError(f"media holds Media, not {type(media).__name__}")
+    size = media.size
+    if not isinstance(size, MediaSize):
+        raise InputTypeError(f"size of a Media is a MediaSize, not {type(size).__name__}")
+    if not isinstance(media.key, Digest):
+        raise InputTypeError(f"key of a Media is a Digest, not {type(media.key).__name__}")
+    whole("exif_orientation", media.exif_orientation, 1, 8)
+    least_side = 0 if modality == "audio" else 1
+    whole("width", size.width, least_side)
+    whole("height", size.height, least_side)
+    whole("frames", size.frames)
+    whole("samples", size.samples)
+    if size.fps is not None:
+        check_number("fps", size.fps)
+    if not isinstance(size.times, tuple):
+        raise InputTypeError(f"times is a tuple, not {type(size.times).__name__}")
+    for time in size.times:
+        check_number("a time", time)
 
 
 def decode_inline(text: str) -> bytes:

@@ -1,17 +1,20 @@
 """A model's directory: its tokenizer, its templates and its family, shared by all plans."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
+from mmhash.arguments import check_str
 from mmhash.engines import registry
-from mmhash.errors import LimitError
+from mmhash.errors import InputTypeError, LimitError
 from mmhash.prompts.families import registry as families
 from mmhash.prompts.families.family import Family, Modality, Placeholder
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 from mmhash.prompts.loading import ModelDirectory, read_directory
+from mmhash.prompts.media import KnownMedia
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan
 from mmhash.prompts.planning import open_plan
@@ -35,21 +38,66 @@ class Model:
     @classmethod
     def load(cls, directory: str | Path) -> "Model":
         """Read a model's directory; a model that cannot be planned is an UnknownModelError."""
+        if not isinstance(directory, (str, os.PathLike)):
+            kind = type(directory).__name__
+            raise InputTypeError(f"directory is a str or a pathlib.Path, not {kind}")
         return cls(read_directory(Path(directory)))
 
-    def plan(self, request: Mapping[str, Any] | bytes | str, engine: str, **options: Any) -> Plan:
-        """Return the plan of a request for an engine such as `vllm@0.32.0`.
+    def plan(
+        self,
+        request: Mapping[str, Any] | bytes | str,
+        engine: str,
+        *,
+        block_size: int | None = None,
+        algorithm: str | None = None,
+        seed: str | None = None,
+        lora: str | None = None,
+        lora_path: str | None = None,
+        lookahead: int | None = None,
+        groups: list[int] | None = None,
+        of: Literal["bytes", "pixels"] = "bytes",
+        tenant: bytes | None = None,
+        media: KnownMedia | None = None,
+        model_id: str | None = None,
+        chat_template: str | None = None,
+        content_format: Literal["auto", "string", "openai"] = "auto",
+    ) -> Plan:
+        """Return the plan of a request for an engine.
 
-        `request` is an OpenAI chat or completion, or SGLang's /generate. Options of the engine are
-        `block_size`, `algorithm`, `seed`, `lora`, `lora_path`, `lookahead` and `groups`, as
-        `/blocks` takes them; the `chat_template` and `content_format` that it was started with;
-        and `model_id`, its name of the model, for requests with processor options. Options of the
-        keys are `of` ("bytes" or "pixels"), `tenant`, and `media`: the sizes and keys of media by
-        URL, or a function from a URL to them.
+        Args:
+            request: An OpenAI chat or completion, or SGLang's /generate.
+            engine: The engine and its release, such as `"vllm@0.32.0"`.
+            block_size: The tokens of a block or page; by default 16 for vLLM and 1 for SGLang.
+            algorithm: vLLM's `--prefix-caching-hash-algo`.
+            seed: The PYTHONHASHSEED of vLLM.
+            lora: The name of a LoRA adapter.
+            lora_path: Its path, which vLLM binds from 0.31 on.
+            lookahead: The number of tokens after a block that vLLM counts to it.
+            groups: The block sizes of vLLM's KV-cache groups.
+            of: `"pixels"` names images in the request by their pixels.
+            tenant: 32 secret bytes, as in `key()`.
+            media: The sizes and keys of media by URL, or a function from a URL to them.
+            model_id: The engine's name of the model, for requests with processor options.
+            chat_template: The template that the engine was started with, if it is not the model's.
+            content_format: The form of messages' contents that vLLM was started with.
         """
         found, release = registry.find(engine)
-        given = PlanOptions(**options)
-        return open_plan(self, found, release, request).plan(given)
+        options = PlanOptions(
+            block_size=block_size,
+            algorithm=algorithm,
+            seed=seed,
+            lora=lora,
+            lora_path=lora_path,
+            lookahead=lookahead,
+            groups=groups,
+            of=of,
+            tenant=tenant,
+            media=media,
+            model_id=model_id,
+            chat_template=chat_template,
+            content_format=content_format,
+        )
+        return open_plan(self, found, release, request).plan(options)
 
     @property
     def files(self) -> ModelFiles:
@@ -117,7 +165,7 @@ class Model:
         self, text: str, *, add_special_tokens: bool, tenant: bytes | None = None
     ) -> list[int]:
         """Return the token ids of a text of a tenant."""
-        if len(text) > MAX_TEXT:
+        if len(check_str("text", text)) > MAX_TEXT:
             raise LimitError(f"the text of a prompt has at most {MAX_TEXT} characters")
         return self._directory.encoder.encode(
             text, add_special_tokens=add_special_tokens, tenant=tenant

@@ -1,9 +1,12 @@
 """The settings of an engine that a plan depends on, and those of its keys."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from mmhash.arguments import check_choice, check_int
+from mmhash.arguments import check_choice, check_int, check_optional_str
+from mmhash.errors import InputTypeError
+from mmhash.framing import tenant_key
 from mmhash.prompts.media import KnownMedia
 
 
@@ -28,5 +31,19 @@ class PlanOptions:
     def __post_init__(self) -> None:
         if self.block_size is not None:
             check_int("block_size", self.block_size, 1)
+        for name in ("lora_path", "model_id", "chat_template"):
+            check_optional_str(name, getattr(self, name))
+        if self.groups is not None:
+            if not isinstance(self.groups, (list, tuple)):
+                raise InputTypeError(f"groups is a list, not {type(self.groups).__name__}")
+            for size in self.groups:
+                check_int("a size in groups", size)
+        if self.tenant is not None:
+            tenant_key(self.tenant)  # raises for one that cannot be
+        if not (self.media is None or isinstance(self.media, Mapping) or callable(self.media)):
+            kind = type(self.media).__name__
+            raise InputTypeError(
+                f"media is a mapping from URLs to Media, or a function, not {kind}"
+            )
         check_choice("of", self.of, "bytes", "pixels")
         check_choice("content_format", self.content_format, "auto", "string", "openai")

@@ -24,6 +24,7 @@ from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand
 from mmhash.prompts.families.family import PlacedItem
 from mmhash.prompts.media import Media, MediaReader, MediaSource, decode_inline
+from mmhash.prompts.members import read_object, read_text
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem
 from mmhash.prompts.slots import OpenedRequest, Slot, open_request
@@ -111,19 +112,19 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         family,
         rules.token_ids(model, request, release, options),
         [(source.modality, one.size) for source, one in zip(opened.sources, media, strict=True)],
-        _object(request.body, "mm_processor_kwargs"),
+        read_object(request.body, "mm_processor_kwargs"),
     )
     named = _name_items(opened, media, options.model_id)
     items = [
         PlannedItem(
             placed.modality,
             name.key,
-            engine.request_fields(name.key, release),
-            one.size,
-            grid,
-            placed.start,
-            placed.end,
-            placed.embeds,
+            fields=engine.request_fields(name.key, release),
+            size=one.size,
+            grid=grid,
+            start=placed.start,
+            end=placed.end,
+            embeds=placed.embeds,
         )
         for placed, name, one, grid in zip(
             expanded.items, named, media, expanded.grids, strict=True
@@ -144,10 +145,10 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         expanded.token_ids,
         items,
         spans,
-        blocks.blocks,
-        blocks.event_ids,
-        request.body,
-        None if groups is None else {size: one.event_ids for size, one in groups.items()},
+        blocks=blocks.blocks,
+        event_ids=blocks.event_ids,
+        request=request.body,
+        groups=None if groups is None else {size: one.event_ids for size, one in groups.items()},
     )
 
 
@@ -161,8 +162,8 @@ def _name_blocks(
         token_ids,
         block_size,
         spans=spans,
-        cache_salt=_text(body, "cache_salt"),
-        extra_key=_text(body, "extra_key"),
+        cache_salt=read_text(body, "cache_salt"),
+        extra_key=read_text(body, "extra_key"),
         algorithm=options.algorithm,
         seed=options.seed,
         lora=options.lora,
@@ -183,7 +184,7 @@ def _parse(
     if isinstance(request, Mapping):
         names = _option_names(engine.annotate)
         spelled = {name: request[name] for name in names if name in request}
-        return request, parse_options(json.dumps(spelled)) if spelled else {}
+        return request, parse_options(_dump(spelled)) if spelled else {}
     if not isinstance(request, (bytes, str)):
         kind = type(request).__name__
         raise InputTypeError(f"a request is a dict, or its JSON as str or bytes, not {kind}")
@@ -197,6 +198,14 @@ def _parse(
             return body, {}
         return body, parse_options(request)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InputValueError(f"a request is a JSON object: {str(error)[:200]}") from error
+
+
+def _dump(options: Mapping[str, Any]) -> str:
+    """Return the options of a request as JSON."""
+    try:
+        return json.dumps(options)
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputValueError(f"a request is a JSON object: {str(error)[:200]}") from error
 
 
@@ -229,8 +238,8 @@ def _name_items(opened: OpenedPlan, media: Sequence[Media], model_id: str | None
 def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) -> list[Digest]:
     """Return the items' keys as the engine's blocks have them."""
     body = opened.request.body
-    processing = _object(body, "mm_processor_kwargs")
-    media_io = _object(body, "media_io_kwargs")
+    processing = read_object(body, "mm_processor_kwargs")
+    media_io = read_object(body, "media_io_kwargs")
     if opened.engine.name != "vllm" or not (processing or media_io):
         return keys
     # vLLM hashes a uuid with the options, and with its name of the model.
@@ -288,17 +297,3 @@ def _fill_chat(slots: Sequence[Slot], items: Sequence[PlannedItem], chat: ChatFo
             content = hashlib.sha256(decode_inline(slot.source.text)).hexdigest()
             slot.fill(f"{chat.content_prefix}{content}")
     return False
-
-
-def _object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = body.get(name)
-    if value is not None and not isinstance(value, dict):
-        raise InputValueError(f"{name} is an object")
-    return value or {}
-
-
-def _text(body: Mapping[str, Any], name: str) -> str | None:
-    value = body.get(name)
-    if value is not None and not isinstance(value, str):
-        raise InputValueError(f"{name} of a request is a text")
-    return value or None

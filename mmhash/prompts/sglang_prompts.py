@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import PlacedItem
+from mmhash.prompts.members import check_ids, read_template_kwargs, refuse
 from mmhash.prompts.options import PlanOptions
-from mmhash.prompts.slots import OpenedRequest, check_ids
+from mmhash.prompts.slots import OpenedRequest
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ def token_ids(
     # Pages are named with an adapter's id, which each server draws; a session adds its own tokens.
     # The engine overlooks mm_processor_kwargs for the families that have plans.
     for name in ("lora_path", "session_params", "mm_processor_kwargs"):
-        _refuse(body, name)
+        refuse(body, name)
     if "messages" not in body:
         if isinstance(text := body.get("text"), str):
             return model.encode(text, add_special_tokens=True, tenant=options.tenant)
         return check_ids("input_ids", body.get("input_ids"))
-    _refuse(body, "input_ids")
+    refuse(body, "input_ids")
     if isinstance(served := body.get("model"), str) and _ADAPTER.search(served):
         raise InputValueError("no plan for a request with an adapter")
     template = model.template(options.chat_template, with_tools=False)
@@ -69,12 +70,8 @@ def conversation(request: OpenedRequest, content_format: str) -> list[dict[str, 
 
 def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the other variables of the template."""
-    given = body.get("chat_template_kwargs") or {}
-    if not isinstance(given, dict) or given.keys() & OWN_ARGUMENTS:
-        raise InputValueError(
-            "chat_template_kwargs is an object without a template, messages and tools of its own"
-        )
-    _refuse(body, "chat_template")
+    given = read_template_kwargs(body, OWN_ARGUMENTS)
+    refuse(body, "chat_template")
     if body.get("tools") or body.get("continue_final_message"):
         raise InputValueError("no plan for SGLang's chats with tools or continue_final_message")
     values = {name: value for name, value in given.items() if name not in NOT_PASSED}
@@ -107,12 +104,6 @@ def _reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
         raise InputValueError("reasoning_effort is a known name or a number such as 0.5")
     thinks = effort != "none"
     return {"reasoning_effort": effort, "thinking": thinks, "enable_thinking": thinks}
-
-
-def _refuse(body: Mapping[str, Any], name: str) -> None:
-    """Refuse a request whose prompt or keys depend on a member."""
-    if body.get(name) is not None:
-        raise InputValueError(f"no plan for a request with {name}")
 
 
 def _message(

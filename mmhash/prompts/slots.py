@@ -5,7 +5,7 @@ could read in two ways gets no hash. A plan refuses such a part, because the eng
 blocks by a hash that only it computes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from mmhash.engines.engine import ChatFormat, Engine, MediaField, NativeFormat
@@ -153,22 +153,4 @@ def _without(members: frozenset[str], value: Any, depth: int = 0) -> Any:
         return [_without(members, one, depth + 1) for one in value]
     if isinstance(value, dict):
         return {name: one for name, one in value.items() if name not in members}
-    return value
-
-
-def content_parts(message: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the parts of a message's content; a text is one part."""
-    content = message.get("content")
-    if isinstance(content, str):
-        yield {"type": "text", "text": content}
-    elif isinstance(content, list):
-        yield from content
-    elif content is not None:
-        raise InputValueError("the content of a message is a text or a list of parts")
-
-
-def check_ids(name: str, value: Any) -> list[int]:
-    """Return a list of token ids; anything else, such as a batch, is an error."""
-    if not isinstance(value, list) or not all(type(one) is int for one in value):
-        raise InputValueError(f"{name} is a text or a list of token ids, for one prompt")
     return value

@@ -15,12 +15,12 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from mmhash.errors import InputValueError
-from mmhash.prompts.words import Owner, WordEncoder, bytes_of, find_words, has_known_expressions
+from mmhash.prompts.words import Tenant, WordEncoder, bytes_of, find_words, has_known_expressions
 
 MAX_CACHE = 8 << 20
 """The bytes of the cache of one model, estimated."""
 
-_MAX_PIECE = 256 << 10
+_MAX_PIECE = 256 << 10  # characters: a longer one is not kept
 
 # Tokens that are cut points. All tokens of a tokenizer have to be of this form or without brackets:
 # then none of them overlaps another, and one regular expression finds them without trying each.
@@ -50,12 +50,12 @@ class TextEncoder:
         is_cut = len(self._cuts) == len(tokenizer.get_added_tokens_decoder())
         self._words = None if words is None or not is_cut else WordEncoder(words, tokenizer)
         self._adds_tokens = tokenizer.num_special_tokens_to_add(is_pair=False) > 0
-        self._cached: OrderedDict[tuple[Owner, str], list[int]] = OrderedDict()
+        self._cached: OrderedDict[tuple[Tenant, str], list[int]] = OrderedDict()
         self._size = 0
         self._lock = Lock()
 
     def encode(
-        self, text: str, *, add_special_tokens: bool = False, tenant: Owner = None
+        self, text: str, *, add_special_tokens: bool = False, tenant: Tenant = None
     ) -> list[int]:
         """Return the ids of a text; one with lone surrogates is an InputValueError."""
         if not self._cuts or (add_special_tokens and self._adds_tokens):
@@ -89,7 +89,7 @@ class TextEncoder:
         if start < len(text):
             yield text[start:]
 
-    def _encode_piece(self, text: str, tenant: Owner) -> list[int]:
+    def _encode_piece(self, text: str, tenant: Tenant) -> list[int]:
         if len(text) > _MAX_PIECE:
             return self._encode(text)
         name = (tenant, text)

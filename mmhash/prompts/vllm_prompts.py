@@ -2,14 +2,15 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mmhash.engines.vllm.releases import strips_billing
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Modality, PlacedItem, Placeholder
+from mmhash.prompts.members import check_ids, read_switch, read_template_kwargs, refuse
 from mmhash.prompts.options import PlanOptions
-from mmhash.prompts.slots import OpenedRequest, check_ids, content_parts
+from mmhash.prompts.slots import OpenedRequest
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
 
 if TYPE_CHECKING:
@@ -55,10 +56,10 @@ def token_ids(
         return _of_completion(model, body, options.tenant)
     if body.get("chat_template") is not None:
         raise InputValueError("no plan for a request with its own chat template")
-    _refuse(body, "truncate_prompt_tokens")
+    refuse(body, "truncate_prompt_tokens")
     transfer = body.get("kv_transfer_params")
     if isinstance(transfer, dict):
-        _refuse(transfer, "prompt_token_ids")  # they count instead of the messages
+        refuse(transfer, "prompt_token_ids")  # they count instead of the messages
     tools = _tools(body)
     template = model.template(options.chat_template, with_tools=tools is not None)
     content_format = options.content_format
@@ -70,7 +71,7 @@ def token_ids(
         **model.special_tokens | template_variables(body, template),
         tools=tools,
     )
-    add_special_tokens = _switch(body, "add_special_tokens", default=False)
+    add_special_tokens = read_switch(body, "add_special_tokens", default=False)
     return model.encode(text, add_special_tokens=add_special_tokens, tenant=options.tenant)
 
 
@@ -81,28 +82,14 @@ def ranges(item: PlacedItem) -> list[tuple[int, int]]:
 
 def _of_completion(model: "Model", body: Mapping[str, Any], tenant: bytes | None) -> list[int]:
     for name in ("truncate_prompt_tokens", "suffix", "prompt_embeds"):
-        _refuse(body, name)
+        refuse(body, name)
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         (prompt,) = prompt  # many clients always send a list of prompts
     if isinstance(prompt, str):
-        add_special_tokens = _switch(body, "add_special_tokens", default=True)
+        add_special_tokens = read_switch(body, "add_special_tokens", default=True)
         return model.encode(prompt, add_special_tokens=add_special_tokens, tenant=tenant)
     return check_ids("prompt", prompt)
-
-
-def _refuse(members: Mapping[str, Any], name: str) -> None:
-    """Refuse a request whose prompt depends on a member."""
-    if members.get(name) is not None:
-        raise InputValueError(f"no plan for a request with {name}")
-
-
-def _switch(members: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """Return a member that is true or false: the engine also takes texts and numbers for these."""
-    value = members.get(name, default)
-    if not isinstance(value, bool):
-        raise InputValueError(f"{name} is true or false")
-    return value
 
 
 def _ordered(value: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -137,18 +124,14 @@ def conversation(
 
 def template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dict[str, Any]:
     """Return the other variables of the template, and the arguments of its rendering."""
-    given = body.get("chat_template_kwargs") or {}
-    if not isinstance(given, dict) or given.keys() & (OWN_ARGUMENTS | {"tokenize"}):
-        raise InputValueError(
-            "chat_template_kwargs is an object without a template, messages and tools of its own"
-        )
+    given = read_template_kwargs(body, OWN_ARGUMENTS | {"tokenize"})
     effort = body.get("reasoning_effort")
     values = {name: value for name, value in given.items() if value not in _UNSET}
     # Members of the request count more than chat_template_kwargs, if they are set.
     if body.get("documents") is not None:
         values["documents"] = body["documents"]
     for name, default in (("add_generation_prompt", True), ("continue_final_message", False)):
-        values[name] = _switch(body, name, default=default)
+        values[name] = read_switch(body, name, default=default)
     if effort is not None:
         values["reasoning_effort"] = effort
         if "enable_thinking" not in given:
@@ -191,7 +174,7 @@ def _given_switch(members: Mapping[str, Any], name: str) -> dict[str, bool]:
     """Return the member unless it is null."""
     if members.get(name) is None:
         return {}
-    return {name: _switch(members, name, default=False)}
+    return {name: read_switch(members, name, default=False)}
 
 
 def _message(
@@ -204,7 +187,7 @@ def _message(
     role = message.get("role")
     if not isinstance(role, str):
         raise InputValueError("each message has a role")
-    parts = list(content_parts(message))
+    parts = list(_content_parts(message))
     made: dict[str, Any] = {"role": role}
     if content_format == "openai":
         made["content"] = [one for part in parts if (one := _wrapped(part, request)) is not None]
@@ -212,6 +195,17 @@ def _message(
         made["content"] = _flat(parts, request, placeholders, counts)
     _add_members(made, message)
     return made
+
+
+def _content_parts(message: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the parts of a message's content; a text is one part."""
+    content = message.get("content")
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+    elif isinstance(content, list):
+        yield from content
+    elif content is not None:
+        raise InputValueError("the content of a message is a text or a list of parts")
 
 
 def _add_members(made: dict[str, Any], message: Mapping[str, Any]) -> None:
@@ -326,7 +320,7 @@ def _without_billing(message: Mapping[str, Any]) -> Mapping[str, Any]:
     if message.get("role") != "system":
         return message
     kept = []
-    for part in content_parts(message):
+    for part in _content_parts(message):
         text = part if isinstance(part, str) else part.get("text") if _is_text(part) else None
         if not (isinstance(text, str) and text.startswith(_BILLING_HEADER)):
             kept.append(part)

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 MAX_CACHE = 8 << 20
 """The bytes of the cache of one model, estimated."""
 
-_MAX_WORD = 64
+_MAX_WORD = 64  # characters: a text with a longer word is encoded as a whole
 
 _ENTRY = 200  # bytes of an entry beside its text and ids
 _ID = 36  # bytes of an int and of its place in a list
@@ -46,7 +46,7 @@ _EXPRESSIONS = {text: _of_ascii(text) for text in (_GPT2, _QWEN2, _LLAMA3)}
 # ByteLevel's characters for the bytes of ASCII texts: the others are their own.
 _BYTE_LEVEL = str.maketrans({"\t": "ĉ", "\n": "Ċ", "\r": "č", " ": "Ġ"})
 
-Owner = bytes | None
+Tenant = bytes | None
 
 
 class WordEncoder:
@@ -60,10 +60,10 @@ class WordEncoder:
 
     def clear(self) -> None:
         """Forget all words."""
-        self._known: dict[Owner, dict[str, list[int]]] = {}
+        self._known: dict[Tenant, dict[str, list[int]]] = {}
         self._size = 0
 
-    def encode(self, text: str, tenant: Owner) -> list[int] | None:
+    def encode(self, text: str, tenant: Tenant) -> list[int] | None:
         """Return the ids of a text; None for one that has to be encoded as a whole."""
         if _CONTROL.search(text):
             return None

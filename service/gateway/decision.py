@@ -52,12 +52,12 @@ class Prepared(NamedTuple):
             expected = named + sent - matched
         return Candidate(
             worker.url,
-            matched,
-            worker.load,
-            worker.turn,
-            worker.is_healthy,
-            expected,
-            crowding,
+            matched_tokens=matched,
+            load=worker.load,
+            turn=worker.turn,
+            is_healthy=worker.is_healthy,
+            expected_tokens=expected,
+            crowding=crowding,
         )
 
     def unheld_blocks(self, ranked: Ranked) -> Sequence[int]:

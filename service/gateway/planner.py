@@ -1,7 +1,6 @@
 """A request's plan for the engine of some workers, and the request that they get with it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 _INLINE_MAX = 4 << 10
 
 
-Match = Callable[[Sequence[int], int], Mapping[str, int]]
+FindMatches = Callable[[Sequence[int], int], Mapping[str, int]]
 """Returns the leading tokens of a prompt that each worker has, by its blocks and their size."""
 
 
@@ -82,7 +81,7 @@ async def plan_for_workers(
     model: "Model",
     naming: Naming,
     text: bytes,
-    match: Match,
+    find_matches: FindMatches,
     *,
     fetches: bool,
 ) -> Planned:
@@ -92,23 +91,22 @@ async def plan_for_workers(
     120 000 blocks takes some milliseconds.
     """
     context.admission.hold(2 * len(text))  # the request, parsed and written again
+    steps = _Steps(context, model, naming, text, find_matches, fetches)
     if is_light(text) and model.has_known_expressions:
-        opened = _open(context, model, text, fetches)
+        opened = steps.open()
         if text_size(opened, text) <= _INLINE_MAX:
             known = recall_inline(context, opened.sources)
             if known is not None:
-                return _finish(context, opened, naming, match, known)
-        begun = await context.prompts.short.run(_begin, context, opened, naming, match, text)
+                return steps.finish(opened, known)
+        begun = await context.prompts.short.run(steps.begin, opened)
     else:
-        begun = await context.prompts.short.run(
-            partial(_open_and_begin, fetches=fetches), context, model, naming, match, text
-        )
+        begun = await context.prompts.short.run(steps.open_and_begin)
     remember(context, begun.found)
     if begun.planned is not None:
         return begun.planned
     found = await read_rest(context, begun.found)
     threads = context.prompts.for_size(text_size(begun.opened, text), len(found))
-    return await threads.run(_finish, context, begun.opened, naming, match, found)
+    return await threads.run(steps.finish, begun.opened, found)
 
 
 class _Begun(NamedTuple):
@@ -119,63 +117,55 @@ class _Begun(NamedTuple):
     planned: Planned | None
 
 
-def _open(context: RequestContext, model: "Model", text: bytes, fetches: bool) -> OpenedPlan:
-    opened = open_request(model, context.engines[0], text)
-    if not fetches and any(image_of(source.text).is_remote for source in opened.sources):
-        raise Problem("unplannable-item")
-    return opened
+class _Steps(NamedTuple):
+    """The steps of one plan, on the event loop or in threads."""
 
+    context: RequestContext
+    model: "Model"
+    naming: Naming
+    text: bytes
+    find_matches: FindMatches
+    fetches: bool
 
-def _open_and_begin(
-    context: RequestContext,
-    model: "Model",
-    naming: Naming,
-    match: Match,
-    text: bytes,
-    *,
-    fetches: bool,
-) -> _Begun:
-    return _begin(context, _open(context, model, text, fetches), naming, match, text)
+    def open(self) -> OpenedPlan:
+        opened = open_request(self.model, self.context.engines[0], self.text)
+        if not self.fetches and any(image_of(one.text).is_remote for one in opened.sources):
+            raise Problem("unplannable-item")
+        return opened
 
+    def open_and_begin(self) -> _Begun:
+        return self.begin(self.open())
 
-def _begin(
-    context: RequestContext, opened: OpenedPlan, naming: Naming, match: Match, text: bytes
-) -> _Begun:
-    """Plan a request unless it is long or something has to be fetched: in one job.
+    def begin(self, opened: OpenedPlan) -> _Begun:
+        """Plan a request unless it is long or something has to be fetched: in one job.
 
-    Three jobs take 0.4 ms more of the core (bench/gateway_decisions.py).
-    """
-    found = read_inline(context, opened.sources)
-    sized = sized_only(found)
-    threads = context.prompts.for_size(text_size(opened, text), len(found))
-    is_short = len(sized) == len(found) and threads is context.prompts.short
-    planned = _finish(context, opened, naming, match, sized) if is_short else None
-    return _Begun(opened, found, planned)
+        Three jobs take 0.4 ms more of the core (bench/gateway_decisions.py).
+        """
+        context = self.context
+        found = read_inline(context, opened.sources)
+        sized = sized_only(found)
+        threads = context.prompts.for_size(text_size(opened, self.text), len(found))
+        is_short = len(sized) == len(found) and threads is context.prompts.short
+        planned = self.finish(opened, sized) if is_short else None
+        return _Begun(opened, found, planned)
 
-
-def _finish(
-    context: RequestContext,
-    opened: OpenedPlan,
-    naming: Naming,
-    match: Match,
-    found: dict[MediaSource, SizedItem],
-) -> Planned:
-    engine = naming.engine
-    options = PlanOptions(
-        block_size=engine.block_size,
-        algorithm=engine.algorithm,
-        seed=engine.seed,
-        lora=naming.lora,
-        lora_path=naming.lora_path,
-    )
-    plan = plan_opened(context.engines[0], opened, found, options)
-    # For each policy: tokens that a worker was sent before count neither in its load, by which
-    # least-load chooses, nor as computed in the metrics.
-    unnamed = name_blocks(plan, engine.tokens_per_block)
-    matched = match(plan.event_ids, engine.tokens_per_block)
-    if not found:
-        return Planned(plan, None, unnamed, matched)
-    try:
-        return Planned(plan, msgspec.json.encode(plan.request), unnamed, matched)
-    except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError) as error:
-        raise Problem("unplannable-prompt") from error
+    def finish(self, opened: OpenedPlan, found: dict[MediaSource, SizedItem]) -> Planned:
+        engine = self.naming.engine
+        options = PlanOptions(
+            block_size=engine.block_size,
+            algorithm=engine.algorithm,
+            seed=engine.seed,
+            lora=self.naming.lora,
+            lora_path=self.naming.lora_path,
+        )
+        plan = plan_opened(self.context.engines[0], opened, found, options)
+        # For each policy: tokens that a worker was sent before count neither in its load, by which
+        # least-load chooses, nor as computed in the metrics.
+        unnamed = name_blocks(plan, engine.tokens_per_block)
+        matched = self.find_matches(plan.event_ids, engine.tokens_per_block)
+        if not found:
+            return Planned(plan, None, unnamed, matched)
+        try:
+            return Planned(plan, msgspec.json.encode(plan.request), unnamed, matched)
+        except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError) as error:
+            raise Problem("unplannable-prompt") from error

@@ -108,7 +108,7 @@ class Router:
             naming = Naming(engine) if adapter is None else Naming(engine, name, adapter.path)
             fetches = self._settings.media_urls == "fetch"
             planned = await plan_for_workers(
-                context, model, naming, body, self._match, fetches=fetches
+                context, model, naming, body, self._find_matches, fetches=fetches
             )
         except Problem as problem:
             return await self._annotate(context, body, find_named, problem.name)
@@ -121,12 +121,12 @@ class Router:
         return Prepared(
             body,
             "planned",
-            plan.items[0].key.bytes if plan.items else b"",
-            PlanSize(len(plan.token_ids), len(plan.blocks)),
-            planned.matched,
-            plan.event_ids,
-            engine.tokens_per_block,
-            planned.unnamed,
+            first_key=plan.items[0].key.bytes if plan.items else b"",
+            plan=PlanSize(len(plan.token_ids), len(plan.blocks)),
+            matched=planned.matched,
+            event_ids=plan.event_ids,
+            block_size=engine.tokens_per_block,
+            unnamed=planned.unnamed,
         )
 
     def _adapter(self, context: RequestContext, name: str, engine: EngineSpec) -> Adapter | None:
@@ -143,7 +143,7 @@ class Router:
             raise Problem("unplannable-prompt")
         return adapter
 
-    def _match(self, event_ids: Sequence[int], block_size: int) -> dict[str, int]:
+    def _find_matches(self, event_ids: Sequence[int], block_size: int) -> dict[str, int]:
         matches = self.fleet.index.match(event_ids, block_size)
         return {url: match.tokens for url, match in matches.items()}
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mmhash.prompts.expansion import MAX_TOKENS
+from mmhash.prompts.families.family import MAX_TOKENS
 from mmhash.prompts.families.registry import FAMILIES
 from mmhash.prompts.sandbox import MAX_TEXT
 

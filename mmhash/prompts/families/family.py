@@ -9,7 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from mmhash.errors import LimitError
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+
+MAX_TOKENS = 1 << 20
+"""The ids of the longest prompt, and so of an item: a plan of them takes 3 s and 420 MB."""
 
 Modality = Literal["image", "video", "audio"]
 
@@ -105,3 +109,9 @@ class Family(ABC):
     ) -> tuple[list[int], list[PlacedItem]]:
         """Return the expanded prompt as the engine joins it: families differ that merge tokens."""
         return token_ids, items
+
+
+def check_count(count: int) -> None:
+    """Raise a LimitError if an item has more tokens than a prompt may have."""
+    if count > MAX_TOKENS:
+        raise LimitError(f"an item has {count} tokens: a prompt has at most {MAX_TOKENS}")

@@ -1,6 +1,7 @@
 """Gemma 3: an image is 256 tokens between newlines, with pan and scan also each of its crops."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import groupby
@@ -16,7 +17,8 @@ from mmhash.prompts.families.family import (
     Placeholder,
 )
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.settings import read_count, read_options, read_token
+from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.settings import read_count, read_token
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_CROPS = 64
@@ -57,7 +59,7 @@ class Gemma3(Family):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of an image and of its crops."""
         del modality
-        crops = count_crops(size, read_options(options, OPTIONS))
+        crops = count_crops(size, read_flat_options(options, OPTIONS))
         text = self.image
         if crops:
             text = (
@@ -70,44 +72,47 @@ class Gemma3(Family):
         self, token_ids: list[int], items: list[PlacedItem]
     ) -> tuple[list[int], list[PlacedItem]]:
         """Return the prompt with the newlines around images merged with those next to them."""
+        places = [place for item in items for place in (item.start, item.end - 1)]
         if self.files.engine == "vllm":
-            token_ids, places = self.merge_pairs(token_ids)
-            if any(token_ids[places[item.end - 1]] == self.newlines[3] for item in items):
+            token_ids, places = self.merge_pairs(token_ids, places)
+            if any(token_ids[last] == self.newlines[3] for last in places[1::2]):
                 raise InputValueError("vLLM refuses a single newline after an image of this model")
         else:
-            token_ids, places = self.merge_runs(token_ids)
-        return token_ids, [_move(item, places[item.start] - item.start) for item in items]
+            token_ids, places = self.merge_runs(token_ids, places)
+        starts = places[::2]
+        return token_ids, [
+            _move(item, start - item.start) for item, start in zip(items, starts, strict=True)
+        ]
 
-    def merge_pairs(self, token_ids: list[int]) -> tuple[list[int], list[int]]:
+    def merge_pairs(self, token_ids: list[int], places: list[int]) -> tuple[list[int], list[int]]:
         """Merge as vLLM: neighbours of one and two newlines, in three passes over the prompt.
 
-        Return also the place of each old token. vLLM then looks for the tokens of each image, with
-        three newlines taken for one and two: so it finds no image that one newline follows.
+        Return also where the tokens at `places` are then. vLLM then looks for the tokens of each
+        image, with three newlines taken for one and two: so it finds no image that one newline
+        follows.
         """
-        places = list(range(len(token_ids)))
         for first, second in ((1, 2), (2, 1), (2, 2)):
             pair = self.newlines[first], self.newlines[second]
-            merged, moved = _merge_pair(token_ids, pair, self.newlines[first + second])
-            token_ids, places = merged, [moved[place] for place in places]
+            token_ids, gone = _merge_pair(token_ids, pair, self.newlines[first + second])
+            places = [place - bisect_right(gone, place) for place in places]
         return token_ids, places
 
-    def merge_runs(self, token_ids: list[int]) -> tuple[list[int], list[int]]:
+    def merge_runs(self, token_ids: list[int], places: list[int]) -> tuple[list[int], list[int]]:
         """Merge as a tokenizer that sees the expanded text: any number of newlines.
 
-        Return also the place of each old token.
+        Return also where the tokens at `places` are then.
         """
         merged: list[int] = []
-        places: list[int] = []
-        for is_newline, group in groupby(token_ids, self.newlines.count):
-            run = list(group)
+        moved: list[int] = []
+        for is_newline, group in groupby(token_ids, frozenset(self.newlines).__contains__):
+            run = joined = list(group)
             if is_newline and len(run) > 1:
-                total = sum(self.newlines.index(token) for token in run)
+                total = sum(map(self.newlines.index, run))
                 joined = self.files.encode("\n" * total)
-            else:
-                joined = run
-            places += (len(merged) + min(place, len(joined) - 1) for place in range(len(run)))
+            moved += range(len(merged), len(merged) + min(len(run), len(joined)))
+            moved += [len(merged) + len(joined) - 1] * (len(run) - len(joined))
             merged += joined
-        return merged, places
+        return merged, [moved[place] for place in places]
 
 
 def _move(item: PlacedItem, by: int) -> PlacedItem:
@@ -118,16 +123,23 @@ def _move(item: PlacedItem, by: int) -> PlacedItem:
 def _merge_pair(
     token_ids: list[int], pair: tuple[int, int], token: int
 ) -> tuple[list[int], list[int]]:
+    """Return the ids with a token for each pair, and the places of the second ones of the pairs.
+
+    Tokens between newlines are copied at once: 4000 take 0.05 ms, and 0.4 one by one.
+    """
+    first, second = pair
     merged: list[int] = []
-    places: list[int] = []
-    for value in token_ids:
-        is_second = value == pair[1] and merged[-1:] == [pair[0]]
-        if is_second:
-            merged[-1] = token
-        else:
-            merged.append(value)
-        places.append(len(merged) - 1)
-    return merged, places
+    gone: list[int] = []
+    start = position = 0
+    with suppress(ValueError):  # there is no further one
+        while True:
+            position = token_ids.index(first, position) + 1
+            if token_ids[position : position + 1] == [second]:
+                merged += token_ids[start : position - 1]
+                merged.append(token)
+                gone.append(position)
+                start = position = position + 1
+    return merged + token_ids[start:], gone
 
 
 def count_crops(size: MediaSize, given: Section) -> int:

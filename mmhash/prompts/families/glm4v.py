@@ -5,12 +5,8 @@ from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.patches import (
-    Patches,
-    Pixels,
-    read_options,
-    read_pixels,
-)
+from mmhash.prompts.families.patches import Patches, Pixels, read_pixels
+from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.families.qwen3_vl import frame_times
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 

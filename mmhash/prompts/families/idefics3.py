@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.settings import check_token, read_count, read_options, read_token
+from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.settings import check_token, read_count, read_token
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 # The processor reduces larger images to this side.
@@ -46,7 +47,7 @@ class Idefics3(Family):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of all tiles and of the whole image."""
         del modality
-        given = read_options(options, OPTIONS)
+        given = read_flat_options(options, OPTIONS)
         rows = columns = 0
         if given.get("do_image_splitting", bool, self.splits):
             longest = read_count(given.section("size"), "longest_edge", self.longest)

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.settings import check_token, read_count, read_options, read_token
+from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.settings import check_token, read_count, read_token
 from mmhash.prompts.families.tiles import choose_grid, list_grids
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
@@ -46,7 +47,7 @@ class InternVL(Family):
         file: only an option of the request changes it.
         """
         del modality
-        given = read_options(options, OPTIONS)
+        given = read_flat_options(options, OPTIONS)
         tiles = 1
         if given.get("crop_to_patches", bool, default=True):
             least = read_count(given, "min_patches", self.min_patches, MAX_TILES)

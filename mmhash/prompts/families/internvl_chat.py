@@ -1,13 +1,13 @@
 """InternVL in OpenGVLab's form, as vLLM serves it: the settings are in config.json."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, ClassVar
 
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.settings import read_count, read_options
-from mmhash.prompts.families.tiles import choose_grid
+from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.settings import read_count
+from mmhash.prompts.families.tiles import choose_grid, list_grids_in_set_order
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_TILES = 64
@@ -46,7 +46,7 @@ class InternVLChat(Family):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of all tiles between two marks."""
         del modality
-        tiles = self.count_tiles(size, read_options(options, OPTIONS))
+        tiles = self.count_tiles(size, read_flat_options(options, OPTIONS))
         return lay_out(self.files, f"{_START}{_CONTEXT}{_END}", self.token, self.run * tiles)
 
     def count_tiles(self, size: MediaSize, given: Section) -> int:
@@ -55,24 +55,8 @@ class InternVLChat(Family):
         most = read_count(given, "max_dynamic_patch", self.max_tiles, MAX_TILES)
         if not given.get("dynamic_image_size", bool, self.is_dynamic):
             least = most = 1
-        columns, rows = choose_grid(size, list_grids(least, most), self.image_size**2)
+        columns, rows = choose_grid(size, list_grids_in_set_order(least, most), self.image_size**2)
         tiles = columns * rows
         if tiles != 1 and given.get("use_thumbnail", bool, self.has_thumbnail):
             tiles += 1
         return tiles
-
-
-@lru_cache(maxsize=64)
-def list_grids(least: int, most: int) -> list[tuple[int, int]]:
-    """Return the grids (columns, rows) of `least` to `most` tiles, by tiles.
-
-    Grids of equally many tiles are in the order of a set of all: vLLM's order, which settles ties.
-    """
-    grids = {
-        (columns, rows)
-        for tiles in range(least, most + 1)
-        for columns in range(1, tiles + 1)
-        for rows in range(1, tiles + 1)
-        if least <= columns * rows <= most
-    }
-    return sorted(grids, key=lambda grid: grid[0] * grid[1])

@@ -2,8 +2,7 @@
 
 from itertools import chain, groupby
 
-from mmhash.prompts.families.family import Expansion
-from mmhash.prompts.families.settings import MAX_TOKENS
+from mmhash.prompts.families.family import MAX_TOKENS, Expansion
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.settings import read_count, read_options, require_equal
+from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.settings import read_count, require_equal
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 MAX_TILES = 256
@@ -45,7 +46,7 @@ class Llama4(Family):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of all tiles and of the whole image; vLLM reads no option."""
         del modality
-        read_options(options, ())
+        read_flat_options(options, ())
         rows, columns = choose_canvas(size, self.most, self.tile, self.is_maximal)
         tiles = ""
         if rows * columns > 1:

@@ -4,12 +4,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.settings import (
-    check_token,
-    read_options,
-    read_token,
-    require_equal,
-)
+from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.settings import check_token, read_token, require_equal
 from mmhash.prompts.families.towers import read_tower
 from mmhash.prompts.files import ModelFiles, Section
 
@@ -46,7 +42,7 @@ class Llava(Family):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of an image; no option changes their number."""
         del modality
-        read_options(options, ())
+        read_flat_options(options, ())
         return Expansion([self.token] * self.count_tokens(size))
 
     def count_tokens(self, size: MediaSize) -> int:

@@ -1,12 +1,11 @@
-"""Images and frames in whole patches: limits of pixels, sizes, and a request's options."""
+"""Images and frames in whole patches: limits of pixels, and sizes."""
 
 import math
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from mmhash.errors import InputValueError, LimitError
-from mmhash.prompts.expansion import MAX_TOKENS
+from mmhash.errors import InputValueError
+from mmhash.prompts.families.family import check_count
 from mmhash.prompts.files import Section, UnknownModelError
 
 # The longest side of an image divided by its shortest, from which the processors refuse it.
@@ -14,13 +13,6 @@ MAX_RATIO = 200
 
 # Larger numbers are not exact in the processors' arithmetic.
 _MAX_PIXELS = 1 << 53
-
-# Options that change an item's values or which frames are sampled, but not its number of tokens.
-_WITHOUT_EFFECT = frozenset({
-    "device", "disable_grouping", "do_convert_rgb", "do_normalize", "do_rescale",
-    "do_sample_frames", "fps", "image_mean", "image_std", "num_frames", "resample",
-    "rescale_factor", "return_tensors",
-})  # fmt: skip
 
 
 class Pixels(NamedTuple):
@@ -128,27 +120,6 @@ def read_pixels(settings: Section, default: Pixels, *, older_names: bool = True)
         if not 1 <= found[index] <= _MAX_PIXELS:
             raise UnknownModelError(f"a limit of pixels in {settings.where} is {found[index]}")
     return Pixels(*found)
-
-
-def check_count(count: int) -> None:
-    """Raise a LimitError if an item has more tokens than a prompt may have."""
-    if count > MAX_TOKENS:
-        raise LimitError(f"an item has {count} tokens: a prompt has at most {MAX_TOKENS}")
-
-
-def read_options(options: Mapping[str, Any], kind: str, known: Collection[str]) -> Section:
-    """Return the `mm_processor_kwargs` for a kind of items; those of the kind precede the others.
-
-    An option that is not known is an InputValueError: it may change the number of tokens.
-    """
-    kinds = ("images_kwargs", "videos_kwargs", "audio_kwargs", "text_kwargs")
-    flat = {name: value for name, value in options.items() if name not in kinds}
-    own = Section("mm_processor_kwargs", dict(options)).section(kind)
-    merged = flat | own.values
-    unknown = sorted(set(merged) - _WITHOUT_EFFECT - set(known))
-    if unknown:
-        raise InputValueError(f"mm_processor_kwargs: {unknown[0][:60]} is not known for {kind}")
-    return Section("mm_processor_kwargs", merged)
 
 
 def _check_ratio(height: int, width: int) -> None:

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.internvl_chat import list_grids
-from mmhash.prompts.families.settings import read_count, read_options, read_token
-from mmhash.prompts.families.tiles import choose_grid
+from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.settings import read_count, read_token
+from mmhash.prompts.families.tiles import choose_grid, list_grids_in_set_order
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 MAX_TILES = 64
@@ -48,7 +48,7 @@ class Phi4Multimodal(Family):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of an image: its own, of its tiles, of their rows and of one mark."""
         del modality
-        read_options(options, ())
+        read_flat_options(options, ())
         rows, columns = count_features(size, self.most)
         side = TILE // PATCH // 2
         count = side * side + side + 1 + rows * columns + rows
@@ -73,7 +73,7 @@ def count_features(size: MediaSize, most: int) -> tuple[int, int]:
     """Return the rows and columns of pairs of patches of all tiles, less those of padding."""
     columns, rows = math.ceil(size.width / TILE), math.ceil(size.height / TILE)
     if columns * rows > most:
-        columns, rows = choose_grid(size, list_grids(1, most), TILE * TILE)
+        columns, rows = choose_grid(size, list_grids_in_set_order(1, most), TILE * TILE)
     width, height = columns * TILE, rows * TILE
     wide, high = width / size.width, height / size.height
     kept = (width, int(size.height * wide)) if wide < high else (int(size.width * high), height)

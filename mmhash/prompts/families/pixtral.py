@@ -5,15 +5,17 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.layout import mark_embeds
-from mmhash.prompts.families.settings import (
+from mmhash.prompts.families.family import (
     MAX_TOKENS,
-    check_token,
-    read_count,
-    read_options,
-    require_equal,
+    Expansion,
+    Family,
+    MediaSize,
+    Modality,
+    Placeholder,
 )
+from mmhash.prompts.families.layout import mark_embeds
+from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.settings import check_token, read_count, require_equal
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 
@@ -64,7 +66,7 @@ class Pixtral(Family):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of all rows."""
         del modality
-        given = read_options(options, self.options).section("size")
+        given = read_flat_options(options, self.options).section("size")
         longest = read_count(given, "longest_edge", self.longest)
         rows, columns = count_patches(size, longest, self.patch)
         if rows * (columns + 1) > MAX_TOKENS:

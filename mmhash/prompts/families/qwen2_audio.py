@@ -4,8 +4,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.patches import read_options
+from mmhash.prompts.families.family import (
+    Expansion,
+    Family,
+    MediaSize,
+    Modality,
+    Placeholder,
+    check_count,
+)
+from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 
@@ -44,4 +51,5 @@ class Qwen2Audio(Family):
         count = ((steps - 1) // 2 + 1 - 2) // 2 + 1
         if count < 1:
             raise InputValueError(f"the model takes no clip of {size.samples} samples")
+        check_count(count)
         return Expansion([self.token] * count)

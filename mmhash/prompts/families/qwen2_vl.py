@@ -4,15 +4,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.patches import (
-    Patches,
-    Pixels,
-    read_options,
-    read_pixels,
-)
+from mmhash.prompts.families.patches import Patches, Pixels, read_pixels
+from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
-_PIXELS = ("min_pixels", "max_pixels", "size")
+PIXEL_OPTIONS = ("min_pixels", "max_pixels", "size")
 
 # The context for which the processor shares the pixels of a video between its frames.
 _MAX_VIDEO_TOKENS = 128_000
@@ -62,7 +58,7 @@ class Qwen2VL(Family):
         raise UnknownModelError(f"{modality} items of this model are not planned for {engine}")
 
     def _expand_image(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        chosen = read_options(options, "images_kwargs", _PIXELS)
+        chosen = read_options(options, "images_kwargs", PIXEL_OPTIONS)
         pixels = read_pixels(chosen, self.image.pixels)
         height, width = self.image.resize_image(size.height, size.width, pixels)
         # The frames of an image are its only one, repeated.
@@ -70,7 +66,7 @@ class Qwen2VL(Family):
         return Expansion([self.image_token] * self.image.tokens(grid), grid=grid)
 
     def _expand_video(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        chosen = read_options(options, "videos_kwargs", _PIXELS)
+        chosen = read_options(options, "videos_kwargs", PIXEL_OPTIONS)
         least, most = read_pixels(chosen, self.video.pixels)
         if size.frames < 1:
             raise UnknownModelError("the number of a video's frames is not known")

@@ -3,16 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from mmhash.engines.releases import is_since
 from mmhash.engines.sglang.releases import RELEASES
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, MediaSize
-from mmhash.prompts.families.patches import (
-    Patches,
-    Pixels,
-    read_options,
-    read_pixels,
-)
-from mmhash.prompts.families.qwen2_vl import Qwen2VL
+from mmhash.prompts.families.patches import Patches, Pixels, read_pixels
+from mmhash.prompts.families.processor_options import read_options
+from mmhash.prompts.families.qwen2_vl import PIXEL_OPTIONS, Qwen2VL
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 
@@ -43,9 +40,9 @@ class Qwen3VL(Qwen2VL):
         SGLang resizes frames before the processor. vLLM before 0.30 replaces the tokens around
         the video's as well, or not, depending on the release of transformers beside it.
         """
-        release = tuple(int(n) for n in self.files.release.split(".")[:2] if n.isdecimal())
-        old = self.files.engine == "vllm" and release < (0, 30)
-        return super().takes_video() and not old
+        if self.files.engine == "vllm" and not is_since(self.files.release, "0.30"):
+            return False
+        return super().takes_video()
 
     def takes_hashes(self) -> bool:
         """Return True if the engine identifies items by a caller's hashes.
@@ -56,7 +53,7 @@ class Qwen3VL(Qwen2VL):
         return self.files.engine != "sglang" or not RELEASES.recipe(self.files.release).namespaces
 
     def _expand_video(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        known = ("min_pixels", "max_pixels", "size") if self.files.engine == "vllm" else ("size",)
+        known = PIXEL_OPTIONS if self.files.engine == "vllm" else ("size",)
         chosen = read_options(options, "videos_kwargs", known)
         least, most = read_pixels(chosen, self.video.pixels)
         if self.is_capped and size.frames > 0:

@@ -1,15 +1,11 @@
 """Settings of a model, read within bounds: a family loops over them and multiplies them."""
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
-from mmhash.errors import InputValueError
-from mmhash.prompts.families import patches
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
-# No known model has a larger side, count of tiles times tokens, or list.
+# No known model has a larger side, count or list.
 MAX_VALUE = 1 << 16
-MAX_TOKENS = 1 << 20
 
 
 def read_count(
@@ -34,17 +30,6 @@ def require_equal(settings: Section, name: str, value: object) -> None:
     """Refuse a model whose files disagree: an engine takes one value and its processor another."""
     if name in settings and settings.values[name] != value:
         raise UnknownModelError(f"{name} in {settings.where} is not what config.json says")
-
-
-def read_options(options: Mapping[str, Any], known: Collection[str]) -> Section:
-    """Return the options of a request; an unknown one could change the number of tokens.
-
-    vLLM reads options of `images_kwargs` in some of these families and overlooks them in others.
-    """
-    nested = sorted(name for name in options if name.endswith("_kwargs"))
-    if nested:
-        raise InputValueError(f"mm_processor_kwargs: {nested[0][:60]} is not known for this model")
-    return patches.read_options(options, "images_kwargs", known)
 
 
 def read_token(files: ModelFiles, name: str, default: str | None = None) -> str:

@@ -8,8 +8,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.patches import check_count, read_options
+from mmhash.prompts.families.family import (
+    Expansion,
+    Family,
+    MediaSize,
+    Modality,
+    Placeholder,
+    check_count,
+)
+from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 

@@ -8,10 +8,11 @@ name blocks that no engine has.
 import struct
 from collections.abc import Callable
 
-from mmhash.errors import LimitError
+from mmhash.errors import InputTypeError, LimitError
+from mmhash.image import PILLOW_MAX_PIXELS
 from mmhash.prompts.headers import avif, bmp, gif, jpeg, png, tiff, webp
 from mmhash.prompts.headers.engine_sizes import engine_size
-from mmhash.prompts.headers.header import MAX_PIXELS, ImageHeader, ImageHeaderError, unreadable
+from mmhash.prompts.headers.header import ImageHeader, ImageHeaderError, unreadable
 
 __all__ = ["ImageHeader", "ImageHeaderError", "engine_size", "read_size"]
 
@@ -25,7 +26,10 @@ _READERS: tuple[tuple[_Accept, _Read], ...] = tuple(
 
 def read_size(data: bytes | bytearray | memoryview) -> ImageHeader:
     """Return the header of an image file; the data may end after the header for most formats."""
-    view = memoryview(data).cast("B")
+    try:
+        view = memoryview(data).cast("B")
+    except TypeError as error:  # also of a strided view
+        raise InputTypeError(f"data is contiguous bytes: {error}") from None
     start = bytes(view[:16])
     read = next((read for accepts, read in _READERS if accepts(start)), None)
     if read is None:
@@ -36,6 +40,6 @@ def read_size(data: bytes | bytearray | memoryview) -> ImageHeader:
         raise unreadable("the file is truncated") from error
     if header.width < 1 or header.height < 1:
         raise unreadable("the image has no pixels")
-    if header.width * header.height > MAX_PIXELS:
-        raise LimitError(f"the image claims more than {MAX_PIXELS} pixels")
+    if header.width * header.height > PILLOW_MAX_PIXELS:
+        raise LimitError(f"the image claims more than {PILLOW_MAX_PIXELS} pixels")
     return header

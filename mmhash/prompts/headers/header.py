@@ -7,9 +7,6 @@ from mmhash.errors import InputValueError, LimitError
 
 Format = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"]
 
-MAX_PIXELS = 178_956_970
-"""Above this Pillow refuses every image, and so do the engines."""
-
 # The most segments, chunks, boxes or blocks of one header. Libpng writes IDAT chunks of 8 KiB: a
 # PNG of 512 MiB has 65536. A step takes about 0.3 µs, so a header takes less than 30 ms.
 MAX_STEPS = 1 << 16

@@ -42,6 +42,7 @@ def test_a_url_that_names_no_service_is_refused(make: Any, url: str) -> None:
         ("timeout", float("nan"), mmhash.InputValueError),
         ("timeout", float("inf"), mmhash.InputValueError),
         ("timeout", 1e12, mmhash.InputValueError),
+        pytest.param("timeout", 10**400, mmhash.InputValueError, id="timeout-no-float"),
         ("retries", 1.5, mmhash.InputTypeError),
         ("retries", True, mmhash.InputTypeError),
         ("retries", -1, mmhash.InputValueError),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmhash.errors import InputValueError
+from mmhash.errors import InputTypeError, InputValueError
 from mmhash.kvindex import BlocksRemoved, BlocksStored, CacheCleared, parse_batch
 from tests.support.kv_publisher import NO_BATCHES, encode
 
@@ -25,6 +25,13 @@ STORED = {
     "group_idx": 0,
     "session_id": "s",
 }
+
+
+@pytest.mark.parametrize("payload", [None, "batch", [1.0, []], 5])
+def test_a_payload_is_bytes(payload: Any) -> None:
+    kind = type(payload).__name__
+    with pytest.raises(InputTypeError, match=f"^payload is bytes, not {kind}$"):
+        parse_batch(payload)
 
 
 def test_maps_and_arrays_give_the_same_event() -> None:

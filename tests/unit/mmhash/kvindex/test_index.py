@@ -1,8 +1,12 @@
-"""Workers and their endpoints, and events applied to ranks."""
+"""Workers and their endpoints, arguments that are wrong, and events applied to ranks."""
 
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 import pytest
 
-from mmhash.errors import InputValueError, LimitError
+from mmhash.errors import ClosedError, InputTypeError, InputValueError, LimitError, MMHashError
 from mmhash.kvindex import Index, Worker
 from mmhash.kvindex.changes import Changes, Cleared, Removed, Stored
 
@@ -27,6 +31,123 @@ EVENTS = "tcp://127.0.0.1:5557"
 def test_a_worker_that_cannot_be_is_a_named_error(options: dict[str, object], text: str) -> None:
     with pytest.raises(InputValueError, match=text):
         Worker("http://a", **{"events": EVENTS, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"url": None}, "url is a str, not NoneType"),
+        ({"events": None}, "events is a str, not NoneType"),
+        ({"events": b"tcp://127.0.0.1:5557"}, "events is a str, not bytes"),
+        ({"replay": 5558}, "replay is a str or None, not int"),
+        ({"engine": 1}, "engine is a str or None, not int"),
+        ({"ranks": "2"}, "ranks is an int, not str"),
+        ({"ranks": 2.0}, "ranks is an int, not float"),
+    ],
+)
+def test_an_argument_of_a_worker_has_its_type(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputTypeError, match=f"^{text}$"):
+        Worker(**{"url": "http://a", "events": EVENTS, **options})
+
+
+@pytest.mark.parametrize(
+    ("workers", "text"),
+    [
+        (["http://a"], "a worker is a Worker, not str: give Worker"),
+        ([None], "a worker is a Worker, not NoneType: give Worker"),
+        ("http://a", "a worker is a Worker, not str: give Worker"),
+        (None, "workers is a list of Worker, not NoneType"),
+        (Worker("http://a", EVENTS), "workers is a list of Worker, not Worker"),
+    ],
+)
+def test_an_index_takes_a_list_of_workers(workers: Any, text: str) -> None:
+    with pytest.raises(InputTypeError, match=text):
+        Index(workers)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"max_blocks": "9"}, InputTypeError, "max_blocks is an int, not str"),
+        ({"max_blocks": 0}, InputValueError, "max_blocks is at least 1, not 0"),
+        ({"silence_s": None}, InputTypeError, "silence_s is a number of seconds, not NoneType"),
+        ({"silence_s": 0}, InputValueError, "silence_s is more than 0 seconds, not 0"),
+        ({"replay_s": "5"}, InputTypeError, "replay_s is a number of seconds, not str"),
+        ({"replay_s": float("nan")}, InputValueError, "replay_s is more than 0 seconds, not nan"),
+        ({"health": True}, InputTypeError, "health is a function or None, not bool"),
+    ],
+)
+def test_a_wrong_option_of_an_index_is_an_error(
+    options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """Each was an error of the index's thread, which ended, or an index without any block."""
+    with pytest.raises(error, match=f"^{text}$"):
+        Index(**options)
+
+
+@pytest.fixture(name="index")
+def _index() -> Iterator[Index]:
+    index = Index([Worker("http://a", EVENTS)])
+    (source,) = index._workers["http://a"].sources
+    source.apply(Changes(0.0, [Stored([1, 2], 16)]), is_live=False)
+    yield index
+    index.stop()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "text"),
+    [
+        (None, "blocks is a list of ids, not NoneType"),
+        (b"one key", "blocks is a list of ids, not bytes"),
+        ("1", "blocks is a list of ids, not str"),
+        ([None], "a block's id is an int or bytes, not NoneType"),
+        (["1"], "a block's id is an int or bytes, not str"),
+        ([-1.0], "a block's id is an int or bytes, not float"),
+        (np.zeros((2, 2), np.int64), "a block's id is an int or bytes, not ndarray"),
+    ],
+)
+def test_a_match_is_of_ids(index: Index, blocks: Any, text: str) -> None:
+    with pytest.raises(InputTypeError, match=f"^{text}$"):
+        index.match(blocks)
+
+
+def test_ids_may_be_numbers_of_numpy(index: Index) -> None:
+    """A negative one was an OverflowError of numpy."""
+    assert index.match(np.array([1, 2]))["http://a"].tokens == 32
+    assert index.match(np.array([1, -2]))["http://a"].tokens == 16
+    assert index.match(np.array([1, (2).to_bytes(32, "big")], object))["http://a"].tokens == 32
+
+
+@pytest.mark.parametrize(
+    ("block_size", "error", "text"),
+    [
+        ("16", InputTypeError, "block_size is an int, not str"),
+        (0, InputValueError, "block_size is at least 1, not 0"),
+    ],
+)
+def test_a_match_has_blocks_of_some_size(
+    index: Index, block_size: Any, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=f"^{text}$"):
+        index.match([1, 2], block_size)
+
+
+def test_a_url_that_is_no_text_is_an_error(index: Index) -> None:
+    with pytest.raises(InputTypeError, match=r"^url is a str, not list$"):
+        index.remove(["http://a"])  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match="a worker is a Worker, not str"):
+        index.add("http://b")  # type: ignore[arg-type]
+
+
+def test_an_index_runs_once() -> None:
+    """A second start was a RuntimeError of the thread, and a late worker one connection too many."""
+    with Index() as index, pytest.raises(MMHashError, match=r"^the index is started already$"):
+        index.start()
+    with pytest.raises(ClosedError, match=r"^the index is stopped$"):
+        index.start()
+    with pytest.raises(ClosedError, match=r"^the index is stopped$"):
+        index.add(Worker("http://a", EVENTS))
+    index.stop()
 
 
 def test_an_endpoint_that_zeromq_refuses_is_an_error_of_add() -> None:
@@ -68,6 +189,23 @@ def test_a_worker_has_no_more_ranks_than_it_was_added_with() -> None:
     with pytest.raises(LimitError):
         source.apply(Changes(0.0, [], 2), is_live=False)
     blocks.stop()
+
+
+def test_a_worker_whose_health_fails_is_unhealthy(
+    index: Index, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error ended the thread, and the index had no blocks of any worker from then on."""
+    state = index._workers["http://a"]
+
+    def fail(url: str) -> bool:
+        raise ConnectionError(url)
+
+    for _ in range(3):
+        state.check(0.0, fail)
+    assert not index.stats().workers["http://a"].is_healthy
+    assert len(caplog.records) == 1
+    state.check(0.0, lambda _url: True)
+    assert index.stats().workers["http://a"].is_healthy
 
 
 def test_a_worker_that_is_unhealthy_before_it_is_opened_is_not_connected() -> None:

@@ -9,11 +9,10 @@ import pytest
 from PIL import GifImagePlugin, Image, ImageFile, PngImagePlugin
 
 import mmhash
-from mmhash.image import FORMATS, read_image, read_orientation
+from mmhash.image import FORMATS, PILLOW_MAX_PIXELS, read_image, read_orientation
 from mmhash_service.decoder import images
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import MAX_FRAMES, Decoded, Refused
-from mmhash_service.settings import PILLOW_MAX_PIXELS
 from tests.support.images import encode_noise
 from tests.support.png import chunk, png
 

@@ -7,7 +7,7 @@ import pytest
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import MediaSize, Placeholder
-from mmhash.prompts.families.internvl_chat import InternVLChat, list_grids
+from mmhash.prompts.families.internvl_chat import InternVLChat
 from mmhash.prompts.files import UnknownModelError
 from tests.support.family_files import FIRST_SPECIAL, write_files
 
@@ -45,11 +45,6 @@ def test_tokens(
     start = FIRST_SPECIAL
     assert expansion.token_ids == [start, *[start + 2] * 256 * tiles, start + 1]
     assert expansion.embeds == [(1, 256 * tiles + 1)]
-
-
-def test_grids_are_by_tiles() -> None:
-    assert [i * j for i, j in list_grids(1, 5)] == sorted(i * j for i, j in list_grids(1, 5))
-    assert set(list_grids(2, 3)) == {(1, 2), (2, 1), (1, 3), (3, 1)}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
 
 from mmhash.errors import InputValueError, LimitError
-from mmhash.prompts.families.patches import Patches, Pixels, read_options, read_pixels
+from mmhash.prompts.families.patches import Patches, Pixels, read_pixels
 from mmhash.prompts.files import Section, UnknownModelError
 
 LIMITS = Pixels(3136, 1_003_520)
@@ -42,27 +42,6 @@ def test_limits_that_the_processor_would_refuse(values: dict[str, object]) -> No
 def test_settings_without_known_patches(values: dict[str, object]) -> None:
     with pytest.raises(UnknownModelError):
         Patches.read(settings(**values), LIMITS)
-
-
-def test_options_of_a_kind_precede_those_of_all() -> None:
-    options = {"max_pixels": 1, "images_kwargs": {"max_pixels": 2}, "fps": 2.0}
-    assert read_options(options, "images_kwargs", ("max_pixels",)).get("max_pixels", int) == 2
-    assert read_options(options, "videos_kwargs", ("max_pixels",)).get("max_pixels", int) == 1
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"merge_size": 4},
-        # The processor adds these to the options of each kind.
-        {"common_kwargs": {"max_pixels": 4}},
-    ],
-)
-def test_an_unknown_option_is_refused_because_it_may_change_the_number(
-    options: dict[str, object],
-) -> None:
-    with pytest.raises(InputValueError, match=next(iter(options))):
-        read_options(options, "images_kwargs", ("max_pixels",))
 
 
 @pytest.mark.parametrize(("width", "height"), [(201, 1), (1, 201), (0, 5), (5, 0), (-1, 4)])

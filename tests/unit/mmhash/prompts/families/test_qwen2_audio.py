@@ -1,6 +1,6 @@
 import pytest
 
-from mmhash.errors import InputValueError
+from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts.families.family import MediaSize
 from mmhash.prompts.families.qwen2_audio import Qwen2Audio
 from mmhash.prompts.files import UnknownModelError
@@ -30,6 +30,11 @@ def test_too_short_clips_are_refused(samples: int) -> None:
 
 def test_the_window_is_the_models() -> None:
     assert count(480_000, chunk_length=10) == 250
+
+
+def test_too_many_tokens_are_refused_before_they_are_made() -> None:
+    with pytest.raises(LimitError, match="an item has 2500000000 tokens"):
+        count(10**15, chunk_length=10**12 // 16_000, hop_length=100)
 
 
 @pytest.mark.parametrize(

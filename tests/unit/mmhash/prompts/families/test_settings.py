@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from mmhash.errors import InputValueError
 from mmhash.prompts.families.settings import (
     check_token,
     read_choice,
     read_count,
-    read_options,
     read_token,
     require_equal,
 )
@@ -38,13 +36,6 @@ def test_files_must_agree() -> None:
     require_equal(Section("x.json", {"n": 1}), "n", 1)
     with pytest.raises(UnknownModelError, match=r"n in x\.json"):
         require_equal(Section("x.json", {"n": 2}), "n", 1)
-
-
-def test_unknown_options_are_refused_by_name() -> None:
-    assert read_options({"n": 1, "do_normalize": False}, {"n"}).get("n", int) == 1
-    for options in ({"other": 1}, {"images_kwargs": {"n": 1}}):
-        with pytest.raises(InputValueError, match=next(iter(options))):
-            read_options(options, {"n"})
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from PIL import ExifTags, Image
 from PIL.PngImagePlugin import PngInfo
 
-from mmhash import LimitError
+from mmhash import InputTypeError, LimitError
+from mmhash.image import PILLOW_MAX_PIXELS
 from mmhash.prompts.headers import ImageHeader, ImageHeaderError, read_size
-from mmhash.prompts.headers.header import MAX_PIXELS
 from tests.support.png import chunk
 
 
@@ -27,6 +27,12 @@ def test_size_of_each_format(kind: Any) -> None:
     data = write(kind)
     assert read_size(data) == ImageHeader(kind, 3, 5)
     assert read_size(memoryview(bytearray(data))) == ImageHeader(kind, 3, 5)
+
+
+@pytest.mark.parametrize("data", [None, "a.png", memoryview(b"abcd")[::2]])
+def test_data_is_bytes(data: Any) -> None:
+    with pytest.raises(InputTypeError, match=r"^data is contiguous bytes: "):
+        read_size(data)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
@@ -117,6 +123,6 @@ def test_another_format_is_a_named_error(data: bytes) -> None:
 
 def test_size_beyond_pillows_limit() -> None:
     data = bytearray(write("BMP"))
-    data[18:26] = struct.pack("<LL", MAX_PIXELS, 2)
+    data[18:26] = struct.pack("<LL", PILLOW_MAX_PIXELS, 2)
     with pytest.raises(LimitError, match="more than"):
         read_size(data)
