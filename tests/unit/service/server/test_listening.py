@@ -57,7 +57,7 @@ def test_a_unix_socket_that_its_server_removes_meanwhile_is_replaced(tmp_path: P
             assert other.stdout is not None
             other.stdout.readline()
             errors = set()
-            for _ in range(5000):
+            for _ in range(1000):
                 try:
                     with listening(Settings(uds=path)):
                         pass
