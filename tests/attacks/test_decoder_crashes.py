@@ -122,7 +122,7 @@ def test_decoders_end_with_the_service() -> None:
         assert decoders
     server.process.wait()
     wait_until(
-        lambda: not any(Path(f"/proc/{pid}").exists() for pid in decoders),
+        lambda: all(state(pid) == "Z" for pid in decoders),
         "a decoder outlives its service",
         seconds=60,
     )
