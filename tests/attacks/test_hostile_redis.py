@@ -324,6 +324,7 @@ def redis_port(tmp_path: Path) -> Iterator[int]:
 # other's replies. The memo's hook runs in the child.
 FORKED = """
 import asyncio, os, sqlite3, sys
+import tests.support.patient_service
 from pydantic import SecretStr
 from mmhash_service.memo.memo import Memo
 from mmhash_service.settings import Settings
