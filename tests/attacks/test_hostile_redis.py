@@ -131,6 +131,7 @@ class _Hostile:
         return self.reply if isinstance(self.reply, bytes) and b"CLUSTER" in asked else b"+OK\r\n"
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # or accept() goes on, and the port is taken
         self._listener.close()
         for connection in list(self._open):
             with suppress(OSError):
