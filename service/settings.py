@@ -7,6 +7,8 @@ runs inside an engine (guard/settings.py), the gateway (gateway/settings.py), an
 
 import os
 import re
+import stat
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from tomllib import TOMLDecodeError
@@ -295,8 +297,10 @@ class Settings(BaseSettings):
             )
         if not path.parent.is_dir():
             raise ValueError("the directory of the Unix socket does not exist")
-        if path.exists() and not path.is_socket():
-            raise ValueError("the path exists and is not a Unix socket")
+        with suppress(OSError):  # what is there, if anything, bind() refuses
+            # One system call: a server that stops may remove its socket between two.
+            if not stat.S_ISSOCK(path.stat().st_mode):
+                raise ValueError("the path exists and is not a Unix socket")
         return path
 
     @field_validator("file_root")

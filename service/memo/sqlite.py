@@ -7,6 +7,7 @@ named the wrong one.
 import asyncio
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -145,9 +146,10 @@ class _File:
         """
         path = os.path.realpath(self._path)
         for suffix in ("", "-journal", "-wal", "-shm"):
-            file = Path(path + suffix)
-            if file.is_symlink() or (file.exists() and not file.is_file()):
-                raise sqlite3.OperationalError("not a regular file")
+            # One system call: another process may remove the log between two.
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(os.lstat(path + suffix).st_mode):
+                    raise sqlite3.OperationalError("not a regular file")
 
     def _is_overdue(self) -> bool:
         return time.monotonic() > self._started + _STATEMENT_TIMEOUT_S

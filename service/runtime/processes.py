@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,13 +57,18 @@ def _root() -> int:
 
 def _tree(pid: int) -> Iterator[int]:
     yield pid
-    try:
-        # A process has the children of all its threads.
-        children = [path.read_text() for path in (_PROC / str(pid) / "task").glob("*/children")]
-    except OSError:  # it has exited
-        return
-    for child in " ".join(children).split():
-        yield from _tree(int(child))
+    for child in _children(pid):
+        yield from _tree(child)
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that the threads of a process have started."""
+    found: list[int] = []
+    with suppress(OSError):  # the process has exited
+        for thread in (_PROC / str(pid) / "task").iterdir():
+            with suppress(OSError):  # the thread has ended: the others may have children
+                found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 def _usage(pid: int) -> _Usage | None:

@@ -74,10 +74,12 @@ def _bind(settings: Settings, listener: socket.socket) -> None:
             probe.setblocking(False)
             try:
                 probe.connect(str(settings.uds))
-            except ConnectionRefusedError:  # left by a server that was killed
-                settings.uds.unlink()
+            except ConnectionRefusedError:  # of a server that was killed, or that drains
+                settings.uds.unlink(missing_ok=True)
             except BlockingIOError:
                 pass  # a busy server: bind() fails with EADDRINUSE
+            except FileNotFoundError:
+                pass  # its server has removed it just now
     # Not chmod(): any user could connect between bind() and chmod().
     mask = os.umask(0o177)
     try:

@@ -14,6 +14,7 @@ import pytest
 from mmhash_service.app import create_app
 from mmhash_service.settings import Settings
 from tests.support import in_process
+from tests.support.patience import be_patient
 from tests.support.redis import RedisServer, running_redis
 
 MINE, OTHER = "ab" * 16, "cd" * 16
@@ -29,8 +30,10 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 @pytest.fixture(scope="module", params=["memory", "redis"])
 def client(request: pytest.FixtureRequest, redis: RedisServer) -> Iterator[httpx.Client]:
     url = redis.url if request.param == "redis" else None
-    with in_process.running(create_app(Settings(memo_url=url, tenants=TENANTS))) as server:
-        yield server.client
+    with pytest.MonkeyPatch.context() as patch:
+        be_patient(patch)
+        with in_process.running(create_app(Settings(memo_url=url, tenants=TENANTS))) as server:
+            yield server.client
 
 
 def post(client: httpx.Client, tenant: str | None = None, **body: Any) -> httpx.Response:

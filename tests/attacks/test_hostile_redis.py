@@ -131,6 +131,7 @@ class _Hostile:
         return self.reply if isinstance(self.reply, bytes) and b"CLUSTER" in asked else b"+OK\r\n"
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # or accept() goes on, and the port is taken
         self._listener.close()
         for connection in list(self._open):
             with suppress(OSError):
@@ -324,6 +325,7 @@ def redis_port(tmp_path: Path) -> Iterator[int]:
 # other's replies. The memo's hook runs in the child.
 FORKED = """
 import asyncio, os, sqlite3, sys
+import tests.support.patient_service
 from pydantic import SecretStr
 from mmhash_service.memo.memo import Memo
 from mmhash_service.settings import Settings

@@ -20,6 +20,7 @@ from PIL import Image
 import mmhash
 from mmhash.client import Client, Span
 from tests.support.blocking import BlockingAsyncClient
+from tests.support.listening import serve_connections, stop_listening
 
 pytestmark = pytest.mark.slow
 
@@ -217,23 +218,20 @@ def test_a_service_that_reads_slowly_ends_with_the_timeout(connect: Any) -> None
     listener = socket.create_server(("127.0.0.1", 0))
     stopped = threading.Event()
 
-    def read_slowly() -> None:
-        connection, _ = listener.accept()
-        with connection, suppress(OSError):
-            while not stopped.wait(0.02):
-                connection.recv(1024)
+    def read_slowly(connection: socket.socket) -> None:
+        while not stopped.wait(0.02):
+            connection.recv(1024)
 
-    thread = threading.Thread(target=read_slowly)
-    thread.start()
+    serve_connections(listener, read_slowly)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    with listener, connect(url, timeout=TIMEOUT_S) as client:
+    with connect(url, timeout=TIMEOUT_S) as client:
         client_items = [bytes(32 << 20)]
         start = time.monotonic()
         with pytest.raises(mmhash.ServiceError, match=r"longer than 0\.3 s"):
             client.hash(client_items, of="pixels")
         assert time.monotonic() - start < SOON_S
-        stopped.set()
-    thread.join()
+    stopped.set()
+    stop_listening(listener)  # a client whose time was over before it connected is not waited for
 
 
 def test_retries_and_pauses_are_within_the_timeout(connect: Any) -> None:

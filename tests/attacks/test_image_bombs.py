@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 import mmhash
+from tests.support.decoders import wait_for_ready
 from tests.support.deflate import deflated_zeros
 from tests.support.png import chunk, png
 from tests.support.responses import items_of, refusal_of
@@ -201,6 +202,7 @@ def test_others_are_answered_meanwhile(default: Any) -> None:
     bombs = [jpeg_of_scans((4000, 1000 + 8 * number), 3000) for number in range(4)]
     photo = BytesIO()
     Image.effect_noise((320, 240), 30).save(photo, "PNG")
+    wait_for_ready(default.client)  # before the bombs, with which decoders would share the cores
     data = base64.b64encode(b"abc").decode()
     with ThreadPoolExecutor(len(bombs)) as threads:
         answers = [

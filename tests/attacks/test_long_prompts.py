@@ -23,6 +23,7 @@ from mmhash_service.gateway.decision import Prepared
 from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.unnamed import name_blocks
 from tests.support import prompt_models
+from tests.support.decoders import wait_for_ready
 from tests.support.responses import refusal_of
 from tests.support.victim import serving
 
@@ -126,6 +127,7 @@ def test_others_are_answered_meanwhile(planning: Any, path: str, body: bytes) ->
         return httpx.post(url.join(path), content=body, headers=JSON, timeout=300)
 
     waits = []
+    wait_for_ready(planning.client)  # before the prompts, with which decoders would share the cores
     start = time.monotonic()
     with ThreadPoolExecutor(count) as threads:
         prompts = [threads.submit(send, one) for one in range(count)]

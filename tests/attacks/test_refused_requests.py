@@ -15,6 +15,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.settings import Settings
 from tests.support.gateway import engines, gateway_before
 from tests.support.in_process import running
+from tests.support.waiting import wait_until
 
 UNREACHABLE = "http://127.0.0.1:1"
 PATH = "/v1/chat/completions"
@@ -84,6 +85,5 @@ def test_a_request_that_a_client_leaves_before_its_answer_is_not_known(
 ) -> None:
     with pytest.raises(httpx.ReadTimeout):
         client.post(PATH, json=chat("left", mode="hang"), timeout=1)
-    while client.get("/workers").json()["workers"][0]["requests"]:
-        pass
+    wait_until(lambda: not client.get("/workers").json()["workers"][0]["requests"])
     assert expected(client, "left") == 0

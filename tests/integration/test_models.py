@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.live import models
+from tests.support.decoders import wait_for_ready
 from tests.support.service import (
     COMMAND,
     TIMEOUT_S,
@@ -73,7 +74,7 @@ def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, worker
         service.log.wait_for("model tiny is read again", int(workers))
         with service.new_client() as client:
             assert len(plan(client)) < len(before)
-            assert client.get("/ready").status_code == 200
+            wait_for_ready(client)
         with running:
             running.sendall(b"def")
             assert running.recv(65536).startswith(b"HTTP/1.1 200 ")

@@ -12,6 +12,7 @@ import httpx
 
 import mmhash
 from tests.support import service
+from tests.support.decoders import wait_for_ready
 
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 LIMITS = {
@@ -34,6 +35,7 @@ class Victim(service.Service):
         self.wait_until_listening()
         self.headers = {} if key is None else {"authorization": f"Bearer {key}"}
         self.client = self.new_client()
+        self._has_been_ready = False
 
     def hash(self, body: Any, content_type: str = "application/octet-stream", **query: Any) -> Any:
         """Return the response to POST /hash."""
@@ -63,6 +65,9 @@ class Victim(service.Service):
         print(self.log.text[-4000:])  # of a test that failed, pytest shows it
         assert self.process.poll() is None
         with self.new_client() as client:
+            if not self._has_been_ready:  # on a busy machine its decoders may still be starting
+                wait_for_ready(client)
+                self._has_been_ready = True
             assert client.get("/ready").status_code == 200
             headers = {**self.headers, "content-type": "application/octet-stream"}
             (item,) = client.post("/hash", content=b"abc", headers=headers).json()["items"]

@@ -9,6 +9,7 @@ from blake3 import blake3
 
 import mmhash
 from mmhash.client import AsyncClient, Client
+from tests.support.decoders import wait_for_ready
 from tests.support.service import serving
 
 KEY = "a key with ü"
@@ -21,6 +22,8 @@ def socket_path(tmp_path_factory: pytest.TempPathFactory) -> Any:
     digests = [blake3(KEY.encode()).hexdigest()]
     with serving("--uds", str(path), settings={"api_key_digests": digests}) as service:
         assert service.socket_path == path
+        with service.new_client() as client:
+            wait_for_ready(client)
         yield path
 
 

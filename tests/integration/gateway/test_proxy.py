@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.decoders import wait_for_ready
 from tests.support.engine_worker import STREAM
 from tests.support.gateway import EngineProcess
 from tests.support.service import Service, count
@@ -166,6 +167,13 @@ def test_a_disconnect_reaches_the_worker(gateway: Service, fleet: list[EnginePro
     def aborted() -> int:
         return sum(one.state()["aborted"] for one in fleet)
 
+    def hanging() -> int:
+        return sum(one.state()["seen"].count("hang") for one in fleet)
+
+    with gateway.new_client() as client:
+        wait_until_idle(client)
+        wait_until(lambda: aborted() == hanging())  # those of other tests
+        before = aborted(), hanging(), count(client, "mmhash_gateway_disconnects_total")
     for body in ({"mode": "hang"}, {"mode": "hang-in-stream", "stream": True}):
         text = json.dumps(body).encode()
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n\r\n"
@@ -174,27 +182,23 @@ def test_a_disconnect_reaches_the_worker(gateway: Service, fleet: list[EnginePro
             if "stream" in body:
                 assert connection.recv(1000)
             else:
-                wait_until(lambda: any("hang" in one.state()["seen"] for one in fleet))
-    wait_until(lambda: aborted() >= 2)
+                wait_until(lambda: hanging() > before[1])
+    wait_until(lambda: aborted() == before[0] + 2)
     with gateway.new_client() as client:
-        wait_until(lambda: count(client, "mmhash_gateway_disconnects_total") >= 2)
-        wait_until(lambda: not any(one["requests"] for one in states(client)))
+        wait_until(lambda: count(client, "mmhash_gateway_disconnects_total") == before[2] + 2)
+        wait_until_idle(client)
 
 
 def test_many_requests_share_a_connection(gateway: Service, fleet: list[EngineProcess]) -> None:
     with gateway.new_client() as client:
         for _ in range(50):
             client.post("/v1/chat/completions", json=CHAT).raise_for_status()
-        # Those of other tests that hang end when the gateway notices that their client is gone.
-        wait_until(
-            lambda: (
-                {one["url"]: one["requests"] for one in states(client)}
-                == {one.url: 0 for one in fleet}
-            )
-        )
+        wait_until_idle(client)
+        assert {one["url"] for one in states(client)} == {one.url for one in fleet}
 
 
 def test_equal_workers_take_turns(client: httpx.Client) -> None:
+    wait_until_idle(client)
     names = [client.post("/tokenize", json={}).json()["worker"] for _ in range(6)]
     assert sorted(names) == ["w0"] * 3 + ["w1"] * 3
 
@@ -250,6 +254,7 @@ def test_a_client_of_http_1_0_gets_no_chunks(gateway: Service) -> None:
 
 
 def test_the_gateway_has_probes_and_metrics(client: httpx.Client) -> None:
+    wait_for_ready(client)
     assert client.get("/live").json() == client.get("/ready").json() == {"status": "ok"}
     client.post("/v1/chat/completions", json=CHAT).raise_for_status()
     assert count(client, "mmhash_gateway_decisions_total") > 0
@@ -266,3 +271,8 @@ def test_an_upgrade_is_answered_in_http(gateway: Service) -> None:
 
 def states(client: httpx.Client) -> list[dict[str, Any]]:
     return client.get("/workers").json()["workers"]
+
+
+def wait_until_idle(client: httpx.Client) -> None:
+    """Wait until the workers have no requests: the gateway notices a client that has gone."""
+    wait_until(lambda: not any(one["requests"] for one in states(client)))

@@ -296,7 +296,7 @@ asyncio.run(main())
         assert len(decoders) == 2
         process.kill()
     wait_until(
-        lambda: not any(Path(f"/proc/{pid}").exists() for pid in decoders),
+        lambda: all(state(int(pid)) == "Z" for pid in decoders),
         "a decoder outlives its service",
         seconds=60,
     )

@@ -28,9 +28,10 @@ class Terminal(StringIO):
 
 
 @pytest.fixture
-def stderr(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def stderr(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, server: Any) -> Any:
     """The log as it goes to such a stderr."""
     stream = request.param()
+    server.wait_until_idle()  # it logs a request of another test after its response
     loggers = [logging.getLogger(name) for name in ("mmhash_service", "uvicorn")]
     before = [(at.handlers, at.level, at.propagate) for at in loggers]
     monkeypatch.setattr(sys, "stderr", stream)
