@@ -19,11 +19,26 @@ from mmhash.errors import DeviceError, InputError, InputTypeError, InputValueErr
 from mmhash.framing import frame, frame_raw, preimage_template
 from mmhash.leaves import SHORT, Leaves, Options, check_copy_to_host, host_key, launch_keys
 from mmhash.split import LISTS, Bundle
-from mmhash.torch_tensor import HOST, DeviceBytes, Located, copy_located, is_tensor, locate
+from mmhash.torch_tensor import (
+    HOST,
+    DeviceBytes,
+    Located,
+    copy_located,
+    is_tensor,
+    locate,
+    locate_list,
+)
 from mmhash.view import View, short_view, view_of
 
 # Of nested lists: deeper than any processor nests, shallower than Python's stack.
 MAX_DEPTH = 16
+
+# Tensors of a list that are located together, and launched together if they are on one GPU. On an
+# H200, 64 of 1.5 MiB take 205 µs, and 220 in chunks of 32; 512 take 1.1 ms, and 1.45. Smaller
+# chunks start sooner, but each launch ends with some 30 µs in which not all of the GPU has work.
+_CHUNK = 64
+# To locate them together takes 3 µs and 0.9 for each, one by one 1.5 for each.
+_MIN_CHUNK = 8
 
 
 def digest(
@@ -198,20 +213,17 @@ def _begin(items: Iterable[Any], options: Options, label: str = "") -> PendingKe
         return started
     leaves = Leaves(options)
     plans: list[_Plan] = []
-    if isinstance(items, Iterator):
-        items = _one_by_one(items, leaves)
-    for index, item in enumerate(items):
-        # Bytes and arrays first: each takes 0.3 µs less, and a tensor no more.
-        if (short := short_view(item)) and len(short[3]) <= SHORT:
-            plans.append(leaves.key_of_short(*short))
-            continue
-        if located := locate(item):
-            plans.append(leaves.add_located(located, item))
-            continue
-        try:
-            plans.append(_plan(item, leaves, options))
-        except InputError as error:
-            raise type(error)(label.format(index) + str(error)) from error
+    if isinstance(items, (list, tuple)):
+        for start in range(0, len(items), _CHUNK):
+            chunk = items[start : start + _CHUNK]
+            if len(chunk) >= _MIN_CHUNK and (located := locate_list(chunk)):
+                plans += leaves.add_list(located, chunk)
+            else:
+                plans += _plan_each(chunk, leaves, options, label, start)
+    else:
+        if isinstance(items, Iterator):
+            items = _one_by_one(items, leaves)
+        plans += _plan_each(items, leaves, options, label)
     keys_of_leaves = leaves.start()
 
     def collect() -> list[Digest]:
@@ -229,6 +241,26 @@ def _begin(items: Iterable[Any], options: Options, label: str = "") -> PendingKe
         return digests
 
     return PendingKeys(collect)
+
+
+def _plan_each(
+    items: Iterable[Any], leaves: Leaves, options: Options, label: str, start: int = 0
+) -> list[_Plan]:
+    """Add each item to `leaves`; return how they make it up. `start` is the first one's number."""
+    plans: list[_Plan] = []
+    for index, item in enumerate(items, start):
+        # Bytes and arrays first: each takes 0.3 µs less, and a tensor no more.
+        if (short := short_view(item)) and len(short[3]) <= SHORT:
+            plans.append(leaves.key_of_short(*short))
+            continue
+        if located := locate(item):
+            plans.append(leaves.add_located(located, item))
+            continue
+        try:
+            plans.append(_plan(item, leaves, options))
+        except InputError as error:
+            raise type(error)(label.format(index) + str(error)) from error
+    return plans
 
 
 def _one_by_one(items: Iterator[Any], leaves: Leaves) -> Iterator[Any]:

@@ -1,8 +1,10 @@
 """The leaves of a list of items, hashed where they are: on the host, or in groups on GPUs."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import compress
 from typing import Any, NamedTuple
 
 from mmhash import cuda
@@ -12,24 +14,20 @@ from mmhash.digest import Digest
 from mmhash.errors import DeviceError, InputValueError
 from mmhash.framing import frame_raw, new_framer, preimage_template, tenant_key
 from mmhash.states import FlatBuffer
-from mmhash.torch_tensor import HOST, DeviceBytes, Located, copy_located
+from mmhash.torch_tensor import HOST, DeviceBytes, Located, LocatedList, copy_located
 from mmhash.view import Kind, View
 
-# A list of tensors is launched in groups of this size, so that the GPU hashes one group while the
-# next is read.
-_GROUP = 32
+# Leaves on a GPU are launched as soon as there are so many, so that it hashes them while the next
+# are read.
+_LAUNCH_FROM = 32
 
 # Data on the host up to this size is hashed when it is read, longer data when the GPUs are busy.
 # With their views kept until then, 20 000 items of 4 KiB took 12.5 µs each instead of 6.7.
 #
-# In a list of 50 000, the package's two calls take 3.2 µs of such an item, and keys() 4.5 of bytes,
-# 5.2 of an array and 5.8 of a tensor; with a View and a Digest for each it took 5.4, 6.1 and 8.0.
-# 100 000 new digests add 1.0 for each: Python's garbage collector then visits all objects once.
+# In a list of 100 000, the package's two calls take 3.2 µs of such an item, and keys() 4.1 of
+# bytes, 4.6 of an array and 4.9 of a tensor; with a View and a Digest for each, a list of 50 000
+# took 5.4, 6.1 and 8.0.
 SHORT = 64 << 10
-
-# A leaf on a GPU: its number, location, the tensor that owns the memory, and the check of its
-# lease, if it has one. A class would take 0.3 µs more.
-_OnGpu = tuple[int, Located, Any, Callable[[], None] | None]
 
 
 class Options(NamedTuple):
@@ -39,6 +37,43 @@ class Options(NamedTuple):
     tenant: bytes | None
     threads: int | None
     copy: bool
+
+
+class _Group:
+    """Leaves on one GPU that are launched together, with a list of each thing known of them.
+
+    An object for each leaf would take 0.3 µs more.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.addresses: list[int] = []
+        self.lengths: list[int] = []
+        self.dtypes: list[str] = []
+        self.shapes: list[tuple[int, ...]] = []
+        self.owners: list[Any] = []  # of the memory
+        self.lease_checks: list[Callable[[], None]] = []
+
+    def extend(self, *columns: Iterable[Any]) -> None:
+        """Add leaves: numbers, addresses, lengths, dtypes, shapes and owners."""
+        numbers, addresses, lengths, dtypes, shapes, owners = columns
+        self.numbers += numbers
+        self.addresses += addresses
+        self.lengths += lengths
+        self.dtypes += dtypes
+        self.shapes += shapes
+        self.owners += owners
+
+    def templates(self, algorithm: Algorithm) -> list[tuple[bytes, int]]:
+        """Return the template of each leaf's preimage."""
+        dtypes, shapes = self.dtypes, self.shapes
+        count = len(shapes)
+        if shapes.count(shapes[0]) == count == dtypes.count(dtypes[0]):
+            return [preimage_template("tensor", dtypes[0], shapes[0], algorithm)] * count
+        return [
+            preimage_template("tensor", dtype, shape, algorithm)
+            for dtype, shape in zip(dtypes, shapes, strict=True)
+        ]
 
 
 class Leaves:
@@ -56,8 +91,8 @@ class Leaves:
         )
         self._count = 0
         self._on_host: list[tuple[int, View, memoryview]] = []
-        self._groups: dict[int, list[_OnGpu]] = {}
-        self._launches: list[tuple[list[_OnGpu], cuda.Pending]] = []
+        self._groups: defaultdict[int, _Group] = defaultdict(_Group)
+        self._launches: list[tuple[_Group, cuda.Pending]] = []
         self._keys: dict[int, bytes] = {}
 
     def key_of_short(
@@ -83,38 +118,63 @@ class Leaves:
         self, located: Located, owner: Any, check_lease: Callable[[], None] | None = None
     ) -> int | bytes:
         """Do the same for a located tensor; launch the group of its GPU when it is full."""
-        device, segment, dtype, shape = located
+        device, (address, nbytes), dtype, shape = located
         if device == HOST:
-            return self.key_of_short("tensor", dtype, shape, copy_located(segment))
+            content = copy_located((address, nbytes))
+            return self.key_of_short("tensor", dtype, shape, content)
         number = self._count
         self._count += 1
-        group = self._groups.get(device)
-        if group is None:
-            group = self._groups[device] = []
-        group.append((number, located, owner, check_lease))
-        if len(group) == _GROUP:
-            self._launch(device)
+        group = self._groups[device]
+        group.extend((number,), (address,), (nbytes,), (dtype,), (shape,), (owner,))
+        if check_lease is not None:
+            group.lease_checks.append(check_lease)
+        self._launch_full(device, group)
         return number
+
+    def add_list(self, located: LocatedList, owners: Sequence[Any]) -> Iterable[int | bytes]:
+        """Do the same for each tensor of a located list."""
+        devices, addresses, lengths, dtype, shapes = located
+        if devices[0] == HOST:
+            frame, hash_short = self._frame, self._hash_short
+            return [
+                frame("tensor", dtype, shape, hash_short(copy_located((address, nbytes))))
+                for address, nbytes, shape in zip(addresses, lengths, shapes, strict=True)
+            ]
+        count = len(owners)
+        numbers = range(self._count, self._count + count)
+        self._count += count
+        columns = numbers, addresses, lengths, [dtype] * count, shapes, owners
+        for device in set(devices):
+            on_device = [each == device for each in devices]
+            group = self._groups[device]
+            group.extend(*(compress(column, on_device) for column in columns))
+            self._launch_full(device, group)
+        return numbers
+
+    def _launch_full(self, device: int, group: _Group) -> None:
+        if len(group.numbers) >= _LAUNCH_FROM:
+            self._launch(device)
 
     def _launch(self, device: int) -> None:
         group = self._groups.pop(device)
         algorithm, tenant, _, copy = self._options
-        addresses, lengths, templates = [], [], []
-        for _, (_, (address, nbytes), dtype, shape), _, _ in group:
-            addresses.append(address)
-            lengths.append(nbytes)
-            templates.append(preimage_template("tensor", dtype, shape, algorithm))
-        segments = cuda.Segments(addresses, lengths)
+        segments = cuda.Segments(group.addresses, group.lengths)
         try:
-            pending = launch_keys(device, segments, templates, algorithm, tenant)
+            pending = launch_keys(device, segments, group.templates(algorithm), algorithm, tenant)
         except DeviceError as error:
             check_copy_to_host(device, error, copy)
-            for number, (_, segment, dtype, shape), owner, check_lease in group:
-                data = DeviceBytes(device, *segment, owner).to_host()
-                view = View("tensor", dtype, shape, data, b"", check_lease)
-                self._on_host.append((number, view, data))
+            self._copy_to_host(device, group)
         else:
             self._launches.append((group, pending))
+
+    def _copy_to_host(self, device: int, group: _Group) -> None:
+        segments = zip(group.addresses, group.lengths, group.owners, strict=True)
+        contents = [DeviceBytes(device, *segment).to_host() for segment in segments]
+        for check_lease in group.lease_checks:
+            check_lease()
+        leaves = zip(group.numbers, group.dtypes, group.shapes, contents, strict=True)
+        for number, dtype, shape, data in leaves:
+            self._on_host.append((number, View("tensor", dtype, shape, data), data))
 
     def read_added(self) -> None:
         """Launch the other groups, and hash the data on the host."""
@@ -127,7 +187,7 @@ class Leaves:
     def read_one(self) -> None:
         """Do the same for the leaves of one item, whose memory the next item may have too."""
         self.read_added()
-        if len(self._launches) >= _GROUP:  # each holds scratch memory until it is collected
+        if len(self._launches) >= _LAUNCH_FROM:  # each holds scratch memory until it is collected
             self._collect()
 
     def start(self) -> Callable[[], dict[int, bytes]]:
@@ -137,11 +197,8 @@ class Leaves:
 
     def _collect(self) -> dict[int, bytes]:
         for group, pending in self._launches:
-            # These lists are made while the GPU works.
-            numbers = [leaf[0] for leaf in group]
-            lease_checks = [leaf[3] for leaf in group if leaf[3] is not None]
-            self._keys.update(zip(numbers, pending.wait(), strict=True))
-            for check_lease in lease_checks:
+            self._keys.update(zip(group.numbers, pending.wait(), strict=True))
+            for check_lease in group.lease_checks:
                 check_lease()
         self._launches.clear()
         return self._keys

@@ -5,8 +5,9 @@ torch is not imported before a tensor is an input.
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import add, attrgetter, le
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -228,7 +229,7 @@ _IS_PLAIN, _STRIDED_DTYPE = _Table(_is_plain), _Table(_strided_dtype)
 def locate(item: Any) -> Located | None:
     """Return the location of a dense tensor that is on a GPU, or short; else None: use `view_of`.
 
-    A list of tensors takes most of its time here: 0.95 µs for each, and 3.6 by a view.
+    It takes 0.95 µs, and a view 3.6.
     """
     if not _IS_PLAIN[type(item)]:
         return None
@@ -252,6 +253,53 @@ def locate(item: Any) -> Located | None:
         # A tensor of another layout has no address, and a nested one no shape: errors, too.
         return device, (address, nbytes), dtype, item.shape  # noqa: TRY300
     except Exception:  # noqa: BLE001  (view_of raises an error with the reason)
+        return None
+
+
+LocatedList = tuple[list[int], list[int], list[int], str, list[tuple[int, ...]]]
+"""Dense tensors: the GPU of each, or HOST, its address and bytes; the dtype of all; the shapes."""
+
+_nbytes, _is_cuda, _is_cpu, _dtype, _shape = map(
+    attrgetter, ("nbytes", "is_cuda", "is_cpu", "dtype", "shape")
+)
+
+
+def locate_list(items: Sequence[Any]) -> LocatedList | None:
+    """Return the locations of tensors if `locate` finds each; all have one dtype, none is empty.
+
+    A list of tensors takes most of its time here: 0.75 µs for each. map() puts each question to all
+    of them with no Python in between.
+    """
+    tensor: Any = type(items[0])
+    if not _IS_PLAIN[tensor] or len(set(map(type, items))) > 1:
+        return None
+    try:
+        shapes = list(map(_shape, items))
+        dtypes = set(map(_dtype, items))
+        if shapes.count(shapes[0]) == len(shapes) and len(dtypes) == 1:
+            lengths = [items[0].nbytes] * len(items)
+        else:
+            lengths = list(map(_nbytes, items))
+        if all(map(_is_cuda, items)):
+            devices = list(map(tensor.get_device, items))
+        elif all(map(_is_cpu, items)) and max(lengths) <= _COPY_MAX:
+            devices = [HOST] * len(items)
+        else:
+            return None
+        dtype, is_complex = _STRIDED_DTYPE[dtypes.pop()]
+        if dtypes or is_complex:
+            return None
+        if any(map(tensor.is_neg, items)) or not all(map(tensor.is_contiguous, items)):
+            return None
+        addresses = list(map(tensor.data_ptr, items))
+        storages = list(map(tensor.untyped_storage, items))
+        storage: Any = type(storages[0])
+        starts, sizes = map(storage.data_ptr, storages), map(storage.nbytes, storages)
+        ends, storage_ends = map(add, addresses, lengths), map(add, starts, sizes)
+        if not all(addresses) or not all(map(le, ends, storage_ends)):
+            return None
+        return devices, addresses, lengths, dtype, shapes  # noqa: TRY300
+    except Exception:  # noqa: BLE001  (as in locate)
         return None
 
 

@@ -95,6 +95,13 @@ def test_mixed_and_nested_lists(algorithm: str, tenant: bytes | None) -> None:
     assert mmhash.keys(build(lambda part: part.cuda()), wait=False, **options).wait() == expected
 
 
+@algorithms
+def test_a_long_list(algorithm: str) -> None:
+    parts = [NOISE[at : at + 999 + at // 7] for at in range(0, 100_000, 700)]
+    on_gpu = [part.cuda() for part in parts]
+    assert mmhash.keys(on_gpu, algorithm=algorithm) == mmhash.keys(parts, algorithm=algorithm)
+
+
 def test_the_callers_stream_is_followed() -> None:
     """The value is that of what the stream has written, however long the writing takes."""
     data = torch.zeros(8 << 20, dtype=torch.uint8, device="cuda")

@@ -3,7 +3,7 @@
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from mmhash.cuda import launch
 from mmhash.cuda.device import Device
 from mmhash.cuda.driver import Driver
 from mmhash.leaves import SHORT
-from mmhash.torch_tensor import Located, locate
+from mmhash.torch_tensor import Located, LocatedList, locate, locate_list
 
 HEADERS = Path(mmhash.cuda.__file__).parent
 
@@ -65,11 +65,27 @@ def device(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Iterator[De
 def on_device(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let plain tensors in host memory, except short ones, pass as tensors on device 0."""
 
-    def locate_on_device(item: Any) -> Located | None:
+    def is_on_device(item: Any) -> bool:
         plain = type(item) is torch.Tensor and item.is_contiguous()
-        if plain and not 0 < item.nbytes <= SHORT:
+        return plain and not 0 < item.nbytes <= SHORT
+
+    def locate_on_device(item: Any) -> Located | None:
+        if is_on_device(item):
             dtype = str(item.dtype).removeprefix("torch.")
             return 0, (item.data_ptr(), item.nbytes), dtype, item.shape
         return locate(item)
 
+    def locate_list_on_device(items: Sequence[Any]) -> LocatedList | None:
+        if not all(map(is_on_device, items)):
+            return locate_list(items)
+        dtypes = {item.dtype for item in items}
+        if len(dtypes) > 1:
+            return None
+        devices = [0] * len(items)
+        addresses = [item.data_ptr() for item in items]
+        lengths = [item.nbytes for item in items]
+        dtype = str(dtypes.pop()).removeprefix("torch.")
+        return devices, addresses, lengths, dtype, [item.shape for item in items]
+
     monkeypatch.setattr(hashing, "locate", locate_on_device)
+    monkeypatch.setattr(hashing, "locate_list", locate_list_on_device)

@@ -36,6 +36,24 @@ def test_a_long_list_of_short_items_has_their_keys(options: dict[str, Any]) -> N
     assert mmhash.keys(items, threads=1, **options) == mmhash.keys(items, **options)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"tenant": bytes(32), "threads": 2}, {"algorithm": "xxh3"}]
+)
+@pytest.mark.parametrize("dtype", [torch.int16, torch.bfloat16, torch.complex64])
+def test_a_long_list_of_tensors_has_their_keys(dtype: torch.dtype, options: dict[str, Any]) -> None:
+    tensors = [torch.arange(2 * size).to(dtype).reshape(2, size) for size in range(1, 150)]
+    tensors += [tensors[9]] * 64 + [torch.zeros(0, dtype=dtype)] + tensors[:9]
+    expected = [mmhash.key(tensor, **options) for tensor in tensors]
+    assert mmhash.keys(tensors, **options) == expected
+    assert mmhash.keys(tuple(tensors), **options) == expected
+    assert mmhash.keys(iter(tensors), **options) == expected
+
+
+def test_an_error_names_its_item_in_a_long_list() -> None:
+    with pytest.raises(InputTypeError, match=r"item 100: None"):
+        mmhash.keys([torch.zeros(2)] * 100 + [None])
+
+
 def test_an_error_names_its_item() -> None:
     with pytest.raises(InputTypeError, match=r"item 2: None"):
         mmhash.keys([A, B, None])

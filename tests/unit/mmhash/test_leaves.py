@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 import torch
 
+import mmhash
+from mmhash import leaves as leaves_module
 from mmhash.cpu import hash_bytes
-from mmhash.errors import TransportError
+from mmhash.errors import DeviceError, TransportError
 from mmhash.framing import frame
 from mmhash.leaves import Leaves, Options
 from mmhash.torch_tensor import Located
@@ -27,6 +29,33 @@ def test_keys_of_groups(count: int) -> None:
     ]
     keys_of_leaves = leaves.start()()
     assert [keys_of_leaves[number] for number in numbers] == [key.bytes for key in expected]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.usefixtures("device")
+def test_keys_of_a_list_on_two_devices(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that fails copies its tensors to the host."""
+    if fails:
+        monkeypatch.setattr(leaves_module, "launch_keys", fail)
+        monkeypatch.setattr(leaves_module, "check_copy_to_host", lambda *_: None)
+    leaves = Leaves(OPTIONS)
+    tensors = [NOISE[number : 3 * number] for number in range(100)]
+    numbers: list[int | bytes] = []
+    for start in range(0, 100, 10):
+        chunk = tensors[start : start + 10]
+        addresses = [tensor.data_ptr() for tensor in chunk]
+        lengths, shapes = [len(tensor) for tensor in chunk], [tuple(t.shape) for t in chunk]
+        located = [number % 2 for number in range(10)], addresses, lengths, "uint8", shapes
+        numbers += leaves.add_list(located, chunk)
+    assert numbers == list(range(100))
+    keys_of_leaves = leaves.start()()
+    assert [keys_of_leaves[number] for number in range(100)] == [
+        mmhash.key(tensor).bytes for tensor in tensors
+    ]
+
+
+def fail(*_: object) -> None:
+    raise DeviceError("no GPU")
 
 
 @pytest.mark.usefixtures("device")

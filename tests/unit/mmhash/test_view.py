@@ -14,7 +14,7 @@ import torch
 import mmhash
 from mmhash import DeviceError, InputTypeError, InputValueError
 from mmhash.dtypes import ITEM_SIZE
-from mmhash.torch_tensor import HOST, copy_located, locate
+from mmhash.torch_tensor import HOST, copy_located, locate, locate_list
 from mmhash.view import short_view, view_of
 
 BYTES = bytes(range(48))
@@ -253,6 +253,32 @@ def test_tensors_that_are_not_located() -> None:
         others += [torch.nested.nested_tensor([values, values])]
     for item in [*others, values.numpy(), b"bytes", None]:
         assert locate(item) is None
+        assert locate_list([item]) is None
+        assert locate_list([values, item]) is None
+        assert locate_list([item, values]) is None
+
+
+@pytest.mark.parametrize("shapes", [[(3, 4)], [(3, 4), (3, 4)], [(2,), (5, 1, 7), ()]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_a_list_is_located_as_its_tensors_are(
+    dtype: torch.dtype, shapes: list[tuple[int, ...]]
+) -> None:
+    tensors = [torch.ones(shape).to(dtype) for shape in shapes]
+    tensors.append(torch.arange(10).to(dtype)[3:5])
+    located = locate_list(tensors)
+    assert located is not None
+    devices, addresses, lengths, name, of_shapes = located
+    segments = zip(addresses, lengths, strict=True)
+    found = zip(devices, segments, [name] * len(tensors), of_shapes, strict=True)
+    assert list(found) == [locate(tensor) for tensor in tensors]
+
+
+def test_a_list_that_is_not_located_as_one() -> None:
+    values = torch.arange(12.0)
+    assert locate_list([values, values.double()]) is None  # two dtypes
+    assert locate_list([values, torch.zeros(2049)]) is None  # one is long
+    assert locate_list([values, torch.zeros(0)]) is None
+    assert locate_list([torch.zeros(2, dtype=torch.complex64)] * 2) is None
 
 
 @pytest.mark.parametrize("item", [BYTES, ARRAY, torch.arange(6).bfloat16(), ARRAY.reshape(6, 8)])
