@@ -1,6 +1,6 @@
 """The functions digest(), key() and keys().
 
-Data on a GPU is hashed there, in one launch for each GPU, while the CPU hashes the rest.
+Data on a GPU is hashed there, many items in one launch, while the CPU hashes the rest.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -179,10 +179,10 @@ def keys(
 ) -> list[Digest] | PendingKeys:
     """Return the key of each item of a list; an error message names the item's number.
 
-    Items on a GPU take one launch for each GPU, on the caller's current stream. Those of an
-    iterator are read one by one, because it may fill one buffer again for each: that takes about
-    as long for short items on the host, and a launch for each item on a GPU. If each has its own
-    memory, pass a list.
+    On a GPU a bundle takes one launch, and a list one for each 64 tensors, on the caller's current
+    stream. The items of an iterator are read one by one, because it may fill one buffer again for
+    each: that takes about as long for short items on the host, and a launch for each item on a GPU.
+    If each has its own memory, pass a list.
 
     Args:
         items: A list or an iterator of what `key()` takes, or the result of `split()`.
