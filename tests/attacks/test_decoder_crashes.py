@@ -18,6 +18,7 @@ from PIL import Image
 
 import mmhash
 from tests.support.decoders import cpu_ticks, state, wait_for_ready
+from tests.support.processes import children_of
 from tests.support.responses import items_of
 from tests.support.victim import serving
 from tests.support.waiting import wait_until
@@ -25,11 +26,7 @@ from tests.support.waiting import wait_until
 
 def decoders_of(pid: int) -> list[int]:
     """The running decoders of a service."""
-    found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-            found += map(int, path.read_text().split())
-    return [child for child in found if state(child) != "Z"]
+    return [child for child in children_of(pid) if state(child) != "Z"]
 
 
 def has_started(pid: int) -> bool:

@@ -8,7 +8,7 @@ import struct
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from threading import Event, Thread
@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from tests.attacks.test_unread_answers import ask_for_blocks
+from tests.support.processes import children_of
 from tests.support.victim import serving
 from tests.support.waiting import wait_until
 
@@ -36,9 +37,7 @@ def tree(pid: int) -> list[int]:
     """The process and all below it."""
     found = [pid]
     for parent in found:
-        for path in Path(f"/proc/{parent}/task").glob("*/children"):
-            with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-                found += map(int, path.read_text().split())
+        found += children_of(parent)
     return found
 
 

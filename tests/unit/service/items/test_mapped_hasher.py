@@ -18,6 +18,7 @@ from mmhash_service.app import create_app
 from mmhash_service.items.mapped_hasher import PROCESSES, HasherEndedError, MappedHasher
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
+from tests.support.processes import children_of
 from tests.support.responses import items_of
 
 CONTENT = bytes(range(256)) * 4096
@@ -27,11 +28,10 @@ _MODULE = b"mmhash_service.items.mapped_hasher"
 def hashers() -> set[int]:
     """The running processes that this process has started."""
     found = set()
-    for path in Path("/proc/self/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # the thread or process has ended
-            for pid in map(int, path.read_text().split()):
-                if _MODULE in Path(f"/proc/{pid}/cmdline").read_bytes():  # of a zombie it is empty
-                    found.add(pid)
+    for pid in children_of("self"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if _MODULE in Path(f"/proc/{pid}/cmdline").read_bytes():  # of a zombie it is empty
+                found.add(pid)
     return found
 
 
