@@ -64,6 +64,7 @@ def browser() -> Iterator[Browser]:
             if installed is not None:
                 raise
             pytest.skip(f"Playwright's Chromium does not start here: {error.message[:200]}")
+        expect.set_options(timeout=PATIENCE_MS)
         yield browser
         browser.close()
 
@@ -84,7 +85,6 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     """A browser that lets the page use the clipboard."""
     with browser.new_context(permissions=["clipboard-read", "clipboard-write"]) as context:
         context.set_default_timeout(PATIENCE_MS)
-        expect.set_options(timeout=PATIENCE_MS)
         yield context
 
 

@@ -341,6 +341,7 @@ def test_pictures_of_the_pages(
     folder.mkdir(exist_ok=True)
     size: Any = {"width": width, "height": 800}
     with browser.new_page(viewport=size, color_scheme=scheme) as tab:
+        tab.set_default_timeout(1000 * TIMEOUT_S)
         fill(tab, name, pages[name])
         if name != "prompt":
             send_some(pages, chat)
