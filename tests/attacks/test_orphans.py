@@ -72,8 +72,7 @@ def start() -> Iterator[Callable[..., Supervisor]]:
     yield start
     for supervisor in started:
         supervisor.process.kill()
-        supervisor.process.wait()
-        # Its workers have its session.
+        # Its workers have its session, whose number is no other process's until it is waited for.
         for pid in all_pids():
             if session_of(pid) == supervisor.process.pid:
                 with suppress(ProcessLookupError):

@@ -50,8 +50,8 @@ def plain(name: str, nbytes: int, offset: int = 0) -> dict[str, Any]:
 def test_it_is_cut_short_while_it_is_hashed(server: Any, proof: Any, left: int) -> None:
     content = np.random.default_rng(2).integers(0, 256, 32 * MIB, dtype=np.uint8)
     expected = mmhash.key(content).hex()
-    refused = 0
-    for turn in range(0, 12, 2):
+    refused = turn = 0
+    while turn < 6 or not refused:  # on a busy machine several may be hashed in time
         with SharedTensor.create(content) as owned:
             answers: list[Any] = []
             item = {"kind": "tensor", "shm": owned.handle()}
@@ -61,7 +61,7 @@ def test_it_is_cut_short_while_it_is_hashed(server: Any, proof: Any, left: int) 
                 )
             )
             thread.start()
-            time.sleep(turn * 0.001)
+            time.sleep(turn % 6 * 0.002)
             os.truncate(SHM / owned.handle()["name"], left)
             thread.join()
         if answers[0].status_code == 200:
@@ -69,7 +69,7 @@ def test_it_is_cut_short_while_it_is_hashed(server: Any, proof: Any, left: int) 
         else:
             assert answers[0].json()["type"] == "urn:mmhash:problem:invalid-handle"
             refused += 1
-    assert refused
+        turn += 1
     server.assert_well()
 
 
