@@ -45,11 +45,14 @@ class Conversations:
         """Return the part of its cache that each worker's conversations fill above the mean.
 
         `computing` has the new parts of the requests that each worker has not answered yet.
-        Below 0 if they fill less. In sixteenths: while all got about as many, gateways agree on the
-        home of new content.
+        0 if they fill less: what is computed there again evicts little, but it is computed. In
+        sixteenths: while all got about as many, gateways agree on the home of new content.
         """
         begun = {url: self._begun.get(url, 0.0) + parts for url, parts in computing.items()}
         tokens = self._new_tokens / max(1.0, sum(self._begun.values()))
         mean = sum(begun.values()) / max(1, len(begun))
         sixteenth = cached_tokens / max(1, len(begun)) / 16
-        return {url: int((count - mean) * tokens / sixteenth) / 16 for url, count in begun.items()}
+        return {
+            url: int(max(0.0, count - mean) * tokens / sixteenth) / 16
+            for url, count in begun.items()
+        }

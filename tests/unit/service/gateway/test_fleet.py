@@ -10,6 +10,7 @@ import pytest
 from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.fleet import PROBE_SPACING_S, Fleet
+from mmhash_service.gateway.policy import Candidate, rank
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
@@ -40,7 +41,28 @@ def test_a_worker_that_begins_more_conversations_is_crowded(fleet: Fleet) -> Non
     one, other = fleet.workers.values()
     for _ in range(8):
         fleet.note_answer(one, 2048, 2048)
-    assert fleet.crowding() == {one.url: 0.625, other.url: -0.625}
+    assert fleet.crowding() == {one.url: 0.625, other.url: 0}
+
+
+def test_a_document_that_is_asked_often_stays_with_its_worker(fleet: Fleet) -> None:
+    """The other one would evict less, but would compute all of it."""
+    one, other = fleet.workers.values()
+    fleet.cached_tokens = 200_000
+    document, question = 8000, 128
+    for number in range(500):
+        fleet.note_answer(one, question if number else document + question, document + question)
+    crowding = fleet.crowding()
+    ranked = rank(
+        "longest-prefix",
+        [
+            Candidate(one.url, document, 0, 0, crowding=crowding[one.url]),
+            Candidate(other.url, 0, 0, 0, crowding=crowding[other.url]),
+        ],
+        load_weight=0.1,
+        prompt_tokens=document + question,
+        conversation_reuse=fleet.conversations.reused_tokens,
+    )
+    assert ranked[0].url == one.url
 
 
 def test_more_ranks_than_an_index_has_leave_the_fleet_running(tmp_path: Path) -> None:
