@@ -54,7 +54,7 @@ class AsyncHasher:
         max_inflight_bytes: Their bytes together; a larger item is read by itself. The queue has no
             limit.
         on_pressure: With `"defer"`, a call that would raise the backlog above
-            `max_inflight_bytes` returns `LazyKey`s at once.
+            `max_inflight_bytes` returns `LazyKey`s at once, except for items of an iterator.
         device: The place where host data is hashed: `auto`, `cpu`, `cuda` or `cuda:1`;
             MMHASH_DEVICE replaces `auto`.
 
@@ -134,8 +134,12 @@ class AsyncHasher:
             raise InputTypeError(f"keys() takes a list of items, not one {type(items).__name__}")
         options = Options(check_algorithm(algorithm), tenant)
         outcomes: list[Outcome] = []
-        for group in ([item] for item in items) if isinstance(items, Iterator) else [list(items)]:
-            outcomes += await self._hash(group, options)
+        if isinstance(items, Iterator):
+            for item in items:
+                # Not deferred: its buffer may have the next item when its key is asked for.
+                outcomes += await self._hash([item], options, may_defer=False)
+        else:
+            outcomes += await self._hash(list(items), options)
         results: list[Digest | Exception] = [
             _with_index(index, outcome) if isinstance(outcome, Exception) else outcome
             for index, outcome in enumerate(outcomes)
@@ -191,13 +195,15 @@ class AsyncHasher:
             self._failed,
         )
 
-    async def _hash(self, items: list[Any], options: Options) -> Sequence[Outcome]:
+    async def _hash(
+        self, items: list[Any], options: Options, *, may_defer: bool = True
+    ) -> Sequence[Outcome]:
         """Return the key or the error of each item.
 
         Small items are hashed here; the others become jobs, which calls for the same item share.
         """
         loop = self._check_call(options)
-        if self._defers and self._exceeds_limit(items, options):
+        if may_defer and self._defers and self._exceeds_limit(items, options):
             self._deferred += len(items)
             return [LazyKey(partial(key, item, **options._asdict())) for item in items]
         outcomes: dict[int, Outcome] = {}

@@ -7,7 +7,7 @@ import pickle
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -513,6 +513,30 @@ def test_under_pressure_keys_are_lazy(gate: Gate) -> None:
             assert lazy == mmhash.key(second)
             assert type(await one.key(second)) is Digest
         assert lazy.hex() == mmhash.key(second).hex()
+
+    run(main())
+
+
+def test_items_of_an_iterator_are_never_lazy(gate: Gate) -> None:
+    """They may share a buffer, which has the last item when the first key is asked for."""
+    contents = [bytes(noise(2 * MIB, number)) for number in range(3)]
+
+    def items() -> Iterator[bytearray]:
+        buffer = bytearray(2 * MIB)
+        for content in contents:
+            buffer[:] = content
+            yield buffer
+
+    async def main() -> None:
+        async with AsyncHasher(max_inflight_bytes=3 * MIB, on_pressure="defer") as one:
+            call = asyncio.create_task(one.key(noise(2 * MIB, 9)))
+            await until(lambda: one.stats().running == 1)
+            keys = asyncio.create_task(one.keys(items()))
+            await asyncio.sleep(0)
+            gate.opened.set()
+            await call
+            assert await keys == [mmhash.key(content) for content in contents]
+            assert one.stats().deferred == 0
 
     run(main())
 
