@@ -1,7 +1,7 @@
 """The memo: an in-memory cache with an optional store behind it, and one decode per image."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
@@ -69,7 +69,7 @@ class Memo:
         self._flights = (
             Flights(self.claims, settings.work_timeout_s) if self.claims.is_shared else None
         )
-        self._running: dict[bytes, asyncio.Task[tuple[Any, Source]]] = {}
+        self._running: dict[bytes, _Running] = {}
         call_in_child(self, Memo.abandon)
 
     async def open(self) -> None:
@@ -86,7 +86,7 @@ class Memo:
 
     def abandon(self) -> None:
         """Reset after a fork; the entries in memory stay."""
-        keep_inherited(*self._running.values())
+        keep_inherited(*(running.task for running in self._running.values()))
         self._running = {}
         if self._flights is not None:
             self._flights.abandon()
@@ -103,7 +103,8 @@ class Memo:
         """Return the pixels of an image by the digest of its file, decoding it on a miss.
 
         Concurrent requests for one image share one decode; the others count as hits. The decode is
-        a task of its own, so that a client that disconnects does not cancel it for the others.
+        a task of its own, so that a client that disconnects does not cancel it for the others; when
+        nobody waits for it any more, it ends, because no request holds its bytes.
         """
         entry = pixels_entry(space, algorithm, self._max_pixels, encoded)
 
@@ -126,10 +127,8 @@ class Memo:
             running = self._running.get(entry.name)
             is_first = running is None
             if running is None:
-                running = asyncio.create_task(self._load_or_compute(entry, unpack, compute))
-                self._running[entry.name] = running
-                running.add_done_callback(lambda task: self._discard_task(entry.name, task))
-            result, source = await asyncio.shield(running)
+                running = self._start(entry.name, self._load_or_compute(entry, unpack, compute))
+            result, source = await self._wait(entry.name, running)
             source = source if is_first else "shared"
             _count_lookup(kind, source)
             return result, "miss" if source == "miss" else "hit"
@@ -243,10 +242,32 @@ class Memo:
         self._put(entry, packed)
         return result
 
-    def _discard_task(self, name: bytes, task: asyncio.Task[tuple[Any, Source]]) -> None:
-        self._running.pop(name, None)
-        if not task.cancelled():
-            task.exception()  # mark it as retrieved: perhaps no request waits any more
+    def _start(
+        self, name: bytes, computation: Coroutine[Any, Any, tuple[Any, Source]]
+    ) -> "_Running":
+        def end(task: asyncio.Task[tuple[Any, Source]]) -> None:
+            self._forget(name, running)
+            if not task.cancelled():
+                task.exception()  # mark it as retrieved: perhaps no request waits any more
+
+        running = self._running[name] = _Running(asyncio.create_task(computation))
+        running.task.add_done_callback(end)
+        return running
+
+    async def _wait(self, name: bytes, running: "_Running") -> tuple[Any, Source]:
+        """Return the result of a computation; the last one to stop waiting cancels it."""
+        running.waiting += 1
+        try:
+            return await asyncio.shield(running.task)
+        finally:
+            running.waiting -= 1
+            if not running.waiting and not running.task.done():
+                self._forget(name, running)
+                running.task.cancel()
+
+    def _forget(self, name: bytes, running: "_Running") -> None:
+        if self._running.get(name) is running:
+            del self._running[name]
 
     async def _look_up(self, kind: str, entry: SealedEntry, unpack: Unpack[T]) -> T | None:
         """Return an entry's value, or None."""
@@ -283,6 +304,14 @@ class Memo:
         before = self._cache.nbytes
         self._cache.put(name, sealed)
         metrics.MEMO_BYTES.inc(self._cache.nbytes - before)
+
+
+class _Running:
+    """A computation, and the number of calls that wait for it."""
+
+    def __init__(self, task: asyncio.Task[tuple[Any, Source]]) -> None:
+        self.task = task
+        self.waiting = 0
 
 
 def _count_lookup(kind: str, source: Source) -> None:

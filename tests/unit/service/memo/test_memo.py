@@ -144,14 +144,30 @@ def test_who_goes_away_takes_nothing_from_the_others() -> None:
     run(test)
 
 
-def test_what_nobody_waits_for_any_more_is_kept() -> None:
+def test_what_nobody_waits_for_any_more_ends() -> None:
+    """No request holds its bytes, so that any number could wait for a decoder."""
+
     async def test(memo: Memo, decode: Decoder) -> None:
-        call = asyncio.create_task(memo.pixels(b"", "blake3", ENCODED, decode))
+        ended = asyncio.Event()
+
+        async def decode_long() -> Pixels:
+            try:
+                return await decode()
+            finally:
+                ended.set()
+
+        calls = [
+            asyncio.create_task(memo.pixels(b"", "blake3", ENCODED, decode_long)) for _ in range(2)
+        ]
         await asyncio.sleep(0.01)
-        call.cancel()
+        for call in calls:
+            assert not ended.is_set()
+            call.cancel()
+            await asyncio.wait([call])
+        again = asyncio.create_task(memo.pixels(b"", "blake3", ENCODED, decode))  # of its own
+        await ended.wait()
         decode.may.set()
-        await asyncio.sleep(0.01)
-        assert await memo.pixels(b"", "blake3", ENCODED, decode) == (PIXELS, "hit")
+        assert await again == (PIXELS, "miss")
 
     run(test)
 
