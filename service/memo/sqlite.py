@@ -85,9 +85,11 @@ class SqliteStore:
         """Do nothing: replies cannot get out of sync."""
 
     async def close(self) -> None:
-        """Close the file; the next operation reopens it."""
-        file, self._file = self._file, _File(self._path, self._max_bytes)
+        """Close the file; the next operation reopens it, if no earlier one hangs."""
+        file = self._file
         await file.close()
+        if self._file is file:
+            self._file = _File(self._path, self._max_bytes)
 
     def abandon(self) -> None:
         """Forget the connection after a fork: SQLite forbids a child to use or close it."""
@@ -103,6 +105,7 @@ class _File:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mmhash-memo")
         self._connection: sqlite3.Connection | None = None
         self._started = 0.0
+        self._closing: asyncio.Future[None] | None = None
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def run() -> T:
@@ -114,11 +117,18 @@ class _File:
                 self._disconnect()
                 raise
 
+        if self._closing is not None:
+            raise sqlite3.OperationalError("an earlier operation has not returned")
         return await asyncio.get_running_loop().run_in_executor(self._thread, run)
 
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
-        self._thread.shutdown(wait=False)
+        """Close it when its operations have returned: on a file system that hangs, never."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().run_in_executor(
+                self._thread, self._disconnect
+            )
+            self._thread.shutdown(wait=False)
+        await asyncio.shield(self._closing)
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -155,9 +165,10 @@ class _File:
         return time.monotonic() > self._started + _STATEMENT_TIMEOUT_S
 
     def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
 
 
 def _get(name: bytes, connection: sqlite3.Connection) -> bytes | None:

@@ -5,10 +5,12 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -198,3 +200,33 @@ def test_an_entry_that_somebody_changed_is_a_miss(images: list[bytes], tmp_path:
             item = hash_pixels(server.client, images[0])
             assert (item["key"], item["memo"]) == (wanted, "miss")
             wait_until_stored(app, lambda: hash_pixels(server.client, images[0])["memo"] == "hit")
+
+
+def test_a_file_system_that_hangs_has_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one more for each attempt to recover."""
+    may, connect = threading.Event(), sqlite3.connect
+
+    def hang(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        may.wait()
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", hang)
+    monkeypatch.setattr(breaker, "PROBE_S", 0.1)
+    monkeypatch.setattr(breaker, "RETRY_S", 0.01)
+
+    def threads() -> int:
+        return sum(one.name.startswith("mmhash-memo") for one in threading.enumerate())
+
+    async def main() -> None:
+        before = threads()
+        guarded = breaker.Breaker(SqliteStore(tmp_path / "memo", MAX_BYTES))
+        await guarded.open()
+        await asyncio.sleep(1)  # several attempts
+        assert threads() == before + 1
+        may.set()
+        await asyncio.to_thread(wait_until, lambda: guarded._recovery is None)
+        await guarded.close()
+
+    asyncio.run(main())
