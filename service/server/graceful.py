@@ -109,5 +109,7 @@ class Server(uvicorn.Server):
             if self._must_log_drain:
                 self._must_log_drain = False
                 logger.info("draining: %d requests are running", self._limits.calls)
-            self.should_exit |= self._limits.calls == 0 or time.monotonic() > self._until
+            # Long responses are sent after their calls have ended.
+            is_idle = self._limits.calls == 0 and self._limits.unread == 0
+            self.should_exit |= is_idle or time.monotonic() > self._until
         return await super().on_tick(counter)

@@ -1,9 +1,11 @@
 """`serve()` in a process of its own: where it listens, what it logs, and how it stops."""
 
+import json
 import os
 import pty
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -51,6 +53,28 @@ def test_what_has_begun_is_finished_after_sigterm(service: Service) -> None:
         connection.sendall(b"def")
         answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 200 ")
+    service.wait()
+
+
+def test_a_long_response_is_finished_after_sigterm(service: Service) -> None:
+    """It is sent after its call has ended, as slowly as the client reads it."""
+    body = json.dumps(
+        {"engine": "sglang@0.5.23", "input_ids": list(range(95_000)), "block_size": 1}
+    ).encode()
+    head = b"POST /blocks HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    head += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 << 10)
+        connection.settimeout(TIMEOUT_S)
+        connection.connect(service.address)
+        connection.sendall(head + body)
+        assert connection.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
+        service.process.send_signal(signal.SIGTERM)
+        service.log.wait_for("draining")
+        time.sleep(2)  # longer than uvicorn waits for what it does not know
+        answer = read_all(connection)
+    fields, _, content = answer.partition(b"\r\n\r\n")
+    assert f"content-length: {len(content)}".encode() in fields
     service.wait()
 
 
