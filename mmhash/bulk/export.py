@@ -2,11 +2,13 @@
 
 import csv
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
 from mmhash.bulk.checked import remove
+from mmhash.bulk.shard_store import sync_folder
 from mmhash.errors import InputValueError
 
 PARQUET = ".parquet"
@@ -57,5 +59,8 @@ def export(parquet: Path, out: Path) -> None:
         columns = result.schema_arrow.names
         rows = (row for batch in result.iter_batches() for row in batch.to_pylist())
         _WRITERS[out.suffix.lower()](file, rows, columns)
+        file.flush()
+        os.fsync(file.fileno())
     temporary.replace(out)
+    sync_folder(out.parent)
     parquet.unlink()

@@ -96,7 +96,7 @@ class ShardStore:
             write_result(file, starmap(self._read, numbered), self._columns, about)
             file.flush()
             os.fsync(file.fileno())
-        _sync_folder(self._out.parent)
+        sync_folder(self._out.parent)
         self._remove_folder()
 
     def check_result(self, identities: Sequence[str]) -> None:
@@ -249,7 +249,7 @@ def _written(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO]:
     temporary.replace(path)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
     """Wait until a rename in a folder is on the disk."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -4,6 +4,7 @@ Only the module for Parquet files imports pyarrow, so that hashing begins 0.1 s 
 """
 
 import os
+import stat
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -105,11 +106,12 @@ def _read_list(name: str) -> Iterator[str]:
 
 
 def look_up(path: str) -> tuple[str, os.stat_result | None]:
-    """Return a path and its status, if there is one."""
+    """Return a path and the status of its file, if it is one."""
     try:
-        return path, Path(path).stat()
+        status = os.stat(path)  # noqa: PTH116  (Path("") is the folder ".")
     except (OSError, ValueError):
         return path, None  # the worker reports the reason
+    return path, status if stat.S_ISREG(status.st_mode) else None
 
 
 def shards_of_files(files: Iterable[tuple[str, os.stat_result | None]]) -> Iterator[Shard]:

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -111,6 +112,22 @@ def test_run_again_it_has_nothing_to_do(folder: Path, out: Path) -> None:
     other = run(folder, "--out", out, "--algorithm", "xxh3")
     assert isinstance(other.exception, mmhash.InputError)  # main() makes a line of it
     assert "another algorithm" in str(other.exception)
+
+
+def test_what_is_no_file_is_the_same_in_the_next_run(folder: Path, out: Path) -> None:
+    """The run itself changes the time of its folder."""
+    listed = out.with_name("list")
+    listed.write_text(f"{folder / '01'}\n{out.parent}\n")
+    nulls = out.with_name("nulls.parquet")
+    pq.write_table(pa.table({"path": [str(folder / "01"), None]}), nulls)
+    for source, more in ((listed, []), (nulls, ["--column", "path"])):
+        with contextlib.chdir(out.parent):  # an empty path is not this folder
+            first = run(source, "--out", out, *more)
+            content = out.read_bytes()
+            again = run(source, "--out", out, *more)
+        assert (again.exit_code, again.stdout) == (first.exit_code, first.stdout)
+        assert (first.exit_code, out.read_bytes()) == (1, content)
+        out.unlink()
 
 
 def test_what_cannot_begin_says_why(folder: Path, out: Path) -> None:
@@ -241,6 +258,31 @@ def test_the_bar_counts_items_and_bytes_for_who_waits(folder: Path, out: Path) -
     assert b"KiB" in said
     quiet = run(folder, "--out", out, "--quiet")
     assert quiet.stderr == ""
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_the_parquet_file_is_removed_when_its_export_is_on_the_disk(
+    folder: Path, out: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    sync, unlink = os.fsync, Path.unlink
+
+    def note_sync(descriptor: int) -> None:
+        calls.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+        sync(descriptor)
+
+    def note_unlink(path: Path, missing_ok: bool = False) -> None:
+        calls.append(f"unlink {path.name}")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(Path, "unlink", note_unlink)
+    text = out.with_suffix(suffix)
+    assert run(folder, "--out", text).exit_code == 0
+    synced = calls.index(f"sync {text.name}.tmp")
+    assert calls[synced:] == [
+        f"sync {text.name}.tmp", f"sync {out.parent.name}", f"unlink {text.name}.parquet",
+    ]  # fmt: skip
 
 
 def test_the_suffix_chooses_the_format(folder: Path, out: Path) -> None:
