@@ -49,6 +49,9 @@ class SecretFiles:
                 raise ValueError(f"{variable} and {plain} are both set: set one of them")
             text = _read(variable, Path(environment[variable]))
             values[name] = _parse(text, variable, is_list=name in self._lists)
+            # A list without keys would open the service.
+            if not text or (name in self._lists and not values[name]):
+                raise ValueError(f"the file of {variable} is empty")
         return values
 
     def _plain(self, name: str) -> str:

@@ -361,6 +361,18 @@ def test_a_secret_file_that_is_wrong_is_not_shown(
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.parametrize("content", ["", " \n", "[]"])
+@pytest.mark.parametrize("name", ["API_KEY_DIGESTS", "TAG_SECRETS"])
+def test_a_secret_file_that_is_empty_opens_no_service(
+    name: str, content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not be filled yet."""
+    (tmp_path / "secret").write_text(content)
+    monkeypatch.setenv(f"MMHASH_{name}_FILE", str(tmp_path / "secret"))
+    with pytest.raises(ValueError, match=f"the file of MMHASH_{name}_FILE is empty"):
+        Settings()
+
+
 def test_a_secret_file_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "none", tmp_path / "fifo", tmp_path, Path("/dev/zero")):
