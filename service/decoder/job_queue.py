@@ -55,7 +55,8 @@ class JobQueue:
     def _wake(self) -> None:
         """Wake one slot for the cheapest job; that slot wakes the next."""
         for slot in self._slots:
-            if self._jobs and self._jobs[0].cost_s <= slot[0]:
+            is_waiting = not slot[2].done()  # else its task was cancelled in this turn
+            if is_waiting and self._jobs and self._jobs[0].cost_s <= slot[0]:
                 self._slots.remove(slot)
                 slot[2].set_result(None)
                 return

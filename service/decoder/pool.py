@@ -41,7 +41,7 @@ _START_TIMEOUT_S = 30.0
 _RETRY_S = 1.0
 
 # The readiness probe waits this long for the first start, less than its client does.
-_READY_TIMEOUT_S = 5.0
+_READY_TIMEOUT_S = 4.0
 
 # An idle decoder takes 35 MB.
 _MAX_DEFAULT = 8

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 import mmhash
+from mmhash.cli import health
 from mmhash.framing import frame
 from mmhash.image import FORMATS
 from mmhash_service.api.problems import Problem
@@ -368,3 +369,7 @@ def test_an_image_that_is_not_written_wholly_never_has_anothers_key(
             await check(body)
 
     run_with_pool(decode, work_timeout_s=60)
+
+
+def test_readiness_is_answered_before_the_health_check_gives_up() -> None:
+    assert pool._READY_TIMEOUT_S < health._TIMEOUT_S
