@@ -79,5 +79,5 @@ def _describe(error: BaseException) -> str:
 
 
 async def _handle_disconnect(_request: Request, _error: Exception) -> Response:
-    """Return a response that nobody reads: that the client disconnected is not our failure."""
-    return Response(status_code=400)
+    """Return a response that nobody reads, with the status that the log has for it."""
+    return Response(status_code=499)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 import sys
 from io import StringIO
 from pathlib import Path
@@ -16,6 +17,7 @@ from mmhash_service.runtime import metrics
 from mmhash_service.server import logs
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
+from tests.support.waiting import wait_until
 
 RAW = {"content-type": "application/octet-stream"}
 
@@ -197,3 +199,16 @@ def test_a_worker_that_has_only_just_begun_has_no_metrics(
     monkeypatch.setenv(metrics.MULTIPROC_VARIABLE, str(tmp_path))
     text, _ = metrics.exposition()
     assert b"mmhash_requests" not in text
+
+
+def test_a_client_that_leaves_its_request_unfinished_has_a_status_of_its_own() -> None:
+    with running(create_app(Settings(decoders=1))) as server:
+        before = sample("mmhash_requests_total", call="/hash", status="499")
+        with socket.create_connection(server.address) as connection:
+            connection.sendall(
+                b"POST /hash HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
+                b"Content-Type: application/octet-stream\r\n\r\nabc"
+            )
+        wait_until(
+            lambda: sample("mmhash_requests_total", call="/hash", status="499") == before + 1
+        )
