@@ -54,7 +54,8 @@ def keys(
 def _with_keys(batch: Any, column: str, options: Options) -> Any:
     index = batch.schema.get_field_index(column)
     kind = content_kind(batch.schema.field(index).type) if index >= 0 else None
-    clashes = sorted(set(batch.column_names) & set(options.columns) - {column})
+    kept = set(batch.column_names) - ({column} if kind == "bytes" else set())
+    clashes = sorted(kept & set(options.columns))
     if clashes:
         raise InputValueError(f"the dataset has columns that keys() writes: {', '.join(clashes)}")
     if kind == "path":

@@ -25,6 +25,7 @@ from mmhash.media.recipe import (
     select_audio,
     select_video,
 )
+from mmhash.view import bytes_of
 
 Source = Buffer | str | PathLike[str]
 By = Literal["source", "frames"]
@@ -137,7 +138,7 @@ def _open_source(source: Source) -> Buffer:
     if isinstance(source, (bytes, bytearray, memoryview, mmap.mmap)):
         if len(source) == 0:
             raise InputValueError("the media is empty")
-        return source
+        return bytes_of(source) if isinstance(source, memoryview) else source
     if not isinstance(source, (str, PathLike)):
         raise InputTypeError(f"media is bytes or a path, not {type(source).__name__}")
     with Path(source).open("rb") as file:

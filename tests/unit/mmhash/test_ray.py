@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import mmhash.ray
+from mmhash.bulk.work import Options
 from mmhash.cli.app import app
 
 ray = pytest.importorskip("ray")
@@ -83,6 +84,13 @@ def test_keys_are_those_of_the_local_run(tmp_path: Path, cluster: None) -> None:
     assert [row["error"] for row in found if row["error"]] == [
         "FileNotFoundError: No such file or directory"
     ]
+
+
+def test_a_column_of_paths_that_keys_writes_is_refused() -> None:
+    """Paths stay, so that the result would have two of the name."""
+    batch = pa.table({"key": ["one"], "id": [1]})
+    with pytest.raises(mmhash.InputError, match="columns that keys\\(\\) writes: key"):
+        mmhash.ray._with_keys(batch, "key", Options())
 
 
 def test_the_program_of_the_docs(tmp_path: Path, cluster: None) -> None:
