@@ -12,9 +12,11 @@ Answer = bytes | Callable[[socket.socket], None]
 class Origin:
     """A host that others fetch from: it answers a path with the bytes, or the acts, of a test."""
 
-    def __init__(self, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None, *, port: int = 0
+    ) -> None:
         self._tls = tls
-        self._listener = socket.create_server((address, 0))
+        self._listener = socket.create_server((address, port))
         self.port = self._listener.getsockname()[1]
         self.answers: dict[str, Answer] = {}
         # The heads of the requests, and how many connections they came by.

@@ -12,6 +12,7 @@ import pytest
 from mmhash_service.fetch.dialing import CheckedBackend, resolve
 from mmhash_service.fetch.failures import Refused
 from tests.support.origin import Origin
+from tests.support.ports import free_port
 
 NETWORKS = [ip_network("127.0.0.1/32"), ip_network("127.0.0.2/32")]
 
@@ -42,7 +43,7 @@ def dial(backend: CheckedBackend, port: int, timeout: float | None = 20) -> str:
 
 @pytest.fixture
 def second() -> Iterator[Any]:
-    origin = Origin("127.0.0.2")
+    origin = Origin("127.0.0.2", port=free_port())  # no client has it at another address
     yield origin
     origin.close()
 
