@@ -24,9 +24,17 @@ async def run_few(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
         async with semaphore:
             await job()
 
+    error: Exception | None = None
     try:
         async with asyncio.TaskGroup() as group:
             for job in jobs:
                 group.create_task(run(job))
     except ExceptionGroup as failed:
-        raise failed.exceptions[0] from failed.exceptions[0].__cause__
+        error = failed.exceptions[0]
+        failed.__traceback__ = None
+    # Without cycles of errors and frames: these would keep the body until they are collected.
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error
