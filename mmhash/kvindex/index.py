@@ -28,7 +28,7 @@ class WorkerStats:
     """The state of a worker, and counts of all its ranks since it was added."""
 
     blocks: int
-    block_size: int  # of the largest block that its events had; 0 before the first
+    block_size: int  # of the largest block that its events had since the last drop, or 0
     tiers: dict[str, int]
     is_connected: bool
     is_healthy: bool
@@ -169,10 +169,11 @@ class Index:
             raise InputTypeError(f"blocks is a list of ids, not {type(blocks).__name__}")
         if block_size is not None:
             check_int("block_size", block_size, 1)
+        workers = [
+            (url, one.ranks, one.ranks.by_number) for url, one in list(self._workers.items())
+        ]
         runs = self.table.match(blocks if isinstance(blocks, list) else list(blocks))
-        return {
-            url: state.ranks.match(runs, block_size) for url, state in list(self._workers.items())
-        }
+        return {url: ranks.match(runs, block_size, before) for url, ranks, before in workers}
 
     def stats(self) -> Stats:
         """Return counts of the index and of each worker."""
@@ -244,6 +245,6 @@ class _WorkerState:
             is_healthy=self.is_healthy,
             lag_s=max(source.lag_s() for source in self.sources),
             disconnects=sum(source.disconnects for source in self.sources),
-            evicted=sum(rank.evicted for rank in self.ranks),
+            evicted=self.ranks.evicted,
             **{name: sum(getattr(one, name) for one in counts) for name in Counts.__slots__},
         )
