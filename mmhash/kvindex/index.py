@@ -17,7 +17,7 @@ from mmhash.kvindex.feed import Counts
 from mmhash.kvindex.loop import SocketLoop
 from mmhash.kvindex.ranks import Match, Ranks
 from mmhash.kvindex.source import Source, Timeouts, Worker
-from mmhash.kvindex.subscriber import subscribe
+from mmhash.kvindex.subscriber import request_replay, subscribe
 from mmhash.kvindex.table import MAX_HOLDERS, BlockTable
 
 logger = logging.getLogger(__name__)
@@ -142,7 +142,10 @@ class Index:
         ranks = worker.ranks + sum(one.ranks for one in self.workers)
         if ranks > MAX_HOLDERS:
             raise LimitError(f"an index has at most {MAX_HOLDERS} ranks of workers, not {ranks}")
-        subscribe(self._loop.context, worker.events).close()  # raises here, not in the thread
+        # They raise here, not in the thread.
+        subscribe(self._loop.context, worker.events).close()
+        if worker.replay is not None:
+            request_replay(self._loop.context, worker.replay, 0).close()
         state = self._workers[worker.url] = _WorkerState(
             worker, self.table, self._loop, self._timeouts
         )

@@ -156,6 +156,13 @@ def test_an_endpoint_that_zeromq_refuses_is_an_error_of_add() -> None:
         Index([Worker("http://a", "ipc://" + "x" * 200)])
 
 
+@pytest.mark.parametrize("replay", ["tcp://*:5558", "ipc://" + "x" * 200])
+def test_a_replay_endpoint_that_zeromq_refuses_is_an_error_of_add(replay: str) -> None:
+    """Each connection waited for a replay that was never asked for."""
+    with pytest.raises(InputValueError, match="replay is an endpoint"):
+        Index([Worker("http://a", EVENTS, replay)])
+
+
 def test_events_change_the_rank_that_they_name() -> None:
     blocks = Index([Worker("http://a", EVENTS, ranks=3)])
     (source, second, _) = blocks._workers["http://a"].sources
