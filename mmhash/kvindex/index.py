@@ -17,7 +17,7 @@ from mmhash.kvindex.feed import Counts
 from mmhash.kvindex.loop import SocketLoop
 from mmhash.kvindex.ranks import Match, Ranks
 from mmhash.kvindex.source import Source, Timeouts, Worker
-from mmhash.kvindex.subscriber import subscribe
+from mmhash.kvindex.subscriber import request_replay, subscribe
 from mmhash.kvindex.table import MAX_HOLDERS, BlockTable
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class WorkerStats:
     """The state of a worker, and counts of all its ranks since it was added."""
 
     blocks: int
-    block_size: int  # of the largest block that its events had; 0 before the first
+    block_size: int  # of the largest block that its events had since the last drop, or 0
     tiers: dict[str, int]
     is_connected: bool
     is_healthy: bool
@@ -142,7 +142,10 @@ class Index:
         ranks = worker.ranks + sum(one.ranks for one in self.workers)
         if ranks > MAX_HOLDERS:
             raise LimitError(f"an index has at most {MAX_HOLDERS} ranks of workers, not {ranks}")
-        subscribe(self._loop.context, worker.events).close()  # raises here, not in the thread
+        # They raise here, not in the thread.
+        subscribe(self._loop.context, worker.events).close()
+        if worker.replay is not None:
+            request_replay(self._loop.context, worker.replay, 0).close()
         state = self._workers[worker.url] = _WorkerState(
             worker, self.table, self._loop, self._timeouts
         )
@@ -169,10 +172,11 @@ class Index:
             raise InputTypeError(f"blocks is a list of ids, not {type(blocks).__name__}")
         if block_size is not None:
             check_int("block_size", block_size, 1)
+        workers = [
+            (url, one.ranks, one.ranks.by_number) for url, one in list(self._workers.items())
+        ]
         runs = self.table.match(blocks if isinstance(blocks, list) else list(blocks))
-        return {
-            url: state.ranks.match(runs, block_size) for url, state in list(self._workers.items())
-        }
+        return {url: ranks.match(runs, block_size, before) for url, ranks, before in workers}
 
     def stats(self) -> Stats:
         """Return counts of the index and of each worker."""
@@ -244,6 +248,6 @@ class _WorkerState:
             is_healthy=self.is_healthy,
             lag_s=max(source.lag_s() for source in self.sources),
             disconnects=sum(source.disconnects for source in self.sources),
-            evicted=sum(rank.evicted for rank in self.ranks),
+            evicted=self.ranks.evicted,
             **{name: sum(getattr(one, name) for one in counts) for name in Counts.__slots__},
         )

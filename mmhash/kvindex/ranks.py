@@ -1,12 +1,16 @@
 """The caches of a worker: the blocks of each of its data-parallel ranks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
 from mmhash.errors import LimitError
 from mmhash.kvindex.changes import Cleared, Removed, Stored
 from mmhash.kvindex.table import BlockTable, Runs
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_TIER = "GPU"  # older releases do not name it
 
@@ -26,17 +30,18 @@ class Match(Struct):  # made in a fifth of a NamedTuple's time, 32 of them for e
 class Rank:
     """The cache of one rank of a worker."""
 
-    def __init__(self, table: BlockTable) -> None:
+    def __init__(self, table: BlockTable, ranks: "Ranks") -> None:
         self._table = table
+        self._ranks = ranks
         self.holder = table.open()
         self.block_size = 0
-        self.evicted = 0
 
     def apply(self, events: Sequence[Stored | Removed | Cleared]) -> None:
         """Apply the events of one batch."""
         kept = next((n for n, one in enumerate(reversed(events)) if type(one) is Cleared), None)
         if kept is not None:  # once: a batch may have 65 536 of them, and each takes 50 µs
             self._table.clear(self.holder)
+            self.block_size = 0
             events = events[len(events) - kept :]
         for event in events:
             assert not isinstance(event, Cleared)  # noqa: S101  (for the type checker)
@@ -49,7 +54,7 @@ class Rank:
             if isinstance(event, Stored):
                 # vLLM's blocks that are not full are smaller, its placeholders are 0.
                 self.block_size = max(self.block_size, event.block_size)
-                self.evicted += self._table.store(
+                self._ranks.evicted += self._table.store(
                     self.holder, tier, group, ids, window=event.window
                 )
             else:
@@ -57,37 +62,46 @@ class Rank:
 
 
 class Ranks:
-    """The ranks of one worker, each made when it first publishes."""
+    """The ranks of one worker, each made when it first publishes, also after a drop."""
 
     def __init__(self, url: str, most: int, table: BlockTable) -> None:
         self._url = url
         self._most = most
         self._table = table
-        self._ranks: dict[int, Rank] = {}
+        self._has_limit_warning = False
+        self.by_number: dict[int, Rank] = {}
+        """The ranks; replaced as a whole, because matches read it in other threads."""
+        self.evicted = 0
 
     def __iter__(self) -> Iterator[Rank]:
-        return iter(self._ranks.values())
+        return iter(self.by_number.values())
 
     def get(self, number: int) -> Rank:
         """Return the rank with this number, which is made if it is new."""
-        rank = self._ranks.get(number)
+        rank = self.by_number.get(number)
         if rank is None:
-            if len(self._ranks) >= self._most:
+            if len(self.by_number) >= self._most:
                 raise LimitError(f"worker {self._url} has {self._most} ranks, not more")
-            rank = Rank(self._table)
-            self._ranks = {**self._ranks, number: rank}  # matches read it in other threads
+            rank = Rank(self._table, self)
+            self.by_number = {**self.by_number, number: rank}
         return rank
 
-    def clear(self, numbers: Iterable[int]) -> None:
-        """Drop the blocks of these ranks."""
-        for number in numbers:
-            self._table.clear(self.get(number).holder)
+    def warn(self, error: LimitError) -> None:
+        """Log the first limit that a batch of the worker exceeds."""
+        if not self._has_limit_warning:
+            self._has_limit_warning = True
+            logger.warning("worker %s: KV events are not applied: %s", self._url, error)
+
+    def drop(self, numbers: AbstractSet[int]) -> None:
+        """Drop these ranks and their blocks: a worker that restarts may have others."""
+        before = self.by_number
+        self.by_number = {number: rank for number, rank in before.items() if number not in numbers}
+        for number in before.keys() & numbers:
+            self._table.close(before[number].holder)
 
     def close(self) -> None:
-        """Give up all ranks and their blocks."""
-        for rank in self:
-            self._table.close(rank.holder)
-        self._ranks = {}
+        """Drop all ranks."""
+        self.drop(self.by_number.keys())
 
     def count(self) -> dict[str, int]:
         """Return the number of blocks in each tier."""
@@ -97,13 +111,17 @@ class Ranks:
                 tiers[tier] = tiers.get(tier, 0) + count
         return tiers
 
-    def match(self, runs: Runs, block_size: int | None) -> Match:
-        """Return the tokens of the rank that has most of a prompt, and those of each rank."""
+    def match(self, runs: Runs, block_size: int | None, before: Mapping[int, Rank]) -> Match:
+        """Return the tokens of the rank that has most of a prompt, and those of each rank.
+
+        `before` has the ranks from before the look at the blocks. A rank that was dropped or made
+        since does not count: its holder may have been another's.
+        """
         best = Match(0, {}, 0, {})
-        for number, rank in self._ranks.items():
+        for number, rank in self.by_number.items():
             holder = rank.holder
             blocks = runs.in_any.get(holder)
-            if blocks is None:
+            if blocks is None or before.get(number) is not rank:
                 continue
             size = block_size or rank.block_size
             best.ranks[number] = tokens = blocks * size

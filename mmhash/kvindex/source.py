@@ -136,15 +136,19 @@ class Source:
     def apply(self, changes: Changes, *, is_live: bool) -> None:
         """Apply one batch to the rank that published it."""
         number = self._number if changes.rank is None else changes.rank
-        rank = self._ranks.get(number)
-        self._published.add(number)  # also if a part of the batch is refused
-        rank.apply(changes.events)
+        try:
+            rank = self._ranks.get(number)
+            self._published.add(number)  # also if a part of the batch is refused
+            rank.apply(changes.events)
+        except LimitError as error:
+            self._ranks.warn(error)
+            raise
         if is_live:
             self._lag_s = max(0.0, time.time() - changes.time)
 
     def drop(self) -> None:
-        """Drop the blocks of the ranks that publish here."""
-        self._ranks.clear(self._published)
+        """Drop the ranks that publish here."""
+        self._ranks.drop(self._published)
         self._published.clear()
 
     def _check_connection(self, now: float) -> None:

@@ -158,7 +158,7 @@ class _Steps(NamedTuple):
             lora=self.naming.lora,
             lora_path=self.naming.lora_path,
         )
-        plan = plan_opened(self.context.engines[0], opened, found, options)
+        plan = plan_opened(self.context, opened, found, options)
         # For each policy: tokens that a worker was sent before count neither in its load, by which
         # least-load chooses, nor as computed in the metrics.
         unnamed = name_blocks(plan, engine.tokens_per_block)

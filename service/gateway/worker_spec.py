@@ -12,8 +12,9 @@ import httpx
 if TYPE_CHECKING:
     from mmhash.engines.releases import Fallback
 
-_ENDPOINT = re.compile(r"(tcp://[^\s,]+:\d{1,5}|ipc://[^\s,]+)", re.ASCII)
-_TCP_ENDPOINT = re.compile(r"tcp://\[?(?P<host>[^\s,]+?)\]?:\d{1,5}", re.ASCII)
+_ENDPOINT = re.compile(
+    r"tcp://\[?(?P<host>[^\s,/*]+?)\]?:(?P<port>\d{1,5})|ipc://[^\s,]+", re.ASCII
+)
 _MEMBERS = ("events", "replay", "engine", "block_size", "algorithm", "seed", "ranks")
 _NUMBER = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _MAX_SPEC = 2000
@@ -61,9 +62,6 @@ def parse_worker(text: str) -> WorkerSpec:
         if name not in _MEMBERS or not sign or name in named:
             raise ValueError(f"a worker is URL,{','.join(f'{one}=…' for one in _MEMBERS)}")
         named[name] = value
-    for name in ("events", "replay"):
-        if name in named and not _ENDPOINT.fullmatch(named[name]):
-            raise ValueError(f"{name} of a worker must be tcp://HOST:PORT or ipc://PATH")
     if "replay" in named and "events" not in named:
         raise ValueError("a worker with replay needs events")
     if "events" in named and "engine" not in named:
@@ -71,6 +69,9 @@ def parse_worker(text: str) -> WorkerSpec:
     ranks = _number(named, "ranks") or 1
     if ranks > MAX_RANKS:
         raise ValueError(f"a worker has at most {MAX_RANKS} ranks")
+    for name in ("events", "replay"):
+        if name in named and not _is_endpoint(named[name], ranks):
+            raise ValueError(f"{name} of a worker must be tcp://HOST:PORT or ipc://PATH")
     return WorkerSpec(
         _checked_url(url), _engine_spec(named), named.get("events"), named.get("replay"), ranks
     )
@@ -88,9 +89,17 @@ def check_endpoints_of_name(spec: WorkerSpec) -> None:
     """Refuse events or replay at another host than the URL's: its addresses would share them."""
     name = httpx.URL(spec.url).host
     for endpoint in filter(None, (spec.events, spec.replay)):
-        found = _TCP_ENDPOINT.fullmatch(endpoint)
-        if found is None or found["host"].lower() != name:
+        found = _ENDPOINT.fullmatch(endpoint)
+        if found is None or (found["host"] or "").lower() != name:
             raise ValueError("events and replay of worker_dns name the host of its URL")
+
+
+def _is_endpoint(text: str, ranks: int) -> bool:
+    """Return True if a client can connect to the endpoints of all ranks: to `*` none can."""
+    found = _ENDPOINT.fullmatch(text)
+    if found is None or found["port"] is None:
+        return found is not None
+    return 1 <= int(found["port"]) <= 65536 - ranks
 
 
 def _engine_spec(named: dict[str, str]) -> EngineSpec | None:

@@ -32,7 +32,7 @@ async def plan_request(
     opened = await context.work.run(open_request, model, requested, text)
     found = await read_media(context, opened.sources)
     threads = context.prompts.for_size(text_size(opened, text), len(found))
-    return await threads.run(_finish, requested, opened, query, found)
+    return await threads.run(_finish, context, opened, query, found)
 
 
 def text_size(opened: OpenedPlan, text: bytes) -> int:
@@ -50,12 +50,13 @@ def open_request(model: "Model", requested: RequestedEngine, text: bytes) -> Ope
 
 
 def _finish(
-    requested: RequestedEngine,
+    context: RequestContext,
     opened: OpenedPlan,
     query: PlanQuery,
     found: dict[MediaSource, SizedItem],
 ) -> dict[str, Any]:
-    plan = plan_opened(requested, opened, found, PlanOptions(**query.plan_options()))
+    (requested,) = context.engines
+    plan = plan_opened(context, opened, found, PlanOptions(**query.plan_options()))
     items = [
         _item(planned, found[source], requested)
         for planned, source in zip(plan.items, opened.sources, strict=True)
@@ -65,17 +66,18 @@ def _finish(
 
 
 def plan_opened(
-    requested: RequestedEngine,
+    context: RequestContext,
     opened: OpenedPlan,
     found: dict[MediaSource, SizedItem],
     options: PlanOptions,
 ) -> Plan:
     """Return the plan of a request with its media; a Problem says why there is none."""
+    (requested,) = context.engines
     media = {
         source.text: _media(requested, opened.model_type, sized) for source, sized in found.items()
     }
     try:
-        return opened.plan(replace(options, media=media))
+        return opened.plan(replace(options, media=media, tenant=context.tenant_secret))
     except (MMHashError, RecursionError) as error:
         raise Problem("unplannable-prompt") from error
 

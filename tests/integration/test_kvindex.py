@@ -133,6 +133,21 @@ def test_a_killed_worker_is_dropped_and_its_successor_starts_empty() -> None:
         assert stats(index).disconnects == 1
 
 
+def test_a_worker_that_restarts_has_its_new_rank_and_block_size() -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(Publisher(rank=0))
+        index = stack.enter_context(started(first))
+        first.publish(stored(1, 2, 3, size=32))
+        until(lambda: tokens(index, 1, 2, 3) == 96)
+        first.close()
+        until(lambda: not stats(index).is_connected)
+        second = Publisher(port(first.events), port(first.replay or ""), rank=3)
+        stack.enter_context(second).publish(stored(1, 2, 3))
+        until(lambda: tokens(index, 1, 2, 3))
+        assert index.match([1, 2, 3])[URL].ranks == {3: 48}
+        assert (stats(index).block_size, stats(index).garbage) == (16, 0)
+
+
 def test_a_program_that_speaks_another_protocol_is_no_lost_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         worker = Worker(URL, f"tcp://127.0.0.1:{server.getsockname()[1]}")

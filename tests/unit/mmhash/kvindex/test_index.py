@@ -9,6 +9,7 @@ import pytest
 from mmhash.errors import ClosedError, InputTypeError, InputValueError, LimitError, MMHashError
 from mmhash.kvindex import Index, Worker
 from mmhash.kvindex.changes import Changes, Cleared, Removed, Stored
+from tests.support.kv_publisher import encode
 
 EVENTS = "tcp://127.0.0.1:5557"
 
@@ -155,6 +156,13 @@ def test_an_endpoint_that_zeromq_refuses_is_an_error_of_add() -> None:
         Index([Worker("http://a", "ipc://" + "x" * 200)])
 
 
+@pytest.mark.parametrize("replay", ["tcp://*:5558", "ipc://" + "x" * 200])
+def test_a_replay_endpoint_that_zeromq_refuses_is_an_error_of_add(replay: str) -> None:
+    """Each connection waited for a replay that was never asked for."""
+    with pytest.raises(InputValueError, match="replay is an endpoint"):
+        Index([Worker("http://a", EVENTS, replay)])
+
+
 def test_events_change_the_rank_that_they_name() -> None:
     blocks = Index([Worker("http://a", EVENTS, ranks=3)])
     (source, second, _) = blocks._workers["http://a"].sources
@@ -188,6 +196,78 @@ def test_a_worker_has_no_more_ranks_than_it_was_added_with() -> None:
         source.apply(Changes(0.0, [], rank), is_live=False)
     with pytest.raises(LimitError):
         source.apply(Changes(0.0, [], 2), is_live=False)
+    blocks.stop()
+
+
+def test_a_worker_that_restarts_may_have_other_ranks_and_smaller_blocks() -> None:
+    """Its batches were garbage for ever, or its matches too long by the size from before."""
+    blocks = Index([Worker("http://a", EVENTS)], max_blocks=1)
+    (source,) = blocks._workers["http://a"].sources
+    source.apply(Changes(0.0, [Stored([1, 2], 32)], 0), is_live=False)
+    source.drop()
+    assert blocks.stats().workers["http://a"].block_size == 0
+    source.apply(Changes(0.0, [Stored([1], 16)], 3), is_live=False)
+    match = blocks.match([1])["http://a"]
+    assert (match.tokens, match.rank, match.ranks) == (16, 3, {3: 16})
+    stats = blocks.stats().workers["http://a"]
+    assert (stats.block_size, stats.evicted) == (16, 1)
+    blocks.stop()
+
+
+def test_a_drop_leaves_the_ranks_of_the_workers_other_publishers() -> None:
+    blocks = Index([Worker("http://a", EVENTS, ranks=2)])
+    (first, second) = blocks._workers["http://a"].sources
+    for source in (first, second):
+        source.apply(Changes(0.0, [Stored([1], 16)]), is_live=False)
+    for _ in range(3):
+        first.drop()
+    assert blocks.match([1])["http://a"].ranks == {1: 16}
+    first.apply(Changes(0.0, [Stored([1], 8)], 7), is_live=False)
+    assert blocks.match([1])["http://a"].ranks == {1: 16, 7: 8}
+    with pytest.raises(LimitError):
+        first.apply(Changes(0.0, [], 0), is_live=False)
+    blocks.stop()
+
+
+def test_blocks_have_the_size_that_they_have_after_all_were_cleared(index: Index) -> None:
+    (source,) = index._workers["http://a"].sources
+    source.apply(Changes(0.0, [Cleared(), Stored([1, 2], 8)]), is_live=False)
+    assert index.match([1, 2])["http://a"].tokens == 16
+    assert index.stats().workers["http://a"].block_size == 8
+
+
+def test_a_match_never_has_the_blocks_of_a_rank_that_came_meanwhile() -> None:
+    """Holders are used again: a match in another thread may have begun with the one before."""
+    blocks = Index([Worker("http://a", EVENTS), Worker("http://b", EVENTS)])
+    (a,), (b,) = (blocks._workers[url].sources for url in ("http://a", "http://b"))
+    a.apply(Changes(0.0, [Stored([1], 16)]), is_live=False)
+    match = blocks.table.match
+
+    def match_late(ids: Any) -> Any:
+        runs = match(ids)
+        a.drop()
+        b.apply(Changes(0.0, [Stored([9], 16)]), is_live=False)
+        return runs
+
+    blocks.table.match = match_late  # type: ignore[method-assign]
+    assert {url: one.tokens for url, one in blocks.match([1]).items()} == {
+        "http://a": 0,
+        "http://b": 0,
+    }
+    blocks.stop()
+
+
+def test_a_worker_beyond_a_limit_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Its batches were only counted as garbage."""
+    blocks = Index([Worker("http://a", EVENTS, ranks=2)])
+    sources = blocks._workers["http://a"].sources
+    for rank in range(4):
+        for number, source in enumerate(sources):
+            source.feed.live(rank, encode(rank=2 * rank + number))
+    assert [one.getMessage() for one in caplog.records] == [
+        "worker http://a: KV events are not applied: worker http://a has 2 ranks, not more"
+    ]
+    assert blocks.stats().workers["http://a"].garbage == 4
     blocks.stop()
 
 

@@ -54,5 +54,32 @@ def test_a_worker_that_is_not_one_is_refused(text: str) -> None:
         parse_worker(text)
 
 
+@pytest.mark.parametrize("member", ["events", "replay"])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "tcp://*:5557",  # where the engine listens, by its own settings
+        "tcp://:5557",
+        "tcp://a:0",
+        "tcp://a:65536",
+        "tcp://a:99999",
+        "tcp://a:65535",  # of the second rank there is none
+        "tcp://a/b:5557",
+    ],
+)
+def test_an_endpoint_to_which_nothing_connects_is_refused(member: str, endpoint: str) -> None:
+    endpoints = {"events": "tcp://a:5557", "replay": "tcp://a:5558"} | {member: endpoint}
+    members = ",".join(f"{name}={value}" for name, value in endpoints.items())
+    with pytest.raises(ValueError, match=f"^{member} of a worker must be tcp://HOST:PORT"):
+        parse_worker(f"http://a,engine=vllm@0.32.0,ranks=2,{members}")
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://a:1", "tcp://a:65535", "tcp://[::1]:5557", "ipc:///run/events"]
+)
+def test_an_endpoint_has_a_port_or_a_path(endpoint: str) -> None:
+    assert parse_worker(f"http://a,engine=vllm@0.32.0,events={endpoint}").events == endpoint
+
+
 def test_a_worker_has_as_many_ranks_as_the_index_takes() -> None:
     assert worker_spec.MAX_RANKS == source.MAX_RANKS
