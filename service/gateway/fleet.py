@@ -220,7 +220,11 @@ class Fleet:
         await asyncio.sleep(wait_s)
         while True:
             before = worker.models
-            await self._check(worker)
+            try:
+                await self._check(worker)
+            except Exception:
+                # Without further probes the worker would stay as it is.
+                logger.exception("worker %s: probe failed", worker.url)
             if worker.models != before:  # to compare all at each probe is quadratic
                 self._compare_models()
             await asyncio.sleep(self._settings.health_interval_s)

@@ -44,7 +44,7 @@ class Pool:
                 _, connection = await loop.create_connection(
                     Connection, self._host, self._port, ssl=_trust() if self._is_tls else None
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # the last one by a host's IDNA
             raise UnreachableError(f"{self._host}:{self._port}: {error!r}") from error
         return connection
 

@@ -125,6 +125,10 @@ def _checked_url(text: str) -> str:
         url = httpx.URL(text)
     except httpx.InvalidURL:
         raise ValueError("a worker begins with its URL") from None
+    try:
+        url.host.encode("idna")  # as each connection does
+    except UnicodeError:
+        raise ValueError("a worker's URL has a host that is no name") from None
     is_port_valid = url.port is None or 0 < url.port < 65536
     if (
         url.scheme not in {"http", "https"}

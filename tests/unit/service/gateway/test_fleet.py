@@ -198,3 +198,27 @@ def test_of_a_long_page_of_metrics_the_beginning_counts() -> None:
     worker = asyncio.run(run())
     assert worker.is_healthy
     assert worker.engine_requests == 3
+
+
+def test_a_probe_that_fails_in_an_unknown_way_is_logged_and_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The task ended, silently: the worker stayed as it was for ever."""
+    probes = 0
+
+    async def probe(*_: object) -> None:
+        nonlocal probes
+        probes += 1
+        raise KeyError("unknown")
+
+    async def run() -> None:
+        fleet = Fleet(GatewaySettings(health_interval_s=0.001))
+        fleet._start_checks([Worker(parse_worker("http://a:1"), fleet._settings)])
+        await asyncio.to_thread(wait_until, lambda: probes > 1)
+        for task in fleet._checks.values():
+            task.cancel()
+
+    monkeypatch.setattr(Worker, "probe", probe)
+    asyncio.run(run())
+    assert "worker http://a:1: probe failed" in caplog.text
+    assert "KeyError: 'unknown'" in caplog.text

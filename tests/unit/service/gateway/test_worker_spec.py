@@ -29,6 +29,9 @@ def test_a_worker_has_all_its_parts() -> None:
         "http://a:99999",
         "http://a?b",
         "http://user:secret@a",
+        "http://pod..svc:8000",
+        "http://xn--a",
+        "http://" + "a" * 64,
         "http://a,events",
         "http://a,event=tcp://a:1",
         "http://a,engine=vllm,engine=vllm",
@@ -52,6 +55,13 @@ def test_a_worker_has_all_its_parts() -> None:
 def test_a_worker_that_is_not_one_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_worker(text)
+
+
+def test_a_host_that_no_name_server_takes_is_refused_by_name() -> None:
+    """Each connection to it failed with UnicodeError."""
+    with pytest.raises(ValueError, match="a worker's URL has a host that is no name"):
+        parse_worker("http://pod..svc:8000")
+    assert parse_worker("http://pod.svc.").url == "http://pod.svc."
 
 
 def test_a_worker_has_as_many_ranks_as_the_index_takes() -> None:
