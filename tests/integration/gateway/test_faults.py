@@ -214,6 +214,32 @@ def test_a_response_without_a_length_ends_with_its_connection() -> None:
         stop_listening(listener)
 
 
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 100\r\n"])
+@pytest.mark.parametrize("status", [b"304 Not Modified", b"204 No Content"])
+def test_a_response_without_a_body_leaves_the_connection_open(status: bytes, length: bytes) -> None:
+    """The length of a 304 is that of the content which the client has already."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
+
+        def serve(connection: socket.socket) -> None:
+            while connection.recv(65536):
+                connection.sendall(b"HTTP/1.1 " + status + b'\r\nETag: "x"\r\n' + length + b"\r\n")
+
+        serve_connections(listener, serve)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        gateway = stack.enter_context(gateway_before([url]))
+        with gateway.connect() as connection, connection.makefile("rb") as answer:
+            for _ in range(2):
+                connection.sendall(b"GET /v1/files HTTP/1.1\r\nHost: g\r\n\r\n")
+                head = list(iter(answer.readline, b"\r\n"))
+                assert head[0] == b"HTTP/1.1 " + status + b"\r\n"
+                assert b'etag: "x"\r\n' in head
+            connection.sendall(b"HEAD /v1/files HTTP/1.1\r\nHost: g\r\n\r\n")
+            head = list(iter(answer.readline, b"\r\n"))
+            assert head[0] == b"HTTP/1.1 " + status + b"\r\n"
+        assert "Traceback" not in "".join(gateway.log)
+        stop_listening(listener)
+
+
 def test_the_file_of_workers_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "workers"
     with engines(2) as (one, two):
