@@ -83,12 +83,17 @@ class Fleet:
         return self.models.workers_for(model, list(self.workers.values()))
 
     def adapters(self, model: str, engine: EngineSpec) -> set[Adapter]:
-        """Return what the workers of an engine list as the adapter of this name, if it is one."""
-        return {
-            adapter
+        """Return what the workers of an engine list as the adapter of this name, if it is one.
+
+        Healthy workers count, or all if none of these lists it.
+        """
+        listed = [
+            (worker, adapter)
             for worker in self.workers.values()
             if worker.spec.engine == engine and (adapter := worker.models.get(model)) is not None
-        }
+        ]
+        healthy = {adapter for worker, adapter in listed if worker.is_healthy}
+        return healthy or {adapter for _, adapter in listed}
 
     def note_choice(self, worker: Worker) -> None:
         """Note that a request goes to this worker: it is the last one to have a turn again."""

@@ -13,8 +13,8 @@ from mmhash_service.gateway.fleet import PROBE_SPACING_S, Fleet
 from mmhash_service.gateway.policy import Candidate, rank
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
-from mmhash_service.gateway.worker import Worker
-from mmhash_service.gateway.worker_spec import parse_worker
+from mmhash_service.gateway.worker import Adapter, Worker
+from mmhash_service.gateway.worker_spec import EngineSpec, parse_worker
 from tests.support.kv_publisher import Publisher, stored
 from tests.support.waiting import wait_until
 
@@ -124,6 +124,22 @@ def test_a_worker_whose_events_begin_again_has_lost_what_it_was_sent() -> None:
 
 def test_a_fleet_without_workers_is_not_crowded() -> None:
     assert Fleet(GatewaySettings()).crowding() == {}
+
+
+def test_an_ejected_worker_does_not_say_where_an_adapter_is() -> None:
+    """A dead one that had loaded it from another path kept its requests from being planned."""
+    settings, engine = GatewaySettings(eject_after=1), EngineSpec("vllm@0.32.0")
+    fleet, old, new = Fleet(settings), Adapter("tiny", "/old"), Adapter("tiny", "/new")
+    for url, adapter in (("http://a:1", old), ("http://b:1", new), ("http://c:1", None)):
+        worker = Worker(parse_worker(f"{url},engine=vllm@0.32.0"), settings)
+        worker.models = {"tiny": None} if adapter is None else {"tiny": None, "lora": adapter}
+        worker.readmit()
+        fleet.workers[url] = worker
+    assert fleet.adapters("lora", engine) == {old, new}
+    fleet.workers["http://a:1"].fail()
+    assert fleet.adapters("lora", engine) == {new}
+    fleet.workers["http://b:1"].fail()
+    assert fleet.adapters("lora", engine) == {old, new}
 
 
 def test_the_first_probes_of_many_workers_are_spread(tmp_path: Path) -> None:
