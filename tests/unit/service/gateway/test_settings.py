@@ -31,6 +31,7 @@ def test_the_page_has_no_other_setting() -> None:
         {"worker_list": ("http://a", "http://a")},
         {"worker_list": ("nothing",)},
         {"worker_list": ("http://a",), "worker_dns": "http://b:1"},
+        {"worker_dns": "https://b:1"},
         {"worker_file": "/nowhere"},
         {"policy": "best"},
         {"load_weight": -1},
