@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
@@ -30,8 +31,9 @@ logger = logging.getLogger(__name__)
 class Fleet:
     """The workers by URL, kept up to date by a task for their list and a task for each."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, engine_fallback: Fallback | None = None) -> None:
         self._settings = settings
+        self._engine_fallback = engine_fallback
         self.workers: dict[str, Worker] = {}
         self._checks: dict[str, asyncio.Task[None]] = {}  # by worker
         self._turn = 0
@@ -138,7 +140,7 @@ class Fleet:
     async def _refresh(self) -> list[Worker]:
         """Read the list of workers, and return those that have joined."""
         try:
-            specs = await read_workers(self._settings)
+            specs = await read_workers(self._settings, self._engine_fallback)
         except (OSError, ValueError) as error:
             # The workers that are known may well be there: keep them.
             logger.error("the list of workers cannot be read: %s", error)  # noqa: TRY400

@@ -197,5 +197,5 @@ class Router:
 
 def add_fleet(app: FastAPI, settings: GatewaySettings) -> None:
     """Create the workers of an application and what chooses one; it opens and closes them."""
-    app.state.fleet = Fleet(settings)
+    app.state.fleet = Fleet(settings, app.state.settings.engine_fallback)
     app.state.router = Router(app.state.fleet, settings)

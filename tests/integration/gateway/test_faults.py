@@ -255,6 +255,8 @@ def test_the_file_of_workers_is_read_again(tmp_path: Path) -> None:
             wait_until(lambda: client.post(PATH, json=CHAT).json()["worker"] == "w1")
             replace(file, "no worker at all\n")
             gateway.log.wait_for("cannot be read")
+            replace(file, f"{two.url}\n{one.url},engine=vllm@0.99.0\n")
+            gateway.log.wait_for("cannot be read.*line 2: vllm 0.99.0 is not known")
             assert client.post(PATH, json=CHAT).json()["worker"] == "w1"
             replace(file, f"{one.url}\n{two.url}\n")
             wait_until(lambda: healthy(client) == [True, True])
