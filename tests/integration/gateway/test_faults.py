@@ -69,6 +69,19 @@ def test_a_worker_that_ends_before_its_response_is_replaced_once() -> None:
         assert client.post(PATH, json=CHAT).json()["worker"] == alive()[0].name
 
 
+@pytest.mark.parametrize("alive", [0, 1])
+def test_retries_are_the_attempts_beyond_the_first(alive: int) -> None:
+    """Failures were counted, also that of the last attempt."""
+    settings = {"gateway.policy": "round-robin", "gateway.eject_after": "1000"}
+    with fleet_of(1 + alive, **settings) as (started, _, client):
+        # The worker that is killed has the next turn.
+        wait_until(lambda: client.post(PATH, json=CHAT).json()["worker"] == started[-1].name)
+        started[0].kill()
+        answer = client.post(PATH, json=CHAT)
+        assert answer.status_code == 200 if alive else answer.status_code in {502, 503}
+        assert count(client, "mmhash_gateway_retries_total") == alive
+
+
 def test_a_response_that_breaks_is_not_completed() -> None:
     with fleet_of(2) as (_, gateway, client):
         body = CHAT | {"stream": True, "mode": "die-in-stream"}
