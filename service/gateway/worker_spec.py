@@ -142,4 +142,5 @@ def _checked_url(text: str) -> str:
         raise ValueError("a worker's URL is that of its server, without /v1")
     if url.userinfo:
         raise ValueError("a worker's URL has no credentials: use worker_api_key")
-    return text.rstrip("/")
+    # http://a and HTTP://A:80 are one worker. The scheme is in lower case at the second parse only.
+    return str(httpx.URL(str(url))).rstrip("/")

@@ -45,7 +45,7 @@ def test_an_error_names_its_line(tmp_path: Path) -> None:
     file.write_text("# all\nhttp://a:1\nhttp://b:2,engine=vlm\n")
     with pytest.raises(ValueError, match=r"workers, line 3: no engine 'vlm'"):
         read(worker_file=file)
-    file.write_text("http://a:1\n\nhttp://a:1/,engine=vllm@0.32.0\n")
+    file.write_text("http://a:80\n\nhttp://A/,engine=vllm@0.32.0\n")
     with pytest.raises(ValueError, match=r"workers, line 3: a worker's URL is given twice"):
         read(worker_file=file)
 

@@ -17,6 +17,8 @@ def test_a_worker_has_all_its_parts() -> None:
         "http://a:8000", engine, "tcp://a:5557", "tcp://a:5558", 2
     )
     assert parse_worker("https://a") == WorkerSpec("https://a")
+    assert parse_worker("HTTP://A:80/b/") == WorkerSpec("http://a/b")
+    assert parse_worker("https://a:80").url == "https://a:80"
 
 
 @pytest.mark.parametrize(
