@@ -6,7 +6,6 @@ They come beside the service's settings, which the gateway uses too: address, li
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
-import httpx
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
@@ -143,7 +142,7 @@ class GatewaySettings(PrefixedSettings):
     def _check_dns(cls, spec: str | None) -> str | None:
         if spec is not None:
             worker = parse_worker(spec)
-            if httpx.URL(worker.url).scheme == "https":
+            if worker.url.startswith("https:"):
                 raise ValueError(
                     "worker_dns has no https, because certificates are compared with names and not "
                     "with addresses: use worker_list or worker_file"
