@@ -64,7 +64,6 @@ def run_gateway(
     with extra("service"):
         from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
         from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
-        from mmhash_service.gateway.worker_spec import check_release  # noqa: PLC0415
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
         from mmhash_service.setting_errors import settings_errors  # noqa: PLC0415
         from mmhash_service.settings import GATEWAY, Settings, parse_assignment  # noqa: PLC0415
@@ -95,9 +94,7 @@ def run_gateway(
     found = []
     if check or gateway.worker_file:  # the addresses of worker_dns may come later
         with settings_errors():
-            found = asyncio.run(read_workers(gateway))
-            for spec in found:
-                check_release(spec, effective.engine_fallback)
+            found = asyncio.run(read_workers(gateway, effective.engine_fallback))
     if not check:
         server.serve(effective, partial(create_gateway, gateway=gateway))
         return

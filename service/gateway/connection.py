@@ -219,6 +219,8 @@ class Connection(asyncio.Protocol):
         self._until_close = not (
             has_no_body or b"content-length" in names or b"transfer-encoding" in names
         )
+        if has_no_body and self._method != b"HEAD":  # to uvicorn, this body would be too short
+            self.headers = [one for one in self.headers if one[0] != b"content-length"]
         # To llhttp, a response without a length lasts until the end.
         if self._until_close:
             self.is_reusable = False

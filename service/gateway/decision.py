@@ -86,8 +86,13 @@ class Decision(NamedTuple):
             return UNPLANNED_TOKENS if any(one.body for one in self.prepared.values()) else 0
         return max(0, self.plan.tokens - ranked.matched_tokens - ranked.expected_tokens)
 
+    def for_best(self, fleet: Fleet) -> Prepared | None:
+        """Return the request as the best worker gets it, or None without any worker."""
+        if not self.workers:
+            return None
+        return self.prepared[fleet.workers[self.workers[0].url].spec.engine]
+
     def body_of_best(self, fleet: Fleet, text: bytes) -> bytes:
         """Return the request for the best worker; without any worker, the text."""
-        if not self.workers:
-            return text
-        return self.prepared[fleet.workers[self.workers[0].url].spec.engine].body
+        best = self.for_best(fleet)
+        return text if best is None else best.body

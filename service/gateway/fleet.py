@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
@@ -30,8 +31,9 @@ logger = logging.getLogger(__name__)
 class Fleet:
     """The workers by URL, kept up to date by a task for their list and a task for each."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, engine_fallback: Fallback | None = None) -> None:
         self._settings = settings
+        self._engine_fallback = engine_fallback
         self.workers: dict[str, Worker] = {}
         self._checks: dict[str, asyncio.Task[None]] = {}  # by worker
         self._turn = 0
@@ -83,12 +85,17 @@ class Fleet:
         return self.models.workers_for(model, list(self.workers.values()))
 
     def adapters(self, model: str, engine: EngineSpec) -> set[Adapter]:
-        """Return what the workers of an engine list as the adapter of this name, if it is one."""
-        return {
-            adapter
+        """Return what the workers of an engine list as the adapter of this name, if it is one.
+
+        Healthy workers count, or all if none of these lists it.
+        """
+        listed = [
+            (worker, adapter)
             for worker in self.workers.values()
             if worker.spec.engine == engine and (adapter := worker.models.get(model)) is not None
-        }
+        ]
+        healthy = {adapter for worker, adapter in listed if worker.is_healthy}
+        return healthy or {adapter for _, adapter in listed}
 
     def note_choice(self, worker: Worker) -> None:
         """Note that a request goes to this worker: it is the last one to have a turn again."""
@@ -133,7 +140,7 @@ class Fleet:
     async def _refresh(self) -> list[Worker]:
         """Read the list of workers, and return those that have joined."""
         try:
-            specs = await read_workers(self._settings)
+            specs = await read_workers(self._settings, self._engine_fallback)
         except (OSError, ValueError) as error:
             # The workers that are known may well be there: keep them.
             logger.error("the list of workers cannot be read: %s", error)  # noqa: TRY400
@@ -220,7 +227,11 @@ class Fleet:
         await asyncio.sleep(wait_s)
         while True:
             before = worker.models
-            await self._check(worker)
+            try:
+                await self._check(worker)
+            except Exception:
+                # Without further probes the worker would stay as it is.
+                logger.exception("worker %s: probe failed", worker.url)
             if worker.models != before:  # to compare all at each probe is quadratic
                 self._compare_models()
             await asyncio.sleep(self._settings.health_interval_s)

@@ -25,6 +25,7 @@ class Pool:
         self._is_tls = parsed.scheme == "https"
         self._timeout_s = connect_timeout_s
         self._idle: list[Connection] = []
+        self._is_closed = False
 
     def take_idle(self) -> Connection | None:
         """Return an idle connection, or None."""
@@ -44,22 +45,29 @@ class Pool:
                 _, connection = await loop.create_connection(
                     Connection, self._host, self._port, ssl=_trust() if self._is_tls else None
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # the last one by a host's IDNA
             raise UnreachableError(f"{self._host}:{self._port}: {error!r}") from error
         return connection
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next request if it can carry one, or close it."""
         if connection.release():
-            if len(self._idle) < _MAX_IDLE:
+            if self._is_closed:
+                connection.abort("the pool is closed")
+            elif len(self._idle) < _MAX_IDLE:
                 self._idle.append(connection)
             else:
                 connection.abort("too many idle connections")
 
-    def close(self) -> None:
+    def close_idle(self) -> None:
         """Close the idle connections."""
         while self._idle:
-            self._idle.pop().abort("the pool is closed")
+            self._idle.pop().abort("idle connections are closed")
+
+    def close(self) -> None:
+        """Close the idle connections, and each of the others when it is given back."""
+        self._is_closed = True
+        self.close_idle()
 
 
 @cache

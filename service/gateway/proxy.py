@@ -166,6 +166,7 @@ class Proxy:
         headers = tracing.propagate(headers)
         headers += [(ID_HEADER, request_id.get().encode()), *self._authorization]
         has_failed = False
+        last_failure = ""
         for ranked in self._in_time(decision.workers):
             worker = self._fleet.workers.get(ranked.url)
             if worker is None:  # it has left since
@@ -179,6 +180,8 @@ class Proxy:
             prompt_tokens = prepared.plan.tokens if prepared.plan else new_tokens
             new_part = new_tokens / max(1, prompt_tokens)
             self._fleet.note_choice(worker)
+            if last_failure:
+                metrics.GATEWAY_RETRIES.labels(last_failure).inc()
             unheld = prepared.unheld_blocks(ranked)
             computing = worker.computing(new_tokens, unheld, prepared.unnamed, new_part=new_part)
             try:
@@ -191,7 +194,7 @@ class Proxy:
                 if isinstance(error, BrokenError) and has_failed:
                     raise Problem("worker-failed") from error
                 has_failed |= isinstance(error, BrokenError)
-                metrics.GATEWAY_RETRIES.labels("broken" if has_failed else "unreachable").inc()
+                last_failure = "broken" if isinstance(error, BrokenError) else "unreachable"
                 continue
             worker.succeed()
             if connection.status < 400:

@@ -57,9 +57,9 @@ class Router:
             engine: await self._prepare(request, body, model, engine, admission)
             for engine in self._engines()
         }
-        for one in prepared.values():
-            metrics.GATEWAY_DECISIONS.labels(one.how).inc()
         decision = self.rank_workers(prepared, model)
+        best = decision.for_best(self.fleet)
+        metrics.GATEWAY_DECISIONS.labels("no-workers" if best is None else best.how).inc()
         metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
         return decision
 
@@ -197,5 +197,5 @@ class Router:
 
 def add_fleet(app: FastAPI, settings: GatewaySettings) -> None:
     """Create the workers of an application and what chooses one; it opens and closes them."""
-    app.state.fleet = Fleet(settings)
+    app.state.fleet = Fleet(settings, app.state.settings.engine_fallback)
     app.state.router = Router(app.state.fleet, settings)

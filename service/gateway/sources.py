@@ -4,35 +4,48 @@ import asyncio
 import socket
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.worker_spec import WorkerSpec, parse_worker
+from mmhash_service.gateway.worker_spec import WorkerSpec, check_release, parse_worker
+
+if TYPE_CHECKING:
+    from mmhash.engines.releases import Fallback
 
 # Far more workers than one gateway is for.
 MAX_WORKERS = 1024
 _MAX_FILE = 1 << 20
 
 
-async def read_workers(settings: GatewaySettings) -> list[WorkerSpec]:
+async def read_workers(
+    settings: GatewaySettings, engine_fallback: "Fallback | None"
+) -> list[WorkerSpec]:
     """Return the workers as they are now; a failure is an OSError or a ValueError."""
-    return await asyncio.to_thread(_read, settings)  # a list of 1024 takes 50 ms
+    # A list of 1024 takes 50 ms.
+    return await asyncio.to_thread(_read, settings, engine_fallback)
 
 
-def _read(settings: GatewaySettings) -> list[WorkerSpec]:
+def _read(settings: GatewaySettings, engine_fallback: "Fallback | None") -> list[WorkerSpec]:
     if settings.worker_dns is not None:
-        specs = _resolve(parse_worker(settings.worker_dns))
+        specs = _resolve(_parse(settings.worker_dns, engine_fallback))
     elif settings.worker_file is not None:
-        specs = _read_file(settings.worker_file)
+        specs = _read_file(settings.worker_file, engine_fallback)
     else:
-        specs = [parse_worker(text) for text in settings.worker_list]
+        specs = [_parse(text, engine_fallback) for text in settings.worker_list]
     by_url = {spec.url: spec for spec in specs}
     _check_count(len(by_url))
     return list(by_url.values())
 
 
-def _read_file(path: Path) -> list[WorkerSpec]:
+def _parse(text: str, engine_fallback: "Fallback | None") -> WorkerSpec:
+    spec = parse_worker(text)
+    check_release(spec, engine_fallback)
+    return spec
+
+
+def _read_file(path: Path, engine_fallback: "Fallback | None") -> list[WorkerSpec]:
     if not path.is_file():  # opening a FIFO blocks
         raise ValueError(f"{path} is not a regular file")
     with path.open() as file:
@@ -46,7 +59,7 @@ def _read_file(path: Path) -> list[WorkerSpec]:
         if not line:
             continue
         try:
-            spec = parse_worker(line)
+            spec = _parse(line, engine_fallback)
             if specs.setdefault(spec.url, spec) != spec:
                 raise ValueError("a worker's URL is given twice")  # noqa: TRY301
         except ValueError as error:

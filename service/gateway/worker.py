@@ -125,7 +125,7 @@ class Worker:
         # A worker that hangs holds requests that another one can still answer.
         for connection in list(self._without_head):
             connection.abort("the worker was ejected")
-        self.pool.close()
+        self.pool.close_idle()
         return True
 
     async def send(
@@ -185,5 +185,5 @@ class Worker:
         return connection.status, bytes(body)
 
     def close(self) -> None:
-        """Close its idle connections; requests that run end by themselves."""
+        """Close its connections: those of requests that run when these end."""
         self.pool.close()

@@ -134,6 +134,10 @@ def _checked_url(text: str) -> str:
         url = httpx.URL(text)
     except httpx.InvalidURL:
         raise ValueError("a worker begins with its URL") from None
+    try:
+        url.host.encode("idna")  # as each connection does
+    except UnicodeError:
+        raise ValueError("a worker's URL has a host that is no name") from None
     is_port_valid = url.port is None or 0 < url.port < 65536
     if (
         url.scheme not in {"http", "https"}
@@ -147,4 +151,5 @@ def _checked_url(text: str) -> str:
         raise ValueError("a worker's URL is that of its server, without /v1")
     if url.userinfo:
         raise ValueError("a worker's URL has no credentials: use worker_api_key")
-    return text.rstrip("/")
+    # http://a and HTTP://A:80 are one worker. The scheme is in lower case at the second parse only.
+    return str(httpx.URL(str(url))).rstrip("/")

@@ -69,6 +69,19 @@ def test_a_worker_that_ends_before_its_response_is_replaced_once() -> None:
         assert client.post(PATH, json=CHAT).json()["worker"] == alive()[0].name
 
 
+@pytest.mark.parametrize("alive", [0, 1])
+def test_retries_are_the_attempts_beyond_the_first(alive: int) -> None:
+    """Failures were counted, also that of the last attempt."""
+    settings = {"gateway.policy": "round-robin", "gateway.eject_after": "1000"}
+    with fleet_of(1 + alive, **settings) as (started, _, client):
+        # The worker that is killed has the next turn.
+        wait_until(lambda: client.post(PATH, json=CHAT).json()["worker"] == started[-1].name)
+        started[0].kill()
+        answer = client.post(PATH, json=CHAT)
+        assert answer.status_code == 200 if alive else answer.status_code in {502, 503}
+        assert count(client, "mmhash_gateway_retries_total") == alive
+
+
 def test_a_response_that_breaks_is_not_completed() -> None:
     with fleet_of(2) as (_, gateway, client):
         body = CHAT | {"stream": True, "mode": "die-in-stream"}
@@ -214,6 +227,32 @@ def test_a_response_without_a_length_ends_with_its_connection() -> None:
         stop_listening(listener)
 
 
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 100\r\n"])
+@pytest.mark.parametrize("status", [b"304 Not Modified", b"204 No Content"])
+def test_a_response_without_a_body_leaves_the_connection_open(status: bytes, length: bytes) -> None:
+    """The length of a 304 is that of the content which the client has already."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
+
+        def serve(connection: socket.socket) -> None:
+            while connection.recv(65536):
+                connection.sendall(b"HTTP/1.1 " + status + b'\r\nETag: "x"\r\n' + length + b"\r\n")
+
+        serve_connections(listener, serve)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        gateway = stack.enter_context(gateway_before([url]))
+        with gateway.connect() as connection, connection.makefile("rb") as answer:
+            for _ in range(2):
+                connection.sendall(b"GET /v1/files HTTP/1.1\r\nHost: g\r\n\r\n")
+                head = list(iter(answer.readline, b"\r\n"))
+                assert head[0] == b"HTTP/1.1 " + status + b"\r\n"
+                assert b'etag: "x"\r\n' in head
+            connection.sendall(b"HEAD /v1/files HTTP/1.1\r\nHost: g\r\n\r\n")
+            head = list(iter(answer.readline, b"\r\n"))
+            assert head[0] == b"HTTP/1.1 " + status + b"\r\n"
+        assert "Traceback" not in "".join(gateway.log)
+        stop_listening(listener)
+
+
 def test_the_file_of_workers_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "workers"
     with engines(2) as (one, two):
@@ -229,6 +268,8 @@ def test_the_file_of_workers_is_read_again(tmp_path: Path) -> None:
             wait_until(lambda: client.post(PATH, json=CHAT).json()["worker"] == "w1")
             replace(file, "no worker at all\n")
             gateway.log.wait_for("cannot be read")
+            replace(file, f"{two.url}\n{one.url},engine=vllm@0.99.0\n")
+            gateway.log.wait_for("cannot be read.*line 2: vllm 0.99.0 is not known")
             assert client.post(PATH, json=CHAT).json()["worker"] == "w1"
             replace(file, f"{one.url}\n{two.url}\n")
             wait_until(lambda: healthy(client) == [True, True])

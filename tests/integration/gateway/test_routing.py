@@ -174,6 +174,31 @@ def test_an_adapter_of_two_paths_or_an_endless_one_has_no_plan(
         assert fleet.client.post(PATH, json=request).status_code == 200
 
 
+def test_a_decision_counts_once_by_the_engine_of_its_worker(
+    workers: list[EngineProcess], folder: Path
+) -> None:
+    """It counted once for each kind of engine in the fleet."""
+    settings = {"models": {"tiny": str(folder)}, "gateway.policy": "round-robin"}
+    specs = [f"{workers[0].url},engine={ENGINE}", workers[1].url]
+    with gateway_before(specs, settings=settings) as gateway, gateway.new_client() as client:
+        wait_until(lambda: all(healthy(client)))
+        names = [client.post(PATH, json=chat("hello ")).json()["worker"] for _ in range(4)]
+        assert sorted(names) == ["w0", "w0", "w1", "w1"]
+        decisions = "mmhash_gateway_decisions_total"
+        assert count(client, decisions, how="planned") == 2
+        assert count(client, decisions, how="no-engine") == 2
+        assert count(client, decisions) == 4
+
+
+def test_a_decision_without_workers_counts(tmp_path: Path) -> None:
+    file = tmp_path / "workers"
+    file.touch()
+    arguments = ("--worker-file", str(file))
+    with gateway_before([], *arguments) as gateway, gateway.new_client() as client:
+        assert client.post(PATH, json=chat("hello ")).status_code == 503
+        assert count(client, "mmhash_gateway_decisions_total", how="no-workers") == 1
+
+
 def test_blocks_of_another_size_are_shown_and_logged(
     workers: list[EngineProcess], folder: Path
 ) -> None:

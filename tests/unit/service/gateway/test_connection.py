@@ -1,7 +1,7 @@
 """Bytes that a worker sends beside its responses reach no client."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 
 import pytest
@@ -95,3 +95,20 @@ def test_a_connection_without_more_is_used_again() -> None:
             connection.abort("the end")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("close", "is_kept"), [(Pool.close, False), (Pool.close_idle, True)])
+def test_a_closed_pool_keeps_no_connection(close: Callable[[Pool], None], is_kept: bool) -> None:
+    """A request that ended after its worker had left kept its connection open."""
+
+    async def run() -> None:
+        async with pool_before(FIRST) as pool:
+            connection = await pool.open()
+            assert await read_all(connection) == b"first"
+            close(pool)
+            pool.give_back(connection)
+            assert connection.is_closed is not is_kept
+            assert (pool.take_idle() is connection) is is_kept
+            connection.abort("the test is over")
+
+    asyncio.run(run())

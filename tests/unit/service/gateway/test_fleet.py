@@ -13,8 +13,8 @@ from mmhash_service.gateway.fleet import PROBE_SPACING_S, Fleet
 from mmhash_service.gateway.policy import Candidate, rank
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
-from mmhash_service.gateway.worker import Worker
-from mmhash_service.gateway.worker_spec import parse_worker
+from mmhash_service.gateway.worker import Adapter, Worker
+from mmhash_service.gateway.worker_spec import EngineSpec, parse_worker
 from tests.support.kv_publisher import Publisher, stored
 from tests.support.waiting import wait_until
 
@@ -126,6 +126,22 @@ def test_a_fleet_without_workers_is_not_crowded() -> None:
     assert Fleet(GatewaySettings()).crowding() == {}
 
 
+def test_an_ejected_worker_does_not_say_where_an_adapter_is() -> None:
+    """A dead one that had loaded it from another path kept its requests from being planned."""
+    settings, engine = GatewaySettings(eject_after=1), EngineSpec("vllm@0.32.0")
+    fleet, old, new = Fleet(settings), Adapter("tiny", "/old"), Adapter("tiny", "/new")
+    for url, adapter in (("http://a:1", old), ("http://b:1", new), ("http://c:1", None)):
+        worker = Worker(parse_worker(f"{url},engine=vllm@0.32.0"), settings)
+        worker.models = {"tiny": None} if adapter is None else {"tiny": None, "lora": adapter}
+        worker.readmit()
+        fleet.workers[url] = worker
+    assert fleet.adapters("lora", engine) == {old, new}
+    fleet.workers["http://a:1"].fail()
+    assert fleet.adapters("lora", engine) == {new}
+    fleet.workers["http://b:1"].fail()
+    assert fleet.adapters("lora", engine) == {old, new}
+
+
 def test_the_first_probes_of_many_workers_are_spread(tmp_path: Path) -> None:
     """Those of 1000 workers that joined at once delayed other requests by 0.6 s."""
     count = 50
@@ -198,3 +214,27 @@ def test_of_a_long_page_of_metrics_the_beginning_counts() -> None:
     worker = asyncio.run(run())
     assert worker.is_healthy
     assert worker.engine_requests == 3
+
+
+def test_a_probe_that_fails_in_an_unknown_way_is_logged_and_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The task ended, silently: the worker stayed as it was for ever."""
+    probes = 0
+
+    async def probe(*_: object) -> None:
+        nonlocal probes
+        probes += 1
+        raise KeyError("unknown")
+
+    async def run() -> None:
+        fleet = Fleet(GatewaySettings(health_interval_s=0.001))
+        fleet._start_checks([Worker(parse_worker("http://a:1"), fleet._settings)])
+        await asyncio.to_thread(wait_until, lambda: probes > 1)
+        for task in fleet._checks.values():
+            task.cancel()
+
+    monkeypatch.setattr(Worker, "probe", probe)
+    asyncio.run(run())
+    assert "worker http://a:1: probe failed" in caplog.text
+    assert "KeyError: 'unknown'" in caplog.text

@@ -29,8 +29,11 @@ def test_the_page_has_no_other_setting() -> None:
     "wrong",
     [
         {"worker_list": ("http://a", "http://a")},
+        {"worker_list": ("http://a", "http://A:80/")},
+        {"worker_list": ("https://a:443/b", "https://a/b")},
         {"worker_list": ("nothing",)},
         {"worker_list": ("http://a",), "worker_dns": "http://b:1"},
+        {"worker_dns": "https://b:1"},
         {"worker_file": "/nowhere"},
         {"policy": "best"},
         {"load_weight": -1},

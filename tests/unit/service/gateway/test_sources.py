@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from mmhash.engines.releases import Fallback
 from mmhash_service.gateway import sources
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
 from mmhash_service.gateway.worker_spec import WorkerSpec
 
 
-def read(**settings: object) -> list[WorkerSpec]:
-    return asyncio.run(read_workers(GatewaySettings(**settings)))
+def read(engine_fallback: Fallback | None = None, **settings: object) -> list[WorkerSpec]:
+    return asyncio.run(read_workers(GatewaySettings(**settings), engine_fallback))
 
 
 def test_a_list_is_as_it_is() -> None:
@@ -44,9 +45,18 @@ def test_an_error_names_its_line(tmp_path: Path) -> None:
     file.write_text("# all\nhttp://a:1\nhttp://b:2,engine=vlm\n")
     with pytest.raises(ValueError, match=r"workers, line 3: no engine 'vlm'"):
         read(worker_file=file)
-    file.write_text("http://a:1\n\nhttp://a:1/,engine=vllm@0.32.0\n")
+    file.write_text("http://a:80\n\nhttp://A/,engine=vllm@0.32.0\n")
     with pytest.raises(ValueError, match=r"workers, line 3: a worker's URL is given twice"):
         read(worker_file=file)
+
+
+def test_a_release_that_is_not_known_is_refused_at_each_read(tmp_path: Path) -> None:
+    """Added after the start it joined silently, and none of its requests had a plan."""
+    file = tmp_path / "workers"
+    file.write_text("http://a:1\nhttp://b:1,engine=vllm@0.99.0\n")
+    with pytest.raises(ValueError, match=r"workers, line 2: vllm 0\.99\.0 is not known"):
+        read(worker_file=file)
+    assert len(read("nearest-older", worker_file=file)) == 2
 
 
 def test_a_name_that_is_not_found_is_in_the_error() -> None:
@@ -72,7 +82,7 @@ def test_a_file_that_is_replaced_is_an_error(
     file.unlink()
     replace(file)
     with pytest.raises(ValueError, match="not a regular file"):
-        asyncio.run(read_workers(settings))
+        asyncio.run(read_workers(settings, None))
 
 
 def test_a_name_stands_for_each_address() -> None:

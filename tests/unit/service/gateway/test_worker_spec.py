@@ -17,6 +17,8 @@ def test_a_worker_has_all_its_parts() -> None:
         "http://a:8000", engine, "tcp://a:5557", "tcp://a:5558", 2
     )
     assert parse_worker("https://a") == WorkerSpec("https://a")
+    assert parse_worker("HTTP://A:80/b/") == WorkerSpec("http://a/b")
+    assert parse_worker("https://a:80").url == "https://a:80"
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,9 @@ def test_a_worker_has_all_its_parts() -> None:
         "http://a:99999",
         "http://a?b",
         "http://user:secret@a",
+        "http://pod..svc:8000",
+        "http://xn--a",
+        "http://" + "a" * 64,
         "http://a,events",
         "http://a,event=tcp://a:1",
         "http://a,engine=vllm,engine=vllm",
@@ -79,6 +84,13 @@ def test_an_endpoint_to_which_nothing_connects_is_refused(member: str, endpoint:
 )
 def test_an_endpoint_has_a_port_or_a_path(endpoint: str) -> None:
     assert parse_worker(f"http://a,engine=vllm@0.32.0,events={endpoint}").events == endpoint
+
+
+def test_a_host_that_no_name_server_takes_is_refused_by_name() -> None:
+    """Each connection to it failed with UnicodeError."""
+    with pytest.raises(ValueError, match="a worker's URL has a host that is no name"):
+        parse_worker("http://pod..svc:8000")
+    assert parse_worker("http://pod.svc.").url == "http://pod.svc."
 
 
 def test_a_worker_has_as_many_ranks_as_the_index_takes() -> None:
