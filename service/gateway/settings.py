@@ -141,13 +141,7 @@ class GatewaySettings(PrefixedSettings):
     @classmethod
     def _check_dns(cls, spec: str | None) -> str | None:
         if spec is not None:
-            worker = parse_worker(spec)
-            if worker.url.startswith("https:"):
-                raise ValueError(
-                    "worker_dns has no https, because certificates are compared with names and not "
-                    "with addresses: use worker_list or worker_file"
-                )
-            check_endpoints_of_name(worker)
+            check_endpoints_of_name(parse_worker(spec))
         return spec
 
     @field_validator("worker_file")

@@ -33,7 +33,6 @@ def test_the_page_has_no_other_setting() -> None:
         {"worker_list": ("https://a:443/b", "https://a/b")},
         {"worker_list": ("nothing",)},
         {"worker_list": ("http://a",), "worker_dns": "http://b:1"},
-        {"worker_dns": "https://b:1"},
         {"worker_file": "/nowhere"},
         {"policy": "best"},
         {"load_weight": -1},
