@@ -12,7 +12,7 @@ from mmhash_service.runtime.concurrency import run_few
 
 
 class Body:
-    """What a job holds."""
+    """Content that a job holds."""
 
 
 @pytest.fixture
