@@ -71,6 +71,21 @@ def remove(path: Path) -> None:
         raise MMHashError(f"{path} cannot be removed ({why}): remove it") from error
 
 
+def rename_on_disk(temporary: Path, path: Path) -> None:
+    """Rename a complete file; it and its new name are on the disk afterwards."""
+    _sync(temporary)
+    temporary.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _check_depth(path: Path) -> None:
     """Raise an error before rmtree, which calls itself for each level, has removed a part."""
     level = [os.fspath(path)]

@@ -2,13 +2,11 @@
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from mmhash.bulk.checked import remove
-from mmhash.bulk.shard_store import sync_folder
+from mmhash.bulk.checked import remove, rename_on_disk
 from mmhash.errors import InputValueError
 
 PARQUET = ".parquet"
@@ -59,8 +57,5 @@ def export(parquet: Path, out: Path) -> None:
         columns = result.schema_arrow.names
         rows = (row for batch in result.iter_batches() for row in batch.to_pylist())
         _WRITERS[out.suffix.lower()](file, rows, columns)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(out)
-    sync_folder(out.parent)
+    rename_on_disk(temporary, out)
     parquet.unlink()

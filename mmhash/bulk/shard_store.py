@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 from blake3 import blake3
 
-from mmhash.bulk.checked import DamagedError, framed, read_checked, remove
+from mmhash.bulk.checked import DamagedError, framed, read_checked, remove, rename_on_disk
 from mmhash.bulk.work import Options, Row, Shard
 from mmhash.errors import InputValueError, MMHashError
 
@@ -92,11 +92,11 @@ class ShardStore:
 
         about = self._about | {"source": _source_of(identities)}
         numbered = enumerate(identities)
-        with _written(self._out, temporary=self._folder / "joined.tmp") as file:
+        joined = self._folder / "joined.tmp"
+        remove(joined)
+        with joined.open("xb") as file:
             write_result(file, starmap(self._read, numbered), self._columns, about)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self._out.parent)
+        rename_on_disk(joined, self._out)
         self._remove_folder()
 
     def check_result(self, identities: Sequence[str]) -> None:
@@ -240,19 +240,10 @@ def _lock(descriptor: int, folder: Path) -> bool:
 
 
 @contextmanager
-def _written(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO]:
+def _written(path: Path) -> Iterator[BinaryIO]:
     """Write a file atomically: it appears when it is complete."""
-    temporary = temporary or path.with_suffix(".tmp")
+    temporary = path.with_suffix(".tmp")
     remove(temporary)
     with temporary.open("xb") as file:
         yield file
     temporary.replace(path)
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until a rename in a folder is on the disk."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
