@@ -91,7 +91,9 @@ def service(model: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def chat() -> str:
     """The request that the pages begin with."""
-    script = (Path(__file__).parents[2] / "service" / "page" / "example.js").read_text()
+    script = (
+        Path(__file__).parents[2] / "service" / "mmhash_service" / "page" / "example.js"
+    ).read_text()
     image = "".join(
         line.strip(' "+;') for line in script.split("IMAGE =")[1].split(";")[0].split("\n")
     )

@@ -13,7 +13,8 @@ TESTS = sorted(path for path in UNIT.rglob("test_*.py"))
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(UNIT)))
 def test_a_unit_test_has_its_module(path: Path) -> None:
-    folder = ROOT / path.parent.relative_to(UNIT)
+    package = path.parent.relative_to(UNIT)
+    folder = (ROOT / "service" if package.parts[0] == "mmhash_service" else ROOT) / package
     name = path.stem.removeprefix("test_")
     names = ("__init__.py",) if name == "init" else (f"{name}.py", f"{name}.cuh", name)
     assert any((folder / one).exists() for one in names), (

@@ -63,7 +63,7 @@ ELSEWHERE = {
     "http.md": "tests/docs/test_http.py",
     "live.md": "tests/live",
     "media.md": "tests/docs/test_snippets.py",
-    "settings.md": "tests/unit/service/test_settings.py",
+    "settings.md": "tests/unit/mmhash_service/test_settings.py",
     "transport.md": "tests/docs/test_snippets.py",
     "urls.md": "tests/docs/test_http.py",
 }

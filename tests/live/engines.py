@@ -42,7 +42,7 @@ _VARIABLES = {
 
 # The guard runs in the engine's process.
 _ROOT = Path(__file__).parents[2]
-_PROJECT = {"PYTHONPATH": f"{_ROOT}{os.pathsep}{_ROOT / 'typings'}"}
+_PROJECT = {"PYTHONPATH": f"{_ROOT}{os.pathsep}{_ROOT / 'service'}"}
 
 
 @dataclass

@@ -1,13 +1,12 @@
 """The web pages. Their files are read once and served from memory."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from html import escape
-from importlib.metadata import metadata
 from pathlib import Path
 
 from blake3 import blake3
 from fastapi import APIRouter, Request, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 import mmhash
 
@@ -54,10 +53,6 @@ GATEWAY_FILES = _FLEET | _ASSETS
 """Those of the gateway, whose other paths belong to the workers."""
 
 _PAGES = {"Keys": "./", "Prompt": "prompt", "Fleet": "fleet", "API": "docs"}
-# Documentation and source, once the distribution names their addresses.
-_PROJECT = dict(
-    line.split(", ", 1) for line in metadata("mmhash-keys").get_all("Project-URL") or ()
-)
 
 
 def render(path: Path, links: dict[str, str]) -> bytes:
@@ -89,7 +84,7 @@ def serve_content(content: bytes, media_type: str) -> Callable[[Request], Awaita
     return serve
 
 
-def _routes(files: dict[str, Path], links: dict[str, str]) -> Iterable[Route]:
+def _routes(files: dict[str, Path], links: dict[str, str]) -> list[BaseRoute]:
     # Unlike FastAPI's, Starlette's routes answer HEAD and are not in the OpenAPI document.
     return [
         Route(url, serve_content(render(path, links), _TYPES[path.suffix]))
@@ -97,5 +92,5 @@ def _routes(files: dict[str, Path], links: dict[str, str]) -> Iterable[Route]:
     ]
 
 
-router = APIRouter(routes=[*_routes(FILES, _PAGES | _PROJECT)])
-gateway_router = APIRouter(routes=[*_routes(GATEWAY_FILES, _PROJECT)])
+router = APIRouter(routes=_routes(FILES, _PAGES))
+gateway_router = APIRouter(routes=_routes(GATEWAY_FILES, {}))

@@ -13,7 +13,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.routes.page import FILES, render
 from mmhash_service.settings import Settings
 
-FOLDER = Path(__file__).parents[4] / "service" / "page"
+FOLDER = Path(__file__).parents[4] / "service" / "mmhash_service" / "page"
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
