@@ -18,8 +18,7 @@ from mmhash.prompts.media import KnownMedia
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan
 from mmhash.prompts.planning import open_plan
-from mmhash.prompts.sandbox import MAX_TEXT
-from mmhash.prompts.templates import ChatTemplate
+from mmhash.prompts.templates import MAX_TEXT, ChatTemplate
 
 # Templates that are not the model's own come from the operator, who has few.
 _MAX_TEMPLATES = 8

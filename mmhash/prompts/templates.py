@@ -1,23 +1,26 @@
-"""A model's chat template: parsed once, rendered as transformers renders it, with bounded work."""
+"""A model's chat template: parsed once, and rendered as transformers and the engines render it."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from jinja2 import TemplateError, meta, nodes
-from jinja2.runtime import new_context
+from jinja2.ext import Extension, LoopControlExtension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from mmhash.engines.releases import is_since
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts.content_format import iterates_content, iterates_member
 from mmhash.prompts.files import UnknownModelError
-from mmhash.prompts.sandbox import bound_work, new_sandbox
 
 ContentFormat = Literal["string", "openai"]
 
-MAX_SOURCE = 128 << 10
-"""The characters of the longest template: the longest known ones have 30 000."""
+MAX_TEXT = 4 << 20
+"""The characters of the longest prompt: a million tokens of English."""
 
 OWN_ARGUMENTS = frozenset({"chat_template", "messages", "tools"})
 """Variables that the engine sets: a request or a model's tokens with these names are refused."""
@@ -51,6 +54,58 @@ class TemplateRenderError(InputValueError):
     """A chat template refuses a request, or fails at it."""
 
 
+class _Generation(Extension):
+    """The tag `generation`, which marks what the assistant wrote. It changes no text."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Parse the tag as a call of a macro: assignments in it stay in it."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        call = self.call_method("_text_of")
+        return nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+    def _text_of(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)  # noqa: DTZ005  (as the engines: local time)
+
+
+def _new_environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, LoopControlExtension]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+    return environment
+
+
+_ENVIRONMENT = _new_environment()
+
+
 class _ContentLoops(NamedTuple):
     """The loops over messages' contents that engines find in a template."""
 
@@ -71,23 +126,17 @@ class _ContentLoops(NamedTuple):
 
 
 class ChatTemplate:
-    """A template with the names that it reads."""
+    """A template with the variables that it reads. Threads may share it."""
 
     def __init__(self, source: str) -> None:
-        """Parse a template; one that is too long, or no template, is an UnknownModelError."""
-        if len(source) > MAX_SOURCE:
-            raise UnknownModelError(f"the chat template is longer than {MAX_SOURCE} characters")
+        """Compile a template; a text that is no template is an UnknownModelError."""
         self.source = source
-        self._sandbox = new_sandbox()
         try:
-            tree = self._sandbox.parse(source)
+            tree = _ENVIRONMENT.parse(source)
             self.variables = frozenset(meta.find_undeclared_variables(tree))
             self._content_loops = _ContentLoops.find(tree)
-            self.names = frozenset(_names(tree))
-            bound_work(tree)
-            # jinja2 compiles a tree as it does a text.
-            self._template = self._sandbox.from_string(tree)
-        except (*_FAILURES, LimitError) as error:
+            self._template = _ENVIRONMENT.from_string(tree)
+        except _FAILURES as error:
             raise UnknownModelError(f"the chat template is not usable: {_reason(error)}") from error
 
     def content_format(self, engine: str, release: str) -> ContentFormat:
@@ -127,16 +176,16 @@ class ChatTemplate:
         return kept if text[start : start + len(_TAG)] == _TAG else kept.rstrip()
 
     def _render(self, variables: dict[str, Any]) -> str:
-        sandbox = self._sandbox.fresh()
+        parts, size = [], 0
         try:
-            context = new_context(
-                sandbox, None, {}, variables, shared=False, globals=sandbox.globals, locals=None
-            )
-            # The generated function takes its environment as an argument: here one for each call.
-            render: Callable[..., Iterable[str]] = self._template.root_render_func
-            return sandbox.concat(render(context, environment=sandbox))
+            for part in self._template.generate(variables):
+                parts.append(part)
+                size += len(part)
+                if size > MAX_TEXT:
+                    raise LimitError(f"the chat template makes more than {MAX_TEXT} characters")
         except _FAILURES as error:
             raise TemplateRenderError(f"the chat template failed: {_reason(error)}") from error
+        return "".join(parts)
 
 
 def _mark_final(
@@ -155,13 +204,6 @@ def _mark_final(
     if not isinstance(final, str):
         raise TemplateRenderError("continue_final_message: the final message has no text")
     return [*messages[:-1], last], final
-
-
-def _names(tree: nodes.Template) -> set[str]:
-    """Return the constant names by which the template reads members."""
-    names = {node.attr for node in tree.find_all(nodes.Getattr)}
-    values = (node.value for node in tree.find_all(nodes.Const))
-    return names | {value for value in values if isinstance(value, str)}
 
 
 def _reason(error: BaseException) -> str:

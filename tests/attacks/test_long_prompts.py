@@ -18,7 +18,7 @@ from mmhash.cpu import cpu_count
 from mmhash.kvindex.table import BlockTable
 from mmhash.prompts import Media, MediaSize, Model, Plan, expansion
 from mmhash.prompts.families.family import MAX_TOKENS
-from mmhash.prompts.sandbox import MAX_TEXT
+from mmhash.prompts.templates import MAX_TEXT
 from mmhash_service.gateway.decision import Prepared
 from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.unnamed import name_blocks

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mmhash.prompts.families.family import MAX_TOKENS
 from mmhash.prompts.families.registry import FAMILIES
-from mmhash.prompts.sandbox import MAX_TEXT
+from mmhash.prompts.templates import MAX_TEXT
 
 PAGE = (Path(__file__).parents[2] / "docs" / "prompts.md").read_text()
 

@@ -1,14 +1,10 @@
-"""Templates are rendered as transformers renders them, and hostile ones are in tests/attacks."""
-
-import json
-import threading
-from typing import Any
+"""Templates are rendered as transformers renders them. tests/vectors has real prompts of vLLM."""
 
 import pytest
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from mmhash.errors import LimitError
 from mmhash.prompts.files import UnknownModelError
-from mmhash.prompts.templates import ChatTemplate, TemplateRenderError
+from mmhash.prompts.templates import MAX_TEXT, ChatTemplate, TemplateRenderError
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -16,83 +12,6 @@ USER = [{"role": "user", "content": "hi"}]
 def test_blocks_are_trimmed() -> None:
     source = "  {% for m in messages %}\n{{ m.content }}\n    {% endfor %}\nend"
     assert ChatTemplate(source).render(USER) == "hi\nend"
-
-
-VALUES: dict[str, Any] = {
-    "d": {"b": 1, "a": 2},
-    "same": {"a": 2, "b": 1},
-    "html": "<a href='x'>&",
-    "calls": [{"function": {"name": "f", "n": 1}}, {"function": {"name": "g", "n": 2}}],
-    "rows": ["b", "a", "c"],
-}
-
-
-def _rendered_by_jinja2(source: str) -> str:
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters["tojson"] = json.dumps
-    return environment.from_string(source).render(messages=USER, **VALUES)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "html | e | replace('l', '&', 1)",
-        "html | tojson | safe | replace('x', '<')",
-        "html | replace('x', html | e)",
-        "13 | replace(1, 2)",
-        "rows | join(html | safe)",
-        "rows | map('e') | join('<')",
-        "rows | join(7)",
-        "('%s<' | safe) | format('<')",
-        "(html | safe | indent(2, true)) + '<'",
-        "[html] | map('upper') | map('e') | join",
-        "calls | join(',', attribute='function.name')",
-        "calls | sum(attribute='function.n')",
-        "d.items() == same.items()",
-        "d.keys() == ['b', 'a']",
-        "['b', 'a'] == d.keys()",
-        "range(2) == [0, 1]",
-        "range(2) in [[0, 1]]",
-        "rows | select == rows",
-        "rows | select != []",
-        "'a' in rows | select",
-        "'z' in rows | select",
-        "'a' in d.keys()",
-        "('a', 2) in d.items()",
-        "1 in d.values()",
-        "(d.items() | default([])) == same.items()",
-        "d.values() | upper",
-        "range(3) | default(0)",
-        "(range(3) | e) ~ (d.keys() | title)",
-        "(rows | select | reverse)[0]",
-        "(rows | select | reverse) | string",
-        "d.items() | reverse | list",
-        "(rows | select | default([], true)) | first",
-        "rows | select | map('upper') | reject('equalto', 'A') | list",
-        "rows | select | unique | sort | list",
-        "rows | map('length') | max",
-        "dict(d.items())",
-        "dict(rows | map('list') | map('last') | map('upper') | groupby(0))",
-        "namespace(d.items()).a",
-        "d.items() | length",
-        "d.values() | sum",
-        "d.keys() | sort",
-    ],
-)
-def test_values_are_those_of_jinja2(value: str) -> None:
-    """The environment is that of transformers."""
-    source = f"{{{{ {value} }}}}"
-    assert ChatTemplate(source).render(USER, **VALUES) == _rendered_by_jinja2(source)
-
-
-def test_an_iterator_is_read_once() -> None:
-    source = "{% set a = rows | select %}{{ a | first }}{{ a | first }}{{ a | list }}"
-    assert ChatTemplate(source).render(USER, **VALUES) == _rendered_by_jinja2(source)
-
-
-def test_what_fails_there_fails_here() -> None:
-    with pytest.raises(TemplateRenderError, match="has no len"):
-        ChatTemplate("{{ rows | select | length }}").render(USER, **VALUES)
 
 
 def test_json_is_not_escaped() -> None:
@@ -114,9 +33,37 @@ def test_the_template_refuses_a_request() -> None:
         ChatTemplate("{{ raise_exception('no system') }}").render(USER)
 
 
-def test_unknown_filters_are_refused_at_load() -> None:
-    with pytest.raises(UnknownModelError, match="center"):
-        ChatTemplate("{{ 'a' | center(3) }}")
+def test_the_generation_tag_and_loop_controls_change_no_text() -> None:
+    source = (
+        "{% for m in messages %}{% if m.role == 'tool' %}{% continue %}{% endif %}"
+        "{% generation %}{% set x = 1 %}{{ m.content }}{% endgeneration %}{{ x }}{% endfor %}"
+    )
+    messages = [{"role": "tool", "content": "no"}, *USER]
+    assert ChatTemplate(source).render(messages) == "hi"
+
+
+@pytest.mark.parametrize("source", ["{% for a in b %}", "{{ 'a' | nope }}", "{% nope %}"])
+def test_what_is_no_template_is_refused_at_load(source: str) -> None:
+    with pytest.raises(UnknownModelError, match="not usable"):
+        ChatTemplate(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["{{ messages.append(1) }}", "{{ messages[0].a.b }}", "{{ 1 / 0 }}", "{{ messages | tojson(indent=-1, sort_keys=0, x=1) }}"],
+)  # fmt: skip
+def test_a_template_that_fails_is_a_named_error(source: str) -> None:
+    with pytest.raises(TemplateRenderError, match="failed"):
+        ChatTemplate(source).render(USER)
+
+
+def test_the_length_of_the_text_is_limited() -> None:
+    """A chat's template may repeat what a request has, so a request's size does not bound it."""
+    template = ChatTemplate("{% for i in range(n) %}{{ messages[0].content }}{% endfor %}")
+    messages = [{"role": "user", "content": "a" * (MAX_TEXT // 4)}]
+    assert len(template.render(messages, n=4)) == MAX_TEXT
+    with pytest.raises(LimitError, match="4194304 characters"):
+        template.render(messages, n=99_999)
 
 
 @pytest.mark.parametrize(
@@ -170,18 +117,3 @@ def test_the_content_format_of_sglang(source: str, expected: list[str]) -> None:
     template = ChatTemplate(source)
     releases = ("0.5.0", "0.5.2", "0.5.23")
     assert [template.content_format("sglang", release) for release in releases] == expected
-
-
-def test_threads_have_budgets_of_their_own() -> None:
-    template = ChatTemplate("{% for a in range(90000) %}{{ a % 7 }}{% endfor %}")
-    texts: list[str] = []
-    threads = [
-        threading.Thread(target=lambda: texts.extend(template.render(USER) for _ in range(3)))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(texts) == 12
-    assert len(set(texts)) == 1
