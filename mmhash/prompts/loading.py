@@ -1,4 +1,4 @@
-"""The files of a model's directory, read with bounds: regular files of limited sizes."""
+"""The files of a model's directory, read and parsed. They are the operator's, and trusted."""
 
 import json
 from collections.abc import Iterator
@@ -7,22 +7,9 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
-from mmhash.errors import LimitError
-from mmhash.io.files import open_regular_file
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 from mmhash.prompts.templates import OWN_ARGUMENTS
 from mmhash.prompts.text_encoder import TextEncoder, is_panic
-
-MAX_JSON = 4 << 20
-"""The bytes of the largest file of settings."""
-
-MAX_TOKENIZER_CONFIG = 32 << 20
-"""The bytes of the largest tokenizer_config.json: Gemma 3's has 1 MB."""
-
-MAX_TOKENIZER = 64 << 20
-"""The bytes of the largest tokenizer.json: Gemma 3's has 33 MB."""
-
-_MAX_GROWTH = 64  # of a text by a normalizer's replacements: known ones have 1
 
 _SPECIAL_TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
@@ -43,7 +30,7 @@ class ModelDirectory(NamedTuple):
 def read_directory(directory: Path) -> ModelDirectory:
     """Read a model's directory; a file that is missing or wrong is an UnknownModelError."""
     config = _read_section(directory, "config.json", required=True)
-    tokenizer_config = _read_section(directory, "tokenizer_config.json", limit=MAX_TOKENIZER_CONFIG)
+    tokenizer_config = _read_section(directory, "tokenizer_config.json")
     processor = _read_section(directory, "processor_config.json")
     preprocessor = _read_section(directory, "preprocessor_config.json")
     video = _read_section(directory, "video_preprocessor_config.json")
@@ -105,7 +92,7 @@ def _file_templates(directory: Path) -> Iterator[tuple[str, str]]:
     """Yield the templates that are files: the default one, and those of the folder beside it."""
     folder = directory / "additional_chat_templates"
     if folder.is_dir():
-        for path in sorted(folder.glob("*.jinja"))[:64]:
+        for path in sorted(folder.glob("*.jinja")):
             yield path.stem, _read_text(path)
     path = directory / "chat_template.jinja"
     if path.exists():
@@ -125,40 +112,24 @@ def _member_templates(section: Section) -> Iterator[tuple[str, str]]:
 
 
 def _read_tokenizer(directory: Path) -> Tokenizer:
-    data = _read_file(directory / "tokenizer.json", MAX_TOKENIZER)
+    data = _read_file(directory / "tokenizer.json")
     try:
         tokenizer = Tokenizer.from_buffer(data)
     except BaseException as error:  # the package raises plain Exception, and panics
         if not (isinstance(error, Exception) or is_panic(error)):
             raise
         raise UnknownModelError(f"tokenizer.json is not usable: {str(error)[:200]}") from error
-    _check_growth(tokenizer)
     # A file may ask for both, and no engine lets it.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
-def _check_growth(tokenizer: Tokenizer) -> None:
-    """Refuse a normalizer whose replacements make gigabytes of a short text."""
-    growth = 1
-    steps = [] if tokenizer.normalizer is None else [tokenizer.normalizer.__getstate__()]
-    waiting: list[Any] = [json.loads(state) for state in steps]
-    while waiting:
-        step = waiting.pop()
-        waiting += step.get("normalizers", [])
-        growth *= max(1, len(step.get("content", "")), len(step.get("prepend", "")))
-        if growth > _MAX_GROWTH:
-            raise UnknownModelError("the normalizer of tokenizer.json makes texts too long")
-
-
-def _read_section(
-    directory: Path, name: str, *, required: bool = False, limit: int = MAX_JSON
-) -> Section:
+def _read_section(directory: Path, name: str, *, required: bool = False) -> Section:
     path = directory / name
     if not required and not path.exists():
         return Section(name, {})
-    data = _read_file(path, limit)
+    data = _read_file(path)
     try:
         values: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -170,18 +141,14 @@ def _read_section(
 
 def _read_text(path: Path) -> str:
     try:
-        return _read_file(path, MAX_JSON).decode()
+        return _read_file(path).decode()
     except UnicodeDecodeError as error:
         raise UnknownModelError(f"{path.name} is not UTF-8") from error
 
 
-def _read_file(path: Path, limit: int) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
-        with open_regular_file(str(path)) as file:
-            data = file.read(limit + 1)
+        return path.read_bytes()
     except OSError as error:
         reason = error.strerror or error
         raise UnknownModelError(f"{path} cannot be read: {reason}") from error
-    if len(data) > limit:
-        raise LimitError(f"{path.name} has more than {limit} bytes")
-    return data
