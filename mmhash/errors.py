@@ -12,6 +12,12 @@ MMHashError
 └── DeviceError           a device cannot do the requested work
 """
 
+import errno
+
+_SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
+# Pillow's, which has no number.
+_SHORT_OF_MEMORY = "out of memory error"
+
 
 class MMHashError(Exception):
     """Root of all errors that mmhash raises on purpose."""
@@ -72,6 +78,13 @@ class ClosedError(MMHashError):
 
 class DeviceError(MMHashError):
     """A device cannot do the requested work."""
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Return True if the process lacks memory or descriptors, which says nothing about an item."""
+    if isinstance(error, OSError):
+        return error.errno in _SHORTAGES or str(error).startswith(_SHORT_OF_MEMORY)
+    return isinstance(error, MemoryError)
 
 
 def shown(number: int) -> str:

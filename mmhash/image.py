@@ -12,7 +12,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from mmhash.errors import InputError, InputTypeError, InputValueError, LimitError
+from mmhash.errors import InputError, InputTypeError, InputValueError, LimitError, is_shortage
 from mmhash.fields import field
 from mmhash.memory import check_copy
 
@@ -64,6 +64,8 @@ def read_image(
     except InputError:
         raise
     except DAMAGE as error:
+        if is_shortage(error):
+            raise
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
 
 

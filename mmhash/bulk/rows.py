@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from mmhash.bulk.sources import Source, identity_of, look_up, shards_of_files
 from mmhash.bulk.work import Options, Row, Shard, failed, hash_values
-from mmhash.errors import InputValueError
+from mmhash.errors import InputValueError, is_shortage
 from mmhash.fields import field
 
 # Rows that are read at once, because a row group may be larger than memory.
@@ -89,5 +89,7 @@ def hash_row_group(
             for batch in file.iter_batches(ROWS_READ, [number], [column], use_threads=False):
                 rows += hash_values(batch.column(0), options, threads)
     except (OSError, pa.ArrowException) as error:
+        if is_shortage(error):
+            raise
         rows += [failed(error, options)] * (count - len(rows))
     return rows

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from blake3 import blake3
 
 from mmhash.bulk.work import Shard, hash_files
-from mmhash.errors import InputValueError
+from mmhash.errors import InputValueError, is_shortage
 from mmhash.io.files import open_file
 from mmhash.io.names import STDIN, printable, reason
 
@@ -68,7 +68,9 @@ def _walk(folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
     """
     try:
         stack = _entries(folder)
-    except OSError:
+    except OSError as error:
+        if is_shortage(error):
+            raise
         yield folder, None
         return
     while stack:
@@ -78,7 +80,9 @@ def _walk(folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
                 stack += _entries(entry.path)
             elif entry.is_file(follow_symlinks=False):
                 yield entry.path, entry.stat(follow_symlinks=False)
-        except OSError:
+        except OSError as error:
+            if is_shortage(error):
+                raise
             yield entry.path, None
 
 

@@ -13,7 +13,7 @@ from mmhash.algorithms import ALGORITHM_SPECS
 from mmhash.bulk.files import File, open_files
 from mmhash.cpu import hash_bytes
 from mmhash.digest import Algorithm, Digest
-from mmhash.errors import InputValueError, MMHashError
+from mmhash.errors import InputValueError, MMHashError, is_shortage
 from mmhash.framing import frame
 from mmhash.io.images import NotAnImageError, read_image_file
 
@@ -100,6 +100,8 @@ def _rows(
                 raise item
             kind, nbytes, digest, key, orientation = content_of(item)
         except (OSError, ValueError, MMHashError) as error:
+            if is_shortage(error):
+                raise
             is_skipped = options.skips_others and isinstance(error, NotAnImageError)
             rows.append(() if is_skipped else failed(error, options))
         else:

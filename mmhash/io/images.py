@@ -6,7 +6,7 @@ from io import BufferedReader
 from typing import TYPE_CHECKING, NamedTuple
 
 from mmhash.digest import Digest
-from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError
+from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError, is_shortage
 from mmhash.framing import frame
 from mmhash.image import FORMATS, PILLOW_MAX_PIXELS, read_image, read_orientation
 
@@ -54,4 +54,6 @@ def open_image(file: BufferedReader) -> Iterator["Image.Image"]:
     except Image.DecompressionBombError as error:
         raise LimitError(str(error)) from error
     except Exception as error:  # each of Pillow's parsers raises its own kinds
+        if is_shortage(error):
+            raise
         raise InputValueError(f"a damaged image: {error}") from error
