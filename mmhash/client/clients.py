@@ -13,7 +13,7 @@ from inspect import Parameter, signature
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
-from mmhash.client import claims, media, probes, requests, token_ids
+from mmhash.client import media, probes, requests, token_ids
 from mmhash.client.address import Address, header_value
 from mmhash.client.connections import AsyncConnections, Connections, Service
 from mmhash.client.effects import Effects, OutOfTimeError, Pause, Request, RunInThread
@@ -91,12 +91,6 @@ class Client:
     plan = _blocking(requests.plan)
     pad = _blocking(token_ids.pad)
     blocks = _blocking(token_ids.blocks)
-    claim = _blocking(claims.claim)
-    wait_claim = _blocking(claims.wait_claim)
-    renew_claim = _blocking(claims.renew_claim)
-    complete_claim = _blocking(claims.complete_claim)
-    fail_claim = _blocking(claims.fail_claim)
-    find_claims = _blocking(claims.find_claims)
     info = _blocking(probes.info)
     health = _blocking(probes.health)
     ready = _blocking(probes.ready)
@@ -178,12 +172,6 @@ class AsyncClient:
     plan = _awaitable(requests.plan)
     pad = _awaitable(token_ids.pad)
     blocks = _awaitable(token_ids.blocks)
-    claim = _awaitable(claims.claim)
-    wait_claim = _awaitable(claims.wait_claim)
-    renew_claim = _awaitable(claims.renew_claim)
-    complete_claim = _awaitable(claims.complete_claim)
-    fail_claim = _awaitable(claims.fail_claim)
-    find_claims = _awaitable(claims.find_claims)
     info = _awaitable(probes.info)
     health = _awaitable(probes.health)
     ready = _awaitable(probes.ready)

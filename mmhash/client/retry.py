@@ -44,8 +44,7 @@ _CONNECTION_ERRORS = (
 def send_with_retry(session: Session, request: Request) -> Effects[Response]:
     """Send a request until it succeeds, or fails for good, and return its response.
 
-    Each request may be sent again after any failure: only claims change the state of the service,
-    and a holder that repeats an action changes nothing more.
+    Each request may be sent again after any failure: none changes the state of the service.
     """
     retries = 0
     while True:

@@ -10,7 +10,6 @@ import mmhash
 from mmhash_service.api.openapi import describe_bodies
 from mmhash_service.api.problem_handlers import MEDIA_TYPE, add_problem_handlers
 from mmhash_service.api.schemas.server import ProblemAnswer
-from mmhash_service.claims.desk import ClaimDesk
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.gateway.settings import GatewaySettings
@@ -22,7 +21,7 @@ from mmhash_service.middleware.duplicate_headers import DuplicateHeaderMiddlewar
 from mmhash_service.middleware.metrics_port import MetricsPortMiddleware
 from mmhash_service.middleware.tracing import TracingMiddleware
 from mmhash_service.plan.models import Models
-from mmhash_service.routes import annotate, blocks, claim, docs, pad, page, plan, probes
+from mmhash_service.routes import annotate, blocks, docs, pad, page, plan, probes
 from mmhash_service.routes import hash as hash_route
 from mmhash_service.runtime import tracing
 from mmhash_service.runtime.capacity import Limits
@@ -35,9 +34,7 @@ _PROBLEM = {
 }
 
 
-_ROUTERS = tuple(
-    route.router for route in (hash_route, annotate, pad, blocks, plan, claim, probes, page)
-)
+_ROUTERS = tuple(route.router for route in (hash_route, annotate, pad, blocks, plan, probes, page))
 
 
 def create_app(
@@ -117,7 +114,6 @@ def _add_resources(app: FastAPI, settings: Settings, models: Models) -> None:
     app.state.prompts = PromptPool(settings.work_timeout_s)
     app.state.decoders = DecoderPool(settings)
     app.state.memo = Memo(settings)
-    app.state.claims = ClaimDesk(app.state.memo.claims, is_alone=settings.workers == 1)
     app.state.fetcher = Fetcher(settings)
     app.state.mapped = MappedHasher(settings.work_timeout_s)
     app.state.fleet = None  # see add_fleet
@@ -150,6 +146,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await app.state.fleet.close()
     await app.state.decoders.close()
     await app.state.fetcher.close()
-    app.state.claims.close()
     await app.state.memo.close()
     app.state.mapped.close()

@@ -524,33 +524,6 @@ def test_malformed_facts_are_refused(connect: Any, payload: Any) -> None:
     refused(connect, act, lambda client: client.info())
 
 
-HELD = {"state": "held", "fence": 7, "remaining_ms": 1000}
-
-
-@pytest.mark.parametrize(
-    "claim",
-    [
-        HELD | {"remaining_ms": 10**400},  # more than a float has
-        HELD | {"remaining_ms": 1 << 53},
-        HELD | {"remaining_ms": -1},
-        HELD | {"remaining_ms": 0.5},
-        HELD | {"fence": 10**400},
-        HELD | {"fence": True},
-        HELD | {"state": "lost"},
-        HELD | {"result": {}},
-        HELD | {"state": "done"},
-        HELD | {"state": "done", "result": []},
-        [HELD],
-    ],
-    ids=lambda claim: repr(claim)[-40:],
-)
-def test_malformed_claims_are_refused(connect: Any, claim: Any) -> None:
-    act = sends(answer(json.dumps(claim).encode()))
-    refused(connect, act, lambda client: client.claim("k"))
-    act = sends(answer(json.dumps({"claims": [claim]}).encode()))
-    refused(connect, act, lambda client: client.find_claims(["k"]))
-
-
 @pytest.mark.parametrize(
     ("retry_after", "expected"),
     [

@@ -49,7 +49,6 @@ PAGES = (
 ELSEWHERE = {
     "annotate.md": "tests/docs/test_http.py",
     "bulk.md": "tests/docs/test_snippets.py",
-    "claims.md": "tests/docs/test_client.py",
     "client.md": "tests/docs/test_client.py",
     "compile.md": "tests/docs/test_compile.py",
     "cuda.md": "tests/docs/test_snippets.py",

@@ -66,13 +66,3 @@ BLOCKS = {
         },
     }
 }
-CLAIM = {
-    "acquire": {
-        "summary": "A lease on the encoding of an image",
-        "value": {
-            "action": "acquire",
-            "key": "qwen2-vl/4f2c",
-            "holder": "00112233445566778899aabbccddeeff",
-        },
-    }
-}

@@ -6,12 +6,11 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from mmhash_service.api.schemas.claims import ClaimBody
 from mmhash_service.api.schemas.items import HashBody
 from mmhash_service.api.schemas.prompts import BlocksBody, PadBody
 
 _REF = "#/components/schemas/{model}"
-_BODIES: tuple[type[BaseModel], ...] = (HashBody, PadBody, BlocksBody, ClaimBody)
+_BODIES: tuple[type[BaseModel], ...] = (HashBody, PadBody, BlocksBody)
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, str]:

@@ -63,20 +63,6 @@ PROBLEMS = {
         "A form that passes the gateway must not name a peer to load from, or an engine's internal "
         "state.",
     ),
-    "claims-off": ProblemSpec(
-        403,
-        "Claims are off",
-        "Several workers can share claims only in Redis: set memo_url to a Redis, or workers to 1.",
-    ),
-    "claim-lost": ProblemSpec(
-        409,
-        "Claim lost",
-        "The caller does not hold the claim: holder or fence is not that of the newest lease, or "
-        "the claim was given up. Discard the result, or acquire the claim again.",
-    ),
-    "claim-too-large": ProblemSpec(
-        413, "Claim too large", "The result of a claim must be at most 16384 bytes of JSON."
-    ),
     "stalled-body": ProblemSpec(
         408,
         "Stalled body",
@@ -361,11 +347,6 @@ PROBLEMS = {
     ),
     "too-slow": ProblemSpec(
         503, "Too slow", "The work took longer than the setting work_timeout_s allows."
-    ),
-    "claims-unavailable": ProblemSpec(
-        503,
-        "Claims unavailable",
-        "The store of the claims fails, or is full: compute without a claim.",
     ),
     "decoder-failed": ProblemSpec(
         503, "Decoder failed", "The process that decoded the image exited before it finished."

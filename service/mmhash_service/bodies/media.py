@@ -22,7 +22,6 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery, Item
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.bodies.readers import EncodedReader
-from mmhash_service.claims.flight import Compute
 from mmhash_service.decoder.messages import (
     MAX_PARTS,
     AudioIndexed,
@@ -31,7 +30,7 @@ from mmhash_service.decoder.messages import (
     VideoIndexed,
     VideoSelection,
 )
-from mmhash_service.memo.memo import CacheStatus
+from mmhash_service.memo.memo import CacheStatus, Compute
 from mmhash_service.runtime.context import RequestContext
 
 Modality = Literal["video", "audio"]

@@ -12,10 +12,8 @@ from mmhash.digest import Algorithm
 from mmhash.forks import call_in_child, keep_inherited
 from mmhash.prompts.headers import ImageHeader
 from mmhash_service.api.problems import Problem
-from mmhash_service.claims.flight import Compute, Flights
-from mmhash_service.claims.stores import create_claims
 from mmhash_service.fetch.identity import StrongDigest
-from mmhash_service.memo.breaker import Breaker, Store
+from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.entries import (
     MAX_VALIDATOR,
     MAX_VALUE,
@@ -39,11 +37,12 @@ from mmhash_service.settings import Settings
 
 CacheStatus = Literal["hit", "miss"]
 
-# The source of an answer; `shared` is the decode of a concurrent request, `replica` that of a
-# concurrent request to another replica.
-Source = Literal["memory", "store", "shared", "replica", "miss"]
+# The source of an answer; `shared` is the decode of a concurrent request.
+Source = Literal["memory", "store", "shared", "miss"]
 
 T = TypeVar("T")
+
+Compute = Callable[[], Awaitable[bytes]]
 
 Unpack = Callable[[bytes], T | None]
 """Returns the object in an entry's value, or None if the value is malformed."""
@@ -56,19 +55,12 @@ class Memo:
         self._max_pixels = settings.max_pixels
         self._cache = LruCache(settings.memo_bytes)
         self._store: Breaker | None = None
-        store: Store | None = None
         # The kind of store, shown by /info.
         self.kind = "memory"
         if settings.memo_url is not None:
             url = settings.memo_url.get_secret_value()
-            store = create_store(url, settings.memo_bytes)
-            self._store = Breaker(store)
+            self._store = Breaker(create_store(url, settings.memo_bytes))
             self.kind = scheme_of(url)
-        self.claims = create_claims(self.kind, self._store, store)
-        # Without a shared store, `_running` suffices.
-        self._flights = (
-            Flights(self.claims, settings.work_timeout_s) if self.claims.is_shared else None
-        )
         self._running: dict[bytes, _Running] = {}
         call_in_child(self, Memo.abandon)
 
@@ -79,8 +71,6 @@ class Memo:
 
     async def close(self) -> None:
         """Close the store."""
-        if self._flights is not None:
-            await self._flights.close()
         if self._store is not None:
             await self._store.close()
 
@@ -88,8 +78,6 @@ class Memo:
         """Reset after a fork; the entries in memory stay."""
         keep_inherited(*(running.task for running in self._running.values()))
         self._running = {}
-        if self._flights is not None:
-            self._flights.abandon()
         if self._store is not None:
             self._store.abandon()
 
@@ -213,34 +201,12 @@ class Memo:
         value = await self._get_from_store(entry)
         if value is not None and (cached := unpack(value)) is not None:
             return cached, "store"
-        if self._flights is None:
-            return await self._compute(entry, unpack, compute), "miss"
-        computed: list[T] = []
-
-        async def compute_sealed() -> bytes:
-            packed = await compute()
-            computed.append(self._keep(entry, unpack, packed))
-            return entry.seal(packed)
-
-        sealed = await self._flights.run(entry.name, compute_sealed)
-        if computed:
-            return computed[0], "miss"
-        value = entry.open(sealed)
-        if value is not None and (result := unpack(value)) is not None:
-            self._put_in_memory(entry.name, sealed)
-            return result, "replica"
-        # The result was too long for a claim, or somebody else wrote it.
-        return await self._compute(entry, unpack, compute), "miss"
-
-    async def _compute(self, entry: SealedEntry, unpack: Unpack[T], compute: Compute) -> T:
-        return self._keep(entry, unpack, await compute())
-
-    def _keep(self, entry: SealedEntry, unpack: Unpack[T], packed: bytes) -> T:
+        packed = await compute()
         result = unpack(packed)
         if result is None:
             raise Problem("decoder-failed")
         self._put(entry, packed)
-        return result
+        return result, "miss"
 
     def _start(
         self, name: bytes, computation: Coroutine[Any, Any, tuple[Any, Source]]

@@ -6,7 +6,7 @@ from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import InvalidResponse, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import InvalidResponse, ResponseError
 
 from mmhash.forks import keep_inherited
 from mmhash_service.memo.address import RedisAddress
@@ -59,19 +59,6 @@ class RedisStore:
         if await self._client().set(_PREFIX + name, value, ex=_TTL_S) is not True:
             await self.drop()
             raise InvalidResponse("the reply is not OK")
-
-    async def run_script(self, script: str, name: bytes, *arguments: bytes | str | int) -> Any:
-        """Run a Lua script on one record, and return its reply, which the caller checks.
-
-        EVAL sends the text each time, 2 KB: Redis caches the compiled script by its hash.
-        """
-        try:
-            return await self._client().eval(script, 1, _PREFIX + name, *arguments)
-        except (OutOfMemoryError, ReadOnlyError):
-            raise
-        except ResponseError:
-            await self.drop()
-            raise
 
     async def drop(self) -> None:
         """Close idle connections: their replies may be out of sync."""

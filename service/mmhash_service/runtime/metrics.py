@@ -131,18 +131,6 @@ MEMO_FAILURES = Counter(
     ("operation",),
     registry=REGISTRY,
 )
-FLIGHTS = Counter(
-    "mmhash_flights",
-    "Images decoded or waited for across replicas, by outcome.",
-    ("outcome",),
-    registry=REGISTRY,
-)
-CLAIMS = Counter(
-    "mmhash_claims",
-    "Operations of POST /claim, by the state of the claim afterwards.",
-    ("action", "state"),
-    registry=REGISTRY,
-)
 MEMO_BYTES = Gauge(
     "mmhash_memo_bytes",
     "Bytes of memo entries held in memory.",

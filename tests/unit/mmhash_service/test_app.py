@@ -31,7 +31,6 @@ def test_the_openapi_page_has_every_call_and_its_problems(client: httpx.Client) 
         "/live",
         "/metrics",
         "/pad",
-        "/claim",
         "/plan",
         "/ready",
         "/version",

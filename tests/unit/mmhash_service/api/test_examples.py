@@ -17,7 +17,6 @@ CALLS = {
     "/annotate?engine=vllm": examples.ANNOTATE,
     "/pad": examples.PAD,
     "/blocks": examples.BLOCKS,
-    "/claim": examples.CLAIM,
 }
 
 

@@ -7,7 +7,6 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from mmhash_service.api.problems import InvalidPart, Problem
-from mmhash_service.api.schemas.claims import ClaimBody
 from mmhash_service.api.schemas.items import HashBody, HashQuery
 from mmhash_service.api.schemas.prompts import AnnotateQuery, BlocksBody, PadBody
 from mmhash_service.bodies.json_body import parse_json
@@ -48,17 +47,6 @@ def test_a_body_has_a_pointer(body: Any, model: Any, pointers: list[str]) -> Non
     found = parts_of(body, model)
     assert [part.pointer for part in found] == pointers
     assert all(part.reason for part in found)
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ({"action": "acquire", "key": "hunter2"}, "acquire takes key, holder, [ttl_s], [wait_s]"),
-        ({"action": "fail", "ttl_s": 1}, "fail takes key, holder, fence"),
-    ],
-)
-def test_a_claim_names_the_fields_of_its_action(body: Any, reason: str) -> None:
-    assert parts_of(body, ClaimBody) == [InvalidPart(reason, pointer="")]
 
 
 def test_a_recipe_without_frames_says_what_it_needs() -> None:

@@ -129,7 +129,7 @@ def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO) -> None:
                         "authorization": "Bearer PAYLOAD",
                     }
                     server.client.post("/hash" + query, content=body, headers=headers)
-        for path in ("/annotate?engine=vllm", "/blocks", "/claim", "/pad", "/plan?engine=vllm"):
+        for path in ("/annotate?engine=vllm", "/blocks", "/pad", "/plan?engine=vllm"):
             for body in (b'{"messages":"PAYLOAD\xff"}', b'{"PAYLOAD":1,}', b"PAYLOAD"):
                 headers = {"content-type": "application/json"}
                 server.client.post(path, content=body, headers=headers)

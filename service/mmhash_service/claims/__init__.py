@@ -1,1 +1,0 @@
-"""Claims: leases with fencing tokens, so that one replica computes a result and the others wait."""
