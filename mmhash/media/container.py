@@ -14,9 +14,9 @@ from io import BytesIO
 from typing import Any
 
 from mmhash.errors import InputError, InputValueError, LimitError
-from mmhash.media import matroska, mp4
-from mmhash.media.plain import Buffer
 from mmhash.media.recipe import MAX_DIMENSION, MAX_FRAMES, AudioIndex, VideoIndex
+
+Buffer = bytes | bytearray | memoryview | mmap.mmap
 
 __all__ = [
     "AudioIndex",
@@ -24,7 +24,6 @@ __all__ = [
     "VideoIndex",
     "open_container",
     "read_audio_index",
-    "read_plain_index",
     "read_video_index",
 ]
 
@@ -53,10 +52,7 @@ def open_container(
     try:
         import av  # noqa: PLC0415  (an extra)
     except ImportError as error:
-        raise InputError(
-            "decoding, audio clips and videos that are not plain need PyAV: "
-            "install mmhash-keys[media]"
-        ) from error
+        raise InputError("videos and audio clips need PyAV: install mmhash-keys[media]") from error
     file = source if isinstance(source, mmap.mmap) else BytesIO(source)
     file.seek(0)
     options = _OPTIONS | ({} if decoders else _NO_DECODER) | ({} if packets else _ONE_PACKET)
@@ -72,16 +68,6 @@ def open_container(
 
 def read_video_index(source: Buffer) -> VideoIndex:
     """Return the index of the first video stream."""
-    return read_plain_index(source) or probe_video_index(source)
-
-
-def read_plain_index(source: Buffer) -> VideoIndex | None:
-    """Return the index of the video of a plain file, without FFmpeg; None of other files."""
-    return mp4.read_index(source) or matroska.read_index(source)
-
-
-def probe_video_index(source: Buffer) -> VideoIndex:
-    """Return the index of the first video stream, as FFmpeg reads it."""
     with open_container(source, packets=False) as container:
         stream = first_stream(container, "video")
         if stream.average_rate:
@@ -154,8 +140,6 @@ def _packets(container: Any, stream: Any) -> Iterator[Any]:
 
 def _indexed_frames(source: Buffer, container: Any, stream: Any) -> int | None:
     """Return the number of frames by the container's own structure, or None if it does not say."""
-    if "matroska" in container.format.name:
-        return matroska.count_frames(source)
     if "mp4" not in container.format.name:
         return None
     entries = stream.index_entries

@@ -35,8 +35,6 @@ from mmhash.engines.sglang.pads import parse_mm_hash
 from mmhash.errors import MMHashError, TransportError
 from mmhash.image import DAMAGE
 from mmhash.kvindex.zmtp import Decoder
-from mmhash.media import matroska, mp4
-from mmhash.media.container import probe_video_index
 from mmhash.prompts.headers import read_size
 from mmhash.tags import TAGS_MEMBER, open_tag, sign_tag
 from mmhash.transport import handles
@@ -401,17 +399,6 @@ def file_url(data: bytes) -> None:
     file, nbytes = open_file(text, _root(), 1 << 20)
     with file:
         assert file.read(nbytes) == b"content"
-
-
-@target
-def media_index(data: bytes) -> None:
-    index = mp4.read_index(data) or matroska.read_index(data)
-    if index is not None:
-        try:
-            by_ffmpeg = probe_video_index(data)
-        except MMHashError as error:
-            raise AssertionError("FFmpeg refuses what was read") from error
-        assert index == by_ffmpeg
 
 
 @target

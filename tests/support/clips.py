@@ -2,12 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from io import BytesIO
-from itertools import accumulate, cycle, islice
-from pathlib import Path
 from typing import Any
 
 import av
@@ -27,14 +24,6 @@ AUDIOS = {
     "pcm.wav": ("wav", "pcm_s16le"),
     "flac.flac": ("flac", "flac"),
     "mp3.mp3": ("mp3", "libmp3lame"),
-}
-# The sounds of films.
-SOUNDS = AUDIOS | {
-    "aac.mp4": ("mp4", "aac"),
-    "opus.ogg": ("ogg", "libopus"),
-    "vorbis.ogg": ("ogg", "vorbis"),
-    "ac3.ac3": ("ac3", "ac3"),
-    "eac3.eac3": ("eac3", "eac3"),
 }
 
 
@@ -94,85 +83,34 @@ def _kept_scheduling() -> Iterator[None]:
         os.sched_setscheduler(0, policy, parameters)
 
 
-def remux(
-    film: bytes,
-    sound: bytes | None = None,
-    container_format: str = "matroska",
-    *,
-    last: bool = False,
-    delay: Fraction = Fraction(0),
-    **options: str,
-) -> bytes:
-    """Return a film in another container, with a sound or text before or after it.
-
-    The sound starts after the delay.
-    """
+def remux(film: bytes, sound: bytes | None = None, container_format: str = "matroska") -> bytes:
+    """Return a film in another container, with a sound beside it if given."""
     out = BytesIO()
-    with av.open(out, "w", format=container_format, options=options) as target:
-        sources = [(sound, delay), (film, Fraction(0))]
-        sources.sort(key=lambda each: last and each[0] is sound)
-        opened: list[Any] = [(av.open(BytesIO(each)), wait) for each, wait in sources if each]
-        streams = [target.add_stream_from_template(source.streams[0]) for source, _ in opened]
-        pieces = []
-        for number, (source, wait) in enumerate(opened):
-            for packet in source.demux():
-                if packet.dts is not None:
-                    packet.pts += int(wait / packet.time_base)
-                    packet.dts += int(wait / packet.time_base)
-                    pieces.append((packet.dts * packet.time_base, number, packet))
+    with av.open(out, "w", format=container_format) as target:
+        opened: list[Any] = [av.open(BytesIO(each)) for each in (film, sound) if each]
+        streams = [target.add_stream_from_template(source.streams[0]) for source in opened]
+        pieces = [
+            (packet.dts * packet.time_base, number, packet)
+            for number, source in enumerate(opened)
+            for packet in source.demux()
+            if packet.dts is not None
+        ]
         for _, number, packet in sorted(pieces, key=lambda piece: piece[:2]):
             packet.stream = streams[number]
             target.mux(packet)
     return out.getvalue()
 
 
-def rewrite_video(
-    film: bytes,
-    container_format: str,
-    *,
-    path: Path | None = None,
-    base: int = 12_800,
-    start: int = 0,
-    durations: Sequence[int] = (512,),
-    frames: int | None = None,
-    options: dict[str, str] | None = None,
-) -> bytes:
-    """Return the packets of a video in another container, with other times in 1 / `base` seconds.
-
-    Only a file at a path can have its index at the front.
-    """
-    out: Any = BytesIO() if path is None else str(path)
-    opened: Any = av.open(BytesIO(film))
-    source = opened.streams.video[0]
-    packets = [packet for packet in opened.demux(source) if packet.size][:frames]
-    ranks = {pts: rank for rank, pts in enumerate(sorted(packet.pts for packet in packets))}
-    times = [*islice(accumulate(cycle(durations), initial=start), len(packets))]
-    delay = max(
-        time - times[ranks[packet.pts]] for time, packet in zip(times, packets, strict=True)
-    )
-    with av.open(out, "w", format=container_format, options=options or {}) as target:
-        stream: Any = target.add_stream_from_template(source, opaque=True)
-        stream.time_base = Fraction(1, base)
-        for number, packet in enumerate(packets):
-            packet.stream = stream
-            packet.time_base = Fraction(1, base)
-            packet.pts, packet.dts = times[ranks[packet.pts]], times[number] - delay
-            packet.duration = durations[number % len(durations)]
-            target.mux(packet)
-    return out.getvalue() if path is None else path.read_bytes()
-
-
 def make_audio(name: str, seconds: float = 1.0, *, rate: int = 16_000, channels: int = 2) -> bytes:
-    """Return a file of one of the kinds in `SOUNDS`."""
-    container_format, codec = SOUNDS[name]
+    """Return a file of one of the kinds in `AUDIOS`."""
+    container_format, codec = AUDIOS[name]
     layout = ("mono", "stereo")[channels - 1]
     noise = np.random.default_rng(1).normal(0, 3000, (1, int(seconds * rate) * channels))
     frame = av.AudioFrame.from_ndarray(noise.astype(np.int16), format="s16", layout=layout)
     frame.sample_rate = rate
     file = BytesIO()
     with av.open(file, "w", format=container_format) as container:
-        strict = {"strict": "experimental"} if codec == "vorbis" else {}
-        stream: Any = container.add_stream(codec, rate=rate, layout=layout, options=strict)
+        stream: Any = container.add_stream(codec, rate=rate, layout=layout)
         length = stream.codec_context.frame_size or 1152
         resampler = av.AudioResampler(stream.format, layout, rate, frame_size=length)
         for piece in [*resampler.resample(frame), *resampler.resample(None)]:

@@ -243,7 +243,7 @@ PROBLEMS = {
     "no-media-extra": ProblemSpec(
         501,
         "No media extra",
-        "The server lacks PyAV, which all media but plain videos need: "
+        "The server lacks PyAV, which videos and audio clips need: "
         "install mmhash-keys[media] beside it.",
     ),
     "invalid-span": ProblemSpec(

@@ -7,10 +7,10 @@ import numpy as np
 
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputError, LimitError
-from mmhash.media.container import read_audio_index, read_plain_index, read_video_index
+from mmhash.media.container import read_audio_index, read_video_index
 from mmhash.media.frames import decode_audio, decode_video
 from mmhash.media.growing import GrowingAudio
-from mmhash.media.recipe import AudioRecipe, VideoIndex, VideoRecipe
+from mmhash.media.recipe import AudioRecipe, VideoRecipe
 from mmhash_service.decoder.messages import (
     MAX_PARTS,
     AudioIndexed,
@@ -34,7 +34,7 @@ MediaAnswer = VideoIndexed | AudioIndexed | PartsHashed | Refused
 def read_media(body: bytes, job: MediaJob) -> MediaAnswer:
     """Do the job, or return its problem."""
     if av is None:
-        return _read_without_av(body, job)
+        return Refused("no-media-extra", "PyAV is not installed")
     try:
         if job.selection is None:
             return _read_index(body, job)
@@ -47,20 +47,10 @@ def read_media(body: bytes, job: MediaJob) -> MediaAnswer:
         return Refused("damaged-media", repr(error)[:200])
 
 
-def _read_without_av(body: bytes, job: MediaJob) -> VideoIndexed | Refused:
-    if job.modality == "video" and job.selection is None and (index := read_plain_index(body)):
-        return _video_indexed(index)
-    return Refused("no-media-extra", "PyAV is not installed")
-
-
 def _read_index(body: bytes, job: MediaJob) -> VideoIndexed | AudioIndexed:
     if job.modality == "audio":
         return AudioIndexed(*read_audio_index(body))
-    return _video_indexed(read_video_index(body))
-
-
-def _video_indexed(index: VideoIndex) -> VideoIndexed:
-    frames, rate, width, height = index
+    frames, rate, width, height = read_video_index(body)
     return VideoIndexed(frames, rate.numerator, rate.denominator, width, height)
 
 

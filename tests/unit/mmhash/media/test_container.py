@@ -10,13 +10,19 @@ from mmhash.media.container import (
     read_video_index,
 )
 from mmhash.media.recipe import AudioIndex, VideoIndex
-from tests.support.clips import AUDIOS, VIDEOS, make_audio, make_video
+from tests.support.clips import AUDIOS, VIDEOS, make_audio, make_video, remux
 
 
 @pytest.mark.parametrize("name", VIDEOS)
 def test_the_index_of_a_video(name: str) -> None:
     index = read_video_index(make_video(name, 25, rate=12))
     assert index == VideoIndex(25, Fraction(12), 64, 48)
+
+
+@pytest.mark.parametrize("container", ["matroska", "mp4"])
+def test_only_packets_of_the_video_are_frames(container: str) -> None:
+    film = remux(make_video("h264.mp4", 25, rate=12), make_audio("mp3.mp3"), container)
+    assert read_video_index(film) == VideoIndex(25, Fraction(12), 64, 48)
 
 
 @pytest.mark.parametrize("name", AUDIOS)
