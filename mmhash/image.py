@@ -1,7 +1,6 @@
 """The content of an image as the spec defines it: pixels, and a description of each frame.
 
-This module reads images that mmhash itself opened, and may seek them freely. For an image object of
-the caller, which must not change, pil_image.py decides what to read and uses this module for it.
+`read_image` seeks, so it is for images that mmhash itself opened. pil_image.py reads the caller's.
 
 EXIF orientation is not applied: images that differ only in it have the same key. Every frame of an
 animation counts, its timing does not. Engines that apply it are given another name for the item, by
@@ -46,21 +45,19 @@ _BITS = {"1": 1, "RGB": 24, "RGBA": 32, "CMYK": 32, "I": 32, "F": 32}
 
 
 def read_image(
-    image: "Image.Image", *, max_pixels: int | None = None, max_frames: int | None = None
+    image: "Image.Image", *, max_pixels: int | None = None
 ) -> tuple[int, bytes | bytearray, bytes]:
     """Return the number of frames, the pixels of all, and their descriptions as in the spec.
 
-    seek() is called on the image, which drops edits, and it is left at its current frame: a
-    caller's own image goes through `read_pil_image`. The limits, and that the machine has the
-    memory for all pixels, are checked before pixels are read.
+    The image is left at its first frame. The limit, and that the machine has the memory for all
+    pixels, are checked before pixels are read.
     """
-    position = image.tell()
     try:
-        count = _walk(image, max_pixels, max_frames)
+        count = _walk(image, max_pixels)
         image.seek(0)
         if count == 1:
             return 1, image.tobytes(), describe(image)
-        return count, *_read_frames(image, count, position)
+        return count, *_read_frames(image, count)
     except InputError:
         raise
     except DAMAGE as error:
@@ -69,7 +66,7 @@ def read_image(
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
 
 
-def _walk(image: "Image.Image", max_pixels: int | None, max_frames: int | None) -> int:
+def _walk(image: "Image.Image", max_pixels: int | None) -> int:
     """Visit all frames, and return their number.
 
     All are visited before the first is read, because a later frame of a GIF can enlarge the whole,
@@ -87,17 +84,15 @@ def _walk(image: "Image.Image", max_pixels: int | None, max_frames: int | None) 
         check_copy("an image", nbytes)  # 16 kB of GIF can be 70 GB
         if max_pixels is not None and pixels > max_pixels:
             raise LimitError(f"the image has more than {max_pixels} pixels, all frames together")
-        if max_frames is not None and count > max_frames:
-            raise LimitError(f"the image has more than {max_frames} frames")
 
 
-def _read_frames(image: "Image.Image", count: int, position: int) -> tuple[bytearray, bytes]:
+def _read_frames(image: "Image.Image", count: int) -> tuple[bytearray, bytes]:
     pixels, descriptions = bytearray(), []
     for number in range(count):
         image.seek(number)
         pixels += image.tobytes()
         descriptions.append(describe(image))
-    image.seek(position)
+    image.seek(0)
     return pixels, b"".join(descriptions)
 
 

@@ -255,5 +255,5 @@ def _view_of_dlpack(item: Any, copy: bool) -> View:
 
 def _view_of_image(image: "Image.Image", copy: bool) -> View:
     need_copy("a PIL image", copy)
-    frames, pixels, extra = read_pil_image(image)
-    return View("image", "", (frames,), memoryview(pixels), extra)
+    pixels, extra = read_pil_image(image)
+    return View("image", "", (1,), memoryview(pixels), extra)

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from mmhash.errors import InputTypeError, InputValueError, MMHashError
 from mmhash.image import DAMAGE, read_orientation
 from mmhash.io.files import map_file
-from mmhash.pil_image import count_frames, is_image
+from mmhash.pil_image import check_one_frame, is_image
 from mmhash.view import view_of
 
 Of = Literal["bytes", "pixels"]
@@ -84,10 +84,7 @@ def _encode(image: Any) -> memoryview:
             f"an image of mode {image.mode}, with a palette or with a transparent colour, cannot"
             " be sent: convert it, or pass the bytes of its file with of='pixels'"
         )
-    if count_frames(image) != 1:
-        raise InputTypeError(
-            "an animation cannot be sent: pass the bytes of its file with of='pixels'"
-        )
+    check_one_frame(image)
     pixels = image.copy()
     orientation = read_orientation(pixels)
     pixels.info.clear()  # so that no metadata of its file, such as a rotation, is applied

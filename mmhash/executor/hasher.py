@@ -16,7 +16,7 @@ from mmhash.digest import Digest, check_algorithm
 from mmhash.errors import InputTypeError, MMHashError
 from mmhash.executor.admission import AdmissionQueue
 from mmhash.executor.item_cost import ItemCost, cost_of, identity_of
-from mmhash.executor.job import Job, Options, Outcome, Result, Underestimated, item_error
+from mmhash.executor.job import Job, Options, Outcome, item_error
 from mmhash.executor.lazy import LazyKey
 from mmhash.executor.placement import PARALLEL_MIN_BYTES, Placement
 from mmhash.forks import call_in_child
@@ -323,18 +323,11 @@ class AsyncHasher:
                     self._queue.release(job)
                     self._resolve(job, MMHashError(f"no thread hashes the item: {error}"))
 
-    def _on_done(self, job: Job, result: Result) -> None:
+    def _on_done(self, job: Job, result: Outcome) -> None:
         """Take a job's result on the loop, and start the next jobs."""
         self._queue.release(job)
-        if not isinstance(result, Underestimated):
-            self._threaded += 1
-            self._resolve(job, result)
-        elif job.callers and not self._closed:
-            job.nbytes = result.nbytes  # it waits again, with its actual size
-            self._queue.push(job)
-        else:
-            self._threaded += 1
-            self._resolve(job, _closed_error())
+        self._threaded += 1
+        self._resolve(job, result)
         self._admit()
 
     def _resolve(self, job: Job, outcome: Outcome) -> None:

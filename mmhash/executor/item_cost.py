@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mmhash.hashing import MAX_DEPTH
-from mmhash.image import DAMAGE
-from mmhash.pil_image import count_frames as frames_of
 from mmhash.pil_image import is_image
 from mmhash.split import LISTS
 from mmhash.torch_tensor import is_tensor
@@ -24,11 +22,9 @@ class ItemCost(NamedTuple):
     # False if it must first be made readable: an image is decoded, a handle opened.
     in_place: bool = True
     device: int | None = None  # the GPU of it or of a part
-    # Counting an animation's frames reads all of it: until then it counts as one frame.
-    is_estimate: bool = False
 
 
-def cost_of(item: Any, *, count_frames: bool = False, depth: int = 0) -> ItemCost:
+def cost_of(item: Any, *, depth: int = 0) -> ItemCost:
     """Return the cost of an item; 0 for one that cannot be hashed: hashing it reports why."""
     if isinstance(item, (bytes, bytearray)):
         return ItemCost(len(item))
@@ -37,9 +33,9 @@ def cost_of(item: Any, *, count_frames: bool = False, depth: int = 0) -> ItemCos
     if is_tensor(item):
         return _cost_of_tensor(item)
     if is_image(item):
-        return _cost_of_image(item, count_frames)
+        return _cost_of_image(item)
     if isinstance(item, LISTS) and depth < MAX_DEPTH:
-        return _cost_of_parts(item, count_frames, depth)
+        return _cost_of_parts(item, depth)
     if hasattr(item, "__mmhash_view__") or hasattr(item, "__dlpack__"):
         nbytes = getattr(item, "nbytes", 0)
         return ItemCost(max(nbytes, 0) if isinstance(nbytes, int) else 0, in_place=False)
@@ -83,26 +79,18 @@ def _cost_of_tensor(tensor: Any) -> ItemCost:
     return ItemCost(nbytes, in_place=tensor.is_cpu or tensor.is_cuda, device=device)
 
 
-def _cost_of_image(image: "Image.Image", count_frames: bool) -> ItemCost:
+def _cost_of_image(image: "Image.Image") -> ItemCost:
     pixel = {"I": 4, "F": 4}.get(image.mode) or (
         2 if image.mode.startswith("I;16") else len(image.getbands())
     )
-    nbytes = image.width * image.height * pixel
-    # GIF and TIFF count by reading the file, each time or once; other formats store the number.
-    if not count_frames and hasattr(type(image), "n_frames"):
-        return ItemCost(nbytes, in_place=False, is_estimate=True)
-    try:
-        return ItemCost(nbytes * frames_of(image), in_place=False)
-    except DAMAGE:  # hashing it reports so
-        return ItemCost(nbytes, in_place=False)
+    return ItemCost(image.width * image.height * pixel, in_place=False)
 
 
-def _cost_of_parts(parts: Iterable[Any], count_frames: bool, depth: int) -> ItemCost:
-    costs = [cost_of(part, count_frames=count_frames, depth=depth + 1) for part in parts]
+def _cost_of_parts(parts: Iterable[Any], depth: int) -> ItemCost:
+    costs = [cost_of(part, depth=depth + 1) for part in parts]
     return ItemCost(
         sum(cost.nbytes for cost in costs),
         1 + sum(cost.parts for cost in costs),
         all(cost.in_place for cost in costs),
         next((cost.device for cost in costs if cost.device is not None), None),
-        any(cost.is_estimate for cost in costs),
     )

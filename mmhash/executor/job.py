@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputError, MMHashError
-from mmhash.executor.item_cost import ItemCost, cost_of
+from mmhash.executor.item_cost import ItemCost
 from mmhash.executor.placement import Target, hash_on
 
 
@@ -19,14 +19,7 @@ class Options(NamedTuple):
     tenant: bytes | None
 
 
-class Underestimated(NamedTuple):
-    """The actual size of an item that is larger than its estimate; it was not hashed."""
-
-    nbytes: int
-
-
 Outcome = Digest | Exception
-Result = Outcome | Underestimated
 
 
 class Job:
@@ -43,7 +36,6 @@ class Job:
         self.callers = 0
         self.future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._item = item
-        self._is_estimate = cost.is_estimate
         self._target = target
         self._options = options
 
@@ -52,7 +44,7 @@ class Job:
         threads: int,
         claim: threading.Lock,
         loop: asyncio.AbstractEventLoop,
-        done: Callable[["Job", Result], None],
+        done: Callable[["Job", Outcome], None],
     ) -> None:
         """In a thread: hash the item and have the loop call `done`, whatever the item raises.
 
@@ -60,20 +52,15 @@ class Job:
         """
         if not claim.acquire(blocking=False):
             return
-        result: Result = MMHashError("the thread that hashed the item was ended")
+        result: Outcome = MMHashError("the thread that hashed the item was ended")
         try:
             result = self._hash(threads)
         finally:
             with suppress(RuntimeError):  # the loop was closed: no call waits
                 loop.call_soon_threadsafe(done, self, result)
 
-    def _hash(self, threads: int) -> Result:
+    def _hash(self, threads: int) -> Outcome:
         try:
-            if self._is_estimate:
-                self._is_estimate = False
-                nbytes = cost_of(self._item, count_frames=True).nbytes
-                if nbytes > self.nbytes:
-                    return Underestimated(nbytes)
             return hash_on(self._target, self._item, *self._options, threads)
         except BaseException as error:  # noqa: BLE001  (handed to the caller)
             return item_error(error)

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import io
 import pickle
 import threading
 import time
@@ -83,22 +82,12 @@ async def let_go(held: list[weakref.ref[Any]]) -> bool:
     return False
 
 
-def animation() -> Image.Image:
-    frames = [Image.new("P", (64, 64), 1), Image.new("P", (64, 64), 2)]
-    frames[0].putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0])
-    frames[1].putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0])
-    file = io.BytesIO()
-    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
-    file.seek(0)
-    return Image.open(file)
-
-
 def test_answers_are_those_of_a_plain_loop() -> None:
     large = noise(3 * MIB)
     items = [
         b"", b"small", bytearray(200_000), memoryview(bytes(200_000)), large, large[::2], large[10:],
         torch.ones(600, 600), torch.ones(600, 600).T, torch.ones(4).to(torch.bfloat16),
-        [large, b"x", [torch.ones(3)]], [], Image.new("RGB", (300, 200)), animation(),
+        [large, b"x", [torch.ones(3)]], [], Image.new("RGB", (300, 200)),
     ]  # fmt: skip
 
     async def main() -> None:
@@ -300,22 +289,6 @@ def test_an_item_larger_than_the_limit_is_alone(gate: Gate) -> None:
             gate.opened.set()
             assert await calls == mmhash.keys(items)
             assert [len(item) for item in gate.read[:2]] == [2 * MIB, 9 * MIB]
-
-    run(main())
-
-
-def test_an_animation_is_admitted_by_all_its_frames(gate: Gate) -> None:
-    image, small = animation(), [noise(200_000, seed) for seed in range(2)]
-
-    async def main() -> None:
-        async with AsyncHasher(max_inflight_bytes=205_000, threads=2) as one:
-            calls = asyncio.gather(*map(one.key, [image, *small]))
-            # Its first frame would fit beside another item; all of it, found in a thread, does not.
-            await until(lambda: one.stats()[:2] in {(1, 2 * 64 * 64), (1, 200_000)})
-            gate.opened.set()
-            assert await calls == mmhash.keys([image, *small])
-            assert gate.most == 1
-            assert idle(one)
 
     run(main())
 
