@@ -61,3 +61,16 @@ def check_choice(name: str, value: Any, *choices: str) -> None:
     if value not in choices:
         *others, last = choices
         raise InputValueError(f"{name} is {', '.join(others)} or {last}, not {value!r}")
+
+
+def header_value(name: str, value: Any) -> bytes:
+    """Return the bytes of a header's value; refuse a text that would end it or that HTTP trims."""
+    text = check_str(name, value)
+    if not text:
+        raise InputValueError(f"{name} is empty")
+    if text != text.strip() or any(ord(char) < 0x20 or char == "\x7f" for char in text):
+        raise InputValueError(f"{name} has a control character, or a space at its start or end")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InputValueError(f"{name} is not valid Unicode text") from None

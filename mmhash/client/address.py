@@ -59,17 +59,6 @@ class Address:
         )
 
 
-def header_value(name: str, value: str) -> bytes:
-    """Return the bytes of a header value; raise if it is invalid."""
-    check_str(name, value)
-    if value != value.strip() or any(ord(char) < 0x20 or char == "\x7f" for char in value):
-        raise InputValueError(f"{name} has a control character, or a space at its start or end")
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        raise InputValueError(f"{name} is not valid Unicode text") from None
-
-
 def _parse_url(name: str, text: Any) -> httpx.URL:
     try:
         url = httpx.URL(check_str(name, text))

@@ -13,8 +13,9 @@ from inspect import Parameter, signature
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
+from mmhash.arguments import header_value
 from mmhash.client import media, probes, requests, token_ids
-from mmhash.client.address import Address, header_value
+from mmhash.client.address import Address
 from mmhash.client.connections import AsyncConnections, Connections, Service
 from mmhash.client.effects import Effects, OutOfTimeError, Pause, Request, RunInThread
 from mmhash.client.hashing import hash_items

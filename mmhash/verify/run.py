@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
 
+from mmhash.arguments import header_value
 from mmhash.engines import registry
 from mmhash.errors import InputValueError, ServiceError
 from mmhash.io.names import reason
@@ -74,7 +75,9 @@ def verify_engine(
         seed: vLLM's PYTHONHASHSEED, if it is set.
         api_key: The engine's API key.
     """
-    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+    headers = {}
+    if api_key is not None:
+        headers[b"Authorization"] = b"Bearer " + header_value("api_key", api_key)
     with httpx.Client(base_url=url, timeout=_TIMEOUT_S, headers=headers) as client:
         try:
             release = engine or _detect(client)

@@ -63,6 +63,8 @@ class Engine:
         elif asked.get("stream"):
             await self._stream(receive, send, mode)
         else:
+            if mode == "slow":
+                await asyncio.sleep(1.5)
             if scope["path"] != "/v1/models":  # the gateway's probe, like /health
                 self.seen.append(scope["path"])
             await self._reply(send, asked.get("status", 200), self._echo(scope, body))

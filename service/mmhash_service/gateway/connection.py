@@ -105,12 +105,17 @@ class Connection(asyncio.Protocol):
         if self._error is not None and not (self._pieces or self._is_complete):
             raise self._error
 
+    @property
+    def has_sent(self) -> bool:
+        """True if no bytes of the request wait in this process; a response can come before that."""
+        return self._transport is None or not self._transport.get_write_buffer_size()
+
     def release(self) -> bool:
         """End the request; return whether the connection can carry another one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._is_complete and self.is_reusable and not self.is_closed:
+        if self._is_complete and self.is_reusable and self.has_sent and not self.is_closed:
             self.used_at = self._loop.time()
             return True
         self.abort("released before the end of the response")

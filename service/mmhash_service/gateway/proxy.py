@@ -124,9 +124,9 @@ class Proxy:
             decision = await self._decide(request, body, held)
             with _ClientWatch(receive) as watch, metrics.GATEWAY_REQUESTS.track_inprogress():
                 exchange = await self._send(scope, decision)
-                # The response may take minutes: the body is not held meanwhile.
                 del body, decision
-                holding.close()
+                if exchange.connection.has_sent:
+                    holding.close()  # the response may take minutes
                 is_complete = False
                 try:
                     is_complete = await self._respond(exchange, watch, send)
@@ -144,7 +144,9 @@ class Proxy:
         settings = self._settings
         content_type = request.headers.get("content-type", "")
         limit, too_large = settings.max_body_bytes, "body-too-large"
-        if "json" in content_type:
+        # Engines read a body without a type as JSON, and the plan each of a prompt.
+        is_prompt = request.scope["path"] in PROMPT_PATHS
+        if is_prompt or not content_type or "json" in content_type.lower():
             limit, too_large = settings.max_json_bytes, "json-too-large"
         await read_body(request, limit, take, settings.stall_timeout_s, too_large)
         if not pieces:

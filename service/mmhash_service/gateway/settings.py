@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from mmhash.arguments import header_value
 from mmhash_service.gateway.policy import Policy
 from mmhash_service.gateway.worker_spec import (
     check_endpoints_of_name,
@@ -116,7 +117,7 @@ class GatewaySettings(PrefixedSettings):
         """The header with the API key of the workers, or none."""
         if self.worker_api_key is None:
             return []
-        return [(b"authorization", f"Bearer {self.worker_api_key.get_secret_value()}".encode())]
+        return [(b"authorization", b"Bearer " + _key_value(self.worker_api_key))]
 
     @property
     def has_workers(self) -> bool:
@@ -151,8 +152,19 @@ class GatewaySettings(PrefixedSettings):
             raise ValueError("not a file")
         return path
 
+    @field_validator("worker_api_key")
+    @classmethod
+    def _check_api_key(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None:
+            _key_value(key)
+        return key
+
     @model_validator(mode="after")
     def _check_sources(self) -> Self:
         if [bool(self.worker_list), bool(self.worker_dns), bool(self.worker_file)].count(True) > 1:
             raise ValueError("workers come from one of worker_list, worker_dns and worker_file")
         return self
+
+
+def _key_value(key: SecretStr) -> bytes:
+    return header_value("worker_api_key", key.get_secret_value())

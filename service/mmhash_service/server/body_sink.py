@@ -109,8 +109,8 @@ class Connection(Protocol):
     def body_bytes_received(self, piece: memoryview) -> None:
         """Process a piece, and take the connection back at the end of the body."""
 
-    def eof_received(self) -> None:
-        """Note that the client sends no more."""
+    def eof_received(self) -> bool:
+        """Note that the client sends no more; return whether it still gets a response."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End all requests of the connection."""
@@ -170,9 +170,9 @@ class BodyReceiver(asyncio.BufferedProtocol):
         if not self._has_ended:
             self._flow.resume_reading()
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool:
         """Pass on to the connection."""
-        self._connection.eof_received()
+        return self._connection.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass on to the connection."""

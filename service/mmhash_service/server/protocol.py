@@ -30,6 +30,9 @@ MAX_PIPELINED = 32
 
 _VERSIONS = frozenset({"1.0", "1.1"})
 
+# Two of these after a client has closed its connection, its request is given up.
+_PROBE_S = 0.5
+
 # Descriptors reserved for other uses: files, the memo store, fetches.
 _SPARE_DESCRIPTORS = 128
 
@@ -59,6 +62,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._last_pending: tuple[str, int, int] | None = None
         # The request being answered. uvicorn notifies only the newest one of a lost connection.
         self._answering: RequestResponseCycle | None = None
+        self._is_half_closed = False
         # Of the body that is being received: its bytes so far, its length if it is known, and its
         # consumer if it has one.
         self._received = 0
@@ -86,6 +90,32 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._receiver is not None:
                 self._receiver.end()
             super().connection_lost(exc)
+
+    def eof_received(self) -> Any:  # a bool, as asyncio has it; None to uvicorn
+        """Keep the connection for a response that has not begun, and close it otherwise.
+
+        A client that has closed its connection and one that waits for the response look alike.
+        """
+        if self._is_half_closed:
+            return True
+        cycle = self._answering
+        if self._in_head or self._in_body or cycle is None or cycle is not self.cycle:
+            return False
+        if cycle.response_started or cycle.scope["http_version"] != "1.1":
+            return False
+        self._is_half_closed = True
+        cycle.keep_alive = False
+        self.loop.call_later(_PROBE_S, self._probe_client, cycle)
+        return True
+
+    def _probe_client(self, cycle: RequestResponseCycle) -> None:
+        """Send an interim response: a client that waits ignores it, and one that has left resets.
+
+        The next write finds the connection reset, and the event loop closes it.
+        """
+        if not cycle.response_started and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.loop.call_later(_PROBE_S, self._probe_client, cycle)
 
     def data_received(self, data: bytes | memoryview) -> None:
         """Parse data; refuse a head or trailer that is too long."""
@@ -274,7 +304,8 @@ class BoundedProtocol(HttpToolsProtocol):
         While requests wait behind another one nothing is read, so that no end would be noticed.
         """
         pending = self.pending_client_action()
-        is_gone = self.flow.read_paused and _has_hung_up(self.transport)
+        has_hung_up = self.flow.read_paused and _has_hung_up(self.transport)
+        is_gone = has_hung_up and not self.eof_received()
         if is_gone or (pending is not None and pending == self._last_pending):
             self.transport.abort()
             return

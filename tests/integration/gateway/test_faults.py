@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import httpx
@@ -422,3 +422,35 @@ def test_redis_is_lost_while_requests_arrive(tmp_path: Path) -> None:
     finally:
         redis.kill()
         origin.close()
+
+
+def test_a_body_counts_until_the_worker_has_read_it() -> None:
+    """It counted until the response began, which a worker can send before it reads."""
+    length = 20 << 20
+    head = b"POST /v1/files HTTP/1.1\r\nHost: g\r\nContent-Type: a/b\r\nContent-Length: %d\r\n\r\n"
+    is_over = Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
+
+        def serve(connection: socket.socket) -> None:
+            if connection.recv(4096).startswith(b"POST"):
+                connection.sendall(
+                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+                )
+                is_over.wait()
+                connection.sendall(b"0\r\n\r\n")
+            else:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+        serve_connections(listener, serve)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        gateway = stack.enter_context(gateway_before([url]))
+        client = stack.enter_context(gateway.new_client())
+        for _ in range(2):
+            is_over.clear()
+            with gateway.connect() as connection:
+                connection.sendall(head % length + bytes(length))
+                assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+                assert count(client, "mmhash_held_bytes") >= length
+                is_over.set()
+                wait_until(lambda: count(client, "mmhash_held_bytes") < length)
+        stop_listening(listener)

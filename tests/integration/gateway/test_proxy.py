@@ -13,6 +13,10 @@ from tests.support.gateway import EngineProcess
 from tests.support.service import Service, count
 from tests.support.waiting import wait_until
 
+LONG = b'{"prompt": "' + b"x" * (1 << 24) + b'"}'
+
+HALF_BODY = b"POST /x HTTP/1.1\r\nHost: g\r\nContent-Length: 10\r\n\r\nhalf"
+
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
@@ -224,10 +228,56 @@ def test_route_answers_no_body_that_is_not_json(client: httpx.Client, body: byte
 def test_json_that_is_too_long_is_refused_by_its_own_limit(
     client: httpx.Client, path: str, is_chunked: bool
 ) -> None:
-    text = b'{"prompt": "' + b"x" * (1 << 24) + b'"}'
-    content = iter([text]) if is_chunked else text
+    content = iter([LONG]) if is_chunked else LONG
     answer = client.post(path, content=content, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["title"]) == (413, "JSON too large")
+
+
+@pytest.mark.parametrize(
+    ("path", "types"),
+    [
+        ("/v1/responses", ["Application/JSON"]),
+        ("/v1/responses", ["APPLICATION/JSON; Charset=UTF-8"]),
+        ("/v1/responses", ["application/vnd.x+Json"]),
+        ("/v1/responses", []),  # engines read a body without a type as JSON
+        ("/generate", ["text/plain"]),  # the plan reads it as JSON
+    ],
+)
+def test_what_an_engine_reads_as_json_has_the_limit_of_json(
+    client: httpx.Client, path: str, types: list[str]
+) -> None:
+    answer = client.post(path, content=LONG, headers=[("content-type", one) for one in types])
+    assert (answer.status_code, answer.json()["title"]) == (413, "JSON too large")
+
+
+def test_a_long_body_that_is_not_json_passes(client: httpx.Client) -> None:
+    headers = {"content-type": "application/octet-stream"}
+    assert client.put("/v1/files", content=LONG, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("mode", ["", "slow"])
+@pytest.mark.parametrize("length", [10, 100_000, 1_000_000])
+def test_a_client_that_ends_only_its_own_side_gets_the_response(
+    gateway: Service, length: int, mode: str
+) -> None:
+    text = json.dumps({"prompt": "x" * length, "mode": mode}).encode()
+    with gateway.connect() as connection, connection.makefile("rb") as answer:
+        head = b"POST /v1/responses HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n\r\n"
+        connection.sendall(head % len(text) + text)
+        connection.shutdown(socket.SHUT_WR)
+        received = answer.read()
+    while received.startswith(b"HTTP/1.1 100 "):  # by these the gateway sees who has left
+        received = received.partition(b"\r\n\r\n")[2]
+    assert received.startswith(b"HTTP/1.1 200 ")
+    assert len(received) > length
+
+
+@pytest.mark.parametrize("sent", [b"POST /x HTTP/1.1\r\nHost: g\r\n", HALF_BODY])
+def test_half_a_request_has_no_response(gateway: Service, sent: bytes) -> None:
+    with gateway.connect() as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(1000) == b""
 
 
 def test_a_client_of_http_1_0_gets_no_chunks(gateway: Service) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mmhash.errors import ServiceError
+from mmhash.errors import InputValueError, ServiceError
 from mmhash.verify import verify_engine
 from tests.support.scripted import ScriptedServer
 
@@ -18,3 +18,8 @@ def test_an_answer_that_is_none_is_a_named_error(body: bytes) -> None:
         pytest.raises(ServiceError, match=r"no JSON|no release"),
     ):
         verify_engine(engine.url, events="tcp://127.0.0.1:1")
+
+
+def test_an_api_key_that_is_no_header_is_refused() -> None:
+    with pytest.raises(InputValueError, match="api_key has a control character"):
+        verify_engine("http://127.0.0.1:1", events="tcp://127.0.0.1:1", api_key="a\r\nb: c")

@@ -19,7 +19,10 @@ async def pool_before(response: bytes, late: bytes = b"") -> AsyncIterator[Pool]
     """Run a worker that sends a response to each request, and more a moment later."""
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer), suppress(OSError, asyncio.IncompleteReadError):
+        with (
+            closing(writer),
+            suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError),
+        ):
             while await reader.readuntil(b"\r\n\r\n"):
                 writer.write(response)
                 if late:
@@ -110,5 +113,19 @@ def test_a_closed_pool_keeps_no_connection(close: Callable[[Pool], None], is_kep
             assert connection.is_closed is not is_kept
             assert (pool.take_idle() is connection) is is_kept
             connection.abort("the test is over")
+
+    asyncio.run(run())
+
+
+def test_a_connection_whose_request_was_not_read_is_not_used_again() -> None:
+    """Its next request would wait behind the rest of a body."""
+
+    async def run() -> None:
+        async with pool_before(FIRST) as pool:
+            connection = await pool.open()
+            await connection.send(b"POST", HEAD, [bytes(64 << 20)], 60)
+            assert await connection.read() == b"first"
+            pool.give_back(connection)
+            assert connection.is_closed
 
     asyncio.run(run())

@@ -36,6 +36,12 @@ def test_the_page_has_no_other_setting() -> None:
         {"worker_file": "/nowhere"},
         {"policy": "best"},
         {"load_weight": -1},
+        {"worker_api_key": ""},
+        {"worker_api_key": "hunter2\n"},
+        {"worker_api_key": " hunter2"},
+        {"worker_api_key": "hunter2\r\nX-Mmhash-Tenant: acme"},
+        {"worker_api_key": "hun\x00ter2"},
+        {"worker_api_key": "hun\x7fter2"},
         {"unknown": 1},
     ],
 )
@@ -60,6 +66,13 @@ def test_the_api_key_of_the_workers_comes_from_a_file(
     monkeypatch.setenv("MMHASH_GATEWAY_WORKER_API_KEY", "another")
     with pytest.raises(ValueError, match="are both set"):
         GatewaySettings()
+
+
+def test_the_error_of_an_api_key_does_not_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMHASH_GATEWAY_WORKER_API_KEY", "hunter2\n")
+    with pytest.raises(ValidationError, match="worker_api_key has a control character") as caught:
+        GatewaySettings()
+    assert "hunter2" not in str(caught.value)
 
 
 def test_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
