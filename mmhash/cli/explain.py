@@ -13,11 +13,10 @@ from mmhash.cli.report import say, say_json
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
-from mmhash.image import read_orientation
+from mmhash.image import read_image, read_orientation
 from mmhash.io.files import open_file
 from mmhash.io.images import open_image
 from mmhash.io.names import STDIN, printable, reason
-from mmhash.view import view_of
 
 
 def explain_image(
@@ -52,15 +51,14 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
     yield "key by of=bytes, the default of requests", frame("bytes", "", (), encoded).hex()
     with open_file(path) as file, open_image(file) as image:
         yield "decoded", f"{image.format}, mode {image.mode}, {image.width} x {image.height}"
-        kind, dtype, shape, _, extra, _ = view = view_of(image)
-        data = view.on_host()
+        frames, pixels, descriptions = read_image(image)
         orientation = read_orientation(image)
-    content = hash_bytes(data, "blake3")
-    yield "pixels", f"{len(data)} bytes, {shape[0]} {'frame' if shape[0] == 1 else 'frames'}"
+    content = hash_bytes(memoryview(pixels), "blake3")
+    yield "pixels", f"{len(pixels)} bytes, {frames} {'frame' if frames == 1 else 'frames'}"
     yield "digest of the pixels", content.hex()
-    packed = struct.pack(f"<{len(shape)}Q", *shape).hex()
-    yield "framed with kind, shape, modes and sizes", f"{kind} {packed} {extra[:33].hex()}"
-    key = frame(kind, dtype, shape, content, extra)
+    packed = f"image {struct.pack('<Q', frames).hex()} {descriptions[:33].hex()}"
+    yield "framed with kind, shape, modes and sizes", packed
+    key = frame("image", "", (frames,), content, descriptions)
     yield "key by of=pixels", key.hex()
     found, version = mmhash.engines.find(engine)
     named = found.name_item(key, version, orientation=orientation)

@@ -192,9 +192,10 @@ def _tensor_keys(name: str, hashing: _Hashing) -> Iterator[_Keyed]:
 
 
 def _image_key(name: str, hashing: _Hashing) -> _Keyed:
-    from mmhash.hashing import key  # noqa: PLC0415
-    from mmhash.image import read_orientation  # noqa: PLC0415
-    from mmhash.io.images import open_image  # noqa: PLC0415
+    from mmhash.hashing import digest  # noqa: PLC0415
+    from mmhash.io.images import read_image_file  # noqa: PLC0415
 
-    with open_file(name) as file, open_image(file) as image:
-        return _Keyed(name, key(image, **hashing._asdict()), read_orientation(image))
+    with open_file(name) as file:
+        image = read_image_file(file)
+    content = digest(image.pixels, algorithm=hashing.algorithm, threads=hashing.threads)
+    return _Keyed(name, image.key(content, tenant=hashing.tenant), image.exif_orientation)

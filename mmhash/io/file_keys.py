@@ -9,9 +9,9 @@ from mmhash.cpu import Hasher, cpu_count
 from mmhash.digest import Digest
 from mmhash.errors import InputTypeError
 from mmhash.framing import frame
-from mmhash.hashing import key
+from mmhash.hashing import digest
 from mmhash.io.files import hash_file
-from mmhash.io.images import open_image
+from mmhash.io.images import read_image_file
 
 
 def digest_file(
@@ -45,7 +45,7 @@ def key_file(
 
     Args:
         path: The file.
-        of: `"pixels"` decodes an image, whose key is then that of the image object.
+        of: `"pixels"` decodes an image; the key is that of all of its frames.
         algorithm: The algorithm of the digest in the key.
         tenant: 32 secret bytes, as in `key()`.
         threads: The number of threads; all cores by default.
@@ -57,8 +57,10 @@ def key_file(
     """
     check_choice("of", of, "bytes", "pixels")
     if of == "pixels":
-        with _checked(path).open("rb") as file, open_image(file) as image:
-            return key(image, algorithm=algorithm, tenant=tenant, threads=threads)
+        with _checked(path).open("rb") as file:
+            image = read_image_file(file)
+        content = digest(image.pixels, algorithm=algorithm, threads=threads)
+        return image.key(content, tenant=tenant)
     content = digest_file(path, algorithm=algorithm, threads=threads)
     return frame("bytes", "", (), content, tenant=tenant)
 
