@@ -16,11 +16,14 @@ from mmhash_service.gateway.served_models import ServedModels, read_model_list
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
 from mmhash_service.gateway.worker import Adapter, Worker
-from mmhash_service.gateway.worker_spec import EngineSpec
+from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
 from mmhash_service.runtime import metrics
 
 # As many tokens as a small cache has: until the events have shown how many there are.
 LEAST_CACHED_TOKENS = 1 << 14
+
+# A worker file that has changed is read again after at most this time: it may be half written.
+_SETTLE_S = 1.0
 
 PROBE_SPACING_S = 0.002
 """The time between the first probes of two workers: a probe takes the event loop 0.5 ms."""
@@ -36,6 +39,7 @@ class Fleet:
         self._engine_fallback = engine_fallback
         self.workers: dict[str, Worker] = {}
         self._checks: dict[str, asyncio.Task[None]] = {}  # by worker
+        self._listed: dict[str, WorkerSpec] = {}
         self._turn = 0
         self.cached_tokens = LEAST_CACHED_TOKENS
         """The tokens that the caches of all workers hold together."""
@@ -131,14 +135,19 @@ class Fleet:
 
     async def _refresh_often(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.refresh_s)
+            is_current = self._listed == {url: one.spec for url, one in self.workers.items()}
+            refresh_s = self._settings.refresh_s
+            await asyncio.sleep(refresh_s if is_current else min(refresh_s, _SETTLE_S))
             joined = await self._refresh()
             self._compare_models()
             self._read_events()
             self._start_checks(joined)
 
     async def _refresh(self) -> list[Worker]:
-        """Read the list of workers, and return those that have joined."""
+        """Read the list of workers, and return those that have joined.
+
+        A new list from a file counts when two reads in a row have found it, an empty one never.
+        """
         try:
             specs = await read_workers(self._settings, self._engine_fallback)
         except (OSError, ValueError) as error:
@@ -146,6 +155,12 @@ class Fleet:
             logger.error("the list of workers cannot be read: %s", error)  # noqa: TRY400
             return []
         listed = {spec.url: spec for spec in specs}
+        if self.workers and not listed:
+            logger.error("the list of workers is empty: those that are known stay")
+            return []
+        before, self._listed = self._listed, listed
+        if self._settings.worker_file and self.workers and listed != before:
+            return []
         for url, worker in list(self.workers.items()):
             if listed.get(url) != worker.spec:
                 logger.info("worker %s has left", url)

@@ -52,6 +52,8 @@ def _read_file(path: Path, engine_fallback: "Fallback | None") -> list[WorkerSpe
         text = file.read(_MAX_FILE + 1)
     if len(text) > _MAX_FILE:
         raise ValueError(f"{path} is longer than {_MAX_FILE} bytes")
+    if text and not text.endswith("\n"):  # `:80` may be the beginning of `:8000`
+        raise ValueError(f"{path} does not end with a line break: it may be half written")
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     _check_count(len(set(filter(None, lines))))  # before they are parsed: 20 000 take 2 s
     specs: dict[str, WorkerSpec] = {}

@@ -87,6 +87,37 @@ def test_more_ranks_than_an_index_has_leave_the_fleet_running(tmp_path: Path) ->
     asyncio.run(run())
 
 
+def test_a_file_counts_when_two_reads_have_found_it(tmp_path: Path) -> None:
+    """A read between two writes removed workers, whose blocks had to be learned again."""
+    file = tmp_path / "workers"
+    old = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+    fleet = Fleet(GatewaySettings(worker_file=write(file, *old), refresh_s=3600))
+
+    async def refresh(*workers: str) -> list[str]:
+        write(file, *workers)
+        await fleet._refresh()
+        return list(fleet.workers)
+
+    async def run() -> None:
+        await fleet.open()
+        assert list(fleet.workers) == old  # at the start the first read counts
+        assert await refresh(old[0]) == old
+        assert await refresh(*old) == old
+        for _ in range(3):
+            assert await refresh() == old
+        new = [old[1], "http://127.0.0.1:3"]
+        assert await refresh(*new) == old
+        assert await refresh(*new) == new
+        await fleet.close()
+
+    asyncio.run(run())
+
+
+def write(file: Path, *workers: str) -> Path:
+    file.write_text("".join(f"{one}\n" for one in workers))
+    return file
+
+
 def test_a_worker_whose_events_begin_again_has_lost_what_it_was_sent() -> None:
     """It may have restarted between two probes."""
     blocks = UnnamedBlocks([b"1"], 32)
@@ -163,12 +194,12 @@ def test_the_first_probes_of_many_workers_are_spread(tmp_path: Path) -> None:
     async def run() -> tuple[float, list[list[float]]]:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        file.write_text("")
+        write(file)
         settings = GatewaySettings(worker_file=file, refresh_s=0.05, health_interval_s=1)
         joining = Fleet(settings)
         await joining.open()
         since = time.monotonic()
-        file.write_text("".join(f"{url}{number}\n" for number in range(count)))
+        write(file, *(f"{url}{number}" for number in range(count)))
         async with asyncio.timeout(60):
             joined_s = (await probes(count))[-1] - since
             await joining.close()

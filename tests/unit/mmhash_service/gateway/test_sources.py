@@ -32,11 +32,20 @@ def test_a_file_has_a_worker_in_each_line(tmp_path: Path) -> None:
     assert [one.url for one in read(worker_file=file)] == ["http://a:1", "http://b:2"]
 
 
-@pytest.mark.parametrize("text", ["no url", "x" * ((1 << 20) + 1), "http://a:1\n" * 2 + "?"])
+@pytest.mark.parametrize("text", ["no url\n", "x" * ((1 << 20) + 1), "http://a:1\n?\n"])
 def test_a_file_that_has_none_is_an_error(tmp_path: Path, text: str) -> None:
     file = tmp_path / "workers"
     file.write_text(text)
     with pytest.raises(ValueError, match=r"."):
+        read(worker_file=file)
+
+
+@pytest.mark.parametrize("text", ["http://a:80", "http://a:1\nhttp://a:80"])
+def test_a_line_without_its_end_is_an_error(tmp_path: Path, text: str) -> None:
+    """While the file was written, it named another worker."""
+    file = tmp_path / "workers"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="workers does not end with a line break"):
         read(worker_file=file)
 
 
@@ -77,7 +86,7 @@ def test_a_file_that_is_replaced_is_an_error(
 ) -> None:
     """To open a FIFO would wait for ever, and the exit of the gateway with it."""
     file = tmp_path / "workers"
-    file.write_text("http://a:1")
+    file.write_text("http://a:1\n")
     settings = GatewaySettings(worker_file=file)
     file.unlink()
     replace(file)
