@@ -5,6 +5,7 @@ be aborted from outside, as the gateway must when a worker is ejected or a clien
 """
 
 import asyncio
+import select
 from typing import cast
 
 import httptools
@@ -46,8 +47,6 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._error: BrokenError | None = None
         self.is_closed = False
-        self.was_aborted = False
-        """This side has closed it."""
         self.used_at = self._loop.time()
         self._begin(b"GET")
 
@@ -60,8 +59,6 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._has_head = self._is_complete = self._until_close = self._is_paused = False
         self.is_reusable = False
-        self.has_response = False
-        """Some byte of the response has arrived."""
         self.has_body = False
         """Some byte of its body has arrived."""
 
@@ -71,7 +68,7 @@ class Connection(asyncio.Protocol):
         """Send a request, and wait for the head of its response."""
         self._begin(method)
         if self._transport is None or self.is_closed:
-            raise self._error or BrokenError("the connection is closed")
+            raise UnreachableError("the connection was closed before a request was sent")
         self._heard_at = self._loop.time()
         self._timeout_s = timeout_s
         self._timer = self._loop.call_later(timeout_s, self._check_silence)
@@ -110,6 +107,18 @@ class Connection(asyncio.Protocol):
         """True if no bytes of the request wait in this process; a response can come before that."""
         return self._transport is None or not self._transport.get_write_buffer_size()
 
+    @property
+    def can_send(self) -> bool:
+        """True if the worker has not closed the idle connection, as far as this host knows.
+
+        The event loop may not have read the end of the stream yet.
+        """
+        if self._transport is None or self.is_closed:
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
+
     def release(self) -> bool:
         """End the request; return whether the connection can carry another one."""
         if self._timer is not None:
@@ -124,7 +133,6 @@ class Connection(asyncio.Protocol):
     def abort(self, reason: str) -> None:
         """Close the connection now; who waits for the response gets a BrokenError."""
         if self._transport is not None and not self.is_closed:
-            self.was_aborted = True
             self._fail(BrokenError(reason))
             self._transport.abort()
 
@@ -134,7 +142,6 @@ class Connection(asyncio.Protocol):
             delay = self._timeout_s if self._is_paused else left
             self._timer = self._loop.call_later(delay, self._check_silence)
         elif self._transport is not None:
-            self.was_aborted = True
             self._fail(SilentError(f"nothing came for {self._timeout_s} s"))
             self._transport.abort()
 
@@ -168,7 +175,6 @@ class Connection(asyncio.Protocol):
             self._break("bytes after a response")
             return
         self._heard_at = self._loop.time()
-        self.has_response = True
         if not self._has_head:
             self._head_bytes += len(data)
         try:

@@ -32,9 +32,9 @@ class Pool:
         oldest = asyncio.get_running_loop().time() - _IDLE_S
         while self._idle:
             connection = self._idle.pop()
-            if not connection.is_closed and connection.used_at > oldest:
+            if connection.used_at > oldest and connection.can_send:
                 return connection
-            connection.abort("idle for too long")
+            connection.abort("idle for too long, or closed by the worker")
         return None
 
     async def open(self) -> Connection:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from mmhash_service.gateway.connection import BrokenError, Connection, UnreachableError
+from mmhash_service.gateway.connection import Connection, UnreachableError
 from mmhash_service.gateway.expected import ExpectedBlocks
 from mmhash_service.gateway.headers import request_head
 from mmhash_service.gateway.pool import Pool
@@ -133,34 +133,14 @@ class Worker:
     ) -> Connection:
         """Send a request, and return the connection once the head of the response is there.
 
-        A connection that was idle may be closed by the worker just then: if so, a new one is used.
+        It is sent once: a worker that closes the connection may have read it, or ended by it.
         """
-        idle = self.pool.take_idle()
-        if idle is not None:
-            try:
-                return await self._send_on(idle, method, head, body, timeout_s)
-            except BrokenError:
-                if idle.has_response or idle.was_aborted:
-                    raise
         try:
-            connection = await self.pool.open()
+            connection = self.pool.take_idle() or await self.pool.open()
         except UnreachableError as error:
             if isinstance(error.__cause__, ConnectionRefusedError):
                 self.sent.clear()  # its process has ended
-            if idle is None:
-                raise
-            # The request may be what ended the worker: not every other one is to get it.
-            raise BrokenError(str(error)) from error
-        return await self._send_on(connection, method, head, body, timeout_s)
-
-    async def _send_on(
-        self,
-        connection: Connection,
-        method: bytes,
-        head: bytes,
-        body: list[bytes],
-        timeout_s: float,
-    ) -> Connection:
+            raise
         self._without_head.add(connection)
         try:
             await connection.send(method, head, body, timeout_s)

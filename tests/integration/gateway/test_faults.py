@@ -4,6 +4,7 @@ import itertools
 import json
 import signal
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -454,3 +455,32 @@ def test_a_body_counts_until_the_worker_has_read_it() -> None:
                 is_over.set()
                 wait_until(lambda: count(client, "mmhash_held_bytes") < length)
         stop_listening(listener)
+
+
+def test_a_post_that_workers_read_is_executed_twice_at_most() -> None:
+    """It was sent twice to each of two workers: at an idle connection, and at a new one."""
+    executed: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        while request := connection.recv(65536):
+            if request.startswith(b"POST"):
+                executed.append(request)
+            if b"reset" in request:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                return
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    with ExitStack() as stack:
+        urls = []
+        for _ in range(4):
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            stack.callback(stop_listening, listener)
+            serve_connections(listener, serve)
+            urls.append(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        client = stack.enter_context(stack.enter_context(gateway_before(urls)).new_client())
+        for _ in range(8):  # each worker has an idle connection
+            client.post(PATH, json=CHAT).raise_for_status()
+        executed.clear()
+        answer = client.post(PATH, json=CHAT | {"mode": "reset"})
+        assert (answer.status_code, answer.json()["title"]) == (502, "Worker failed")
+        assert len(executed) == 2

@@ -1,6 +1,10 @@
 """The load and the health of a worker."""
 
 import asyncio
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -9,6 +13,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import RUNNING_TOKENS, Worker
 from mmhash_service.gateway.worker_spec import parse_worker
+from tests.support.listening import serve_connections, stop_listening
 
 
 @pytest.fixture
@@ -83,6 +88,52 @@ def test_a_worker_that_refuses_a_connection_has_lost_what_it_was_sent() -> None:
         with pytest.raises(UnreachableError):
             await worker.probe(b"/health", 60)
         assert worker.sent.count_tokens(blocks) == 0
+
+    asyncio.run(run())
+
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+@contextmanager
+def worker_of(*connections: list[bytes]) -> Iterator[tuple[Worker, list[bytes]]]:
+    """A worker with the answers of each connection, after which it closes; the paths it has read."""
+    left, paths = list(connections), []
+
+    def serve(connection: socket.socket) -> None:
+        for answer in left.pop(0):
+            paths.append(connection.recv(65536).split()[1])
+            connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serve_connections(listener, serve)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        worker = Worker(parse_worker(url), GatewaySettings())
+        yield worker, paths
+        worker.close()
+        stop_listening(listener)
+
+
+def test_what_a_worker_may_have_read_is_not_sent_to_it_again() -> None:
+    """A POST was executed twice by each of two workers."""
+
+    async def run() -> None:
+        with worker_of([OK, b""], [OK]) as (worker, paths):
+            await worker.probe(b"/1", 60)
+            with pytest.raises(BrokenError):
+                await worker.probe(b"/2", 60)
+            assert paths == [b"/1", b"/2"]
+
+    asyncio.run(run())
+
+
+def test_an_idle_connection_that_its_worker_has_closed_is_not_used() -> None:
+    async def run() -> None:
+        with worker_of([OK], [OK]) as (worker, paths):
+            await worker.probe(b"/1", 60)
+            time.sleep(0.2)  # noqa: ASYNC251  (the event loop does not see that it is closed)
+            await worker.probe(b"/2", 60)
+            assert paths == [b"/1", b"/2"]
 
     asyncio.run(run())
 
