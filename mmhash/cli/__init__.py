@@ -19,7 +19,7 @@ def main() -> None:
     """Run the command line; print a traceback only for a bug in mmhash."""
     _occupy_closed_descriptors()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A sum file is UTF-8 with bare newlines, regardless of the locale and the platform.
+        # Output is UTF-8 with bare newlines, regardless of the locale and the platform.
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
     # No command multiplies matrices: the threads that numpy starts for that spin for 50 ms of CPU.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

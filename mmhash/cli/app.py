@@ -23,14 +23,6 @@ class _Command(NamedTuple):
 
 
 COMMANDS = {
-    "sum": _Command(
-        "sum", "sum_files", "Print the digest of each file's bytes, which `check` reads back."
-    ),
-    "check": _Command(
-        "check",
-        "check_files",
-        "Check the files that are listed in sum files, as written by `sum` or b3sum.",
-    ),
     "key": _Command(
         "key",
         "key_files",

@@ -45,7 +45,7 @@ def explain_image(
 
 
 def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
-    encoded, nbytes = hash_named_file(path, "blake3", None, quiet=True)
+    encoded, nbytes = hash_named_file(path, "blake3", None)
     yield "file", f"{nbytes} bytes"
     yield "digest of the file, as b3sum", encoded.hex()
     yield "key by of=bytes, the default of requests", frame("bytes", "", (), encoded).hex()

@@ -152,7 +152,7 @@ def _keys_of(name: str, raw: _Raw | None, hashing: _Hashing) -> Iterator[_Keyed]
 
 
 def _file_key(name: str, raw: _Raw | None, hashing: _Hashing) -> Digest:
-    content, nbytes = hash_named_file(name, hashing.algorithm, hashing.threads, quiet=True)
+    content, nbytes = hash_named_file(name, hashing.algorithm, hashing.threads)
     if raw is None:
         return frame("bytes", "", (), content, tenant=hashing.tenant)
     expected = prod(raw.shape) * ITEM_SIZE[raw.dtype]

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import typer
 
-from mmhash.cli.sumline import format_line
 from mmhash.cli.terminal import visible
 from mmhash.errors import MMHashError
-from mmhash.io.names import STDIN, printable, reason
+from mmhash.io.names import STDIN, escape, printable, reason
 
 
 class Hashed(NamedTuple):
@@ -24,7 +23,10 @@ class Hashed(NamedTuple):
 def print_lines(
     files: list[str] | None, hashes_of: Callable[[str], Iterable[Hashed]], *, as_json: bool
 ) -> None:
-    """Print `<hash>  <name>` for each item of each file; exit with 1 if a file has an error."""
+    """Print `<hash>  <name>` for each item of each file; exit with 1 if a file has an error.
+
+    As in b3sum's lines, one with an escaped name begins with a backslash.
+    """
     failed = False
     for file in files or [STDIN]:
         try:
@@ -37,8 +39,9 @@ def print_lines(
                 if as_json:
                     say_json({"name": name} | dict(fields))
                     continue
+                mark, shown = escape(name)
                 for text in texts:
-                    say(format_line(text, name))
+                    say(f"{mark}{text}  {shown}")
     if failed:
         raise typer.Exit(1)
 

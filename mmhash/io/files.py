@@ -3,8 +3,7 @@
 import errno
 import mmap
 import os
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
@@ -12,36 +11,18 @@ from mmhash.cpu import Hasher
 from mmhash.io.names import STDIN
 from mmhash.states import State
 
-# A piece of a mapped file: enough work for all cores, and short enough for progress and Ctrl-C.
+# A piece of a mapped file: enough work for all cores, and short enough for Ctrl-C.
 SLICE = 64 << 20
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a FIFO or pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-
 # A piece that is read into memory: from this size on a second thread gains.
 PIECE = 1 << 20
 
 
-def hash_file(
-    file: BufferedReader,
-    hasher: Hasher | State,
-    *,
-    is_mapped: bool = True,
-    advance: Callable[[int], object] = lambda _: None,
-) -> int:
-    """Hash a file from its beginning to its end, and return its length.
-
-    `advance` is called with the length of each piece after it is hashed.
-    """
+def hash_file(file: BufferedReader, hasher: Hasher | State, *, is_mapped: bool = True) -> int:
+    """Hash a file from its beginning to its end, and return its length."""
     nbytes = 0
     for piece in _pieces(file, map_file(file) if is_mapped else None):
         hasher.update(piece)
         nbytes += len(piece)
-        advance(len(piece))
     return nbytes
 
 
@@ -52,29 +33,6 @@ def open_file(name: str) -> BufferedReader:
     if not name:  # as a Path it is the working directory
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     return Path(name).open("rb")
-
-
-def open_regular_file(name: str) -> BufferedReader:
-    """Open the file with that name, or standard input for `-`, if it is a regular file."""
-    if name == STDIN:
-        file = open_file(name)
-    else:
-        _check_regular(Path(name).stat())  # opening a device may have an effect
-        # The name may mean another file since the check: never wait for a FIFO's writer.
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-        file = os.fdopen(os.open(name, flags | os.O_CLOEXEC), "rb")
-    try:
-        _check_regular(os.fstat(file.fileno()))
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def _check_regular(facts: os.stat_result) -> None:
-    if not stat.S_ISREG(facts.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(facts.st_mode), "special")
-        raise OSError(errno.EINVAL, f"not a regular file: {kind}")
 
 
 def map_file(file: BufferedReader) -> memoryview | None:

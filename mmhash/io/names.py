@@ -1,11 +1,10 @@
-"""File names in messages and sum files, and the reason for a failure without the name."""
+"""File names in messages and in lines of hashes, and the reason for a failure without the name."""
 
 # The name of standard input.
 STDIN = "-"
 
-# b3sum's escapes, in both directions.
-CHARACTERS = {r"\\": "\\", r"\n": "\n", r"\r": "\r"}
-_ESCAPES = str.maketrans({character: escape for escape, character in CHARACTERS.items()})
+# As b3sum escapes them.
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r"})
 
 
 def escape(name: str) -> tuple[str, str]:

@@ -83,31 +83,17 @@ def touch(folder: Path, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-def test_sum_and_check_show_no_name_raw(name: str, tmp_path: Path) -> None:
+def test_key_shows_no_name_raw(name: str, tmp_path: Path) -> None:
     touch(tmp_path, name)
-    code, printable = on_terminal("sum", "--", name, cwd=tmp_path)
+    code, printable = on_terminal("key", "--", name, cwd=tmp_path)
     assert code == 0
     assert_harmless(printable)
     assert len(printable.splitlines()) == 1
-    with (tmp_path / "sums").open("wb") as sums:
-        command = [sys.executable, "-m", "mmhash", "sum", "--", name]
-        subprocess.run(
-            [os.fsencode(word) for word in command], stdout=sums, cwd=tmp_path, check=True
-        )
-    if name.isprintable() or "\udc9b" not in name:  # a name that is not UTF-8 cannot be checked
-        assert name.translate({10: "\\n", 13: "\\r"}) in (tmp_path / "sums").read_bytes().decode()
-    code, printable = on_terminal("check", "sums", cwd=tmp_path)
-    assert_harmless(printable)
-    # As a sum file its name is in the errors.
-    _, printable = on_terminal("check", "--", name, cwd=tmp_path)
-    assert_harmless(printable)
-    assert len(printable.splitlines()) <= 3
 
 
 NAME = NAMES["a title"] + NAMES["a right-to-left override"] + NAMES["8-bit CSI"]
 COMMANDS = {
-    "a missing file": ("sum", "missing" + NAME),
-    "a missing sum file": ("check", "missing" + NAME),
+    "a missing file": ("key", "missing" + NAME),
     "a key": ("key", NAME),
     "a key of pixels": ("key", "--of", "pixels", NAME),
     "a key as an engine has it": ("key", "--engine", "vllm", NAME),
@@ -118,9 +104,9 @@ COMMANDS = {
     "explain": ("explain", NAME),
     "explain for an engine": ("explain", NAME, "--engine", NAME),
     "an engine": ("key", "--engine", NAME, NAME),
-    "an algorithm": ("sum", "--algorithm", NAME, NAME),
-    "an option": ("sum", "--" + NAME),
-    "a number": ("sum", "--threads", NAME, NAME),
+    "an algorithm": ("key", "--algorithm", NAME, NAME),
+    "an option": ("key", "--" + NAME),
+    "a number": ("key", "--threads", NAME, NAME),
     "a command": (NAME,),
     "a tenant's file": ("key", "--tenant-file", "missing" + NAME, NAME),
     "bulk of a missing folder": ("bulk", "missing" + NAME, "--out", "out"),
@@ -157,15 +143,9 @@ def test_no_command_shows_a_name_raw(arguments: tuple[str, ...], tmp_path: Path)
     assert printable.strip()
 
 
-def test_a_sum_file_with_a_malformed_line_shows_it_harmlessly(tmp_path: Path) -> None:
-    (tmp_path / "sums").write_text("\x1b]0;owned\x07\n" + "a" * 64 + "  \x1b[2J\n")
-    _, printable = on_terminal("check", "sums", cwd=tmp_path)
-    assert_harmless(printable)
-
-
 def test_a_pipe_gets_the_bytes_as_b3sum_writes_them(tmp_path: Path) -> None:
     name = NAMES["a colour"] + NAMES["an isolate"]
     touch(tmp_path, name)
-    command = [sys.executable, "-m", "mmhash", "sum", "--", name]
+    command = [sys.executable, "-m", "mmhash", "key", "--", name]
     out = subprocess.check_output(command, cwd=tmp_path)
     assert out.endswith(f"  {name}\n".encode())

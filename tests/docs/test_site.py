@@ -79,5 +79,5 @@ def test_the_reference_has_the_public_names_and_all_commands(site: Path) -> None
         for public in module.__all__:
             assert re.search(rf'id="mmhash(\.\w+)*\.{public}"', api), f"{name}.{public}"
     shown = (site / "cli.html").read_text()
-    for command in ("sum", "check", "key", "bulk", "explain", "plan", "serve", "gateway", "health"):
+    for command in ("key", "bulk", "explain", "plan", "serve", "gateway", "health"):
         assert f"<code>mmhash {command}</code>" in shown, command

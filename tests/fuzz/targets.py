@@ -25,7 +25,6 @@ from safetensors import deserialize
 
 import mmhash
 from mmhash import Digest
-from mmhash.cli.sumline import format_line, parse_line
 from mmhash.digest import Algorithm
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.engines import sglang
@@ -481,12 +480,6 @@ def buffer(data: bytes) -> None:
 def digest(data: bytes) -> None:
     text = _text(data)
     assert str(Digest.parse(text)) == text.lower()
-
-
-@target
-def sum_line(data: bytes) -> None:
-    read = parse_line(data.decode("utf-8", "replace"))
-    assert parse_line(format_line(read[0].hex(), read[1])) == read
 
 
 class _Rows:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from blake3 import blake3
 from typer.testing import CliRunner
 
 import mmhash
@@ -30,15 +29,15 @@ def test_standard_input_is_read_where_no_file_is_named(tmp_path: Path) -> None:
     content = os.urandom(3_000_000)
     stdin = tmp_path / "stdin"
     stdin.write_bytes(content)
-    line = f"{blake3(content).hexdigest()}  -\n"
+    line = f"{mmhash.key(content).hex()}  -\n"
 
-    piped = subprocess.run([*COMMAND, "sum"], input=content, capture_output=True, check=False)
+    piped = subprocess.run([*COMMAND, "key"], input=content, capture_output=True, check=False)
     assert (piped.returncode, piped.stdout.decode(), piped.stderr) == (0, line, b"")
 
     with stdin.open("rb") as file:
         file.seek(len(content) - 10)
-        rest = subprocess.run([*COMMAND, "sum", "-"], stdin=file, capture_output=True, check=False)
-    assert rest.stdout.decode() == f"{blake3(content[-10:]).hexdigest()}  -\n"
+        rest = subprocess.run([*COMMAND, "key", "-"], stdin=file, capture_output=True, check=False)
+    assert rest.stdout.decode() == f"{mmhash.key(content[-10:]).hex()}  -\n"
 
 
 def test_script_is_installed() -> None:
@@ -69,7 +68,7 @@ main()
 def test_interrupt_ends_without_a_trace(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"foo")
-    with start("sum", str(file), "-") as process:
+    with start("key", str(file), "-") as process:
         process.stdout.readline()  # now it waits for standard input, or is about to
         # A signal just before the read is seen only after it: send it again, as a user would.
         while process.poll() is None:
@@ -99,7 +98,7 @@ main()
 def test_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"foo")
-    with start("sum", str(file), "-") as process:
+    with start("key", str(file), "-") as process:
         process.stdout.readline()
         process.stdout.close()
         process.stdin.close()
@@ -137,8 +136,8 @@ def test_errors_of_ours_are_one_line(tmp_path: Path) -> None:
 def test_output_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
     (tmp_path / "dž").write_bytes(b"")
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
-    with start("sum", "dž", cwd=tmp_path, env=environment) as process:
-        assert process.stdout.read().decode() == f"{blake3(b'').hexdigest()}  dž\n"
+    with start("key", "dž", cwd=tmp_path, env=environment) as process:
+        assert process.stdout.read().decode() == f"{mmhash.key(b'').hex()}  dž\n"
 
 
 @pytest.mark.parametrize(
@@ -146,8 +145,8 @@ def test_output_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
     [
         [],
         ["nothing"],
-        ["sum", "--algorithm", "md5"],
-        ["sum", "--threads", "0"],
+        ["key", "--algorithm", "md5"],
+        ["key", "--threads", "0"],
         ["serve", "--port", "65536"],
     ],
 )
@@ -157,11 +156,11 @@ def test_wrong_usage_exits_2(arguments: list[str]) -> None:
 
 def test_help_names_the_commands() -> None:
     printable = CliRunner().invoke(app, ["--help"]).stdout
-    assert all(command in printable for command in ("sum", "check", "key", "serve", "env"))
+    assert all(command in printable for command in ("key", "serve", "env"))
 
 
 def test_help_has_a_short_option_and_flags_have_no_value() -> None:
-    for arguments in ([], ["check"], ["bulk"]):
+    for arguments in ([], ["key"], ["bulk"]):
         done = CliRunner().invoke(app, [*arguments, "-h"])
         assert (done.exit_code, done.stdout) == (
             0, CliRunner().invoke(app, [*arguments, "--help"]).stdout
@@ -170,20 +169,19 @@ def test_help_has_a_short_option_and_flags_have_no_value() -> None:
 
 
 def test_a_wrong_value_is_one_line_without_the_parser_s_words() -> None:
-    with start("sum", "--algorithm", "md5") as process:
+    with start("key", "--algorithm", "md5") as process:
         assert process.wait() == 2
         message = process.stderr.read().decode()
     assert "Invalid value for '--algorithm': 'md5' is not one of 'blake3', 'xxh3'." in message
 
 
 def test_an_empty_name_is_no_file() -> None:
-    for command in ("sum", "key", "check"):
-        with start(command, "") as process:
-            assert process.wait() == 1
-            assert process.stderr.read() == b"mmhash: '': No such file or directory\n"
+    with start("key", "") as process:
+        assert process.wait() == 1
+        assert process.stderr.read() == b"mmhash: '': No such file or directory\n"
 
 
-@pytest.mark.parametrize("command", ["sum", "key", "check", "bulk", "plan"])
+@pytest.mark.parametrize("command", ["key", "bulk", "plan"])
 def test_closed_standard_input_is_not_another_file(command: str, tmp_path: Path) -> None:
     """A file that is opened would get its number, and be read in its place."""
     options = {
@@ -230,7 +228,7 @@ finally:
 
 
 def test_help_imports_no_command() -> None:
-    heavy = {"numpy", "torch", "pyarrow", "pydantic", "blake3", "mmhash.engines", "mmhash.cli.sum"}
+    heavy = {"numpy", "torch", "pyarrow", "pydantic", "blake3", "mmhash.engines", "mmhash.cli.key"}
     output, found = imported(heavy, "--help")
     assert found == set()
     assert all(name in output for name in COMMANDS)
@@ -244,16 +242,12 @@ def test_a_check_of_settings_imports_neither_the_server_nor_the_engines(command:
     assert output.startswith("settings: ok; ")
 
 
-@pytest.mark.parametrize("command", ["sum", "key --of bytes --algorithm xxh3", "check", "bulk"])
+@pytest.mark.parametrize("command", ["key --of bytes --algorithm xxh3", "bulk"])
 def test_commands_on_bytes_import_what_they_need(command: str, tmp_path: Path) -> None:
     name, *options = command.split()
     file = tmp_path / "file"
-    # An item, a list with one path, and a sum file.
-    content = str(file) if name == "bulk" else "foo"
-    if name == "check":
-        (tmp_path / "empty").touch()
-        content = f"{blake3(b'').hexdigest()}  {tmp_path}/empty\n"
-    file.write_text(content, encoding="utf-8")
+    # An item, or a list with one path.
+    file.write_text(str(file) if name == "bulk" else "foo", encoding="utf-8")
     heavy = {"numpy", "pydantic", "pyarrow", "PIL", "rich", "mmhash.engines"}
     if name == "bulk":
         heavy.remove("pyarrow")

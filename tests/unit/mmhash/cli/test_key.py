@@ -1,8 +1,10 @@
 """`mmhash key`: the key of what a file holds is the library's key of the same thing in memory."""
 
 import json
+import os
 import pickle
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -222,7 +224,7 @@ def test_safetensors_at_the_edge(tmp_path: Path) -> None:
     }
     assert keys.pop(f"{file}:empty") == expected["empty"]
     assert keys.pop(f"{file}:odd") == expected["odd"]
-    # Escaped as in `sum`: the hash follows the mark.
+    # Escaped as by b3sum: the hash follows the mark.
     assert keys == {rf"{file}:a\nb": "\\" + expected["a\nb"]}
     save_file({}, file)
     assert keys_of(file) == {}
@@ -271,6 +273,31 @@ def test_missing_file_does_not_stop_the_others(tmp_path: Path, name: str) -> Non
     assert done.exit_code == 1
     assert done.stdout == f"{mmhash.key(b'foo').hex()}  {good}\n"
     assert done.stderr == f"mmhash: {tmp_path / name}: No such file or directory\n"
+
+
+# Empty and small; on and beside the edges of a slice.
+@pytest.mark.parametrize("size", [0, 1, 1 << 16, (1 << 16) + 1, 3 << 16])
+def test_a_file_is_hashed_in_slices(file: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr("mmhash.io.files.SLICE", 1 << 16)
+    data = bytes(i % 251 for i in range(size))
+    file.write_bytes(data)
+    assert keys_of(file, "--threads", 1) == {str(file): mmhash.key(data).hex()}
+
+
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="has no /proc")
+def test_file_made_by_the_kernel() -> None:
+    """Its size is said to be 0, and it cannot be mapped."""
+    version = Path("/proc/version")
+    assert keys_of(version) == {str(version): mmhash.key(version.read_bytes()).hex()}
+
+
+def test_named_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = b"foo" * 100_000
+    with ThreadPoolExecutor() as pool:
+        pool.submit(pipe.write_bytes, content)
+        assert keys_of(pipe) == {str(pipe): mmhash.key(content).hex()}
 
 
 def test_pixels(tmp_path: Path) -> None:

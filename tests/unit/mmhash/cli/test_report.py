@@ -25,26 +25,6 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
-def test_sum(photo: Path) -> None:
-    assert lines("sum", photo, photo) == 2 * [
-        {
-            "name": str(photo),
-            "algorithm": "blake3",
-            "nbytes": photo.stat().st_size,
-            "digest": mmhash.digest_file(photo).hex(),
-        }
-    ]
-
-
-def test_check(photo: Path, tmp_path: Path) -> None:
-    sums = tmp_path / "sums"
-    right, wrong = mmhash.digest_file(photo).hex(), "0" * 64
-    sums.write_text(f"{right}  {photo}\n{wrong}  {photo}\n{right}  {tmp_path / 'none'}\n")
-    found = lines("check", sums, status=1)
-    assert [line["outcome"] for line in found] == ["match", "mismatch", "unreadable"]
-    assert found[2]["reason"] == "No such file or directory"
-
-
 def test_key_takes_a_list_of_engines(photo: Path) -> None:
     key = mmhash.key_file(photo)
     engines = {name: mmhash.engines.request_fields(key, name) for name in ("vllm", "sglang")}
