@@ -15,9 +15,9 @@ from mmhash.extras import needs_extra
 with needs_extra("ray"):
     import pyarrow as pa
 
+    from mmhash.bulk.items import Options, hash_files, hash_values
     from mmhash.bulk.rows import content_kind
-    from mmhash.bulk.tables import schema_of, table_of
-    from mmhash.bulk.work import Options, hash_files, hash_values
+    from mmhash.bulk.tables import table_of
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -65,7 +65,7 @@ def _with_keys(batch: Any, column: str, options: Options) -> Any:
         batch = batch.remove_column(index)
     else:
         raise InputValueError(f"the dataset has no column {column!r} of bytes or of paths")
-    results = table_of(rows, schema_of(options.columns))
+    results = table_of(rows, options.columns)
     return pa.table(
         [*batch.columns, *results.columns], names=[*batch.column_names, *results.column_names]
     )

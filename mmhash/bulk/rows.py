@@ -9,46 +9,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from blake3 import blake3
 
-from mmhash.bulk.sources import Source, identity_of, look_up, shards_of_files
-from mmhash.bulk.work import Options, Row, Shard, failed, hash_values
+from mmhash.bulk.items import Options, Row, failed, hash_values
+from mmhash.bulk.sources import Shard, look_up, shards_of_files
 from mmhash.errors import InputValueError, is_shortage
-from mmhash.fields import field
 
 # Rows that are read at once, because a row group may be larger than memory.
 ROWS_READ = 64
-
-
-def read_parquet(name: str, column: str | None) -> Source:
-    """Return the source that a column of a Parquet file is."""
-    try:
-        return _open_parquet(name, column)
-    except pa.ArrowException as error:
-        raise InputValueError(f"{name}: not a Parquet file, or a damaged one: {error}") from error
-
-
-def _open_parquet(name: str, column: str | None) -> Source:
-    with pq.ParquetFile(name) as file:
-        kinds = {field.name: content_kind(field.type) for field in file.schema_arrow}
-        kind = kinds.get(column or "")
-        if kind is None:
-            usable = ", ".join(name for name, kind in kinds.items() if kind) or "there is none"
-            raise InputValueError(
-                f"{name}: name a column of bytes or of paths with --column: {usable}"
-            )
-        paths = [one.path for one in file.schema]
-        if paths.count(column) != 1:  # two of one name, or a member of a struct such as this
-            raise InputValueError(
-                f"{name}: the name of column {column!r} is not that of one column"
-            )
-        if kind == "path":
-            values = file.read([column], use_threads=False).column(0)
-            # As bytes: a writer may have stored names that are not UTF-8.
-            names = values.cast(pa.large_binary()).to_pylist()
-            return Source(
-                "path", shards_of_files(look_up(os.fsdecode(path or b"")) for path in names)
-            )
-        return Source("row", _of_rows(name, str(column), file.metadata))
 
 
 def content_kind(column_type: Any) -> Literal["path", "bytes"] | None:
@@ -59,37 +27,62 @@ def content_kind(column_type: Any) -> Literal["path", "bytes"] | None:
     return "bytes" if any(is_kind(column_type) for is_kind in is_binary) else None
 
 
-def _of_rows(name: str, column: str, metadata: Any) -> Iterator[Shard]:
+def read_parquet(name: str, column: str | None) -> Iterator[Shard]:
+    """Return the shards of a column of a Parquet file."""
+    try:
+        with pq.ParquetFile(name) as file:
+            kinds = {field.name: content_kind(field.type) for field in file.schema_arrow}
+            kind = kinds.get(column or "")
+            if kind is None or column is None:
+                usable = ", ".join(name for name, kind in kinds.items() if kind) or "there is none"
+                raise InputValueError(
+                    f"{name}: name a column of bytes or of paths with --column: {usable}"
+                )
+            if [one.path for one in file.schema].count(column) != 1:
+                # Two columns of one name, or a member of a struct such as this.
+                raise InputValueError(
+                    f"{name}: the name of column {column!r} is not that of one column"
+                )
+            if kind == "bytes":
+                return _row_groups(name, column, file.metadata)
+            # As bytes: a writer may have stored names that are not UTF-8.
+            values = file.read([column], use_threads=False).column(0).cast(pa.large_binary())
+            return shards_of_files(look_up(os.fsdecode(path or b"")) for path in values.to_pylist())
+    except pa.ArrowException as error:
+        raise InputValueError(f"{name}: not a Parquet file, or a damaged one: {error}") from error
+
+
+def hash_row_group(
+    options: Options, *, name: str, column: str, number: int, count: int
+) -> list[Row]:
+    """Return the row of each value in a row group; the rest of a damaged group has its error."""
+    rows: list[Row] = []
+    try:
+        with pq.ParquetFile(name) as file:
+            for batch in file.iter_batches(ROWS_READ, [number], [column], use_threads=False):
+                rows += hash_values(batch.column(0), options)
+    except (OSError, pa.ArrowException) as error:
+        if is_shortage(error):
+            raise
+        rows += [failed(error, options)] * (count - len(rows))
+    return rows
+
+
+def _row_groups(name: str, column: str, metadata: Any) -> Iterator[Shard]:
     """Yield each row group as a shard: smaller parts cannot be located without reading it."""
     status = Path(name).stat()
     size_and_time = struct.pack("<Qq", status.st_size, status.st_mtime_ns)
-    identity = identity_of(size_and_time, field(os.fsencode(name)), column.encode())
-    first_row = 0
+    identity = blake3(size_and_time).hexdigest(length=16)
+    first = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         chunks = map(group.column, range(group.num_columns))
         (nbytes,) = (
             chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == column
         )
-        rows = range(first_row, first_row + group.num_rows)
+        rows = range(first, first + group.num_rows)
         hash_group = partial(
             hash_row_group, name=name, column=column, number=number, count=len(rows)
         )
         yield Shard(rows, nbytes, identity, hash_group)
-        first_row += group.num_rows
-
-
-def hash_row_group(
-    options: Options, threads: int, *, name: str, column: str, number: int, count: int
-) -> list[Row]:
-    """Return the rows of a row group; if it is damaged, the remaining rows have the error."""
-    rows: list[Row] = []
-    try:
-        with pq.ParquetFile(name) as file:
-            for batch in file.iter_batches(ROWS_READ, [number], [column], use_threads=False):
-                rows += hash_values(batch.column(0), options, threads)
-    except (OSError, pa.ArrowException) as error:
-        if is_shortage(error):
-            raise
-        rows += [failed(error, options)] * (count - len(rows))
-    return rows
+        first = rows.stop

@@ -1,14 +1,25 @@
-"""A run: from a source to a Parquet file of keys, started or resumed."""
+"""A run: the shards of a source, hashed by processes, each of which writes their parts.
 
-from collections.abc import Iterator
+This process imports pyarrow only to resume a run: the other processes start in the meantime.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Protocol
 
 from mmhash import __version__
-from mmhash.bulk.pool import Pool
-from mmhash.bulk.shard_store import ShardStore, open_shard_store
-from mmhash.bulk.sources import Source
-from mmhash.bulk.work import Options, Shard
+from mmhash.bulk.items import Options
+from mmhash.bulk.parts import Counts, finished_parts, locked, name_of, write_part
+from mmhash.bulk.sources import Shard
+from mmhash.errors import MMHashError, is_shortage
 from mmhash.framing import SPEC_VERSION
 
 
@@ -25,43 +36,96 @@ class Watch(Protocol):
         """Report damage that the run repairs."""
 
 
-def about_of(options: Options) -> dict[str, str]:
-    """Return the parameters that must be equal for a run to resume another."""
-    return {
+def hash_source(
+    shards: Iterable[Shard],
+    folder: Path,
+    options: Options,
+    source: dict[str, str],
+    *,
+    processes: int,
+    watch: Watch,
+) -> Counts:
+    """Write the keys of a source to a folder, and count them; finished parts are kept.
+
+    A run resumes another if the options are equal, and `source`, which tells sources apart.
+    """
+    about = {
+        **source,
         "mmhash": __version__,
         "spec": str(SPEC_VERSION),
         "algorithm": options.algorithm,
         "of": options.of,
         "engines": ",".join(options.engines),
-        "skips_others": str(options.skips_others),
     }
-
-
-def hash_source(source: Source, out: Path, options: Options, pool: Pool, watch: Watch) -> None:
-    """Write the keys of a source to `out`."""
-    with open_shard_store(out, source.names, options, about_of(options), watch.warn) as store:
-        identities: list[str] = []
-        if store.result is not None:
-            for shard in source.shards:
-                watch.found(shard)
-                identities.append(shard.identity)
-            store.check_result(identities)
-            return
-        unfinished = _unfinished(source, store, identities, watch)
-        for number, shard, rows in pool.hash(unfinished, options):
-            store.keep(number, shard, rows)
+    with locked(folder), _workers(processes) as workers:
+        finished = finished_parts(folder, about, watch.warn)
+        counts: dict[str, Counts] = {}
+        pending: dict[Future[Counts], tuple[str, Shard]] = {}
+        for number, shard in enumerate(shards):
+            watch.found(shard)
+            name = name_of(number, shard)
+            if name in finished:
+                counts[name] = finished[name]
+                watch.done(shard)
+            else:
+                with _uninterrupted():
+                    future = workers.submit(write_part, folder / name, shard, options, about)
+                pending[future] = name, shard
+        for future in as_completed(pending):
+            name, shard = pending[future]
+            counts[name] = future.result()
             watch.done(shard)
-        store.join(identities)
+        for name in finished.keys() - counts.keys():
+            (folder / name).unlink()  # of a shard that has changed
+        return Counts(*map(sum, zip(Counts(0, 0), *counts.values(), strict=True)))
 
 
-def _unfinished(
-    source: Source, store: ShardStore, identities: list[str], watch: Watch
-) -> Iterator[tuple[int, Shard]]:
-    """Yield the unfinished shards; append the identity of every shard to `identities`."""
-    for number, shard in enumerate(source.shards):
-        identities.append(shard.identity)
-        watch.found(shard)
-        if store.have(number, shard.identity):
-            watch.done(shard)
-        else:
-            yield number, shard
+@contextmanager
+def _workers(count: int) -> Iterator[Executor]:
+    """Start processes when a shard needs them; if the run fails, they end at once."""
+    multiprocessing.set_forkserver_preload(["mmhash.bulk.tables"])
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # never import from the working directory
+    # Ctrl-C is for this process, which then ends the others.
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
+    context = multiprocessing.get_context("forkserver")
+    executor = ProcessPoolExecutor(count, context, _end_with_parent)
+    try:
+        yield executor
+    except BaseException as error:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.kill()
+        if isinstance(error, BrokenProcessPool) or is_shortage(error):
+            raise MMHashError(
+                f"the run lacks memory or descriptors, or a process was killed ({error}): finished"
+                " parts are kept, run the same command again to resume"
+            ) from error
+        raise
+    finally:
+        executor.shutdown()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait: a process that is half started would write a traceback."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _end_with_parent() -> None:
+    """End this process when the run is killed, even within a large file."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

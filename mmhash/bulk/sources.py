@@ -1,55 +1,58 @@
-"""The source of a bulk run: a folder, a Parquet file or a list, cut into shards.
+"""The source of a bulk run: a folder, a list, or a column of a Parquet file, cut into shards.
 
-Only the module for Parquet files imports pyarrow, so that hashing begins 0.1 s earlier.
+Only the module for Parquet files imports pyarrow: other processes do meanwhile.
 """
 
 import os
 import stat
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from blake3 import blake3
 
-from mmhash.bulk.work import Shard, hash_files
+from mmhash.bulk.items import Options, Row, hash_files
 from mmhash.errors import InputValueError, is_shortage
 from mmhash.io.files import open_file
 from mmhash.io.names import STDIN, printable, reason
 
-# A killed run loses one shard of each process: about 20 ms of work. A larger file is a shard of its
-# own.
+# A killed run loses one shard of each process. A larger file is a shard of its own.
 SHARD_ITEMS = 1024
 SHARD_BYTES = 64 << 20
 
 MAX_PATH = 4096
 PARQUET_MAGIC = b"PAR1"
 
-
-class Source(NamedTuple):
-    """Everything that a run hashes; the shards are listed while others are hashed."""
-
-    names: Literal["path", "row"]
-    shards: Iterator[Shard]
+_File = tuple[str, os.stat_result | None]
 
 
-def read_source(name: str, column: str | None) -> Source:
-    """Return the source with a name given by the user: a folder, a Parquet file or a list."""
+class Shard(NamedTuple):
+    """Items that one process hashes together; `identity` differs if one of them has changed."""
+
+    names: Sequence[str] | range
+    nbytes: int
+    identity: str
+    hash: Callable[[Options], list[Row]]
+
+
+def read_source(name: str, column: str | None) -> Iterator[Shard]:
+    """Return the shards of a folder, a Parquet file or a list; they are listed on demand."""
     with _unreadable(name):
         if name not in {STDIN, ""} and Path(name).is_dir():  # an empty path would be "."
-            files: Iterable[tuple[str, os.stat_result | None]] = _walk(name)
+            files: Iterable[_File] = _walk(name)
         elif name != STDIN and _is_parquet(name):
-            from mmhash.bulk.rows import read_parquet  # noqa: PLC0415  (as above)
+            from mmhash.bulk.rows import read_parquet  # noqa: PLC0415  (pyarrow)
 
             return read_parquet(name, column)
         else:
             files = map(look_up, _read_list(name))
     if column is not None:
         raise InputValueError(f"{name} is no Parquet file: do not give --column")
-    return Source("path", shards_of_files(files))
+    return shards_of_files(files)
 
 
 @contextmanager
@@ -61,10 +64,10 @@ def _unreadable(name: str) -> Iterator[None]:
         raise InputValueError(f"{printable(name)}: {reason(error)}") from error
 
 
-def _walk(folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
+def _walk(folder: str) -> Iterator[_File]:
     """Yield the regular files below a folder, each folder in the order of its names.
 
-    A path that cannot be read has no status: the worker reports the reason.
+    A path that cannot be read has no status: its row gets the reason.
     """
     try:
         stack = _entries(folder)
@@ -97,57 +100,48 @@ def _read_list(name: str) -> Iterator[str]:
         number = 0
         while line := file.readline(MAX_PATH + 1):
             number += 1
-            if len(line) > MAX_PATH:
+            if len(line) > MAX_PATH or b"\0" in line:
                 raise InputValueError(
-                    f"{name}: not a list of paths: line {number} is over {MAX_PATH} bytes long"
-                )
-            if b"\0" in line:
-                raise InputValueError(
-                    f"{name}: not a list of paths, one per line: line {number} has a zero byte"
+                    f"{name}: not a list of paths, one per line: line {number} is over {MAX_PATH}"
+                    " bytes long, or has a zero byte"
                 )
             if path := line.rstrip(b"\n"):
                 yield os.fsdecode(path)
 
 
-def look_up(path: str) -> tuple[str, os.stat_result | None]:
+def look_up(path: str) -> _File:
     """Return a path and the status of its file, if it is one."""
     try:
         status = os.stat(path)  # noqa: PTH116  (Path("") is the folder ".")
     except (OSError, ValueError):
-        return path, None  # the worker reports the reason
+        return path, None  # its row gets the reason
     return path, status if stat.S_ISREG(status.st_mode) else None
 
 
-def shards_of_files(files: Iterable[tuple[str, os.stat_result | None]]) -> Iterator[Shard]:
+def shards_of_files(files: Iterable[_File]) -> Iterator[Shard]:
     """Yield the shards of files with these paths and statuses."""
-    paths: list[str] = []
-    statuses: list[os.stat_result | None] = []
+    shard: list[_File] = []
     nbytes = 0
     for path, status in files:
         size = status.st_size if status else 0
-        if paths and (len(paths) == SHARD_ITEMS or nbytes + size > SHARD_BYTES):
-            yield _shard(paths, statuses, nbytes)
-            paths, statuses, nbytes = [], [], 0
-        paths.append(path)
-        statuses.append(status)
+        if shard and (len(shard) == SHARD_ITEMS or nbytes + size > SHARD_BYTES):
+            yield _shard_of(shard, nbytes)
+            shard, nbytes = [], 0
+        shard.append((path, status))
         nbytes += size
-    if paths:
-        yield _shard(paths, statuses, nbytes)
+    if shard:
+        yield _shard_of(shard, nbytes)
 
 
-def _shard(paths: list[str], statuses: list[os.stat_result | None], nbytes: int) -> Shard:
-    encoded = list(map(os.fsencode, paths))
-    numbers = [len(path) for path in encoded]
-    for status in statuses:
-        numbers += (status.st_size, status.st_mtime_ns) if status else (-1, -1)
-    identity = identity_of(struct.pack(f"<{len(numbers)}q", *numbers), *encoded)
-    names = [path.decode(errors="replace") for path in encoded]
-    return Shard(names, nbytes, identity, partial(hash_files, tuple(paths)))
-
-
-def identity_of(*parts: bytes) -> str:
-    """Return a hash that is short enough for the name of a file."""
-    return blake3(b"".join(parts)).hexdigest(length=16)
+def _shard_of(files: list[_File], nbytes: int) -> Shard:
+    state = blake3()
+    for path, status in files:
+        size, time = (status.st_size, status.st_mtime_ns) if status else (-1, -1)
+        encoded = os.fsencode(path)
+        state.update(struct.pack("<qqq", len(encoded), size, time) + encoded)
+    paths = tuple(path for path, _ in files)
+    names = [os.fsencode(path).decode(errors="replace") for path in paths]
+    return Shard(names, nbytes, state.hexdigest(length=16), partial(hash_files, paths))
 
 
 def _is_parquet(name: str) -> bool:

@@ -1,10 +1,7 @@
-"""`mmhash bulk`: the keys of very many files, or of a Parquet file's rows, as one file."""
+"""`mmhash bulk`: the keys of very many files, or of a Parquet file's rows, as Parquet files."""
 
-import errno
-import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +22,7 @@ from mmhash.states import cpu_count
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from mmhash.bulk.work import Shard
+    from mmhash.bulk.sources import Shard
 
 
 def key_bulk(
@@ -37,7 +34,7 @@ def key_bulk(
     ],
     *,
     out: Annotated[
-        str, typer.Option(metavar="<file>", help="The file to write: .parquet, .jsonl or .csv.")
+        str, typer.Option(metavar="<folder>", help="The folder for the Parquet files to write.")
     ],
     column: Annotated[
         str | None, typer.Option(help="The column of a Parquet file: bytes or paths.")
@@ -53,10 +50,7 @@ def key_bulk(
     ] = None,
     engine_fallback: EngineFallback = None,
     processes: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Number of processes, or threads for large files.", show_default="all cores"
-        ),
+        int | None, typer.Option(min=1, help="Number of processes.", show_default="all cores")
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -64,31 +58,23 @@ def key_bulk(
     """Write the key of each item of SOURCE; the same command resumes a run that was killed."""
     engines = _with_releases(engine, engine_fallback) if engine else ()
     is_folder = source not in {STDIN, ""} and Path(source).is_dir()
-    _check_out(out, Path(source) if is_folder else None)
+    if is_folder and Path(out).resolve().is_relative_to(Path(source).resolve()):
+        raise InputValueError(f"{printable(out)} is in the folder that is read: give another --out")
     with extra("bulk"):
-        from mmhash.bulk.export import export, parquet_path  # noqa: PLC0415  (slow to import)
-        from mmhash.bulk.pool import Pool  # noqa: PLC0415
+        from mmhash.bulk.items import Options  # noqa: PLC0415  (slow to import)
         from mmhash.bulk.run import hash_source  # noqa: PLC0415
         from mmhash.bulk.sources import read_source  # noqa: PLC0415
-        from mmhash.bulk.work import Options  # noqa: PLC0415
 
-        # It is imported when the first shard is finished, while others are hashed.
-        if find_spec("pyarrow") is None:
+        if find_spec("pyarrow") is None:  # the processes that hash import it
             raise ModuleNotFoundError(name="pyarrow")
-    parquet = parquet_path(Path(out))
-    items_source = read_source(source, column)
     options = Options(algorithm, of, engines, is_folder and of == "pixels")
-    with (
-        Pool(processes or cpu_count()) as pool,
-        _bar(quiet=quiet) as watch,
-        nullcontext() if engines or of != "bytes" else _without_numpy(),
-    ):
-        hash_source(items_source, parquet, options, pool, watch)
-    from mmhash.bulk.tables import count_results  # noqa: PLC0415  (imported by the run)
-
-    items, errors = count_results(parquet)
+    shards = read_source(source, column)
+    about = {"source": source, "column": column or ""}
+    with _bar(quiet=quiet) as watch:
+        items, errors = hash_source(
+            shards, Path(out), options, about, processes=processes or cpu_count(), watch=watch
+        )
     skipped = watch.items - items
-    export(parquet, Path(out))
     if as_json:
         say_json({"out": out, "items": items, "errors": errors, "skipped": skipped})
     else:
@@ -100,40 +86,10 @@ def key_bulk(
 
 
 def _with_releases(engines: list[str], engine_fallback: EngineFallback) -> tuple[str, ...]:
-    """Return the engines with their releases, each once; their modules take 30 ms of CPU."""
+    """Return the engines with their releases, each once."""
     parse = partial(mmhash.engines.registry.parse_with_fields, engine_fallback=engine_fallback)
     names = mmhash.engines.split_names(engines)
     return tuple(dict.fromkeys("@".join(parse(name)) for name in names))
-
-
-def _check_out(out: str, folder: Path | None) -> None:
-    """Check the name of the result before anything is hashed."""
-    path = Path(out)
-    if path.is_dir():
-        raise InputValueError(f"{printable(out)}: a directory, not a file: give another --out")
-    if not path.parent.is_dir():
-        raise InputValueError(f"{printable(out)}: {os.strerror(errno.ENOENT)}")
-    if folder is not None and path.resolve().is_relative_to(folder.resolve()):
-        raise InputValueError(f"{printable(out)} is in the folder that is read: give another --out")
-
-
-@contextmanager
-def _without_numpy() -> Iterator[None]:
-    """Keep pyarrow from importing numpy.
-
-    That takes 0.06 s of CPU: a fifth of a run of three files (0.26 s, medians of 11 runs).
-    pyarrow has worked without numpy since release 18, and has no option for that. Within the
-    context each import of numpy in this process fails, in all threads: use it only for runs whose
-    code imports none, which are those of bytes without engines.
-    """
-    if "numpy" in sys.modules:  # imported already, by pyarrow for rows
-        yield
-        return
-    sys.modules["numpy"] = None  # type: ignore[assignment]  # the documented way to refuse it
-    try:
-        yield
-    finally:
-        del sys.modules["numpy"]
 
 
 class _Bar:
@@ -142,25 +98,32 @@ class _Bar:
     def __init__(self, progress: "Progress | None") -> None:
         self._progress = progress
         self._task = progress.add_task("", total=0, items=0, done=0) if progress else None
-        self.items = self._nbytes = self._done = 0
+        self.items = self._done = self._nbytes = self._done_nbytes = 0
 
     def found(self, shard: "Shard") -> None:
         """Add a shard to the total."""
         self.items += len(shard.names)
         self._nbytes += shard.nbytes
-        self._update(total=self._nbytes, items=self.items)
+        self._update()
 
     def done(self, shard: "Shard") -> None:
         """Add a shard to the finished ones."""
         self._done += len(shard.names)
-        self._update(advance=shard.nbytes, done=self._done)
+        self._done_nbytes += shard.nbytes
+        self._update()
 
-    def _update(self, **fields: int) -> None:
+    def _update(self) -> None:
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, **fields)  # type: ignore[arg-type]
+            self._progress.update(
+                self._task,
+                total=self._nbytes,
+                completed=self._done_nbytes,
+                items=self.items,
+                done=self._done,
+            )
 
     def warn(self, line: str) -> None:
-        """Report a damaged part, which is hashed again."""
+        """Report a damaged part, whose items are hashed again."""
         complain(f"WARNING: {printable(line)}")
 
 

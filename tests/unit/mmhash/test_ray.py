@@ -2,6 +2,7 @@
 
 import gc
 import re
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import mmhash.ray
-from mmhash.bulk.work import Options
+from mmhash.bulk.items import Options
 from mmhash.cli.app import app
 
 ray = pytest.importorskip("ray")
@@ -49,11 +50,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def bulk(tmp_path: Path, source: Path, *options: str) -> list[dict[str, object]]:
-    out = tmp_path / "keys.parquet"
+    out = tmp_path / "keys"
     done = CliRunner().invoke(app, ["bulk", str(source), "--out", str(out), *options])
     assert done.exit_code in {0, 1}, done.output
     rows: list[dict[str, object]] = pq.read_table(out).to_pylist()
-    out.unlink()
+    shutil.rmtree(out)
     return rows
 
 

@@ -2,18 +2,20 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import mmhash
+from mmhash.bulk.items import Options, Row
 from mmhash.bulk.sources import read_source
-from mmhash.bulk.work import Options, Row
 
 
 def rows_of(file: str) -> list[Row]:
     """Return the rows of the column data."""
-    return [row for shard in read_source(file, "data").shards for row in shard.hash(Options(), 1)]
+    return [row for shard in read_source(file, "data") for row in shard.hash(Options())]
 
 
 def test_a_row_group_is_a_shard(tmp_path: Path) -> None:
@@ -22,9 +24,7 @@ def test_a_row_group_is_a_shard(tmp_path: Path) -> None:
     values[7] = None  # type: ignore[call-overload]
     table = pa.table({"id": range(100), "data": pa.array(values, pa.large_binary())})
     pq.write_table(table, file, row_group_size=70)
-    source = read_source(file, "data")
-    assert source.names == "row"
-    assert [shard.names for shard in source.shards] == [range(70), range(70, 100)]
+    assert [shard.names for shard in read_source(file, "data")] == [range(70), range(70, 100)]
     found = rows_of(file)
     assert found[7][-1] == "InputValueError: the value is null"
     assert [row[3] for row in found if row[3]] == [mmhash.key(v).hex() for v in values if v]
@@ -44,13 +44,39 @@ def test_a_damaged_row_group_says_so_in_its_rows(tmp_path: Path) -> None:
     assert found[-1][-1].startswith("OSError: ")
 
 
-def test_a_row_group_of_another_file_or_column_has_another_identity(tmp_path: Path) -> None:
-    def identity(name: str, column: str) -> str:
-        (shard,) = read_source(str(tmp_path / name), column).shards
-        return shard.identity
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [("x", pa.array([b"a"])), ("x", pa.array([b"b"]))],
+        [("x", pa.array(["a"])), ("x", pa.array(["b"]))],
+        [("y", pa.array([{"z": b"a"}])), ("y.z", pa.array([b"b"]))],
+    ],
+    ids=["bytes", "paths", "a member"],
+)
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, columns: Any) -> None:
+    names, arrays = zip(*columns, strict=True)
+    pq.write_table(pa.Table.from_arrays(list(arrays), names=list(names)), tmp_path / "twice")
+    with pytest.raises(mmhash.InputValueError, match="not that of one column"):
+        read_source(str(tmp_path / "twice"), columns[-1][0])
 
-    table = pa.table({"a": [b"x"], "b": [b"x"]})
-    for name in ("one", "two"):
-        pq.write_table(table, tmp_path / name)
-        os.utime(tmp_path / name, ns=(0, 0))
-    assert len({identity("one", "a"), identity("one", "b"), identity("two", "a")}) == 3
+
+def test_a_damaged_column_of_paths_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "paths.parquet"
+    table = pa.table({"p": pa.array(["a" * 50] * 999)})
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    start = content.index(b"a" * 50) + 50
+    content[start : start + 4] = b"\xff\xff\xff\x7f"
+    path.write_bytes(content)
+    with pytest.raises(mmhash.InputValueError, match="damaged"):
+        list(read_source(str(path), "p"))
+
+
+def test_a_path_that_is_not_utf_8_has_an_error(tmp_path: Path) -> None:
+    ends = (0).to_bytes(4, "little") + (2).to_bytes(4, "little")
+    latin = pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(b"a\xff"))
+    pq.write_table(pa.table({"p": latin}), tmp_path / "names")
+    (shard,) = read_source(str(tmp_path / "names"), "p")
+    assert shard.names == ["a\N{REPLACEMENT CHARACTER}"]
+    (row,) = shard.hash(Options())
+    assert row[-1].startswith("UnicodeEncodeError: ")

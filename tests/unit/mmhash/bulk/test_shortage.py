@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 import mmhash
+from mmhash.bulk.items import Options, hash_files
 from mmhash.bulk.sources import read_source
-from mmhash.bulk.work import Options, hash_files
 
 ITEMS = 100
 
@@ -59,14 +59,14 @@ def test_without_a_descriptor_no_item_gets_an_error(tmp_path: Path) -> None:
     paths = write_files(tmp_path / "folder")
     table = tmp_path / "table.parquet"
     pq.write_table(pa.table({"data": [b"1", b"2"]}), table)
-    (row_group,) = read_source(str(table), "data").shards
-    list(read_source(str(tmp_path / "folder"), None).shards)  # imports what they need
+    (row_group,) = read_source(str(table), "data")
+    list(read_source(str(tmp_path / "folder"), None))  # imports what they need
     hash_files(paths, Options())
     calls: list[Callable[[], object]] = [
         lambda: hash_files(paths, Options()),
         lambda: hash_files(paths, Options(of="pixels")),
-        lambda: row_group.hash(Options(), 1),
-        lambda: list(read_source(str(tmp_path / "folder"), None).shards),
+        lambda: row_group.hash(Options()),
+        lambda: list(read_source(str(tmp_path / "folder"), None)),
     ]
     for call in calls:
         with descriptors_left(0), pytest.raises(OSError, match="Too many open files") as caught:
@@ -82,7 +82,7 @@ def test_without_memory_no_image_gets_an_error(tmp_path: Path) -> None:
         path.write_bytes(content.getvalue())
         code = f"""
 import resource, sys
-from mmhash.bulk.work import Options, hash_files
+from mmhash.bulk.items import Options, hash_files
 from PIL import Image
 Image.open({str(path)!r}).resize((2, 2)).tobytes()
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()

@@ -1,6 +1,8 @@
 """The items of a source, cut into shards; another source has another identity."""
 
 import os
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,20 +11,17 @@ import pytest
 
 import mmhash
 from mmhash.bulk import sources
-from mmhash.bulk.sources import Source, read_source
-from mmhash.bulk.work import Options, Row
+from mmhash.bulk.items import Options, Row
+from mmhash.bulk.sources import Shard, read_source
 
 
-def names(source: Source) -> list[str | int]:
-    return [name for shard in source.shards for name in shard.names]
+def names(shards: Iterable[Shard]) -> list[str | int]:
+    return [name for shard in shards for name in shard.names]
 
 
-def names_and_rows(source: Source) -> tuple[list[str | int], list[Row]]:
-    shards = list(source.shards)
-    return (
-        names(Source(source.names, iter(shards))),
-        [row for shard in shards for row in shard.hash(Options(), 1)],
-    )
+def names_and_rows(shards: Iterable[Shard]) -> tuple[list[str | int], list[Row]]:
+    shards = list(shards)
+    return names(shards), [row for shard in shards for row in shard.hash(Options())]
 
 
 @pytest.fixture
@@ -39,9 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_is_its_regular_files_sorted(folder: Path) -> None:
-    source = read_source(str(folder), None)
-    found, rows = names_and_rows(source)
-    assert source.names == "path"
+    found, rows = names_and_rows(read_source(str(folder), None))
     assert found == [f"{folder}/{name}" for name in ("a/y", "a/z", "b", "c")]
     assert [row[3] for row in rows] == [
         mmhash.key(name).hex() for name in (b"a/y", b"a/z", b"b", b"c")
@@ -71,6 +68,15 @@ def test_a_list_is_its_lines_in_order(folder: Path) -> None:
     assert names(read_source(str(listed), None)) == lines
 
 
+def test_a_list_in_a_pipe_is_read_from_its_beginning(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"a\nb\n",), daemon=True)
+    writer.start()
+    assert names(read_source(str(pipe), None)) == ["a", "b"]
+    writer.join()
+
+
 def test_a_file_that_is_no_list_is_refused(tmp_path: Path) -> None:
     """An image in place of a list is a mistake, and so are the names of `find -print0`."""
     for content in (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"a.png\0b.png\0"):
@@ -89,7 +95,7 @@ def test_shards_are_bounded_by_items_and_bytes(
     for number, size in enumerate([1, 1, 1, 1, 500, 60, 40, 1, 0, 0, 100]):
         (tmp_path / f"{number:02}").write_bytes(bytes(size))
     source = read_source(str(tmp_path), None)
-    assert [(len(shard.names), shard.nbytes) for shard in source.shards] == [
+    assert [(len(shard.names), shard.nbytes) for shard in source] == [
         (3, 3), (1, 1), (1, 500), (2, 100), (3, 1), (1, 100),
     ]  # fmt: skip
 
@@ -98,9 +104,8 @@ def test_parquet_of_paths_is_as_a_list(folder: Path) -> None:
     paths = [f"{folder}/c", f"{folder}/b", None]
     file = str(folder.parent / "paths.parquet")
     pq.write_table(pa.table({"file": pa.array(paths, pa.string())}), file)
-    source = read_source(file, "file")
-    found, rows = names_and_rows(source)
-    assert (source.names, found) == ("path", [*paths[:2], ""])
+    found, rows = names_and_rows(read_source(file, "file"))
+    assert found == [*paths[:2], ""]
     assert [row[-1] is None for row in rows] == [True, True, False]
 
 
@@ -126,7 +131,7 @@ def test_what_changes_has_another_identity(folder: Path, monkeypatch: pytest.Mon
     file = folder / "b"
 
     def identities() -> tuple[str, ...]:
-        return tuple(shard.identity for shard in read_source(str(folder), None).shards)
+        return tuple(shard.identity for shard in read_source(str(folder), None))
 
     seen = [identities()]
     assert identities() == seen[0]

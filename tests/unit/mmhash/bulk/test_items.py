@@ -4,16 +4,20 @@ import io
 import json
 import os
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
 from PIL import Image
 
 import mmhash
-from mmhash.bulk import work
-from mmhash.bulk.work import Options, Row, hash_files, hash_values
+from mmhash.bulk import items
+from mmhash.bulk.items import AHEAD, Options, Row, hash_files, hash_values
 from mmhash.engines.registry import request_fields
+from tests.support.descriptors import descriptors_below
 
 
 def row_of(content: object, algorithm: str = "blake3") -> Row:
@@ -31,22 +35,20 @@ def error_of(path: str, **options: str) -> str:
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
-@pytest.mark.parametrize("threads", [1, 2])
 def test_files_of_all_sizes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, threads: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
-    monkeypatch.setattr(work, "BUFFER", 4096)
-    monkeypatch.setattr(work, "SLICE", 4 * 4096)
-    sizes = [0, 1, 4095, 4096, 4097, 3 * 4096, 4 * 4096, 4 * 4096 + 1, 9 * 4096]
+    monkeypatch.setattr(items, "BUFFER", 4096)
+    sizes = [0, 1, 4095, 4096, 4097, 3 * 4096, 9 * 4096]
     contents = [bytes(i % 251 for i in range(size)) for size in sizes]
     for number, content in enumerate(contents):
         (tmp_path / str(number)).write_bytes(content)
     paths = [str(tmp_path / str(number)) for number in range(len(sizes))]
     options = Options(algorithm)  # type: ignore[arg-type]
     expected = [row_of(content, algorithm) for content in contents]
-    assert hash_files(paths, options, threads) == expected
+    assert hash_files(paths, options) == expected
     scalars = pa.array(contents, pa.binary())
-    assert hash_values(scalars, options, threads) == expected
+    assert hash_values(scalars, options) == expected
 
 
 def test_what_cannot_be_hashed_says_why_and_the_others_go_on(tmp_path: Path) -> None:
@@ -106,3 +108,32 @@ def test_the_columns_of_engines_have_the_orientation(tmp_path: Path) -> None:
     for engine in options.engines:
         fields = request_fields(mmhash.key(image), engine, exif_orientation=6)
         assert json.loads(said[engine]) == fields
+
+
+def test_a_limited_number_of_files_is_open(tmp_path: Path) -> None:
+    paths = [str(tmp_path / str(number)) for number in range(3 * AHEAD)]
+    for path in paths:
+        Path(path).write_bytes(path.encode())
+
+    def counted() -> Iterator[str]:
+        for path in paths:
+            assert descriptors_below(str(tmp_path)) <= AHEAD + 1
+            yield path
+
+    rows = hash_files(counted(), Options())
+    assert [row[3] for row in rows] == [mmhash.key(path.encode()).hex() for path in paths]
+    with pytest.raises(ZeroDivisionError):  # of the paths: the files that are open are closed
+        hash_files((paths[int(1 / (2 - number))] for number in range(3)), Options())
+    assert descriptors_below(str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize("of", ["bytes", "pixels"])
+def test_a_device_is_not_opened(tmp_path: Path, of: Literal["bytes", "pixels"]) -> None:
+    """To open one can have an effect: /dev/ptmx makes a terminal."""
+    path = tmp_path / "device"
+    path.symlink_to("/dev/ptmx")
+    opened = []
+    sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" else None)
+    (row,) = hash_files([str(path)], Options(of=of))
+    assert row[-1] == "InputTypeError: not a regular file"
+    assert str(path) not in opened

@@ -1,0 +1,90 @@
+"""The result of a run: a folder of Parquet files, one for each finished shard.
+
+Each part is written to a temporary name and renamed. The run that resumes another keeps the parts
+that it can read. The identity of the shard is in the name, so a changed shard has another part.
+"""
+
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from mmhash.bulk.items import Options
+from mmhash.bulk.sources import Shard
+from mmhash.errors import InputValueError, MMHashError, is_shortage
+
+_NAME = re.compile(r"part-\d{8}-[0-9a-f]{32}\.(parquet|tmp)")
+
+
+class Counts(NamedTuple):
+    """The rows of a part, and how many of them have an error."""
+
+    items: int
+    errors: int
+
+
+def name_of(number: int, shard: Shard) -> str:
+    """Return the name of a shard's part: the order of the names is that of the source."""
+    return f"part-{number:08}-{shard.identity}.parquet"
+
+
+def write_part(path: Path, shard: Shard, options: Options, about: dict[str, str]) -> Counts:
+    """Hash a shard and write its part."""
+    from mmhash.bulk.tables import write_rows  # noqa: PLC0415  (imports pyarrow)
+
+    hashed = zip(shard.names, shard.hash(options), strict=True)
+    rows = [(name, *row) for name, row in hashed if row]
+    names_column = "row" if isinstance(shard.names, range) else "path"
+    temporary = path.with_suffix(".tmp")
+    write_rows(temporary, rows, (names_column, *options.columns), about)
+    temporary.replace(path)  # not synced: a part that a loss of power has cut is unreadable
+    return Counts(len(rows), sum(row[-1] is not None for row in rows))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Create the folder, and keep other runs out of it; it is removed again if it stays empty."""
+    folder.mkdir(exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise MMHashError(f"{folder} is in use by another run") from error
+        yield
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+        os.close(descriptor)
+
+
+def finished_parts(
+    folder: Path, about: dict[str, str], warn: Callable[[str], None]
+) -> dict[str, Counts]:
+    """Return the parts of earlier runs of this command; remove what these left unfinished."""
+    parts: dict[str, Counts] = {}
+    for path in sorted(folder.iterdir()):
+        from mmhash.bulk.tables import read_about  # noqa: PLC0415  (imports pyarrow)
+
+        if not (match := _NAME.fullmatch(path.name)):
+            raise InputValueError(f"{folder} has other files ({path.name}): give another --out")
+        if match[1] == "tmp":
+            path.unlink()
+            continue
+        try:
+            stored, parts[path.name] = read_about(path)
+        except (OSError, ValueError) as error:
+            if is_shortage(error):
+                raise
+            warn(f"{path} is damaged ({error}): its items are hashed again")
+            path.unlink()
+            continue
+        if differing := [name for name in about if stored.get(name) != about[name]]:
+            raise InputValueError(
+                f"{folder} is of another run, with another {' and '.join(differing)}: remove it, or"
+                " give another --out"
+            )
+    return parts
