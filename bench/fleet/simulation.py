@@ -221,7 +221,7 @@ class SimulatedFleet:
         )
         decision = self._router.rank_workers({ENGINE_SPEC: prepared})
         best = decision.workers[0]
-        tokens = decision.uncached_tokens(best)
+        tokens = decision.new_tokens
         worker = self._fleet.workers[best.url]
         self._fleet.note_choice(worker)
         worker.sent.add(unnamed, self._fleet.cached_tokens_each)

@@ -58,7 +58,7 @@ class Engine:
             await self._reply(send, 404, b'{"error": {"message": "The model does not exist."}}')
         elif mode == "die":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif mode == "hang":
+        elif mode in {"hang", f"hang at {self.name}"}:
             await self._hang(receive)
         elif asked.get("stream"):
             await self._stream(receive, send, mode)

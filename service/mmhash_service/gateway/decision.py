@@ -1,14 +1,12 @@
-"""A request as it is prepared for workers, and the decision which of them get it. No I/O."""
+"""A request as it is prepared for workers, and the decision which of them gets it. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.policy import Candidate, Ranked
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
-from mmhash_service.gateway.worker_spec import EngineSpec
 
 # The load of a request that has a body and no plan, in tokens: a median prompt with an image.
 UNPLANNED_TOKENS = 600
@@ -74,25 +72,18 @@ class Prepared(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The workers to try, the best one first, and the request that each of them gets."""
+    """The workers that may get a request, best first, and the request as the best one gets it."""
 
     workers: list[Ranked]
-    prepared: dict[EngineSpec | None, Prepared]
-    plan: PlanSize | None
+    best: Worker | None
+    prepared: Prepared
 
-    def uncached_tokens(self, ranked: Ranked) -> int:
-        """Return the tokens that a worker has to compute for the request, by estimate."""
-        if self.plan is None:
-            return UNPLANNED_TOKENS if any(one.body for one in self.prepared.values()) else 0
-        return max(0, self.plan.tokens - ranked.matched_tokens - ranked.expected_tokens)
-
-    def for_best(self, fleet: Fleet) -> Prepared | None:
-        """Return the request as the best worker gets it, or None without any worker."""
-        if not self.workers:
-            return None
-        return self.prepared[fleet.workers[self.workers[0].url].spec.engine]
-
-    def body_of_best(self, fleet: Fleet, text: bytes) -> bytes:
-        """Return the request for the best worker; without any worker, the text."""
-        best = self.for_best(fleet)
-        return text if best is None else best.body
+    @property
+    def new_tokens(self) -> int:
+        """The tokens that the best worker has to compute for the request, by estimate."""
+        plan = self.prepared.plan
+        if plan is None or not self.workers:
+            return UNPLANNED_TOKENS if self.prepared.body else 0
+        return max(
+            0, plan.tokens - self.workers[0].matched_tokens - self.workers[0].expected_tokens
+        )

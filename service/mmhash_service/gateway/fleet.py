@@ -38,7 +38,7 @@ class Fleet:
         self._settings = settings
         self._engine_fallback = engine_fallback
         self.workers: dict[str, Worker] = {}
-        self._checks: dict[str, asyncio.Task[None]] = {}  # by worker
+        self._checks: set[asyncio.Task[None]] = set()
         self._listed: dict[str, WorkerSpec] = {}
         self._turn = 0
         self.cached_tokens = LEAST_CACHED_TOKENS
@@ -71,7 +71,7 @@ class Fleet:
 
     async def close(self) -> None:
         """Stop the tasks, and close idle connections."""
-        tasks = [self._refreshing, *self._checks.values()]
+        tasks = [self._refreshing, *self._checks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -229,18 +229,19 @@ class Fleet:
         if worker.spec.events is not None:
             with suppress(InputValueError):
                 self.index.remove(url)
-        if (task := self._checks.pop(url, None)) is not None:
-            task.cancel()
 
     def _start_checks(self, workers: Iterable[Worker], wait_s: float = 0.0) -> None:
         """Start a task for each worker; all probes at once would delay requests."""
         for number, worker in enumerate(workers):
             checks = self._check_often(worker, wait_s + number * PROBE_SPACING_S)
-            self._checks[worker.url] = asyncio.create_task(checks)
+            task = asyncio.create_task(checks)
+            self._checks.add(task)
+            task.add_done_callback(self._checks.discard)
 
     async def _check_often(self, worker: Worker, wait_s: float) -> None:
+        """Probe a worker until it has left and its last request has ended."""
         await asyncio.sleep(wait_s)
-        while True:
+        while self.workers.get(worker.url) is worker or worker.requests:
             before = worker.models
             try:
                 await self._check(worker)

@@ -5,7 +5,9 @@ every other one is tried; after a connection that was lost later, one other work
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import math
+import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NamedTuple, Self
 
@@ -23,8 +25,7 @@ from mmhash_service.gateway.connection import (
 from mmhash_service.gateway.decision import Decision
 from mmhash_service.gateway.hashes import without_callers_hashes
 from mmhash_service.gateway.headers import for_client, for_worker, request_head
-from mmhash_service.gateway.policy import Ranked
-from mmhash_service.gateway.router import Router
+from mmhash_service.gateway.router import Router, Routing
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
@@ -121,10 +122,11 @@ class Proxy:
         with self._limits.admit(), ExitStack() as holding:
             held = holding.enter_context(self._limits.reserve())
             body = await self._read(request, held)
-            decision = await self._decide(request, body, held)
+            is_prompt = request.method == "POST" and path in PROMPT_PATHS
+            routing = Routing(self._router, request, body, held, is_prompt=is_prompt)
             with _ClientWatch(receive) as watch, metrics.GATEWAY_REQUESTS.track_inprogress():
-                exchange = await self._send(scope, decision)
-                del body, decision
+                exchange = await self._send(scope, routing)
+                del body, routing
                 if exchange.connection.has_sent:
                     holding.close()  # the response may take minutes
                 is_complete = False
@@ -153,12 +155,7 @@ class Proxy:
             return b""
         return await without_callers_hashes(b"".join(pieces), content_type, self._work)
 
-    async def _decide(self, request: Request, body: bytes, held: Admission) -> Decision:
-        if request.method == "POST" and request.scope["path"] in PROMPT_PATHS:
-            return await self._router.decide(request, body, held)
-        return await self._router.decide_unplanned(body, self._work)
-
-    async def _send(self, scope: Scope, decision: Decision) -> _Exchange:
+    async def _send(self, scope: Scope, routing: Routing) -> _Exchange:
         """Send the request to the workers in turn, until one begins to respond."""
         method = scope["method"].encode()
         target = scope["raw_path"]
@@ -169,22 +166,23 @@ class Proxy:
         headers += [(ID_HEADER, request_id.get().encode()), *self._authorization]
         has_failed = False
         last_failure = ""
-        for ranked in self._in_time(decision.workers):
-            worker = self._fleet.workers.get(ranked.url)
-            if worker is None:  # it has left since
-                continue
-            prepared = decision.prepared[worker.spec.engine]
+        until = math.inf
+        while True:
+            decision = await routing.decide()
+            worker, prepared, new_tokens = decision.best, decision.prepared, decision.new_tokens
+            if worker is None or not (worker.is_healthy or time.monotonic() < until):
+                raise Problem("worker-failed" if has_failed else "no-workers")
+            routing.tried.add(worker)
             body = prepared.body
             length = None if not body and scope["method"] in _WITHOUT_BODY else len(body)
             path = worker.pool.path_prefix + target
             head = request_head(method, path, worker.pool.host_header, headers, length)
-            new_tokens = decision.uncached_tokens(ranked)
             prompt_tokens = prepared.plan.tokens if prepared.plan else new_tokens
             new_part = new_tokens / max(1, prompt_tokens)
             self._fleet.note_choice(worker)
             if last_failure:
                 metrics.GATEWAY_RETRIES.labels(last_failure).inc()
-            unheld = prepared.unheld_blocks(ranked)
+            unheld = prepared.unheld_blocks(decision.workers[0])
             computing = worker.computing(new_tokens, unheld, prepared.unnamed, new_part=new_part)
             try:
                 with computing as blocks:
@@ -197,22 +195,14 @@ class Proxy:
                     raise Problem("worker-failed") from error
                 has_failed |= isinstance(error, BrokenError)
                 last_failure = "broken" if isinstance(error, BrokenError) else "unreachable"
+                # Healthy workers are tried all, others as long as the client may wait.
+                until = min(until, time.monotonic() + self._patience_s)
                 continue
             worker.succeed()
             if connection.status < 400:
                 self._fleet.note_answer(worker, new_tokens, prompt_tokens)
-            _count_tokens(decision, ranked)
+            _count_tokens(decision)
             return _Exchange(worker, connection, blocks, prepared.unnamed)
-        raise Problem("worker-failed" if has_failed else "no-workers")
-
-    def _in_time(self, workers: list[Ranked]) -> Iterator[Ranked]:
-        """Yield the healthy workers, and then the others as long as the client may wait."""
-        until = asyncio.get_running_loop().time() + self._patience_s
-        for ranked in workers:
-            worker = self._fleet.workers.get(ranked.url)
-            is_healthy = worker is not None and worker.is_healthy
-            if is_healthy or asyncio.get_running_loop().time() < until:
-                yield ranked
 
     async def _respond(self, exchange: _Exchange, watch: "_ClientWatch", send: Send) -> bool:
         """Forward the response, and return whether it is complete.
@@ -275,8 +265,9 @@ class _ClientWatch:
         return kind is asyncio.CancelledError
 
 
-def _count_tokens(decision: Decision, ranked: Ranked) -> None:
-    if decision.plan is not None:
-        metrics.GATEWAY_TOKENS.labels("yes").inc(ranked.matched_tokens)
-        metrics.GATEWAY_TOKENS.labels("expected").inc(ranked.expected_tokens)
-        metrics.GATEWAY_TOKENS.labels("no").inc(decision.uncached_tokens(ranked))
+def _count_tokens(decision: Decision) -> None:
+    if decision.prepared.plan is not None:
+        best = decision.workers[0]
+        metrics.GATEWAY_TOKENS.labels("yes").inc(best.matched_tokens)
+        metrics.GATEWAY_TOKENS.labels("expected").inc(best.expected_tokens)
+        metrics.GATEWAY_TOKENS.labels("no").inc(decision.new_tokens)

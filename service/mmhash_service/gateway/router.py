@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from fastapi import FastAPI, Request
@@ -17,7 +17,7 @@ from mmhash_service.gateway.policy import Candidate, most_reused, rank
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
-from mmhash_service.gateway.worker import Adapter
+from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Admission
@@ -43,27 +43,7 @@ class Router:
         self._settings = settings
         self.policy = settings.policy
 
-    async def decide_unplanned(self, body: bytes, work: WorkerPool) -> Decision:
-        """Return a decision by load, for a request that is forwarded as it is."""
-        model = await self._requested_model(body, work)
-        prepared = {engine: Prepared(body, "passes") for engine in self._engines()}
-        return self.rank_workers(prepared, model)
-
-    async def decide(self, request: Request, body: bytes, admission: Admission) -> Decision:
-        """Return the decision for a request whose prompt counts."""
-        start = time.perf_counter()
-        model = await self._requested_model(body, request.app.state.work)
-        prepared = {
-            engine: await self._prepare(request, body, model, engine, admission)
-            for engine in self._engines()
-        }
-        decision = self.rank_workers(prepared, model)
-        best = decision.for_best(self.fleet)
-        metrics.GATEWAY_DECISIONS.labels("no-workers" if best is None else best.how).inc()
-        metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
-        return decision
-
-    async def _requested_model(self, body: bytes, work: WorkerPool) -> str:
+    async def requested_model(self, body: bytes, work: WorkerPool) -> str:
         """Return the model that a request names, if the workers list different ones or adapters."""
         models = self.fleet.models
         if models.is_one_list and not models.has_adapters:
@@ -72,10 +52,7 @@ class Router:
             return requested_model(body)
         return await work.run(requested_model, body)
 
-    def _engines(self) -> set[EngineSpec | None]:
-        return {worker.spec.engine for worker in self.fleet.workers.values()}
-
-    async def _prepare(
+    async def prepare(
         self,
         request: Request,
         body: bytes,
@@ -159,15 +136,18 @@ class Router:
         return Prepared(body, how, key, unnamed=UnnamedBlocks([key], UNPLANNED_TOKENS))
 
     def rank_workers(
-        self, prepared: dict[EngineSpec | None, Prepared], model: str = ""
+        self,
+        prepared: Mapping[EngineSpec | None, Prepared],
+        model: str = "",
+        tried: Collection[Worker] = (),
     ) -> Decision:
-        """Return the decision for a request that is prepared for the workers of each engine."""
+        """Return the decision for a request that is prepared for each engine of the fleet."""
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
         crowding = self.fleet.crowding()
         candidates = [
             prepared[worker.spec.engine].candidate(worker, crowding[worker.url])
             for worker in self.fleet.workers_for(model)
-            if worker.spec.engine in prepared
+            if worker not in tried
         ]
         size = next((one.plan for one in prepared.values() if one.plan), None)
         ranked = rank(
@@ -179,13 +159,13 @@ class Router:
             first_key=first_key,
             new_key=first_key or self._new_block(candidates, prepared),
         )
-        plan = None
-        if ranked:
-            plan = prepared[self.fleet.workers[ranked[0].url].spec.engine].plan
-        return Decision(ranked, prepared, plan)
+        if not ranked:
+            return Decision(ranked, None, Prepared(b"", "no-workers"))
+        best = self.fleet.workers[ranked[0].url]
+        return Decision(ranked, best, prepared[best.spec.engine])
 
     def _new_block(
-        self, candidates: list[Candidate], prepared: dict[EngineSpec | None, Prepared]
+        self, candidates: list[Candidate], prepared: Mapping[EngineSpec | None, Prepared]
     ) -> bytes:
         """Return the name of the first block that the workers which have most lack."""
         equal = most_reused(candidates)
@@ -193,6 +173,56 @@ class Router:
             return b""
         engine = self.fleet.workers[equal[0].url].spec.engine
         return prepared[engine].block_after(equal[0].reused_tokens)
+
+
+class Routing:
+    """A request that is prepared once for each engine, and ranked anew for each worker it needs.
+
+    The fleet may change while the request is prepared, or waits for a response: workers join and
+    leave, or get another engine.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        request: Request,
+        body: bytes,
+        admission: Admission,
+        *,
+        is_prompt: bool = True,
+    ) -> None:
+        self._router = router
+        self._request = request
+        self._body = body
+        self._admission = admission
+        self._is_prompt = is_prompt
+        self._prepared: dict[EngineSpec | None, Prepared] = {}
+        self.tried: set[Worker] = set()
+
+    async def decide(self) -> Decision:
+        """Return the decision among the workers of this moment that were not tried."""
+        start = time.perf_counter()
+        decision = await self._decide()
+        if self._is_prompt and not self.tried:
+            metrics.GATEWAY_DECISIONS.labels(decision.prepared.how).inc()
+            metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
+        return decision
+
+    async def _decide(self) -> Decision:
+        router, work = self._router, self._request.app.state.work
+        while True:
+            model = await router.requested_model(self._body, work)
+            engines = {worker.spec.engine for worker in router.fleet.workers.values()}
+            missing = engines - self._prepared.keys()
+            if not missing:  # nothing has changed since the fleet was read
+                return router.rank_workers(self._prepared, model, self.tried)
+            for engine in missing:
+                self._prepared[engine] = await self._prepare(model, engine)
+
+    async def _prepare(self, model: str, engine: EngineSpec | None) -> Prepared:
+        if not self._is_prompt:
+            return Prepared(self._body, "passes")
+        return await self._router.prepare(self._request, self._body, model, engine, self._admission)
 
 
 def add_fleet(app: FastAPI, settings: GatewaySettings) -> None:

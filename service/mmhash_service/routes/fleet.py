@@ -15,6 +15,7 @@ from mmhash_service.bodies.json_body import read_json
 from mmhash_service.gateway.decision import Decision
 from mmhash_service.gateway.hashes import without_callers_hashes
 from mmhash_service.gateway.policy import Ranked
+from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.runtime.concurrency import end_turn
 from mmhash_service.runtime.long_response import LongResponse
@@ -38,8 +39,8 @@ async def route(request: Request) -> Response:
     with state.limits.admit() as admission:
         text = await read_json(request, state.settings, admission)
         text = await without_callers_hashes(text, JSON, state.work)
-        decision = await state.router.decide(request, text, admission)
-        body = decision.body_of_best(state.fleet, text)
+        decision = await Routing(state.router, request, text, admission).decide()
+        body = text if decision.best is None else decision.prepared.body
         if len(body) <= _INLINE_MAX:
             return LongResponse(_join(decision, body), state.limits)
         payload = await state.work.run(_join, decision, body)
@@ -82,12 +83,13 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
 
 
 def _join(decision: Decision, body: bytes) -> bytes:
-    if decision.plan is None:  # a request with a plan has been parsed for it
+    plan = decision.prepared.plan
+    if plan is None:  # a request with a plan has been parsed for it
         _check_object(body)
     return _ENCODER.encode(
         {
             "request": Raw(body),
-            "plan": decision.plan and decision.plan._asdict(),
+            "plan": plan and plan._asdict(),
             "workers": [_routed(ranked) for ranked in decision.workers],
         }
     )

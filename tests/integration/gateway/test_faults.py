@@ -6,6 +6,7 @@ import signal
 import socket
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -276,6 +277,65 @@ def test_the_file_of_workers_is_read_again(tmp_path: Path) -> None:
             wait_until(lambda: healthy(client) == [True, True])
 
 
+def specs(client: httpx.Client) -> set[tuple[str, str | None]]:
+    """Return the URL and the engine of each worker."""
+    return {(one["url"], one["engine"]) for one in client.get("/workers").json()["workers"]}
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:;base64,YWJj"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            ["w0,engine=vllm@0.32.0", "w1,engine=vllm@0.32.0"],
+            ["w0,engine=vllm@0.33.0", "w1,engine=vllm@0.32.0"],
+            id="its worker has another release",
+        ),
+        pytest.param(
+            ["w0", "w1,engine=sglang@0.5.23"],
+            ["w0,engine=vllm@0.32.0", "w1,engine=vllm@0.33.0,block_size=32"],
+            id="each has another engine",
+        ),
+        pytest.param(["w0", "w1"], ["w1,engine=vllm@0.32.0"], id="its worker leaves"),
+        pytest.param(
+            ["w0", "w1"],
+            ["w2,engine=vllm@0.32.0", "w3,engine=vllm@0.33.0"],
+            id="all are replaced",
+        ),
+    ],
+)
+def test_the_fleet_changes_while_a_request_waits(
+    before: list[str], after: list[str], tmp_path: Path
+) -> None:
+    """The request got a 500, or none of the workers that had joined."""
+    file = tmp_path / "workers"
+    with engines(4) as started, ExitStack() as stack:
+        urls = {one.name: one.url for one in started}
+
+        def write(specs: list[str]) -> None:
+            replace(file, "".join(f"{urls[spec[:2]]}{spec[2:]}\n" for spec in specs))
+
+        write(before)
+        settings = {"gateway.refresh_s": "0.1", "gateway.policy": "round-robin"}
+        gateway = gateway_before([], "--worker-file", str(file), settings=settings)
+        client = stack.enter_context(stack.enter_context(gateway).new_client())
+        chat = {"messages": [{"role": "user", "content": [IMAGE]}], "mode": "hang at w0"}
+        threads = stack.enter_context(ThreadPoolExecutor())
+        requests = [threads.submit(client.post, PATH, json=chat) for _ in before]
+        wait_until(lambda: started[0].state()["seen"])
+        write(after)
+        wait_until(lambda: specs(client) == {(urls[one[:2]], one[10:21]) for one in after})
+        wait_until(lambda: all(healthy(client)))
+        started[0].kill()
+        waiting = max(requests, key=lambda one: one.result().elapsed)
+        answer = waiting.result().json()
+        assert answer["worker"] in {spec[:2] for spec in after}
+        sent = json.loads(answer["body"])["messages"][0]["content"][0]
+        assert sent["uuid"] == vllm.uuid(mmhash.key(b"abc"))  # as its spec now has it
+
+
 def test_a_worker_that_joins_is_probed_at_once(tmp_path: Path) -> None:
     file = tmp_path / "workers"
     settings = {
@@ -484,3 +544,23 @@ def test_a_post_that_workers_read_is_executed_twice_at_most() -> None:
         answer = client.post(PATH, json=CHAT | {"mode": "reset"})
         assert (answer.status_code, answer.json()["title"]) == (502, "Worker failed")
         assert len(executed) == 2
+
+
+def test_a_worker_that_has_left_and_hangs_gives_its_requests_to_another(tmp_path: Path) -> None:
+    file = tmp_path / "workers"
+    settings = {
+        "gateway.refresh_s": "0.1",
+        "gateway.eject_after": "1",
+        "gateway.health_timeout_s": "2",
+    }
+    with engines(2) as (one, other), ExitStack() as stack:
+        replace(file, f"{one.url}\n")
+        gateway = gateway_before([], "--worker-file", str(file), settings=settings)
+        client = stack.enter_context(stack.enter_context(gateway).new_client())
+        threads = stack.enter_context(ThreadPoolExecutor())
+        request = threads.submit(client.post, PATH, json=CHAT | {"mode": "hang at w0"})
+        wait_until(lambda: one.state()["seen"])
+        replace(file, f"{other.url}\n")
+        wait_until(lambda: specs(client) == {(other.url, None)})
+        one.send_signal(signal.SIGSTOP)
+        assert request.result().json()["worker"] == "w1"

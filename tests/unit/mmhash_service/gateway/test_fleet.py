@@ -260,9 +260,11 @@ def test_a_probe_that_fails_in_an_unknown_way_is_logged_and_repeated(
 
     async def run() -> None:
         fleet = Fleet(GatewaySettings(health_interval_s=0.001))
-        fleet._start_checks([Worker(parse_worker("http://a:1"), fleet._settings)])
+        worker = Worker(parse_worker("http://a:1"), fleet._settings)
+        fleet.workers[worker.url] = worker
+        fleet._start_checks([worker])
         await asyncio.to_thread(wait_until, lambda: probes > 1)
-        for task in fleet._checks.values():
+        for task in fleet._checks:
             task.cancel()
 
     monkeypatch.setattr(Worker, "probe", probe)
