@@ -3,7 +3,8 @@
 python -m tests.support.engine_worker NAME PORT [MODEL …]
 
 With models it lists them, and refuses requests for others, as vLLM does. Every request is echoed,
-so that a test sees what reached it. A body's member `mode` asks for a fault.
+so that a test sees what reached it. A body's member `mode` asks for a fault, `seconds` for a slow
+response, and `log` names a file that gets the `id` of each request.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -63,8 +65,9 @@ class Engine:
         elif asked.get("stream"):
             await self._stream(receive, send, mode)
         else:
-            if mode == "slow":
-                await asyncio.sleep(1.5)
+            if "log" in asked:
+                note(asked["log"], asked["id"])
+            await asyncio.sleep(asked.get("seconds", 0))
             if scope["path"] != "/v1/models":  # the gateway's probe, like /health
                 self.seen.append(scope["path"])
             await self._reply(send, asked.get("status", 200), self._echo(scope, body))
@@ -113,6 +116,12 @@ class Engine:
             await self._hang(receive)
             return
         await send({"type": "http.response.body", "body": b""})
+
+
+def note(log: str, number: int) -> None:
+    """Append the number of a request to a log."""
+    with Path(log).open("a") as file:
+        file.write(f"{number}\n")
 
 
 async def _live(receive: Receive, send: Send) -> None:

@@ -6,7 +6,7 @@ be aborted from outside, as the gateway must when a worker is ejected or a clien
 
 import asyncio
 import select
-from typing import cast
+from typing import ClassVar, cast
 
 import httptools
 
@@ -23,9 +23,20 @@ _HIGH_WATER = 256 << 10
 class WorkerError(Exception):
     """A worker did not answer, or not to the end; the message is for the log."""
 
+    is_silent: ClassVar[bool] = False
+    """True if the worker may hang: its requests may wait in vain."""
+
 
 class UnreachableError(WorkerError):
     """No connection to the worker: it has seen nothing of the request."""
+
+    is_silent = True
+
+
+class RefusedError(UnreachableError):
+    """The worker accepts no connection: it has ended, or still answers the requests that it has."""
+
+    is_silent = False
 
 
 class BrokenError(WorkerError):
@@ -34,6 +45,8 @@ class BrokenError(WorkerError):
 
 class SilentError(BrokenError):
     """The worker sent nothing for longer than the setting worker_timeout_s."""
+
+    is_silent = True
 
 
 class Connection(asyncio.Protocol):

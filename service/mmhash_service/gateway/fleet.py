@@ -122,7 +122,7 @@ class Fleet:
         worker that hangs.
         """
         logger.warning("worker %s: %s", worker.url, error)
-        if not isinstance(error, SilentError) and worker.fail():
+        if not isinstance(error, SilentError) and worker.fail(is_silent=error.is_silent):
             self._note_ejection(worker)
 
     def _note_ejection(self, worker: Worker) -> None:
@@ -259,7 +259,8 @@ class Fleet:
                 await self._probe(worker)
         except (WorkerError, TimeoutError) as error:
             logger.info("worker %s: probe failed: %r", worker.url, error)
-            if worker.fail():
+            is_silent = isinstance(error, TimeoutError) or error.is_silent
+            if worker.fail(is_silent=is_silent):
                 self._note_ejection(worker)
         else:
             worker.models = await self._list_models(worker)  # before it gets requests

@@ -6,7 +6,7 @@ from functools import cache
 
 import httpx
 
-from mmhash_service.gateway.connection import Connection, UnreachableError
+from mmhash_service.gateway.connection import Connection, RefusedError, UnreachableError
 
 # Shorter than the 5 s after which engines (uvicorn) close idle connections.
 _IDLE_S = 4.0
@@ -45,6 +45,8 @@ class Pool:
                 _, connection = await loop.create_connection(
                     Connection, self._host, self._port, ssl=_trust() if self._is_tls else None
                 )
+        except ConnectionRefusedError as error:
+            raise RefusedError(f"{self._host}:{self._port}: {error!r}") from error
         except (OSError, TimeoutError, UnicodeError) as error:  # the last one by a host's IDNA
             raise UnreachableError(f"{self._host}:{self._port}: {error!r}") from error
         return connection

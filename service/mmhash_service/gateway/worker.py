@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from mmhash_service.gateway.connection import Connection, UnreachableError
+from mmhash_service.gateway.connection import Connection, RefusedError
 from mmhash_service.gateway.expected import ExpectedBlocks
 from mmhash_service.gateway.headers import request_head
 from mmhash_service.gateway.pool import Pool
@@ -116,17 +116,19 @@ class Worker:
             self._restarts = count
             self.sent.clear()
 
-    def fail(self) -> bool:
+    def fail(self, *, is_silent: bool = True) -> bool:
         """Note a failure; return whether it was the one after which it gets no more requests."""
         self._failures += 1
-        if not self.is_healthy or self._failures < self._eject_after:
+        if self._failures < self._eject_after:
             return False
-        self.is_healthy = False
-        # A worker that hangs holds requests that another one can still answer.
-        for connection in list(self._without_head):
-            connection.abort("the worker was ejected")
+        was_healthy, self.is_healthy = self.is_healthy, False
+        if is_silent:
+            # A worker that hangs holds requests that another one can still answer. One that shuts
+            # down refuses connections, or says that it is unhealthy, and answers those it has.
+            for connection in list(self._without_head):
+                connection.abort("the worker was ejected")
         self.pool.close_idle()
-        return True
+        return was_healthy
 
     async def send(
         self, method: bytes, head: bytes, body: list[bytes], timeout_s: float
@@ -137,9 +139,8 @@ class Worker:
         """
         try:
             connection = self.pool.take_idle() or await self.pool.open()
-        except UnreachableError as error:
-            if isinstance(error.__cause__, ConnectionRefusedError):
-                self.sent.clear()  # its process has ended
+        except RefusedError:
+            self.sent.clear()  # its process has ended, or will soon
             raise
         self._without_head.add(connection)
         try:

@@ -9,6 +9,7 @@ import pytest
 
 from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
+from mmhash_service.gateway.connection import BrokenError
 from mmhash_service.gateway.fleet import PROBE_SPACING_S, Fleet
 from mmhash_service.gateway.policy import Candidate, rank
 from mmhash_service.gateway.settings import GatewaySettings
@@ -245,6 +246,45 @@ def test_of_a_long_page_of_metrics_the_beginning_counts() -> None:
     worker = asyncio.run(run())
     assert worker.is_healthy
     assert worker.engine_requests == 3
+
+
+@pytest.mark.parametrize("probe", ["is answered with 503", "is refused", "is not answered"])
+def test_only_a_worker_that_hangs_loses_its_requests(probe: str) -> None:
+    """One that shut down was executing them, and another worker executed them again."""
+
+    async def run() -> None:
+        may_answer = asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            is_probe = b"/health " in await reader.readuntil(b"\r\n\r\n")
+            if not is_probe or probe == "is not answered":
+                await may_answer.wait()
+            status = b"503 Service Unavailable" if is_probe else b"200 OK"
+            writer.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\n\r\n" % status)
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        settings = GatewaySettings(worker_list=(url,), eject_after=1, health_timeout_s=2)
+        fleet, worker = Fleet(settings), Worker(parse_worker(url), settings)
+        worker.readmit()
+        request = asyncio.create_task(worker.probe(b"/request", 60))
+        async with asyncio.timeout(60):
+            while not worker._without_head:  # noqa: ASYNC110  (it has no event)
+                await asyncio.sleep(0.01)
+        if probe == "is refused":
+            server.close()
+        await fleet._check(worker)
+        assert not worker.is_healthy
+        may_answer.set()
+        if probe == "is not answered":
+            with pytest.raises(BrokenError, match="ejected"):
+                await request
+        else:
+            assert await request == (200, b"")
+        server.close()
+
+    asyncio.run(run())
 
 
 def test_a_probe_that_fails_in_an_unknown_way_is_logged_and_repeated(
