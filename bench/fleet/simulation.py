@@ -33,7 +33,7 @@ from bench.fleet.traces import (
 from bench.fleet.workers import cache_tokens
 from mmhash.kvindex import Index
 from mmhash.kvindex import Worker as EventSource
-from mmhash.kvindex.changes import Removed, Stored
+from mmhash.kvindex.events import BlocksRemoved, BlocksStored, Event
 from mmhash_service.gateway.decision import PlanSize, Prepared
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.router import Router
@@ -171,7 +171,10 @@ class SimulatedWorker:
             computed = prompt.tokens - hits * BLOCK_SIZE
             self.computed += computed
             self._free_at = first = clock.now + computed / self._speed.tokens_per_s
-            events: list[Stored | Removed] = [Removed([*evicted]), Stored([*stored], BLOCK_SIZE)]
+            events: list[Event] = [
+                BlocksRemoved([*evicted]),
+                BlocksStored([*stored], BLOCK_SIZE),
+            ]
             clock.at(first, computing.close)
             clock.at(first + EVENTS_S, lambda: self._rank.apply(events))
             reply_s = prompt.request.output_tokens * self._speed.reply_token_s

@@ -1,76 +1,173 @@
-"""KV events of vLLM and SGLang, from MessagePack to values.
+"""KV events of vLLM and SGLang, parsed in C.
 
 A batch is an array of time, events and rank. An event is a map, or an array in older releases:
-vLLM's fields and SGLang's have the same names and the same order up to `medium`.
+vLLM's fields and SGLang's have the same names and the same order up to `medium`. Fields that only
+describe a block, such as its tokens, stay encoded until they are read: an index never reads them.
 """
 
-from typing import Any, NamedTuple, TypeVar
+from math import isfinite
+from typing import Annotated, Any
 
-from msgspec import MsgspecError, msgpack
+from msgspec import Meta, MsgspecError, Raw, Struct, defstruct, field, msgpack
 
 from mmhash.errors import InputTypeError, InputValueError
-
-T = TypeVar("T")
-
-BlockId = int | bytes
-"""The name of a block in events: 64 bits of its key as a number, or all of its bytes."""
+from mmhash.kvindex.table import block_id, block_ids
 
 # Far more than an engine stores in one step: 2**16 blocks of 16 tokens.
 MAX_BYTES = 16 << 20
 MAX_EVENTS = 1 << 16
 MAX_BLOCKS = 1 << 18
 
-_FIELDS = {
-    "BlockStored": (
-        "block_hashes",
-        "parent_block_hash",
-        "token_ids",
-        "block_size",
-        "lora_id",
-        "medium",
-        "lora_name",
-        "extra_keys",
-    ),
-    "BlockRemoved": ("block_hashes", "medium"),
-    "AllBlocksCleared": (),
-}
+Name = Annotated[str, Meta(max_length=256)]
+"""The name of a tier, bounded because the index keeps it."""
+
+BlockSize = Annotated[int, Meta(ge=0, le=1 << 16)]
+"""The tokens of a block: a worker that names a large one would have most of every prompt."""
+
+UnsignedIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_BLOCKS)]
+"""The form in which the index has them: as vLLM publishes them, so most need no conversion."""
+
+AnyIds = Annotated[list[int | bytes], Meta(max_length=MAX_BLOCKS)]
+
+_NIL = Raw(b"\xc0")
 
 
-class BlocksStored(NamedTuple):
-    """Blocks that a cache has from now on, each behind the one before it."""
+class BlocksStored(Struct, tag="BlockStored", gc=False):
+    """Blocks that are in a tier from now on, each behind the one before it."""
 
-    ids: list[BlockId]
-    parent: BlockId | None
-    tokens: list[int]
-    block_size: int
-    medium: str | None
-    lora: str | None
-    # For each block the values that its key binds beside its tokens, if the release publishes them.
-    extra_keys: list[Any] | None
-    group: int | None
+    ids: UnsignedIds = field(name="block_hashes")
+    block_size: BlockSize
+    medium: Name | None = None
+    group: int | None = field(default=None, name="group_idx")
+    # The store behind a shared tier: the same block may be in several.
+    ownership: Name | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+    raw_parent: Raw = field(default=_NIL, name="parent_block_hash")
+    raw_tokens: Raw = field(default=_NIL, name="token_ids")
+    raw_extra_keys: Raw = field(default=_NIL, name="extra_keys")
+
+    @property
+    def window(self) -> int | None:
+        """The number of last blocks of a match that this group needs; None for all of them."""
+        if self.kv_cache_spec_kind == "mamba":
+            return 1
+        tokens = self.kv_cache_spec_sliding_window
+        if tokens is None or tokens < 1 or self.block_size < 1:
+            return None
+        return -(-(tokens - 1) // self.block_size)
+
+    @property
+    def parent(self) -> int | None:
+        """The block in front of these, or None at the start of a prompt."""
+        parent: int | bytes | None = _decoded(self.raw_parent, int | bytes | None)
+        return None if parent is None else block_id(parent)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of all blocks."""
+        tokens: list[int] = _decoded(self.raw_tokens, list[int])
+        return tokens
+
+    @property
+    def extra_keys(self) -> list[Any] | None:
+        """For each block the values that its key binds beside its tokens, if they are published."""
+        extra_keys: list[Any] | None = _decoded(self.raw_extra_keys, list[Any] | None)
+        return extra_keys
 
 
-class BlocksRemoved(NamedTuple):
-    """Blocks that a cache no longer has."""
+class BlocksRemoved(Struct, tag="BlockRemoved", gc=False):
+    """Blocks that are no longer in a tier."""
 
-    ids: list[BlockId]
-    medium: str | None
-    group: int | None
+    ids: UnsignedIds = field(name="block_hashes")
+    medium: Name | None = None
+    group: int | None = field(default=None, name="group_idx")
+    ownership: Name | None = None
 
 
-class CacheCleared(NamedTuple):
-    """All blocks of a cache are gone."""
+class CacheCleared(Struct, tag="AllBlocksCleared", gc=False):
+    """All blocks are gone, from all tiers."""
 
 
 Event = BlocksStored | BlocksRemoved | CacheCleared
 
 
-class Batch(NamedTuple):
+class Batch(Struct, array_like=True, gc=False):
     """The events of one step of an engine."""
 
     time: float
     events: list[Event]
-    rank: int | None
+    rank: int | None = None
+
+
+def _with_any_ids(event: type[Struct]) -> Any:
+    """Return an event whose ids may be signed numbers or bytes."""
+    ids = ("ids", AnyIds, field(name="block_hashes"))
+    tag = event.__struct_config__.tag
+    return defstruct(event.__name__, [ids], bases=(event,), tag=tag, kw_only=True, gc=False)
+
+
+_ANY_EVENT: Any = _with_any_ids(BlocksStored) | _with_any_ids(BlocksRemoved) | CacheCleared
+
+
+class _StoredArray(Struct, tag="BlockStored", array_like=True, gc=False):
+    """The stored blocks of an older release."""
+
+    ids: AnyIds
+    parent: Raw
+    tokens: Raw
+    block_size: BlockSize
+    lora: Raw = _NIL
+    medium: Name | None = None
+    lora_name: Raw = _NIL
+    extra_keys: Raw = _NIL
+
+    def as_event(self) -> BlocksStored:
+        return BlocksStored(
+            block_ids(self.ids),
+            self.block_size,
+            self.medium,
+            raw_parent=self.parent,
+            raw_tokens=self.tokens,
+            raw_extra_keys=self.extra_keys,
+        )
+
+
+class _RemovedArray(Struct, tag="BlockRemoved", array_like=True, gc=False):
+    """The removed blocks of an older release."""
+
+    ids: AnyIds
+    medium: Name | None = None
+
+    def as_event(self) -> BlocksRemoved:
+        return BlocksRemoved(block_ids(self.ids), self.medium)
+
+
+class _ClearedArray(Struct, tag="AllBlocksCleared", array_like=True, gc=False):
+    """The cleared cache of an older release."""
+
+    def as_event(self) -> CacheCleared:
+        return CacheCleared()
+
+
+class _ArrayBatch(Struct, array_like=True, gc=False):
+    """The batch of an older release."""
+
+    time: float
+    events: list[_StoredArray | _RemovedArray | _ClearedArray]
+    rank: int | None = None
+
+
+_BATCH = msgpack.Decoder(Batch)
+_ANY_BATCH: Any = msgpack.Decoder(
+    defstruct(
+        "Batch",
+        [("time", float), ("events", list[_ANY_EVENT]), ("rank", int | None, None)],
+        array_like=True,
+    )
+)
+_ARRAY_BATCH = msgpack.Decoder(_ArrayBatch)
+_ERRORS = MsgspecError, RecursionError, UnicodeDecodeError
 
 
 def parse_batch(payload: bytes) -> Batch:
@@ -80,78 +177,37 @@ def parse_batch(payload: bytes) -> Batch:
     if len(payload) > MAX_BYTES:
         raise InputValueError(f"a batch of KV events has at most {MAX_BYTES} bytes")
     try:
-        content = msgpack.decode(payload)
-    except (MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InputValueError("a batch of KV events is MessagePack") from error
-    if not isinstance(content, list) or len(content) not in {2, 3}:
-        raise InputValueError("a batch of KV events is an array of time, events and rank")
-    time, events, rank = [*content, None][:3]
-    if not isinstance(events, list) or len(events) > MAX_EVENTS:
+        batch = _BATCH.decode(payload)
+    except _ERRORS as error:
+        batch = _parse_others(payload, error)
+    if len(batch.events) > MAX_EVENTS:
         raise InputValueError(f"a batch has a list of at most {MAX_EVENTS} events")
-    return Batch(
-        _checked(float(time) if type(time) is int else time, float, "time"),
-        [_parse_event(event) for event in events],
-        _optional(rank, int, "rank"),
-    )
+    if sum(len(one.ids) for one in batch.events if not isinstance(one, CacheCleared)) > MAX_BLOCKS:
+        raise InputValueError(f"the events of a batch have at most {MAX_BLOCKS} blocks")
+    if not isfinite(batch.time):
+        raise InputValueError("the time of a batch is a finite number")
+    return batch
 
 
-def _parse_event(content: Any) -> Event:
-    fields = _fields(content)
-    kind = fields.pop("type", None)
-    group = _optional(fields.get("group_idx"), int, "group_idx")
-    medium = _optional(fields.get("medium"), str, "medium")
-    match kind:
-        case "BlockStored":
-            parent = fields.get("parent_block_hash")
-            return BlocksStored(
-                _ids(fields.get("block_hashes")),
-                None if parent is None else _id(parent),
-                _tokens(fields.get("token_ids")),
-                _checked(fields.get("block_size"), int, "block_size"),
-                medium,
-                _optional(fields.get("lora_name"), str, "lora_name"),
-                _optional(fields.get("extra_keys"), list, "extra_keys"),
-                group,
-            )
-        case "BlockRemoved":
-            return BlocksRemoved(_ids(fields.get("block_hashes")), medium, group)
-        case "AllBlocksCleared":
-            return CacheCleared()
-    raise InputValueError("an event is BlockStored, BlockRemoved or AllBlocksCleared")
+def _parse_others(payload: bytes, reason: Exception) -> Batch:
+    """Return a batch with signed numbers or bytes as ids, or one of an older release."""
+    try:
+        batch = _ANY_BATCH.decode(payload)
+        events: list[Event] = batch.events
+    except _ERRORS:
+        try:
+            batch = _ARRAY_BATCH.decode(payload)
+        except _ERRORS:
+            raise InputValueError(f"not a batch of KV events: {reason}") from reason
+        return Batch(batch.time, [one.as_event() for one in batch.events], batch.rank)
+    for event in events:
+        if not isinstance(event, CacheCleared):
+            event.ids = block_ids(event.ids)
+    return Batch(batch.time, events, batch.rank)
 
 
-def _fields(content: Any) -> dict[Any, Any]:
-    """Return an event's fields by name, from a map or from an array."""
-    if isinstance(content, dict):
-        return dict(content)
-    if not isinstance(content, list) or not content or content[0] not in tuple(_FIELDS):
-        raise InputValueError("an event is a map or an array that begins with its kind")
-    kind, *values = content
-    return {"type": kind, **dict(zip(_FIELDS[kind], values, strict=False))}
-
-
-def _ids(values: Any) -> list[BlockId]:
-    return [_id(value) for value in _checked(values, list, "block_hashes")]
-
-
-def _id(value: Any) -> BlockId:
-    if type(value) not in {int, bytes}:
-        raise InputValueError("a block's hash is a number or bytes")
-    return value  # type: ignore[no-any-return]
-
-
-def _tokens(values: Any) -> list[int]:
-    tokens: list[Any] = _checked(values, list, "token_ids")
-    if set(map(type, tokens)) - {int}:
-        raise InputValueError("token_ids are numbers")
-    return tokens
-
-
-def _checked(value: Any, kind: type[T], name: str) -> T:
-    if type(value) is not kind:
-        raise InputValueError(f"an event's {name} is of the wrong type")
-    return value
-
-
-def _optional(value: Any, kind: type[T], name: str) -> T | None:
-    return None if value is None else _checked(value, kind, name)
+def _decoded(raw: Raw, kind: Any) -> Any:
+    try:
+        return msgpack.decode(raw, type=kind)
+    except _ERRORS as error:
+        raise InputValueError(f"a field of a KV event is of the wrong type: {error}") from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mmhash.errors import InputValueError, LimitError
-from mmhash.kvindex.changes import Changes, parse_changes
+from mmhash.kvindex.events import Batch, parse_batch
 
 # Live batches that wait for a replay: more means that the publisher is faster than its replays.
 MAX_WAITING = 10_000
@@ -39,7 +39,7 @@ class Counts:
 class Blocks(Protocol):
     """The blocks that a feed changes."""
 
-    def apply(self, changes: Changes, *, is_live: bool) -> None:
+    def apply(self, batch: Batch, *, is_live: bool) -> None:
         """Apply one batch."""
 
     def drop(self) -> None:
@@ -203,8 +203,8 @@ class Feed:
     def _apply(self, number: int, payload: bytes, *, is_live: bool) -> bool:
         """Apply a batch; return False if it is none, which the next batch shows as a gap."""
         try:
-            changes = parse_changes(payload)
-            self._blocks.apply(changes, is_live=is_live)
+            batch = parse_batch(payload)
+            self._blocks.apply(batch, is_live=is_live)
         except Exception as error:  # one publisher must not end the index of all
             if not isinstance(error, (InputValueError, LimitError)):
                 logger.exception("a batch of KV events is not applied")
@@ -212,7 +212,7 @@ class Feed:
             return False
         self._next = number + 1
         self.counts.batches += 1
-        self.counts.events += len(changes.events)
+        self.counts.events += len(batch.events)
         return True
 
     def _drop(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 
 from mmhash.errors import LimitError
-from mmhash.kvindex.changes import Cleared, Removed, Stored
+from mmhash.kvindex.events import BlocksRemoved, BlocksStored, CacheCleared
 from mmhash.kvindex.table import BlockTable, Runs
 
 logger = logging.getLogger(__name__)
@@ -36,22 +36,24 @@ class Rank:
         self.holder = table.open()
         self.block_size = 0
 
-    def apply(self, events: Sequence[Stored | Removed | Cleared]) -> None:
+    def apply(self, events: Sequence[BlocksStored | BlocksRemoved | CacheCleared]) -> None:
         """Apply the events of one batch."""
-        kept = next((n for n, one in enumerate(reversed(events)) if type(one) is Cleared), None)
+        kept = next(
+            (n for n, one in enumerate(reversed(events)) if type(one) is CacheCleared), None
+        )
         if kept is not None:  # once: a batch may have 65 536 of them, and each takes 50 µs
             self._table.clear(self.holder)
             self.block_size = 0
             events = events[len(events) - kept :]
         for event in events:
-            assert not isinstance(event, Cleared)  # noqa: S101  (for the type checker)
+            assert not isinstance(event, CacheCleared)  # noqa: S101  (for the type checker)
             tier = event.medium or DEFAULT_TIER
             if event.ownership is not None:
                 tier = f"{tier}/{event.ownership}"
-            group, ids = event.group_idx or 0, event.block_hashes
+            group, ids = event.group or 0, event.ids
             if not ids:
                 continue
-            if isinstance(event, Stored):
+            if isinstance(event, BlocksStored):
                 # vLLM's blocks that are not full are smaller, its placeholders are 0.
                 self.block_size = max(self.block_size, event.block_size)
                 self._ranks.evicted += self._table.store(

@@ -8,12 +8,17 @@ from typing import NamedTuple
 
 from mmhash.arguments import check_int, check_optional_str, check_str
 from mmhash.errors import InputValueError, LimitError, TransportError
-from mmhash.kvindex.changes import Changes
+from mmhash.kvindex.events import Batch
 from mmhash.kvindex.feed import Feed
 from mmhash.kvindex.loop import SLICE_S, SocketLoop
 from mmhash.kvindex.ranks import Ranks
-from mmhash.kvindex.replay import Replay
-from mmhash.kvindex.subscriber import Connection, read_message, request_replay, subscribe
+from mmhash.kvindex.subscriber import (
+    Connection,
+    Replay,
+    read_message,
+    request_replay,
+    subscribe,
+)
 
 MAX_RANKS = 256
 
@@ -133,18 +138,18 @@ class Source:
             self._heard = now
             self.feed.probe()
 
-    def apply(self, changes: Changes, *, is_live: bool) -> None:
+    def apply(self, batch: Batch, *, is_live: bool) -> None:
         """Apply one batch to the rank that published it."""
-        number = self._number if changes.rank is None else changes.rank
+        number = self._number if batch.rank is None else batch.rank
         try:
             rank = self._ranks.get(number)
             self._published.add(number)  # also if a part of the batch is refused
-            rank.apply(changes.events)
+            rank.apply(batch.events)
         except LimitError as error:
             self._ranks.warn(error)
             raise
         if is_live:
-            self._lag_s = max(0.0, time.time() - changes.time)
+            self._lag_s = max(0.0, time.time() - batch.time)
 
     def drop(self) -> None:
         """Drop the ranks that publish here."""

@@ -8,6 +8,7 @@ import httpx
 from mmhash.engines import sglang
 from mmhash.errors import InputValueError
 from mmhash.kvindex.events import BlocksStored
+from mmhash.kvindex.table import block_id
 from mmhash.verify.prompts import Prompt, Sample, members, request
 
 # Text by which models take an image; the first that gives pad values is the model's.
@@ -53,7 +54,7 @@ class Names:
     def check(self, event: BlocksStored, prompt: Prompt) -> Iterator[bool]:
         """Yield True for each page that has the right name, and False for the others."""
         size = event.block_size
-        known = None if event.parent is None else self._keys.get(_id(event.parent))
+        known = None if event.parent is None else self._keys.get(event.parent)
         is_root = event.parent is None
         for index, name in enumerate(event.ids):
             if known is None and not is_root:
@@ -65,8 +66,8 @@ class Names:
             if known is None:
                 yield False
                 continue
-            self._keys[_id(name)] = known
-            yield name == sglang.event_id(known)
+            self._keys[name] = known
+            yield name == block_id(sglang.event_id(known))
 
     def _key(self, tokens: list[int], parent: str | None, prompt: Prompt) -> str | None:
         """Return a page's key; None if the release has no such tokens or namespaces."""
@@ -85,7 +86,3 @@ def holds_images(events: list[BlocksStored], images: tuple[Sample, ...], version
     """Return True if the stored tokens hold each image's pad values."""
     tokens = {token for event in events for token in event.tokens}
     return all(set(sglang.pad_values(image.key, version=version)) <= tokens for image in images)
-
-
-def _id(name: int | bytes) -> int:
-    return name if isinstance(name, int) else int.from_bytes(name[:8], "big", signed=True)

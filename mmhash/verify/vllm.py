@@ -50,7 +50,7 @@ class Names:
     def check(self, event: BlocksStored, prompt: Prompt) -> Iterator[bool]:
         """Yield True for each block that has the right name, and False for the others."""
         size = event.block_size
-        parent: bytes | None = b"" if event.parent is None else self._keys.get(_id(event.parent))
+        parent: bytes | None = b"" if event.parent is None else self._keys.get(event.parent)
         extras = event.extra_keys or [None] * len(event.ids)
         for index, name in enumerate(event.ids):
             if parent is None or index >= len(extras):
@@ -66,8 +66,8 @@ class Names:
                 algorithm=self._algorithm,
                 seed=self._seed,
             )
-            self._keys[_id(name)] = parent
-            yield name in {parent, vllm.event_id(parent)}
+            self._keys[name] = parent
+            yield name == vllm.event_id(parent)
 
     def _extra(self, published: Any, prompt: Prompt) -> vllm.ExtraKeys:
         """Return what the block must bind, of the published values that the prompt explains."""
@@ -98,7 +98,3 @@ def holds_images(events: list[BlocksStored], images: tuple[Sample, ...]) -> bool
         for value in extra or []
     }
     return {vllm.uuid(image.key) for image in images} <= bound
-
-
-def _id(name: int | bytes) -> int:
-    return name if isinstance(name, int) else vllm.event_id(name)

@@ -18,7 +18,7 @@ from msgspec import msgpack
 
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, Worker, events
-from mmhash.kvindex.changes import Changes, Cleared, Removed, Stored, parse_changes
+from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared, parse_batch
 from mmhash.kvindex.source import MAX_REPLAYS_PER_CHECK
 from mmhash.kvindex.subscriber import MAX_REPLAY_BYTES
 from mmhash.kvindex.table import MAX_PLANES, MAX_PLANES_OF_HOLDER
@@ -44,7 +44,7 @@ def source_of(index: Index, url: str) -> Any:
 
 
 def apply(index: Index, url: str, *changes: Any, rank: int | None = None) -> None:
-    source_of(index, url).apply(Changes(0.0, list(changes), rank), is_live=True)
+    source_of(index, url).apply(Batch(0.0, list(changes), rank), is_live=True)
 
 
 def batch(*changes: Any, time: Any = 0.0, rank: Any = 0) -> bytes:
@@ -91,30 +91,33 @@ BATCHES = {
 @pytest.mark.parametrize("payload", BATCHES.values(), ids=BATCHES)
 def test_a_malformed_batch_is_refused_whole(payload: bytes) -> None:
     with pytest.raises(InputValueError):
-        parse_changes(payload)
+        parse_batch(payload)
 
 
 def test_a_worker_has_no_ranks_but_its_own(index: Index) -> None:
     """Each rank is a holder, and the index has 1024 for all workers."""
-    apply(index, HOSTILE, Stored([1], 16), rank=3)
+    apply(index, HOSTILE, BlocksStored([1], 16), rank=3)
     for rank in (4, -1, 1 << 63):
         with pytest.raises(LimitError):
-            apply(index, HOSTILE, Stored([1], 16), rank=rank)
-    apply(index, HONEST, Stored([1], 16))
+            apply(index, HOSTILE, BlocksStored([1], 16), rank=rank)
+    apply(index, HONEST, BlocksStored([1], 16))
     assert index.match([1])[HONEST].tokens == 16
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda number: [Stored([1], 16, f"tier {number}")],
-        lambda number: [Stored([1], 16, group_idx=number)],
-        lambda number: [Stored([1], 16, f"tier {number}"), Removed([1], f"tier {number}")],
-        lambda number: [Stored([1], 16, group_idx=number), Removed([1], group_idx=number)],
-        lambda number: [Stored([], 16, group_idx=number, kv_cache_spec_kind="mamba")],
+        lambda number: [BlocksStored([1], 16, f"tier {number}")],
+        lambda number: [BlocksStored([1], 16, group=number)],
         lambda number: [
-            Stored([1], 16, group_idx=number, kv_cache_spec_kind="mamba"),
-            Removed([1], group_idx=number),
+            BlocksStored([1], 16, f"tier {number}"),
+            BlocksRemoved([1], f"tier {number}"),
+        ],
+        lambda number: [BlocksStored([1], 16, group=number), BlocksRemoved([1], group=number)],
+        lambda number: [BlocksStored([], 16, group=number, kv_cache_spec_kind="mamba")],
+        lambda number: [
+            BlocksStored([1], 16, group=number, kv_cache_spec_kind="mamba"),
+            BlocksRemoved([1], group=number),
         ],
     ],
     ids=["tiers", "groups", "empty tiers", "empty groups", "no blocks", "windows"],
@@ -128,7 +131,11 @@ def test_one_worker_does_not_use_up_the_tiers_and_groups_of_all(
         except LimitError:
             assert number > MAX_PLANES_OF_HOLDER
     apply(
-        index, HONEST, Stored([1], 16, "GPU"), Stored([1], 16, "CPU"), Stored([1], 16, group_idx=1)
+        index,
+        HONEST,
+        BlocksStored([1], 16, "GPU"),
+        BlocksStored([1], 16, "CPU"),
+        BlocksStored([1], 16, group=1),
     )
     assert index.match([1])[HONEST].tokens == 16
     assert len(index.table._groups) <= MAX_PLANES
@@ -138,24 +145,30 @@ def test_one_worker_does_not_use_up_the_tiers_and_groups_of_all(
 def test_the_tiers_of_workers_that_are_gone_are_free_again(index: Index) -> None:
     for life in range(8):
         for number in range(MAX_PLANES_OF_HOLDER):
-            apply(index, HOSTILE, Stored([1], 16, f"tier {life} {number}"))
+            apply(index, HOSTILE, BlocksStored([1], 16, f"tier {life} {number}"))
         source_of(index, HOSTILE).drop()
-    apply(index, HONEST, Stored([1], 16))
+    apply(index, HONEST, BlocksStored([1], 16))
     assert index.match([1])[HONEST].tokens == 16
 
 
 def test_a_group_that_became_empty_is_needed_still(index: Index) -> None:
-    apply(index, HONEST, Stored([1], 16, group_idx=0), Stored([1], 16, group_idx=1))
-    apply(index, HONEST, Removed([1], group_idx=1))
+    apply(index, HONEST, BlocksStored([1], 16, group=0), BlocksStored([1], 16, group=1))
+    apply(index, HONEST, BlocksRemoved([1], group=1))
     index.table._drop_empty_planes()
     assert index.match([1])[HONEST].tokens == 0
 
 
 def test_a_batch_of_clears_is_one(index: Index) -> None:
     for number in range(MAX_PLANES_OF_HOLDER):
-        apply(index, HONEST, Stored([1], 16, f"tier {number}"))
+        apply(index, HONEST, BlocksStored([1], 16, f"tier {number}"))
     started = time.process_time()
-    apply(index, HOSTILE, Stored([1], 16), *[Cleared()] * events.MAX_EVENTS, Stored([2], 16))
+    apply(
+        index,
+        HOSTILE,
+        BlocksStored([1], 16),
+        *[CacheCleared()] * events.MAX_EVENTS,
+        BlocksStored([2], 16),
+    )
     assert time.process_time() - started < 5  # one by one they take minutes of the index's thread
     assert index.match([1])[HOSTILE].tokens == 0
     assert index.match([2])[HOSTILE].tokens == 16
@@ -210,7 +223,7 @@ def test_numbers_that_jump_open_few_connections(step: int) -> None:
 
 
 def test_blocks_of_a_batch_that_is_refused_in_part_are_dropped(index: Index) -> None:
-    tiers = [Stored([1], 16, f"tier {number}") for number in range(MAX_PLANES_OF_HOLDER + 1)]
+    tiers = [BlocksStored([1], 16, f"tier {number}") for number in range(MAX_PLANES_OF_HOLDER + 1)]
     with pytest.raises(LimitError):
         apply(index, HOSTILE, *tiers)
     assert index.match([1])[HOSTILE].tokens == 16
@@ -220,7 +233,7 @@ def test_blocks_of_a_batch_that_is_refused_in_part_are_dropped(index: Index) -> 
 
 def test_blocks_that_are_dropped_are_dropped_once(index: Index) -> None:
     """A drop takes 50 µs for each rank, and one message of 20 bytes asks for it."""
-    apply(index, HOSTILE, Stored([1], 16))
+    apply(index, HOSTILE, BlocksStored([1], 16))
     source = source_of(index, HOSTILE)
     source.drop()
     assert index.match([1])[HOSTILE].tokens == 0

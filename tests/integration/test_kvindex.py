@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from mmhash.errors import InputValueError
-from mmhash.kvindex import Index, Worker, WorkerStats, replay
+from mmhash.kvindex import Index, Worker, WorkerStats, subscriber
 from tests.support.kv_publisher import (
     CLEARED,
     Publisher,
@@ -298,8 +298,8 @@ def test_a_long_replay_is_complete() -> None:
 
 
 def test_a_replay_longer_than_the_limit_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "MAX_BYTES", 50_000)
-    monkeypatch.setattr(replay, "MAX_MESSAGES", 700)
+    monkeypatch.setattr(subscriber, "MAX_RECEIVED_BYTES", 50_000)
+    monkeypatch.setattr(subscriber, "MAX_MESSAGES", 700)
     with Publisher() as publisher:
         for number in range(2000):
             publisher.publish(stored(number))

@@ -233,10 +233,8 @@ def _tokenizer(path: str) -> Tokenizer:
 
 
 def published(stored: list[BlocksStored]) -> list[int]:
-    """Return the names of stored blocks, in order."""
-    return [
-        one if isinstance(one, int) else vllm.event_id(one) for event in stored for one in event.ids
-    ]
+    """Return the ids of stored blocks, in order, unsigned."""
+    return [one for event in stored for one in event.ids]
 
 
 def data_url(data: bytes, format_: str) -> str:

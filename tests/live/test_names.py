@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mmhash.engines import sglang, vllm
+from mmhash.kvindex.table import block_ids
 from tests.live import prompts, results
 from tests.live.conftest import LORA
 from tests.live.engines import Engine
@@ -20,7 +21,7 @@ def _sent(engine: Engine, prompt: Prompt) -> tuple[int, int, int]:
         ids, cached = _send_with_tags(engine, prompt)
     else:
         ids, cached = prompts.send(engine, prompt)
-    expected = prompts.names(engine, prompt, ids)[cached // engine.block_size :]
+    expected = block_ids(prompts.names(engine, prompt, ids)[cached // engine.block_size :])
     stored = prompts.published(engine.events.wait(len(expected)))
     named = sum(one == name for one, name in zip(stored, expected, strict=False))
     assert len(stored) == len(expected)
@@ -132,7 +133,7 @@ def test_blocks_of_the_service(engine: Engine, service: Service) -> None:
     assert answer.status_code == 200, answer.text
     names = answer.json()["event_ids"]
     stored = engine.events.wait(len(names))
-    assert prompts.published(stored) == names
+    assert prompts.published(stored) == block_ids(names)
     # `blocks` are the same names in full.
     event_id = {"vllm": _vllm_event_id, "sglang": sglang.event_id}[engine.name]
     assert [event_id(block) for block in answer.json()["blocks"]] == names

@@ -18,6 +18,7 @@ from PIL import Image
 
 import mmhash
 from mmhash.errors import InputValueError
+from mmhash.kvindex.table import block_ids
 from mmhash.prompts import Media, MediaSize, Model, Plan, UnknownModelError
 from tests.live import prompts, results
 from tests.live.engines import Engine, running
@@ -371,7 +372,7 @@ def _compare(
     else:
         tally.differences.append(f"{name}: {difference}")
     first = prompts.cached(content) // engine.block_size
-    expected = plan.event_ids[first:]
+    expected = block_ids(plan.event_ids[first:])
     stored = prompts.published(engine.events.wait(len(plan.token_ids) // engine.block_size - first))
     # A request to SGLang without hashes: its plan ends before the first image.
     if engine.name == "sglang" and case.items and "mm_hashes" not in plan.request:

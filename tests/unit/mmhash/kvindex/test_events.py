@@ -9,22 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.kvindex import BlocksRemoved, BlocksStored, CacheCleared, parse_batch
-from tests.support.kv_publisher import NO_BATCHES, encode
+from mmhash.kvindex.events import BlocksRemoved, BlocksStored, CacheCleared, parse_batch
+from tests.support.kv_publisher import NO_BATCHES, encode, stored
 
-STORED = {
-    "type": "BlockStored",
-    "block_hashes": [1, 2],
-    "parent_block_hash": None,
-    "token_ids": [5, 6, 7, 8],
-    "block_size": 2,
-    "lora_id": None,
-    "medium": "GPU",
-    "lora_name": None,
-    "extra_keys": [None, [["key", -3]]],
-    "group_idx": 0,
-    "session_id": "s",
-}
+STORED = stored(1, 2, size=2, group_idx=0, session_id="s", extra_keys=[None, [["key", -3]]])
+
+
+@pytest.mark.parametrize("content", NO_BATCHES)
+def test_anything_else_is_a_named_error(content: Any) -> None:
+    with pytest.raises(InputValueError):
+        parse_batch(msgspec.msgpack.encode(content))
 
 
 @pytest.mark.parametrize("payload", [None, "batch", [1.0, []], 5])
@@ -34,58 +28,115 @@ def test_a_payload_is_bytes(payload: Any) -> None:
         parse_batch(payload)
 
 
-def test_maps_and_arrays_give_the_same_event() -> None:
-    array = ["BlockStored", [1, 2], None, [5, 6, 7, 8], 2, None, "GPU", None, [None, [["key", -3]]]]
-    (of_map,) = parse_batch(encode(STORED)).events
-    (of_array,) = parse_batch(encode(array)).events
-    assert isinstance(of_map, BlocksStored)
-    assert of_map == BlocksStored(
-        [1, 2], None, [5, 6, 7, 8], 2, "GPU", None, [None, [["key", -3]]], 0
-    )
-    assert of_array == of_map._replace(group=None)
-
-
-def test_an_array_of_an_older_release_is_shorter() -> None:
-    (event,) = parse_batch(encode(["BlockStored", [b"\1" * 32], b"\2" * 32, [5], 1, None])).events
-    assert event == BlocksStored([b"\1" * 32], b"\2" * 32, [5], 1, None, None, None, None)
-
-
-def test_removed_and_cleared() -> None:
-    batch = parse_batch(
-        encode(
-            {"type": "BlockRemoved", "block_hashes": [-1]},
-            ["BlockRemoved", [3], "CPU"],
-            {"type": "AllBlocksCleared"},
-            ["AllBlocksCleared"],
-            rank=3,
-        )
-    )
-    assert batch.rank == 3
-    assert batch.events == [
-        BlocksRemoved([-1], None, None),
-        BlocksRemoved([3], "CPU", None),
-        CacheCleared(),
-        CacheCleared(),
-    ]
-
-
 @pytest.mark.parametrize(
-    "content",
+    ("field", "value", "name"),
     [
-        *NO_BATCHES,
-        [1.0, [STORED | {"token_ids": [1.5]}], None],
-        [1.0, [STORED | {"extra_keys": {}}], None],
-        [1.0, [STORED | {"parent_block_hash": []}], None],
+        ("token_ids", [1.5], "tokens"),
+        ("extra_keys", {}, "extra_keys"),
+        ("parent_block_hash", [], "parent"),
     ],
 )
-def test_anything_else_is_a_named_error(content: Any) -> None:
+def test_a_field_that_an_index_does_not_need_is_parsed_when_it_is_read(
+    field: str, value: Any, name: str
+) -> None:
+    (event,) = parse_batch(encode(STORED | {field: value})).events
+    assert isinstance(event, BlocksStored)
+    assert event.ids == [1, 2]
     with pytest.raises(InputValueError):
-        parse_batch(msgspec.msgpack.encode(content))
+        getattr(event, name)
 
 
 def test_a_batch_is_bounded() -> None:
     with pytest.raises(InputValueError, match="at most"):
         parse_batch(bytes((16 << 20) + 1))
+    with pytest.raises(InputValueError, match="at most"):
+        parse_batch(encode(*[{"type": "AllBlocksCleared"}] * (1 + (1 << 16))))
+
+
+def values(event: Any) -> tuple[Any, ...]:
+    """Return all that a test compares of an event."""
+    match event:
+        case BlocksStored():
+            described = event.parent, event.tokens, event.extra_keys
+            return event.ids, event.block_size, event.medium, event.group, *described
+        case BlocksRemoved():
+            return event.ids, event.medium, event.group
+    return ()
+
+
+def test_maps_and_arrays_are_the_same() -> None:
+    maps = parse_batch(
+        encode(
+            STORED,
+            {"type": "BlockRemoved", "block_hashes": [3], "medium": "CPU", "group_idx": 2},
+            {"type": "AllBlocksCleared"},
+            rank=3,
+        )
+    )
+    assert (maps.rank, maps.time) == (3, 1.5)
+    assert [type(event) for event in maps.events] == [BlocksStored, BlocksRemoved, CacheCleared]
+    extra = [None, [["key", -3]]]
+    assert list(map(values, maps.events)) == [
+        ([1, 2], 2, "GPU", 0, None, [0, 1, 2, 3], extra), ([3], "CPU", 2), (),
+    ]  # fmt: skip
+    arrays = parse_batch(
+        encode(
+            ["BlockStored", [1, 2], None, [0, 1, 2, 3], 2, None, "GPU", None, extra, "later"],
+            ["BlockStored", [b"\1" * 32], b"\2" * 32, [5, 6], 2, None],
+            ["BlockRemoved", [b"a"], "CPU"],
+            ["BlockRemoved", [b"a"]],
+            ["AllBlocksCleared"],
+        )
+    )
+    low = int.from_bytes(b"\1" * 8, "big")
+    assert list(map(values, arrays.events)) == [
+        ([1, 2], 2, "GPU", None, None, [0, 1, 2, 3], extra),
+        ([low], 2, None, None, 2 * low, [5, 6], None),
+        ([97], "CPU", None),
+        ([97], None, None),
+        (),
+    ]
+
+
+@pytest.mark.parametrize("spelled", [-2, (1 << 64) - 2, b"key" + b"\xff" * 7 + b"\xfe"])
+def test_ids_are_unsigned_however_they_are_spelled(spelled: int | bytes) -> None:
+    window = {"kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 5}
+    ids = {"block_hashes": [1, spelled], "parent_block_hash": spelled}
+    event = STORED | window | ids | {"ownership": "disk"}
+    removed = {"type": "BlockRemoved", "block_hashes": [spelled], "medium": "CPU", "group_idx": 2}
+    batch = parse_batch(encode(event, removed, {"type": "AllBlocksCleared"}, rank=3))
+    first, second, third = batch.events
+    assert isinstance(first, BlocksStored)
+    assert isinstance(second, BlocksRemoved)
+    assert isinstance(third, CacheCleared)
+    assert first.ids == [1, (1 << 64) - 2]
+    assert second.ids == [first.parent] == [(1 << 64) - 2]
+    assert (first.block_size, first.medium, first.group, first.ownership) == (
+        2,
+        "GPU",
+        0,
+        "disk",
+    )
+    assert first.window == 2
+    assert (second.medium, second.group) == ("CPU", 2)
+    assert (batch.time, batch.rank) == (1.5, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens", "window"),
+    [
+        (None, None, None),
+        ("full_attention", None, None),
+        ("sliding_window", 1, 0),
+        ("sliding_window", 33, 2),
+        ("sliding_window_mla", 34, 3),
+        ("sliding_window", -1, None),
+        ("mamba", None, 1),
+    ],
+)
+def test_a_window_is_as_many_blocks_as_vllm_looks_for(kind: Any, tokens: Any, window: Any) -> None:
+    event = BlocksStored([1], 16, kv_cache_spec_kind=kind, kv_cache_spec_sliding_window=tokens)
+    assert event.window == window
 
 
 @given(st.binary(max_size=200))

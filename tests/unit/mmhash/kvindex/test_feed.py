@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmhash.kvindex import feed
-from mmhash.kvindex.changes import Changes, Removed, Stored
+from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored
 from mmhash.kvindex.feed import Feed
 
 
@@ -20,12 +20,12 @@ class Blocks:
         self.ids: set[Any] = set()
         self.drops = 0
 
-    def apply(self, changes: Changes, *, is_live: bool) -> None:  # noqa: ARG002
-        for event in changes.events:
-            if isinstance(event, Stored):
-                self.ids.update(event.block_hashes)
-            elif isinstance(event, Removed):
-                self.ids.difference_update(event.block_hashes)
+    def apply(self, batch: Batch, *, is_live: bool) -> None:  # noqa: ARG002
+        for event in batch.events:
+            if isinstance(event, BlocksStored):
+                self.ids.update(event.ids)
+            elif isinstance(event, BlocksRemoved):
+                self.ids.difference_update(event.ids)
 
     def drop(self) -> None:
         self.ids = set()

@@ -8,7 +8,7 @@ import pytest
 
 from mmhash.errors import ClosedError, InputTypeError, InputValueError, LimitError, MMHashError
 from mmhash.kvindex import Index, Worker
-from mmhash.kvindex.changes import Changes, Cleared, Removed, Stored
+from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared
 from tests.support.kv_publisher import encode
 
 EVENTS = "tcp://127.0.0.1:5557"
@@ -90,7 +90,7 @@ def test_a_wrong_option_of_an_index_is_an_error(
 def _index() -> Iterator[Index]:
     index = Index([Worker("http://a", EVENTS)])
     (source,) = index._workers["http://a"].sources
-    source.apply(Changes(0.0, [Stored([1, 2], 16)]), is_live=False)
+    source.apply(Batch(0.0, [BlocksStored([1, 2], 16)]), is_live=False)
     yield index
     index.stop()
 
@@ -166,14 +166,16 @@ def test_a_replay_endpoint_that_zeromq_refuses_is_an_error_of_add(replay: str) -
 def test_events_change_the_rank_that_they_name() -> None:
     blocks = Index([Worker("http://a", EVENTS, ranks=3)])
     (source, second, _) = blocks._workers["http://a"].sources
-    source.apply(Changes(0.0, [Stored([1, 2], 16, "GPU"), Stored([1], 16, "CPU")]), is_live=False)
-    second.apply(Changes(0.0, [Stored([1], 16)], 1), is_live=False)
-    source.apply(Changes(0.0, [Stored([1], 8)], 5), is_live=False)
+    source.apply(
+        Batch(0.0, [BlocksStored([1, 2], 16, "GPU"), BlocksStored([1], 16, "CPU")]), is_live=False
+    )
+    second.apply(Batch(0.0, [BlocksStored([1], 16)], 1), is_live=False)
+    source.apply(Batch(0.0, [BlocksStored([1], 8)], 5), is_live=False)
     match = blocks.match([1, 2])["http://a"]
     assert (match.tokens, match.rank) == (32, 0)
     assert match.tiers == {"GPU": 32, "CPU": 16}
     assert match.ranks == {0: 32, 1: 16, 5: 8}
-    source.apply(Changes(0.0, [Removed([2], "GPU"), Cleared()]), is_live=False)
+    source.apply(Batch(0.0, [BlocksRemoved([2], "GPU"), CacheCleared()]), is_live=False)
     assert blocks.match([1, 2])["http://a"].ranks == {1: 16, 5: 8}
     stats = blocks.stats().workers["http://a"]
     assert (stats.blocks, stats.block_size) == (2, 16)
@@ -183,8 +185,10 @@ def test_events_change_the_rank_that_they_name() -> None:
 def test_owners_of_a_tier_are_apart() -> None:
     blocks = Index([Worker("http://a", EVENTS)])
     (source,) = blocks._workers["http://a"].sources
-    events = [Stored([1], 16, "STORAGE", ownership=one) for one in ("disk", "pool")]
-    source.apply(Changes(0.0, [*events, Removed([1], "STORAGE", ownership="disk")]), is_live=False)
+    events = [BlocksStored([1], 16, "STORAGE", ownership=one) for one in ("disk", "pool")]
+    source.apply(
+        Batch(0.0, [*events, BlocksRemoved([1], "STORAGE", ownership="disk")]), is_live=False
+    )
     assert blocks.match([1])["http://a"].tiers == {"STORAGE/pool": 16}
     blocks.stop()
 
@@ -193,9 +197,9 @@ def test_a_worker_has_no_more_ranks_than_it_was_added_with() -> None:
     blocks = Index([Worker("http://a", EVENTS, ranks=2)])
     (source, _) = blocks._workers["http://a"].sources
     for rank in range(2):
-        source.apply(Changes(0.0, [], rank), is_live=False)
+        source.apply(Batch(0.0, [], rank), is_live=False)
     with pytest.raises(LimitError):
-        source.apply(Changes(0.0, [], 2), is_live=False)
+        source.apply(Batch(0.0, [], 2), is_live=False)
     blocks.stop()
 
 
@@ -203,10 +207,10 @@ def test_a_worker_that_restarts_may_have_other_ranks_and_smaller_blocks() -> Non
     """Its batches were garbage for ever, or its matches too long by the size from before."""
     blocks = Index([Worker("http://a", EVENTS)], max_blocks=1)
     (source,) = blocks._workers["http://a"].sources
-    source.apply(Changes(0.0, [Stored([1, 2], 32)], 0), is_live=False)
+    source.apply(Batch(0.0, [BlocksStored([1, 2], 32)], 0), is_live=False)
     source.drop()
     assert blocks.stats().workers["http://a"].block_size == 0
-    source.apply(Changes(0.0, [Stored([1], 16)], 3), is_live=False)
+    source.apply(Batch(0.0, [BlocksStored([1], 16)], 3), is_live=False)
     match = blocks.match([1])["http://a"]
     assert (match.tokens, match.rank, match.ranks) == (16, 3, {3: 16})
     stats = blocks.stats().workers["http://a"]
@@ -218,20 +222,20 @@ def test_a_drop_leaves_the_ranks_of_the_workers_other_publishers() -> None:
     blocks = Index([Worker("http://a", EVENTS, ranks=2)])
     (first, second) = blocks._workers["http://a"].sources
     for source in (first, second):
-        source.apply(Changes(0.0, [Stored([1], 16)]), is_live=False)
+        source.apply(Batch(0.0, [BlocksStored([1], 16)]), is_live=False)
     for _ in range(3):
         first.drop()
     assert blocks.match([1])["http://a"].ranks == {1: 16}
-    first.apply(Changes(0.0, [Stored([1], 8)], 7), is_live=False)
+    first.apply(Batch(0.0, [BlocksStored([1], 8)], 7), is_live=False)
     assert blocks.match([1])["http://a"].ranks == {1: 16, 7: 8}
     with pytest.raises(LimitError):
-        first.apply(Changes(0.0, [], 0), is_live=False)
+        first.apply(Batch(0.0, [], 0), is_live=False)
     blocks.stop()
 
 
 def test_blocks_have_the_size_that_they_have_after_all_were_cleared(index: Index) -> None:
     (source,) = index._workers["http://a"].sources
-    source.apply(Changes(0.0, [Cleared(), Stored([1, 2], 8)]), is_live=False)
+    source.apply(Batch(0.0, [CacheCleared(), BlocksStored([1, 2], 8)]), is_live=False)
     assert index.match([1, 2])["http://a"].tokens == 16
     assert index.stats().workers["http://a"].block_size == 8
 
@@ -240,13 +244,13 @@ def test_a_match_never_has_the_blocks_of_a_rank_that_came_meanwhile() -> None:
     """Holders are used again: a match in another thread may have begun with the one before."""
     blocks = Index([Worker("http://a", EVENTS), Worker("http://b", EVENTS)])
     (a,), (b,) = (blocks._workers[url].sources for url in ("http://a", "http://b"))
-    a.apply(Changes(0.0, [Stored([1], 16)]), is_live=False)
+    a.apply(Batch(0.0, [BlocksStored([1], 16)]), is_live=False)
     match = blocks.table.match
 
     def match_late(ids: Any) -> Any:
         runs = match(ids)
         a.drop()
-        b.apply(Changes(0.0, [Stored([9], 16)]), is_live=False)
+        b.apply(Batch(0.0, [BlocksStored([9], 16)]), is_live=False)
         return runs
 
     blocks.table.match = match_late  # type: ignore[method-assign]

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from mmhash.kvindex import replay
-from mmhash.kvindex.replay import Replay
-from mmhash.kvindex.subscriber import request_replay
+from mmhash.kvindex import subscriber
+from mmhash.kvindex.subscriber import Replay, request_replay
 
 END = [b"", b"", (-1).to_bytes(8, "big", signed=True), b""]
 
@@ -66,7 +65,7 @@ def test_unreadable_messages_are_counted(router: Router) -> None:
 
 
 def test_a_long_one_is_cut(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "MAX_BYTES", 2000)
+    monkeypatch.setattr(subscriber, "MAX_RECEIVED_BYTES", 2000)
     for number in range(5):
         router.send(batch(number, bytes(900)))
     while not router.received.is_cut:

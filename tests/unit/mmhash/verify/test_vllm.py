@@ -6,18 +6,27 @@ import pytest
 
 import mmhash
 from mmhash.engines import sglang, vllm
-from mmhash.kvindex import BlocksStored
+from mmhash.kvindex import BlocksStored, parse_batch
 from mmhash.verify import sglang as verify_sglang
 from mmhash.verify import vllm as verify_vllm
 from mmhash.verify.prompts import Prompt, Sample, prompts
 from mmhash.verify.run import Report
+from tests.support.kv_publisher import encode, stored
 
 SIZE = 4
 TOKENS = list(range(3 * SIZE))
 
 
-def _stored(ids: list[int], tokens: list[int], extra: list[object] | None = None) -> BlocksStored:
-    return BlocksStored(list(ids), None, tokens, SIZE, "GPU", None, extra, None)
+def _stored(
+    ids: list[int],
+    tokens: list[int],
+    extra: list[object] | None = None,
+    parent: int | None = None,
+) -> BlocksStored:
+    fields = {"token_ids": tokens, "extra_keys": extra, "parent_block_hash": parent}
+    (event,) = parse_batch(encode(stored(*ids, size=SIZE, **fields))).events
+    assert isinstance(event, BlocksStored)
+    return event
 
 
 def _sample() -> Sample:
@@ -70,24 +79,24 @@ def test_vllm_names_chain(version: str) -> None:
     assert verify_vllm.holds_images([event], (sample,))
     assert not verify_vllm.holds_images([event], (_sample(),))
     # A block behind a parent that an earlier event stored.
-    later = event._replace(parent=event.ids[1], ids=[event.ids[2]], tokens=TOKENS[2 * SIZE :])
-    assert list(names.check(later._replace(extra_keys=published[2:]), prompt)) == [True]
+    later = _stored(event.ids[2:], TOKENS[2 * SIZE :], published[2:], event.ids[1])
+    assert list(names.check(later, prompt)) == [True]
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda event: event._replace(tokens=[1, *event.tokens[1:]]),
-        lambda event: event._replace(ids=[event.ids[0] ^ 1, *event.ids[1:]]),
-        lambda event: event._replace(parent=7),
-        lambda event: event._replace(extra_keys=[["unexplained"], None, None]),
+        lambda ids: _stored(ids, [1, *TOKENS[1:]]),
+        lambda ids: _stored([ids[0] ^ 1, *ids[1:]], TOKENS),
+        lambda ids: _stored(ids, TOKENS, parent=7),
+        lambda ids: _stored(ids, TOKENS, [["unexplained"], None, None]),
     ],
 )
-def test_vllm_names_notice_a_change(change: Callable[[BlocksStored], BlocksStored]) -> None:
-    keys = vllm.block_keys(TOKENS, SIZE, algorithm="sha256")
-    event = _stored([vllm.event_id(key) for key in keys], TOKENS)
+def test_vllm_names_notice_a_change(change: Callable[[list[int]], BlocksStored]) -> None:
+    ids = [vllm.event_id(key) for key in vllm.block_keys(TOKENS, SIZE, algorithm="sha256")]
     names = verify_vllm.Names(vllm.LATEST, "sha256", None)
-    assert not all(names.check(change(event), Prompt("p", "")))
+    assert all(names.check(_stored(ids, TOKENS), Prompt("p", "")))
+    assert not all(names.check(change(ids), Prompt("p", "")))
 
 
 @pytest.mark.parametrize("salt", [None, "s"])
