@@ -1,4 +1,7 @@
-"""Texts for which the regular expressions of a model's tokenizer take long."""
+"""Hold the gateway by a text for which a regular expression of the model's tokenizer takes long.
+
+Matches have a limit of steps, and prompts for such tokenizers are planned in a thread.
+"""
 
 import json
 import select

@@ -17,11 +17,7 @@ def picture(context: LoadContext) -> tuple[bytes, str]:
     draw = Random(context.draw.randrange(_KNOWN if known else 1 << 32))
     kind = draw.choice(_FORMATS)
     size = draw.randint(1, 320), draw.randint(1, 240)
-    frames = [
-        Image.frombytes("RGB", size, context.noise(3 * size[0] * size[1], draw))
-        for _ in range(3 if kind == "GIF" else 1)
-    ]
+    image = Image.frombytes("RGB", size, context.noise(3 * size[0] * size[1], draw))
     file = BytesIO()
-    more = {"save_all": True, "append_images": frames[1:]} if len(frames) > 1 else {}
-    frames[0].save(file, kind, **more)
+    image.save(file, kind)
     return file.getvalue(), kind
