@@ -36,9 +36,8 @@ async def tokenize(number: int, hasher: AsyncHasher) -> Item:
 
 async def main() -> None:
     """Tokenize 16 requests at once: four contents, four hashes."""
-    # One hasher for the life of the tokenizer. While more than 512 MiB are in progress, further
-    # items are left to the scheduler, so that the tokenizer still accepts requests.
-    async with AsyncHasher(max_inflight_bytes=512 << 20, on_pressure="defer") as hasher:
+    # One hasher for the life of the tokenizer, which reads at most 512 MiB at one time.
+    async with AsyncHasher(max_inflight_bytes=512 << 20) as hasher:
         items = await asyncio.gather(*(tokenize(number, hasher) for number in range(16)))
         print(f"{len({item.hash for item in items})} hashes of {len(items)} items")
         print(f"the first pad value is {items[0].pad_value}")

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mmhash.errors import TagError as TagError
     from mmhash.errors import TransportError as TransportError
     from mmhash.executor import AsyncHasher as AsyncHasher
-    from mmhash.executor import LazyKey as LazyKey
     from mmhash.hashing import PendingKeys as PendingKeys
     from mmhash.hashing import digest as digest
     from mmhash.hashing import key as key
@@ -86,7 +85,7 @@ _MODULES = {
     "mmhash.cpu": ("Hasher",),
     "mmhash.digest": ("Digest",),
     "mmhash.errors": tuple(name for name in __all__ if name.endswith("Error")),
-    "mmhash.executor": ("AsyncHasher", "LazyKey"),
+    "mmhash.executor": ("AsyncHasher",),
     "mmhash.hashing": ("PendingKeys", "digest", "key", "keys"),
     "mmhash.io.file_keys": ("digest_file", "key_file"),
     "mmhash.media": ("audio", "video"),

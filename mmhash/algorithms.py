@@ -48,8 +48,6 @@ class AlgorithmSpec(NamedTuple):
     keeps_threads: bool
     """A state holds threads of its own, which a forked child does not have."""
     kernels: KernelSpec
-    assumed_rate: float
-    """Bytes per second of one thread of a slow core of today, used until it is measured."""
 
 
 ALGORITHM_SPECS: dict[Algorithm, AlgorithmSpec] = {
@@ -65,7 +63,6 @@ ALGORITHM_SPECS: dict[Algorithm, AlgorithmSpec] = {
             fuses_partial_sectors=False,
             fuses_channels_last=True,
         ),
-        assumed_rate=1e9,
     ),
     "xxh3": AlgorithmSpec(
         digest_size=16,
@@ -79,7 +76,6 @@ ALGORITHM_SPECS: dict[Algorithm, AlgorithmSpec] = {
             fuses_partial_sectors=True,
             fuses_channels_last=False,
         ),
-        assumed_rate=5e9,
     ),
 }
 

@@ -63,14 +63,7 @@ def _facts() -> Iterator[tuple[str, str]]:
     for package in PACKAGES:
         yield package, _version_of(package)
     yield "cpu cores", str(cpu_count())
-    yield from _gpus()  # last but one: it is slow, and a broken driver may end the process
-    yield from _rates()
-
-
-def _rates() -> Iterator[tuple[str, str]]:
-    from mmhash.executor.placement import facts  # noqa: PLC0415  (imports asyncio)
-
-    return facts()
+    yield from _gpus()  # last: it is slow, and a broken driver may end the process
 
 
 def _version_of(package: str) -> str:

@@ -1,6 +1,5 @@
-"""Keys for an event loop that must not stall: bounded, in order, placed by measurement."""
+"""Keys for an event loop that must not stall: bounded in bytes and threads, first in, first out."""
 
 from mmhash.executor.hasher import AsyncHasher, Stats
-from mmhash.executor.lazy import LazyKey
 
-__all__ = ["AsyncHasher", "LazyKey", "Stats"]
+__all__ = ["AsyncHasher", "Stats"]

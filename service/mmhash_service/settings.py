@@ -66,7 +66,6 @@ LIBRARY_VARIABLES = frozenset(
     {
         "MMHASH_CACHE_DIR",
         "MMHASH_COMPILE_DUMP",
-        "MMHASH_DEVICE",
         "MMHASH_POOL_MB",
         "MMHASH_POOL_WORKERS",
         "MMHASH_VECTORS",

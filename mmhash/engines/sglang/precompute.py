@@ -29,10 +29,8 @@ async def precompute(
 
     They equal those of `mm_hash(key)` in a request's `mm_hashes`. An item with pad values is left
     unchanged; an item with a hash gets only these. The engine hashes items that hold a handle of
-    its own, have no key, or are deferred by `hasher`.
+    its own or have no key.
     """
-    from mmhash.executor import LazyKey  # noqa: PLC0415  (asyncio is imported with the hasher)
-
     RELEASES.recipe(version)
     for item in checks.listed("items", items):
         if not all(hasattr(item, name) for name in _FIELDS):
@@ -50,7 +48,7 @@ async def precompute(
         if isinstance(key, Exception):
             if not isinstance(key, InputError):
                 raise key
-        elif item.pad_value is None and not isinstance(key, LazyKey):
+        elif item.pad_value is None:
             _set_hash(item, key.u64, version)
 
 

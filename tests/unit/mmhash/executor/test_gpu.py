@@ -1,13 +1,15 @@
 """AsyncHasher where there is a GPU: the same keys, from whatever stream and by whatever way."""
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import mmhash
-from mmhash.executor import AsyncHasher, rates
+from mmhash.executor import AsyncHasher, hasher
+from mmhash.executor.jobs import read_items
 
 pytestmark = pytest.mark.gpu
 
@@ -16,9 +18,8 @@ def noise(nbytes: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(0).integers(0, 256, nbytes, dtype=np.uint8))
 
 
-@pytest.mark.parametrize("device", ["auto", "cpu", "cuda"])
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
-def test_keys_are_those_of_the_host(device: str, algorithm: str) -> None:
+def test_keys_are_those_of_the_host(algorithm: str) -> None:
     large, secret = noise(20 << 20), bytes(range(32))
     host = [large, large.view(torch.float16).reshape(2, -1), large[1::2], large.numpy(), b"bytes" * 99_999,
             [large, large[:9]], torch.ones(3), torch.empty(0)]  # fmt: skip
@@ -30,7 +31,7 @@ def test_keys_are_those_of_the_host(device: str, algorithm: str) -> None:
     ]  # fmt: skip
 
     async def main() -> None:
-        async with AsyncHasher(device=device, threads=2) as one:
+        async with AsyncHasher(threads=2) as one:
             for tenant in (None, secret):
                 right = mmhash.keys(host, algorithm=algorithm, tenant=tenant)
                 for items in (there, host):
@@ -58,8 +59,28 @@ def test_what_the_callers_stream_holds_comes_first() -> None:
     asyncio.run(main())
 
 
-def test_the_way_by_the_gpu_is_measured() -> None:
-    torch.ones(1).cuda()
-    measured = rates.measure(rates.gpu_in_use())
-    assert min(measured.call, measured.gpu_call) > 0
-    assert min(*measured.cpu_rates.values(), *measured.gpu_rates.values()) > 0
+@pytest.mark.parametrize("limit", [256 << 20, 3 << 20])
+def test_the_items_of_a_call_are_launched_together(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    tensors = [noise(1 << 20).cuda() + number for number in range(12)]
+    launched: list[int] = []
+
+    def count(items: Any, *args: Any) -> Any:
+        launched.append(len(items))
+        return read_items(items, *args)
+
+    monkeypatch.setattr(hasher, "read_items", count)
+
+    async def main() -> None:
+        async with AsyncHasher(max_inflight_bytes=limit) as one:
+            found = await one.keys(
+                [*tensors, tensors[0], tensors[1].to_sparse()], return_errors=True
+            )
+            assert isinstance(found.pop(), mmhash.InputTypeError)
+            assert found == mmhash.keys([*tensors, tensors[0]])
+            assert one.stats()[:4] == (0, 0, 0, 0)
+            assert one.stats().joined == 1
+
+    asyncio.run(main())
+    assert max(launched) == min(12, limit >> 20)

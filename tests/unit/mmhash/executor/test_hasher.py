@@ -2,11 +2,9 @@
 
 import asyncio
 import gc
-import pickle
 import threading
-import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,9 +13,9 @@ import torch
 from PIL import Image
 
 import mmhash
-from mmhash import Digest, InputTypeError, InputValueError, MMHashError
-from mmhash.executor import AsyncHasher, LazyKey, job
-from mmhash.executor.placement import hash_on
+from mmhash import ClosedError, Digest, InputError, InputTypeError, InputValueError, MMHashError
+from mmhash.executor import AsyncHasher, hasher
+from mmhash.executor.jobs import read_items
 
 T = TypeVar("T")
 MIB = 1 << 20
@@ -41,20 +39,20 @@ class Gate:
         self.now = self.most = 0
         lock = threading.Lock()
 
-        def slow(target, item, algorithm, tenant, threads):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        def slow(items: Any, options: Any, threads: int = 1, stream: Any = None) -> Any:
             with lock:
-                self.read.append(item)
+                self.read += items
                 self.threads.append(threads)
                 self.now += 1
                 self.most = max(self.most, self.now)
             self.opened.wait(60)
             try:
-                return hash_on(target, item, algorithm, tenant, threads)
+                return read_items(items, options, threads, stream)
             finally:
                 with lock:
                     self.now -= 1
 
-        monkeypatch.setattr(job, "hash_on", slow)
+        monkeypatch.setattr(hasher, "read_items", slow)
 
 
 @pytest.fixture
@@ -187,6 +185,44 @@ def test_an_error_that_is_not_ours_has_a_note() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), asyncio.CancelledError()])
+def test_what_an_item_raises_ends_neither_the_loop_nor_its_thread(error: BaseException) -> None:
+    class Handle:
+        nbytes = 2 * MIB
+
+        def __mmhash_view__(self) -> Any:
+            raise error
+
+    good = noise(2 * MIB)
+
+    async def main() -> None:
+        async with AsyncHasher(threads=1) as one:
+            found = await one.keys([Handle(), good], return_errors=True)
+            assert isinstance(found[0], InputError)
+            assert found[0].__cause__ is error
+            assert found[1] == mmhash.key(good)
+
+    run(main())
+
+
+def test_without_threads_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = noise(2 * MIB)
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        async with AsyncHasher(threads=2) as one:
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", start)
+                with pytest.raises(MMHashError, match="can't start new thread"):
+                    await one.key(good)
+            assert idle(one)
+            assert await one.key(good) == mmhash.key(good)
+
+    run(main())
+
+
 def test_a_call_that_is_wrong_itself_is_refused() -> None:
     async def main() -> None:
         async with AsyncHasher() as one:
@@ -213,11 +249,6 @@ def test_a_limit_is_a_whole_number(value: object) -> None:
         AsyncHasher(max_inflight_bytes=value)  # type: ignore[arg-type]
 
 
-def test_pressure_is_one_of_two() -> None:
-    with pytest.raises(InputValueError, match="wait or defer"):
-        AsyncHasher(on_pressure="drop")  # type: ignore[arg-type]
-
-
 # Closing
 
 
@@ -227,7 +258,7 @@ def test_after_close_there_is_a_clear_error() -> None:
         await one.close()
         await one.close()
         for call in (one.keys([b"x"]), one.key(b"x")):
-            with pytest.raises(MMHashError, match="this AsyncHasher is closed"):
+            with pytest.raises(ClosedError, match="this AsyncHasher is closed"):
                 await call
 
     run(main())
@@ -246,7 +277,7 @@ def test_close_lets_readers_end_and_fails_those_that_wait(gate: Gate) -> None:
         gate.opened.set()
         await closing
         assert await calls[0] == mmhash.key(first)
-        with pytest.raises(MMHashError, match="closed"):
+        with pytest.raises(ClosedError):
             await calls[1]
         assert idle(one)
 
@@ -259,6 +290,25 @@ def test_one_hasher_for_one_loop() -> None:
     with pytest.raises(MMHashError, match="another event loop"):
         run(one.key(b"x"))
     run(one.close())
+
+
+def test_close_waits_for_items_that_are_read_for_a_closed_loop(gate: Gate) -> None:
+    one = AsyncHasher(threads=1)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(one.key(noise(2 * MIB)))
+    while not gate.read:
+        loop.run_until_complete(asyncio.sleep(0.01))
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+
+    async def close() -> None:
+        closing = asyncio.create_task(one.close())
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        gate.opened.set()
+        await closing
+
+    run(close())
 
 
 # Admission
@@ -465,111 +515,3 @@ def test_an_error_does_not_hold_its_item() -> None:
             assert await let_go([held])
 
     run(main())
-
-
-# Pressure
-
-
-def test_under_pressure_keys_are_lazy(gate: Gate) -> None:
-    first, second = noise(2 * MIB, 1), noise(2 * MIB, 2)
-
-    async def main() -> None:
-        async with AsyncHasher(max_inflight_bytes=3 * MIB, on_pressure="defer") as one:
-            call = asyncio.create_task(one.key(first))
-            await until(lambda: one.stats().running == 1)
-            lazy = await one.key(second)
-            assert isinstance(lazy, LazyKey)
-            assert isinstance(await one.key(b"small"), Digest)
-            assert one.stats().deferred == 1
-            gate.opened.set()
-            assert not isinstance(await call, LazyKey)
-            assert lazy == mmhash.key(second)
-            assert type(await one.key(second)) is Digest
-        assert lazy.hex() == mmhash.key(second).hex()
-
-    run(main())
-
-
-def test_items_of_an_iterator_are_never_lazy(gate: Gate) -> None:
-    """They may share a buffer, which has the last item when the first key is asked for."""
-    contents = [bytes(noise(2 * MIB, number)) for number in range(3)]
-
-    def items() -> Iterator[bytearray]:
-        buffer = bytearray(2 * MIB)
-        for content in contents:
-            buffer[:] = content
-            yield buffer
-
-    async def main() -> None:
-        async with AsyncHasher(max_inflight_bytes=3 * MIB, on_pressure="defer") as one:
-            call = asyncio.create_task(one.key(noise(2 * MIB, 9)))
-            await until(lambda: one.stats().running == 1)
-            keys = asyncio.create_task(one.keys(items()))
-            await asyncio.sleep(0)
-            gate.opened.set()
-            await call
-            assert await keys == [mmhash.key(content) for content in contents]
-            assert one.stats().deferred == 0
-
-    run(main())
-
-
-def test_an_idle_hasher_takes_what_is_larger_than_its_limit() -> None:
-    async def main() -> None:
-        async with AsyncHasher(max_inflight_bytes=1, on_pressure="defer") as one:
-            assert type(await one.key(noise(2 * MIB))) is Digest
-
-    run(main())
-
-
-def test_a_lazy_key_is_computed_once_whoever_asks() -> None:
-    key = mmhash.key(b"x")
-    calls = []
-
-    def compute() -> Digest:
-        calls.append(1)
-        time.sleep(0.01)
-        return key
-
-    lazy = LazyKey(compute)
-    assert "not computed" in repr(lazy)
-    assert not calls
-    found: list[bytes] = []
-    threads = [threading.Thread(target=lambda: found.append(lazy.bytes)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert calls == [1]
-    assert set(found) == {key.bytes}
-    assert lazy.bytes is lazy.bytes
-
-
-def test_a_lazy_key_is_a_digest() -> None:
-    key = mmhash.key(b"x")
-
-    def lazy() -> LazyKey:
-        return LazyKey(lambda: key)
-
-    assert lazy() == key == lazy()
-    assert lazy() != mmhash.key(b"y")
-    assert lazy() != "text"
-    assert hash(lazy()) == hash(key)
-    assert {key: 1}[lazy()] == 1
-    assert (str(lazy()), bytes(lazy()), lazy().hex(), lazy().u64) == (
-        str(key), bytes(key), key.hex(), key.u64,
-    )  # fmt: skip
-    assert type(lazy().get()) is Digest
-    unpickled = pickle.loads(pickle.dumps(lazy()))
-    assert type(unpickled) is Digest
-    assert unpickled == key
-
-
-def test_a_lazy_key_of_what_has_none() -> None:
-    def compute() -> Digest:
-        raise InputTypeError("no content")
-
-    lazy = LazyKey(compute)
-    for _ in range(2):
-        with pytest.raises(InputTypeError, match="no content"):
-            lazy.hex()

@@ -7,7 +7,6 @@ import enum
 import hashlib
 import subprocess
 import sys
-import threading
 import typing
 import zipfile
 from dataclasses import dataclass, field
@@ -20,8 +19,7 @@ import torch
 
 import mmhash
 from mmhash.engines import sglang
-from mmhash.executor import AsyncHasher, job
-from mmhash.executor.placement import hash_on
+from mmhash.executor import AsyncHasher
 
 pytestmark = pytest.mark.slow
 
@@ -192,25 +190,5 @@ def test_a_closed_hasher_is_an_error() -> None:
         await one.close()
         with pytest.raises(mmhash.MMHashError, match="closed"):
             await sglang.precompute([OlderItem(feature=FEATURE)], one)
-
-    asyncio.run(main())
-
-
-def test_what_is_deferred_is_left_to_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = threading.Event()
-    real = hash_on
-    monkeypatch.setattr(job, "hash_on", lambda *args: opened.wait(30) and real(*args))
-    late = OlderItem(feature=FEATURE.clone())
-
-    async def main() -> None:
-        async with AsyncHasher(max_inflight_bytes=FEATURE.nbytes, on_pressure="defer") as one:
-            first = asyncio.create_task(one.key(FEATURE))
-            await asyncio.sleep(0.01)
-            await sglang.precompute([late], one)
-            assert late.hash is None
-            opened.set()
-            await first
-            await sglang.precompute([late], one)
-            assert late.hash == mmhash.key(FEATURE).u64
 
     asyncio.run(main())
