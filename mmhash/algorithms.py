@@ -45,8 +45,6 @@ class AlgorithmSpec(NamedTuple):
     """Return a new CPU state that uses this number of threads."""
     hash_short: Callable[[FlatBuffer], bytes]
     """Return the digest of a buffer that one thread hashes: faster than a state if it is short."""
-    keeps_threads: bool
-    """A state holds threads of its own, which a forked child does not have."""
     kernels: KernelSpec
 
 
@@ -55,7 +53,6 @@ ALGORITHM_SPECS: dict[Algorithm, AlgorithmSpec] = {
         digest_size=32,
         new_state=blake3_state,
         hash_short=blake3_digest,
-        keeps_threads=True,
         kernels=KernelSpec(
             threads=128,
             node_size=32,
@@ -68,7 +65,6 @@ ALGORITHM_SPECS: dict[Algorithm, AlgorithmSpec] = {
         digest_size=16,
         new_state=Xxh3Tree,
         hash_short=xxh3_digest,
-        keeps_threads=False,
         kernels=KernelSpec(
             threads=160,
             node_size=16,

@@ -1,6 +1,5 @@
 """The state of a client between calls: its limits, and its shared memory."""
 
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +8,6 @@ from typing import Any
 
 from mmhash.arguments import check_int, check_seconds
 from mmhash.errors import ClosedError
-from mmhash.forks import call_in_child, keep_inherited
 from mmhash.transport import SharedPool, SharedTensor
 
 # Enough for three features of 20 MiB; without room, a feature gets a segment of its own.
@@ -21,8 +19,7 @@ _MAX_TIMEOUT_S = 86_400
 class Session:
     """The state of one client, for several threads.
 
-    `in_place` is whether the service reads its shared memory, None until that is known. A forked
-    child starts with a new nonce and a new pool, and leaves the parent's alone.
+    `in_place` is whether the service reads its shared memory, None until that is known.
     """
 
     def __init__(self, timeout: float, retries: int) -> None:
@@ -30,18 +27,9 @@ class Session:
         self.retries = check_int("retries", retries, 0)
         self.in_place: bool | None = None
         self._closed = False
-        self._reset()
-        call_in_child(self, Session.after_fork)
-
-    def _reset(self) -> None:
         self._lock = Lock()
         self._nonce = secrets.token_bytes(32)
         self._shared: tuple[SharedPool, SharedTensor] | None = None
-
-    def after_fork(self) -> None:
-        """In a child: replace the parent's lock, which may be held, its nonce and its pool."""
-        keep_inherited(self._shared)  # only the parent closes it
-        self._reset()
 
     def proof(self) -> dict[str, Any]:
         """Return the proof that this process runs on the service's host; the same for all calls."""
@@ -51,15 +39,12 @@ class Session:
     @contextmanager
     def share(self, content: memoryview) -> Iterator[dict[str, Any]]:
         """Copy bytes to shared memory, and yield their handle."""
-        owner = os.getpid()
         handle = self._opened()[0].lease(content).handle()
         try:
             yield handle
         finally:
-            # Acknowledge instead of a service that did not read it. A child that was forked
-            # meanwhile does not end its parent's lease.
-            if os.getpid() == owner:
-                SharedTensor.open(handle).close()
+            # Acknowledge instead of a service that did not read it.
+            SharedTensor.open(handle).close()
 
     def _opened(self) -> tuple[SharedPool, SharedTensor]:
         with self._lock:

@@ -7,8 +7,6 @@ import asyncio
 import itertools
 import resource
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -319,67 +317,6 @@ def test_replies_that_come_one_late_end_their_connection() -> None:
 def redis_port(tmp_path: Path) -> Iterator[int]:
     with running_redis(tmp_path) as server:
         yield server.port
-
-
-# Parent and child ask at once, each for its own names: on a shared socket they would read each
-# other's replies. The memo's hook runs in the child.
-FORKED = """
-import asyncio, os, sqlite3, sys
-import tests.support.patient_service
-from pydantic import SecretStr
-from mmhash_service.memo.memo import Memo
-from mmhash_service.settings import Settings
-
-memo = Memo(Settings(memo_url=SecretStr(sys.argv[1])))
-store = memo._store._store
-
-async def ask(who):
-    for number in range(300):
-        name = b"%s %d" % (who, number)
-        while True:
-            try:
-                await store.put(name, name * 10)
-                break
-            except sqlite3.OperationalError as error:
-                # The other process has the lock of the file for longer than the store waits.
-                assert "locked" in str(error)
-        assert await store.get(name) == name * 10, name
-
-loop = asyncio.new_event_loop()
-loop.run_until_complete(ask(b"before"))
-pid = os.fork()
-if pid == 0:
-    try:
-        asyncio.run(ask(b"child"))
-        os._exit(0)
-    except BaseException as error:
-        print(repr(error), file=sys.stderr, flush=True)
-        os._exit(1)
-loop.run_until_complete(ask(b"parent"))
-_, status = os.waitpid(pid, 0)
-loop.run_until_complete(ask(b"after"))
-loop.run_until_complete(memo.close())
-sys.exit(os.waitstatus_to_exitcode(status))
-"""
-
-
-def run_forked(url: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED, url],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_forked_process_has_connections_of_its_own(redis_port: int) -> None:
-    run_forked(f"redis://127.0.0.1:{redis_port}")
-
-
-def test_a_forked_process_has_a_file_of_its_own(tmp_path: Path) -> None:
-    run_forked(f"sqlite:{tmp_path / 'memo'}")
 
 
 def test_a_value_of_512_mb_in_a_real_server_is_not_read(redis_port: int) -> None:

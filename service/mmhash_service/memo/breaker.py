@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from mmhash.forks import keep_inherited
 from mmhash_service.runtime import metrics
 
 logger = logging.getLogger(__name__)
@@ -41,9 +40,6 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Close all connections; the next operation reopens them."""
-
-    def abandon(self) -> None:
-        """Forget all connections without closing them: after a fork, the parent uses them."""
 
 
 class BadEntryError(Exception):
@@ -130,13 +126,6 @@ class Breaker:
         if self._puts:
             await asyncio.wait(self._puts)
         await self._close_store()
-
-    def abandon(self) -> None:
-        """Reset after a fork: tasks and connections belong to the parent."""
-        keep_inherited(*self._puts, self._recovery)
-        self._running = self._failures = 0
-        self._puts, self._recovery = set(), None
-        self._store.abandon()
 
     async def _get_and_open(
         self, name: bytes, open_sealed: Callable[[bytes], T | None]

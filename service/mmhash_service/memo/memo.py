@@ -9,7 +9,6 @@ from prometheus_client import Counter
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
-from mmhash.forks import call_in_child, keep_inherited
 from mmhash.prompts.headers import ImageHeader
 from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.identity import StrongDigest
@@ -62,7 +61,6 @@ class Memo:
             self._store = Breaker(create_store(url, settings.memo_bytes))
             self.kind = scheme_of(url)
         self._running: dict[bytes, _Running] = {}
-        call_in_child(self, Memo.abandon)
 
     async def open(self) -> None:
         """Connect to the store."""
@@ -73,13 +71,6 @@ class Memo:
         """Close the store."""
         if self._store is not None:
             await self._store.close()
-
-    def abandon(self) -> None:
-        """Reset after a fork; the entries in memory stay."""
-        keep_inherited(*(running.task for running in self._running.values()))
-        self._running = {}
-        if self._store is not None:
-            self._store.abandon()
 
     async def pixels(
         self,

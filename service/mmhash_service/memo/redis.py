@@ -8,7 +8,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import InvalidResponse, ResponseError
 
-from mmhash.forks import keep_inherited
 from mmhash_service.memo.address import RedisAddress
 from mmhash_service.memo.breaker import MAX_CONCURRENT, PROBE_S
 from mmhash_service.memo.entries import MAX_SEALED
@@ -75,14 +74,6 @@ class RedisStore:
         clients, self._clients = self._clients, []
         for client in clients:
             await client.aclose()
-
-    def abandon(self) -> None:
-        """Forget the connections without closing them: after a fork, the parent uses them.
-
-        Closing a TLS connection would send close_notify on the parent's socket.
-        """
-        keep_inherited(*self._clients)
-        self._clients = []
 
     def _client(self) -> Redis | RedisCluster:
         self._clients = self._clients or create_clients(self._address)

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from mmhash.forks import keep_inherited
 from mmhash_service.memo.entries import MAX_SEALED
 
 T = TypeVar("T")
@@ -90,11 +89,6 @@ class SqliteStore:
         await file.close()
         if self._file is file:
             self._file = _File(self._path, self._max_bytes)
-
-    def abandon(self) -> None:
-        """Forget the connection after a fork: SQLite forbids a child to use or close it."""
-        keep_inherited(self._file)
-        self._file = _File(self._path, self._max_bytes)
 
 
 class _File:

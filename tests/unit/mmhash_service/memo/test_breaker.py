@@ -45,9 +45,6 @@ class Store:
     async def close(self) -> None:
         self.closed = True
 
-    def abandon(self) -> None:
-        self.closed = True
-
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
