@@ -1,6 +1,6 @@
 """The attacker is an accident: a process forks, and both use what only one of them can have.
 
-Parent and child share no connection, no nonce, no shared memory and no lock; every key is right.
+Parent and child share no connection, no shared memory and no lock; every key is right.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -22,17 +22,28 @@ import pytest
 import mmhash
 from mmhash.client import AsyncClient, Client
 from mmhash.executor import AsyncHasher, LazyKey
+from tests.support.service import serving
 
 MIB = 1 << 20
 CALLS = int(os.environ.get("FORKED_CALLS", "200"))
 DEADLINE_S = 120
+BASE = "http://localhost"
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 
-@pytest.fixture
-def url(server: Any) -> str:
-    return str(server.client.base_url)
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The Unix socket of a service, which reads the clients' shared memory."""
+    path = str(tmp_path_factory.mktemp("service") / "socket")
+    with serving("--uds", path):
+        yield path
+
+
+def pool_of(client: Client) -> str:
+    """The segment of its pool."""
+    name: str = client._session._opened().lease(b"where").handle()["name"]
+    return name
 
 
 def forked(work: Callable[[], None]) -> int:
@@ -74,7 +85,7 @@ def _key_of(number: int) -> tuple[int, str]:
 
 def test_a_pool_of_forked_processes_has_no_wrong_key(url: str) -> None:
     global _client
-    with Client(url) as _client:
+    with Client(BASE, uds=url) as _client:
         _key_of(0)  # the connection and the shared memory are there
         with multiprocessing.get_context("fork").Pool(4) as pool:
             keys = pool.map(_key_of, range(CALLS), chunksize=1)
@@ -88,7 +99,7 @@ def test_a_pool_of_forked_processes_has_no_wrong_key(url: str) -> None:
 
 
 def test_parent_and_child_use_one_client_at_once(url: str) -> None:
-    with Client(url) as client:
+    with Client(BASE, uds=url) as client:
         check(client, range(2))
         child = forked(lambda: check(client, range(100, 140)))
         check(client, range(40))
@@ -97,7 +108,7 @@ def test_parent_and_child_use_one_client_at_once(url: str) -> None:
 
 
 def test_a_grandchild_has_connections_of_its_own(url: str) -> None:
-    with Client(url) as client:
+    with Client(BASE, uds=url) as client:
         check(client, range(2))
 
         def work() -> None:
@@ -120,7 +131,7 @@ def test_a_fork_while_threads_are_in_calls(url: str) -> None:
             check(client, range(number, number + 1))
             number += 1
 
-    with Client(url) as client, ThreadPoolExecutor(4) as threads:
+    with Client(BASE, uds=url) as client, ThreadPoolExecutor(4) as threads:
         calls = [threads.submit(call, 1000 * turn) for turn in range(4)]
         try:
             for turn in range(10):
@@ -132,7 +143,7 @@ def test_a_fork_while_threads_are_in_calls(url: str) -> None:
 
 
 def test_a_fork_while_every_lock_is_held(url: str) -> None:
-    with Client(url) as client:
+    with Client(BASE, uds=url) as client:
         check(client, range(2))
         with client._connections._lock, client._session._lock:
             child = forked(lambda: check(client, range(4)))
@@ -140,11 +151,11 @@ def test_a_fork_while_every_lock_is_held(url: str) -> None:
 
 
 def test_a_child_that_closes_leaves_the_parents_connections(url: str) -> None:
-    with Client(url) as client:
+    with Client(BASE, uds=url) as client:
         check(client, range(1))
         number = client._connections._pool.connections[0]._connection._network_stream  # type: ignore[union-attr]
         before = number._socket.getsockname()
-        name = client._session.proof()["shm"]["name"]
+        name = pool_of(client)
 
         def work() -> None:
             client.close()
@@ -156,27 +167,25 @@ def test_a_child_that_closes_leaves_the_parents_connections(url: str) -> None:
             check(client, range(8))  # soon: the server closes connections that idle for 5 s
         after = client._connections._pool.connections[0]._connection._network_stream  # type: ignore[union-attr]
         assert after._socket.getsockname() == before  # the same connection, still open
-        assert client._session.proof()["shm"]["name"] == name
+        assert pool_of(client) == name
 
 
 @pytest.mark.slow
-def test_a_child_has_a_nonce_and_memory_of_its_own(url: str) -> None:
-    with Client(url) as client:
+def test_a_child_has_memory_of_its_own(url: str) -> None:
+    with Client(BASE, uds=url) as client:
         check(client, range(1))
-        proof = client._session.proof()
+        name = pool_of(client)
 
         def work() -> None:
             check(client, range(1))
-            mine = client._session.proof()
-            assert mine["nonce"] != proof["nonce"]
-            assert mine["shm"]["name"] != proof["shm"]["name"]
+            assert pool_of(client) != name
 
         assert_done(forked(work))
-        assert client._session.proof() == proof
+        assert pool_of(client) == name
 
 
 def test_an_async_client_in_parent_and_child(url: str) -> None:
-    client = AsyncClient(url)
+    client = AsyncClient(BASE, uds=url)
 
     def run(calls: Any, start: int) -> None:
         asyncio.run(calls(start, 20))
@@ -201,7 +210,7 @@ def test_an_async_client_in_parent_and_child(url: str) -> None:
 @pytest.mark.slow
 def test_a_fork_while_an_async_call_waits(url: str) -> None:
     """The child's end must not end the parent's lease, or close the parent's connection."""
-    client = AsyncClient(url)
+    client = AsyncClient(BASE, uds=url)
     long = content(8, long=True)
 
     async def main() -> None:
@@ -312,7 +321,7 @@ def test_a_lazy_key_that_a_thread_computes_at_the_fork() -> None:
 
 @pytest.mark.slow
 def test_forks_are_quick_whatever_a_client_has(url: str) -> None:
-    with Client(url) as client:
+    with Client(BASE, uds=url) as client:
         check(client, range(2))
         start = time.monotonic()
         for _ in range(20):

@@ -11,10 +11,9 @@ import secrets
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -24,10 +23,19 @@ import mmhash
 from mmhash import InputTypeError, TransportError
 from mmhash.transport import SharedPool, SharedTensor, segments
 from mmhash.transport.segments import DIRECTORY
+from tests.support.service import serving
 
 # How many keys are asked for in all; FORKED_CALLS=10000 for the figure of docs/transport.md.
 CALLS = int(os.environ.get("FORKED_CALLS", "320"))
 CHILDREN = 4
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> Iterator[str]:
+    """The Unix socket of a service."""
+    path = str(tmp_path / "socket")
+    with serving("--uds", path):
+        yield path
 
 
 def in_child(act: Callable[[], object]) -> int:
@@ -56,30 +64,26 @@ def mine(pool: SharedPool) -> str:
     return name
 
 
-def hash_all(pool: SharedPool, address: tuple[str, int], calls: int) -> bool:
+def hash_all(pool: SharedPool, path: str, calls: int) -> bool:
     """Return True if the service gives each of `count` random tensors its own key."""
     chance = np.random.default_rng(secrets.randbits(64))
-    nonce = secrets.token_bytes(32)
-    with (
-        SharedTensor.create(nonce) as segment,
-        httpx.Client(base_url="http://{}:{}".format(*address), timeout=60, verify=False) as client,
-    ):
-        proof = {"nonce": nonce.hex(), "shm": segment.handle()}
+    transport = httpx.HTTPTransport(uds=path, verify=False)
+    with httpx.Client(base_url="http://localhost", timeout=60, transport=transport) as client:
         for _ in range(calls):
             values = chance.integers(0, 256, int(chance.integers(1, 40_000)), dtype=np.uint8)
             item = {"kind": "tensor", "shm": pool.lease(values).handle()}
-            answer = client.post("/hash", json={"items": [item], "proof": proof})
+            answer = client.post("/hash", json={"items": [item]})
             if answer.json()["items"][0]["key"] != mmhash.key(values).hex():
                 return False
     return True
 
 
-def test_children_and_parent_hash_at_once(server: Any) -> None:
+def test_children_and_parent_hash_at_once(socket: str) -> None:
     pool = SharedPool(1 << 20)
     pool.lease(b"before the fork")
     calls = CALLS // (CHILDREN + 1)
-    children = [in_child(lambda: hash_all(pool, server.address, calls)) for _ in range(CHILDREN)]
-    assert hash_all(pool, server.address, calls)
+    children = [in_child(lambda: hash_all(pool, socket, calls)) for _ in range(CHILDREN)]
+    assert hash_all(pool, socket, calls)
     assert ended_well(*children)
     pool.close()
 
