@@ -6,20 +6,21 @@ The load is from the same machine, by processes of their own. `--plot` draws the
 import csv
 import http.client
 import json
-import os
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.support.load import MIB, load, probe
 from bench.support.measure import RESULTS, Row, medians_of, report
-from bench.support.servers import Server, serving
+from bench.support.servers import Server, run_module, serving
 from mmhash.transport import SharedPool, SharedTensor
 
 RAW = "application/octet-stream"
@@ -36,8 +37,8 @@ def rows() -> list[Row]:
             *throughput(server, 128, ">= 0.75"),
         ]
     with serving() as server:
-        many = [*with_128_in_flight(server), *small(server), *in_place(server)]
-    return [*one, *many, *workers()]
+        many = [*with_128_in_flight(server), *small(server)]
+    return [*one, *many, *in_place(), *workers()]
 
 
 def long_bodies(server: Server, path: str, connections: int) -> float:
@@ -99,13 +100,19 @@ def small(server: Server) -> list[Row]:
     ]
 
 
-def in_place(server: Server) -> list[Row]:
+def in_place() -> list[Row]:
     """A tensor of 20 MiB by handle, compared with its bytes: one client, sequential requests."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "socket"))
+        with run_module("mmhash", "serve", "--uds", path):
+            connection = http.client.HTTPConnection("localhost")
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.connect(path)
+            return _in_place(connection)
+
+
+def _in_place(connection: http.client.HTTPConnection) -> list[Row]:
     content = np.random.default_rng(0).integers(0, 256, 20 * MIB, dtype=np.uint8)
-    nonce = os.urandom(32)
-    connection = http.client.HTTPConnection("127.0.0.1", server.port)
-    connection.connect()
-    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def milliseconds(body: Any, content_type: str) -> float:
         start = time.perf_counter()
@@ -118,15 +125,14 @@ def in_place(server: Server) -> list[Row]:
 
     def by_handle(tensor: SharedTensor) -> float:
         items = [{"kind": "tensor", "shm": tensor.handle()}]
-        return milliseconds(json.dumps({"items": items, "proof": proof}), "application/json")
+        return milliseconds(json.dumps({"items": items}), "application/json")
 
     def copied_first() -> float:
         start = time.perf_counter()
         tensor = pool.lease(content)
         return (time.perf_counter() - start) * 1e3 + by_handle(tensor)
 
-    with SharedTensor.create(content) as own, SharedTensor.create(nonce) as segment:
-        proof = {"nonce": nonce.hex(), "shm": segment.handle()}
+    with SharedTensor.create(content) as own:
         calls: dict[str, Measurement] = {
             "a body": partial(milliseconds, content.data, RAW),
             "in a pool": lambda: by_handle(pool.lease(content)),

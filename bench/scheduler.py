@@ -16,7 +16,6 @@ import gc
 import hashlib
 import itertools
 import multiprocessing as mp
-import os
 import resource
 import statistics
 import tempfile
@@ -142,8 +141,6 @@ def hash_of(
 ) -> Hash:
     """Return the function by which the tokenizer hashes a feature in a mode."""
     slots = asyncio.Semaphore(2)
-    nonce = os.urandom(32)
-    segment = SharedTensor.create(nonce)
 
     async def nothing(_: Feature) -> None:
         return None
@@ -163,8 +160,7 @@ def hash_of(
 
     async def by_service(feature: Feature) -> bytes:
         items = [{"kind": "tensor", "shm": feature.handle}]
-        proof = {"nonce": nonce.hex(), "shm": segment.handle()}
-        answer = await client.post("/hash", json={"items": items, "proof": proof}, timeout=60)
+        answer = await client.post("/hash", json={"items": items}, timeout=60)
         return bytes.fromhex(answer.raise_for_status().json()["items"][0]["key"])
 
     return {
@@ -322,8 +318,7 @@ def run(mode: str, number: int, load: Load, buffers: list[Handle]) -> Figures:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path, service = str(Path(folder, "socket")), str(Path(folder, "service"))
         if mode == "service":
-            arguments = ("--uds", service, "--set", "shm=true")
-            stack.enter_context(run_module("mmhash", "serve", *arguments))
+            stack.enter_context(run_module("mmhash", "serve", "--uds", service))
         hashes = mode == "scheduler sha256"
         scheduling = context.Process(
             target=scheduler, args=(buffers, load, theirs), kwargs={"hashes": hashes}

@@ -1,11 +1,9 @@
-"""Hypothesis's profile, the garbage collector, the tests that need a GPU, and a shared fixture."""
+"""Hypothesis's profile, the garbage collector, and the tests that need a GPU."""
 
 import gc
 import os
-import secrets
 import signal
-from collections.abc import Generator, Iterator
-from typing import Any
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,16 +18,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "mmhash"))
 
 # Who starts us in the background has us ignore it, and our children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture
-def proof() -> Iterator[dict[str, Any]]:
-    """The proof that this process shares its host with a service."""
-    from mmhash.transport import SharedTensor
-
-    nonce = secrets.token_bytes(32)
-    with SharedTensor.create(nonce) as segment:
-        yield {"nonce": nonce.hex(), "shm": segment.handle()}
 
 
 @pytest.hookimpl(wrapper=True)

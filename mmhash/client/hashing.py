@@ -1,7 +1,7 @@
 """`POST /hash`, for items of any size.
 
-Large items are passed in shared memory if the service reads it. Otherwise each is the body of a
-request, sent in chunks without a copy of the whole. Small items share a JSON request.
+On a Unix socket large items are passed in shared memory. Otherwise each is the body of a request,
+sent in chunks without a copy of the whole. Small items share a JSON request.
 """
 
 import base64
@@ -39,10 +39,8 @@ _Query = dict[str, str]
 _ANY_IMAGE = "image/x-any"
 _RAW = "application/octet-stream"
 
-# The service reads no shared memory, or not that of this host.
-_NOT_SHARED = frozenset({"urn:mmhash:problem:other-host", "urn:mmhash:problem:in-place-off"})
-# The segment does not exist any more.
-_GONE = "urn:mmhash:problem:invalid-handle"
+# The service does not see this memory, or not any more.
+_NOT_FOUND = "urn:mmhash:problem:invalid-handle"
 
 
 def hash_items(  # noqa: D417  (a method has no session)
@@ -89,13 +87,17 @@ def hash_items(  # noqa: D417  (a method has no session)
     )
     if any(map(_is_large, payloads)) and (yield from _reads_shared_memory(session)):
         try:
-            return (yield from _hash(session, query, payloads, in_place=True))
+            hashed = yield from _hash(session, query, payloads, in_place=True)
         except TransportError:
             pass  # no room now; later calls try again
         except ServiceError as error:
-            if error.type not in {*_NOT_SHARED, _GONE}:
+            if error.type != _NOT_FOUND:
                 raise
-            session.in_place = error.type == _GONE
+            # If the service has never found a segment, it has another /dev/shm.
+            session.in_place = session.has_shared
+        else:
+            session.has_shared = True
+            return hashed
     return (yield from _hash(session, query, payloads, in_place=False))
 
 
@@ -154,10 +156,7 @@ def _hash_batch(session: Session, query: _Query, payloads: list[Payload]) -> Eff
     with ExitStack() as shared:
 
         def build_body() -> dict[str, Any]:
-            items = [_describe(session, payload, shared) for payload in payloads]
-            if not any(map(_is_large, payloads)):
-                return {"items": items}
-            return {"items": items, "proof": session.proof()}
+            return {"items": [_describe(session, payload, shared) for payload in payloads]}
 
         expected = [_expected(query, payload) for payload in payloads]
         body = yield RunInThread(build_body)

@@ -1,6 +1,6 @@
 """The state of a client between calls: its limits, and its shared memory."""
 
-import secrets
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -8,6 +8,7 @@ from typing import Any
 
 from mmhash.arguments import check_int, check_seconds
 from mmhash.errors import ClosedError
+from mmhash.forks import call_in_child, keep_inherited
 from mmhash.transport import SharedPool, SharedTensor
 
 # Enough for three features of 20 MiB; without room, a feature gets a segment of its own.
@@ -19,45 +20,54 @@ _MAX_TIMEOUT_S = 86_400
 class Session:
     """The state of one client, for several threads.
 
-    `in_place` is whether the service reads its shared memory, None until that is known.
+    `in_place` is whether the service reads its shared memory, None until that is known;
+    `has_shared` is whether it has done so. A forked child starts with a new pool, and leaves the
+    parent's alone.
     """
 
     def __init__(self, timeout: float, retries: int) -> None:
         self.timeout = float(check_seconds("timeout", timeout, _MAX_TIMEOUT_S))
         self.retries = check_int("retries", retries, 0)
         self.in_place: bool | None = None
+        self.has_shared = False
         self._closed = False
-        self._lock = Lock()
-        self._nonce = secrets.token_bytes(32)
-        self._shared: tuple[SharedPool, SharedTensor] | None = None
+        self._reset()
+        call_in_child(self, Session.after_fork)
 
-    def proof(self) -> dict[str, Any]:
-        """Return the proof that this process runs on the service's host; the same for all calls."""
-        shm = self._opened()[1].handle()
-        return {"nonce": self._nonce.hex(), "shm": shm}
+    def _reset(self) -> None:
+        self._lock = Lock()
+        self._pool: SharedPool | None = None
+
+    def after_fork(self) -> None:
+        """In a child: replace the parent's lock, which may be held, and its pool."""
+        keep_inherited(self._pool)  # only the parent closes it
+        self._reset()
 
     @contextmanager
     def share(self, content: memoryview) -> Iterator[dict[str, Any]]:
         """Copy bytes to shared memory, and yield their handle."""
-        handle = self._opened()[0].lease(content).handle()
+        owner = os.getpid()
+        handle = self._opened().lease(content).handle()
         try:
             yield handle
         finally:
-            # Acknowledge instead of a service that did not read it.
-            SharedTensor.open(handle).close()
+            # Acknowledge instead of a service that did not read it. A child that was forked
+            # meanwhile does not end its parent's lease.
+            if os.getpid() == owner:
+                SharedTensor.open(handle).close()
 
-    def _opened(self) -> tuple[SharedPool, SharedTensor]:
+    def _opened(self) -> SharedPool:
         with self._lock:
             if self._closed:
                 raise ClosedError("this Client is closed")
-            if self._shared is None:
-                self._shared = SharedPool(POOL_BYTES), SharedTensor.create(self._nonce)
-            return self._shared
+            if self._pool is None:
+                self._pool = SharedPool(POOL_BYTES)
+            return self._pool
 
     def close(self) -> None:
         """Free the shared memory."""
         with self._lock:
             self._closed = True
-            shared, self._shared = self._shared, None
-        for owned in shared or ():
-            owned.close()
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()

@@ -13,7 +13,6 @@ from mmhash_service.api.schemas.server import ProblemAnswer
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.items.mapped_hasher import MappedHasher
 from mmhash_service.memo.memo import Memo
 from mmhash_service.middleware.access_log import AccessLogMiddleware
 from mmhash_service.middleware.api_keys import ApiKeyMiddleware
@@ -115,7 +114,6 @@ def _add_resources(app: FastAPI, settings: Settings, models: Models) -> None:
     app.state.decoders = DecoderPool(settings)
     app.state.memo = Memo(settings)
     app.state.fetcher = Fetcher(settings)
-    app.state.mapped = MappedHasher(settings.work_timeout_s)
     app.state.fleet = None  # see add_fleet
     app.state.needs_workers = False
 
@@ -147,4 +145,3 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await app.state.decoders.close()
     await app.state.fetcher.close()
     await app.state.memo.close()
-    app.state.mapped.close()

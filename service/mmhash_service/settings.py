@@ -178,10 +178,10 @@ class Settings(BaseSettings):
         le=1 << 20,
         description="The maximum number of concurrent requests with a body per process.",
     )
-    shm: bool = Field(
-        default=False, description="Accept items in POSIX shared memory of this host."
+    cuda_ipc: bool = Field(
+        default=False,
+        description="Use the GPUs, and accept items in CUDA memory on the Unix socket.",
     )
-    cuda_ipc: bool = Field(default=False, description="Accept items in CUDA memory of this host.")
     url_hosts: tuple[str, ...] = Field(
         default=(),
         description="The hosts that http(s) URLs may name: `example.org`, `*.example.org` for its "
@@ -349,6 +349,12 @@ class Settings(BaseSettings):
     def _check_metrics_port(self) -> Self:
         if self.metrics_port == self.port and self.uds is None:
             raise ValueError("metrics_port and port must be different")
+        return self
+
+    @model_validator(mode="after")
+    def _check_cuda_ipc(self) -> Self:
+        if self.cuda_ipc and self.uds is None:
+            raise ValueError("cuda_ipc needs uds: handles are accepted only on a Unix socket")
         return self
 
     @field_validator("tenants")

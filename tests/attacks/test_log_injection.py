@@ -22,10 +22,7 @@ def test_nothing_that_is_sent_makes_a_line() -> None:
         server.hash_json({"kind": "bytes", "data": FORGED, "name": FORGED})
         server.hash_json({"kind": "bytes", "url": "http://forged/" + FORGED})
         server.hash_json({"kind": "bytes", "url": "file:///forged" + FORGED})
-        server.hash_json(
-            {"kind": "bytes", "shm": {"forged": FORGED}},
-            proof={"nonce": "00" * 16, "shm": {"forged": 1}},
-        )
+        server.hash_json({"kind": "bytes", "shm": {"forged": FORGED}})
         server.client.post("/hash", files={FORGED: (FORGED, b"abc", "text/forged")})
         server.client.post(
             "/annotate?engine=vllm", json={"messages": [{"content": FORGED}], FORGED: 1}

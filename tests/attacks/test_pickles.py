@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import mmhash
+from mmhash.transport import IpcTensor, SharedTensor
 from tests.support.responses import items_of, refusal_of
 
 ROOT = Path(__file__).parents[2]
@@ -62,8 +63,10 @@ def test_as_bytes_it_is_bytes(server: Any, bomb: bytes) -> None:
 def test_in_a_handle_it_is_refused(server: Any, bomb: bytes, field: str) -> None:
     text = base64.b64encode(bomb).decode()
     item = {"kind": "tensor", field: {"name": text, "lease": text, "pickle": text}}
-    proof = {"nonce": "00" * 16, "shm": {"name": text, "offset": 0, "nbytes": 16}}
-    assert refusal_of(server.hash_json(item, proof=proof)) == "other-host"
+    assert refusal_of(server.hash_json(item)) == "in-place-off"
+    opened = SharedTensor if field == "shm" else IpcTensor
+    with pytest.raises(mmhash.TransportError):
+        opened.open(item[field])
 
 
 def test_no_module_unpickles() -> None:

@@ -33,7 +33,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with the settings of the page."""
     model = tmp_path_factory.mktemp("models") / "tiny"
     models.write("qwen2_vl", model)
-    settings = {"shm": True, "tenants": {"acme": "11" * 32}, "models": {"tiny": str(model)}}
+    settings = {"tenants": {"acme": "11" * 32}, "models": {"tiny": str(model)}}
     with serving(settings=settings) as service, service.new_client() as client:
         wait_for_ready(client)
         yield service.url
@@ -55,9 +55,11 @@ def test_each_request_has_the_answer_that_is_shown(
     assert without_times(json.loads(done.stdout)) == without_times(json.loads(shown))
 
 
-def test_the_program_that_hashes_in_place(url: str, folder: Path) -> None:
-    program = IN_PLACE.replace("http://127.0.0.1:8780", url)
-    subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+def test_the_program_that_hashes_in_place(folder: Path) -> None:
+    path = str(folder / "socket")
+    with serving("--uds", path):
+        program = IN_PLACE.replace("/run/mmhash.sock", path)
+        subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
 
 
 def test_there_is_an_example_of_each_call() -> None:

@@ -127,7 +127,6 @@ def _call() -> RequestContext:
             decoders=state.decoders,
             memo=state.memo,
             fetcher=state.fetcher,
-            mapped=state.mapped,
             space=b"",
         )
 

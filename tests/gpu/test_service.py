@@ -32,39 +32,32 @@ def pool() -> Iterator[FeaturePool]:
     made.close()
 
 
-def post(client: httpx.Client, proof: dict[str, Any], **item: Any) -> httpx.Response:
-    items = [{"kind": "tensor", **item}]
-    return client.post("/hash", json={"items": items, "proof": proof})
+def post(client: httpx.Client, **item: Any) -> httpx.Response:
+    return client.post("/hash", json={"items": [{"kind": "tensor", **item}]})
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
-def test_a_tensor_has_its_key(
-    client: httpx.Client, pool: FeaturePool, proof: dict[str, Any], algorithm: str
-) -> None:
+def test_a_tensor_has_its_key(client: httpx.Client, pool: FeaturePool, algorithm: str) -> None:
     tensor = torch.randint(0, 255, (7, 1 << 20), dtype=torch.uint8, device="cuda").view(torch.int16)
-    body = {"items": [{"kind": "tensor", "cuda_ipc": pool.lease(tensor).handle()}], "proof": proof}
+    body = {"items": [{"kind": "tensor", "cuda_ipc": pool.lease(tensor).handle()}]}
     answer = client.post("/hash", params={"algorithm": algorithm}, json=body)
     (item,) = answer.raise_for_status().json()["items"]
     assert item["key"] == mmhash.key(tensor, algorithm=algorithm).hex()
     assert (item["dtype"], item["shape"]) == ("int16", [7, 1 << 19])
 
 
-def test_a_bundle_has_its_items_keys(
-    client: httpx.Client, pool: FeaturePool, proof: dict[str, Any]
-) -> None:
+def test_a_bundle_has_its_items_keys(client: httpx.Client, pool: FeaturePool) -> None:
     tensor = torch.randn(10, 300, device="cuda").to(torch.bfloat16)
-    answer = post(client, proof, cuda_ipc=pool.lease(tensor).handle(), counts=[1, 6, 3])
+    answer = post(client, cuda_ipc=pool.lease(tensor).handle(), counts=[1, 6, 3])
     found = [item["key"] for item in answer.raise_for_status().json()["items"]]
     assert found == [key.hex() for key in mmhash.keys(mmhash.split(tensor, counts=[1, 6, 3]))]
 
 
-def test_a_lease_that_is_over_is_refused(
-    client: httpx.Client, pool: FeaturePool, proof: dict[str, Any]
-) -> None:
+def test_a_lease_that_is_over_is_refused(client: httpx.Client, pool: FeaturePool) -> None:
     handle = pool.lease(torch.ones(1000, device="cuda")).handle()
-    assert post(client, proof, cuda_ipc=handle).status_code == 200  # and acknowledged
+    assert post(client, cuda_ipc=handle).status_code == 200  # and acknowledged
     pool._ledger.collect()
-    answer = post(client, proof, cuda_ipc=handle)
+    answer = post(client, cuda_ipc=handle)
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:mmhash:problem:invalid-handle")
 
 
@@ -75,11 +68,11 @@ def test_it_is_ready_and_tells_its_devices(client: httpx.Client) -> None:
 
 
 def test_another_process_needs_no_memory_of_the_tensor(
-    client: httpx.Client, pool: FeaturePool, proof: dict[str, Any]
+    client: httpx.Client, pool: FeaturePool
 ) -> None:
     tensor = torch.zeros(256 << 20, dtype=torch.uint8, device="cuda")
-    assert post(client, proof, cuda_ipc=pool.lease(tensor[:1000]).handle()).status_code == 200
+    assert post(client, cuda_ipc=pool.lease(tensor[:1000]).handle()).status_code == 200
     lease = pool.lease(tensor).handle()
     before = torch.cuda.mem_get_info(0)[0]
-    assert post(client, proof, cuda_ipc=lease).status_code == 200
+    assert post(client, cuda_ipc=lease).status_code == 200
     assert before - torch.cuda.mem_get_info(0)[0] < 32 << 20

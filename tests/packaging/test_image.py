@@ -200,7 +200,7 @@ def test_several_processes_answer_on_a_unix_socket_and_end_together(
 
 
 def test_a_neighbour_that_sees_other_processes_lends_it_memory(container: Container) -> None:
-    settings = {"MMHASH_SHM": "true", "MMHASH_MAX_BODY_BYTES": str(1 << 20)}
+    settings = {"MMHASH_MAX_BODY_BYTES": str(1 << 20)}
     with container.running(MMHASH_UDS="/tmp/mmhash.sock", **settings):
         assert container.run("python", "-c", NEIGHBOUR) == 0
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,7 +11,6 @@ import httpx
 import numpy as np
 
 from mmhash.client import AsyncClient
-from mmhash.transport import SharedTensor
 from tests.soak import oracle
 
 TENANT, SECRET = "acme", bytes(range(32))
@@ -26,6 +24,8 @@ LONGEST = 32 << 20
 _PASSING = frozenset({429, 503})
 _PAUSE_S = 0.1
 
+_BASE = "http://localhost"
+
 
 Asked = tuple[Any, Callable[[], Awaitable[Any]]]
 """What a request must come to, and how it is made."""
@@ -34,29 +34,23 @@ Asked = tuple[Any, Callable[[], Awaitable[Any]]]
 class LoadContext:
     """One process's; contents are drawn from noise that is the same in all processes."""
 
-    def __init__(self, number: int, service: str, folder: Path, origin: str) -> None:
+    def __init__(self, number: int, socket: Path, folder: Path, origin: str) -> None:
         self.draw = random.Random(number)
         self.folder, self.origin = folder, origin
         # How often the request of a task was sent again.
         self.sent_again: Counter[asyncio.Task[Any] | None] = Counter()
         self._noise = np.random.default_rng(0).bytes(NOISE_BYTES)
         # No limit of its own: a request ends with an answer, or when the load has no more patience.
-        self.http = httpx.AsyncClient(base_url=service, timeout=None, trust_env=False)
-        self.client = AsyncClient(service, retries=20, timeout=60)
-        self._nonce = secrets.token_bytes(32)
-        self._segment = SharedTensor.create(self._nonce)
+        self.http = httpx.AsyncClient(
+            base_url=_BASE, timeout=None, transport=httpx.AsyncHTTPTransport(uds=str(socket))
+        )
+        self.client = AsyncClient(_BASE, uds=socket, retries=20, timeout=60)
         self._files = [f"fresh-{number}-{at}" for at in range(64)]
 
     async def close(self) -> None:
         """Hang up, and take back what lies in shared memory."""
         await self.http.aclose()
         await self.client.close()
-        self._segment.close()
-
-    @property
-    def proof(self) -> dict[str, Any]:
-        """The proof for the service that this process shares its host."""
-        return {"nonce": self._nonce.hex(), "shm": self._segment.handle()}
 
     def content(self, longest: int = LONGEST) -> bytes:
         """Some bytes: most often a few hundred, now and then none, and seldom tens of MiB."""

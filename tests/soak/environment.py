@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 
 from tests.soak.context import SECRET, SHELF, TENANT
@@ -31,11 +30,13 @@ _KILLED = re.compile(r'"worker \d+ exited with -9; restart ')
 class Service(service.Service):
     """The service with a memo of that name: a supervisor and its workers."""
 
-    def __init__(self, name: str, settings: dict[str, Any]) -> None:
-        super().__init__(settings=settings, env=service.environment())
+    def __init__(self, name: str, socket: Path, settings: dict[str, Any]) -> None:
+        super().__init__("--uds", str(socket), settings=settings, env=service.environment())
         self.name = name
+        self.socket = socket
         self.wait_until_listening()
-        httpx.get(f"{self.url}/ready", timeout=60, trust_env=False).raise_for_status()
+        with self.new_client(trust_env=False) as client:
+            client.get("/ready").raise_for_status()
 
     @property
     def processes(self) -> list[int]:
@@ -90,7 +91,6 @@ def started(folder: Path) -> Iterator[Environment]:
         for name, url in (("redis", redis.url), ("sqlite", f"sqlite:{folder / 'memo'}")):
             settings = {
                 "workers": WORKERS,
-                "shm": True,
                 "tenants": {TENANT: SECRET.hex()},
                 "file_root": str(files),
                 "url_hosts": [origin.removeprefix("http://")],
@@ -98,7 +98,7 @@ def started(folder: Path) -> Iterator[Environment]:
                 "memo_url": url,
                 "memo_bytes": _MEMO_BYTES,
             }
-            services.append(Service(name, settings))
+            services.append(Service(name, folder / name, settings))
             stack.callback(services[-1].kill)
         yield Environment(files, origin, redis, services)
 

@@ -37,7 +37,7 @@ class Load(NamedTuple):
 
     number: int
     service: str
-    url: str
+    socket: Path
     folder: Path
     origin: str
     rate: float
@@ -50,7 +50,7 @@ def run(load: Load, outcomes: "Queue[Outcome]") -> None:
 
 
 async def _run(load: Load, outcomes: "Queue[Outcome]") -> None:
-    context = LoadContext(load.number, load.url, load.folder, load.origin)
+    context = LoadContext(load.number, load.socket, load.folder, load.origin)
     async with asyncio.TaskGroup() as slots:
         for _ in range(SLOTS):
             slots.create_task(_slot(load, context, outcomes))

@@ -71,7 +71,7 @@ REFUSED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("invalid-url", "/hash", _items(url="http://127.1/")),
     ("url-off", "/hash", _items(url="http://127.0.0.1:1/")),
     ("url-off", "/hash", _items(url="file:///etc/passwd")),
-    ("other-host", "/hash", _items(shm=_FORGED)),
+    ("invalid-handle", "/hash", _items(shm=_FORGED)),
     (
         "invalid-span",
         "/pad",

@@ -34,7 +34,7 @@ class Run:
             Load(
                 number,
                 service.name,
-                service.url,
+                service.socket,
                 environment.folder,
                 environment.origin,
                 each,

@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
 
@@ -48,12 +49,12 @@ def start_decoders_late(app: FastAPI) -> None:
 
 
 @contextmanager
-def running(app: FastAPI) -> Iterator[Server]:
+def running(app: FastAPI, uds: Path | None = None) -> Iterator[Server]:
     """Run an application until the end of the block, with decoders only when they are needed."""
     start_decoders_late(app)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        address = listener.getsockname()
+    with socket.socket(socket.AF_INET if uds is None else socket.AF_UNIX) as listener:
+        listener.bind(("127.0.0.1", 0) if uds is None else str(uds))
+        address = listener.getsockname() if uds is None else ("localhost", 80)
         config = uvicorn.Config(app, loop="uvloop", http="httptools", ws="none", log_config=None)
         server = uvicorn.Server(config)
         thread = Thread(target=server.run, args=([listener],))
@@ -63,7 +64,8 @@ def running(app: FastAPI) -> Iterator[Server]:
                 time.sleep(0.001)
             url = "http://{}:{}".format(*address)
             # Without `verify`, because loading the authorities takes 44 ms of CPU.
-            with httpx.Client(base_url=url, timeout=60, verify=False) as client:
+            transport = httpx.HTTPTransport(verify=False, uds=None if uds is None else str(uds))
+            with httpx.Client(base_url=url, timeout=60, transport=transport) as client:
                 yield Server(client, address, server)
         finally:
             server.should_exit = True

@@ -20,7 +20,6 @@ LIMITS = {
     "max_json_bytes": 4 << 20,
     "max_items": 50,
     "max_pixels": 640 * 480,
-    "shm": True,
     "tenants": TENANTS,
 }
 

@@ -39,7 +39,8 @@ PROBLEMS = {
     "in-place-off": ProblemSpec(
         403,
         "In place is off",
-        "Items in this host's memory are accepted only if the setting shm or cuda_ipc is on.",
+        "Items in this host's memory are accepted only on the Unix socket of the setting uds, and "
+        "those in CUDA memory only if the setting cuda_ipc is on too: send the bytes instead.",
     ),
     "url-off": ProblemSpec(
         403,
@@ -298,11 +299,6 @@ PROBLEMS = {
         "Invalid bundle",
         "A bundle must be a tensor with either grids or counts, whose items add up to its first "
         "dimension.",
-    ),
-    "other-host": ProblemSpec(
-        422,
-        "Other host",
-        "The server does not find the proof's nonce in its shared memory: send the bytes instead.",
     ),
     "invalid-handle": ProblemSpec(
         422,

@@ -7,14 +7,14 @@ from typing import NamedTuple
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import HashBody, Item, JsonItem, Proof
+from mmhash_service.api.schemas.items import HashBody, Item, JsonItem
 from mmhash_service.bodies.json_body import JsonText, parse_json
 from mmhash_service.bodies.media import Modality, hash_media
 from mmhash_service.bodies.parsing import parse_base64, parse_dtype
 from mmhash_service.bodies.readers import hash_pixels
 from mmhash_service.fetch.data import is_data_url, read_data_url
 from mmhash_service.items.bundles import hash_tensor
-from mmhash_service.items.shared_memory import check_proof, hash_shared, nbytes_of
+from mmhash_service.items.handles import hash_handle
 from mmhash_service.items.urls import hash_url
 from mmhash_service.runtime import tracing
 from mmhash_service.runtime.concurrency import run_few
@@ -63,7 +63,7 @@ class JsonReader(JsonText):
 
     def _begin(self) -> tuple[list[JsonItem], list[_Result]]:
         body = parse_json(self.text, HashBody)
-        return body.items, hash_inline(self._context, body.items, body.proof)
+        return body.items, hash_inline(self._context, body.items)
 
 
 async def hash_items(
@@ -71,7 +71,7 @@ async def hash_items(
 ) -> list[list[Item]]:
     """Hash the items, and return a list for each: of one item, or of the items of a bundle."""
     with tracing.span("hash"):
-        results = await context.work.run(hash_inline, context, items, None)
+        results = await context.work.run(hash_inline, context, items)
         return await _finish(context, items, results, hash_remote)
 
 
@@ -101,16 +101,11 @@ async def _finish(
     return [result for result in results if isinstance(result, list)]
 
 
-def hash_inline(
-    context: RequestContext, items: list[JsonItem], proof: Proof | None
-) -> list[_Result]:
+def hash_inline(context: RequestContext, items: list[JsonItem]) -> list[_Result]:
     """Hash all items but images by their pixels and those at URLs; run this in a worker thread."""
     # Before any is hashed: a thousand bundles of a thousand items took 10 s and 2.5 GB.
     context.admission.count_items(sum(map(_count_items, items)))
-    if any(item.shm is not None or item.cuda_ipc is not None for item in items):
-        check_proof(context, proof)
-    shared_nbytes = nbytes_of(items)
-    return [_hash_item(context, item, shared_nbytes) for item in items]
+    return [_hash_item(context, item) for item in items]
 
 
 def _count_items(item: JsonItem) -> int:
@@ -125,11 +120,11 @@ def content_of(item: JsonItem) -> bytearray:
     return parse_base64(item.data) if item.data is not None else read_data_url(item.url or "")
 
 
-def _hash_item(context: RequestContext, item: JsonItem, shared_nbytes: int) -> _Result:
+def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
     if [item.data, item.url, item.shm, item.cuda_ipc].count(None) != 3:
         raise Problem("no-content")
     if item.shm is not None or item.cuda_ipc is not None:
-        return hash_shared(context, item, shared_nbytes)
+        return hash_handle(context, item)
     _check_fields(context, item)
     if item.url is not None and not is_data_url(item.url):
         return RemoteItem(item.url)

@@ -11,8 +11,10 @@ from mmhash.engines.registry import known_in_requests
 from mmhash.framing import SPEC_VERSION
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.server import Health, Info, Version
+from mmhash_service.runtime.context import on_unix_socket
 from mmhash_service.runtime.metrics import exposition
 from mmhash_service.runtime.self_test import devices, self_test
+from mmhash_service.settings import Settings
 
 router = APIRouter()
 
@@ -74,10 +76,17 @@ async def info(request: Request) -> Info:
         limits={name: getattr(settings, name) for name in _LIMITS},
         devices=await request.app.state.work.run(devices, settings),
         engines=known_in_requests(),
-        in_place=[name for name in ("shm", "cuda_ipc") if getattr(settings, name)],
+        in_place=_in_place(request, settings),
         models=request.app.state.models.names,
         memo=request.app.state.memo.kind,
     )
+
+
+def _in_place(request: Request, settings: Settings) -> list[str]:
+    """Return the kinds of handles that this connection may send."""
+    if not on_unix_socket(request):
+        return []
+    return ["shm", "cuda_ipc"] if settings.cuda_ipc else ["shm"]
 
 
 @router.get(

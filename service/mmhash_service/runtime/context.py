@@ -12,7 +12,6 @@ from mmhash_service.api.schemas.items import HashQuery, Item, ItemKind
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.engines import RequestedEngine, parse_engines
 from mmhash_service.fetch.fetcher import Fetcher
-from mmhash_service.items.mapped_hasher import MappedHasher
 from mmhash_service.memo.memo import CacheStatus, Memo
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.worker_pool import PromptPool, WorkerPool
@@ -36,9 +35,10 @@ class RequestContext:
     decoders: DecoderPool
     memo: Memo
     fetcher: Fetcher
-    mapped: MappedHasher
     # The namespace of the request's memo entries: empty, or the secret of a private tenant.
     space: bytes
+    # True on the Unix socket, whose callers may name memory of this host.
+    is_local: bool = False
     # The query, if it asks for the frames of videos and audio clips.
     recipe: HashQuery | None = None
 
@@ -109,6 +109,12 @@ class RequestContext:
             item.tag = self.signer.tag(engine.name_item(key, options, orientation))
 
 
+def on_unix_socket(request: Request) -> bool:
+    """Return True if the request came over a Unix socket: its server is a path without a port."""
+    server = request.scope.get("server")
+    return server is not None and server[1] is None
+
+
 def build_context(request: Request, query: HashQuery, admission: Admission) -> RequestContext:
     """Build the context of a request from its query and headers."""
     state = request.app.state
@@ -132,7 +138,7 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
         decoders=state.decoders,
         memo=state.memo,
         fetcher=state.fetcher,
-        mapped=state.mapped,
+        is_local=on_unix_socket(request),
         space=tenant.secret if tenant is not None and is_private else b"",
         recipe=query if query.of == "frames" else None,
     )

@@ -7,7 +7,7 @@ import pytest
 
 from mmhash.client import Client
 from tests.support.blocking import BlockingAsyncClient
-from tests.support.service import serving
+from tests.support.service import Service, serving
 
 TENANTS = {"acme": "11" * 32}
 
@@ -20,12 +20,13 @@ def connect(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(scope="session")
 def url() -> Iterator[str]:
-    """A service that reads shared memory and has a tenant."""
-    with serving(settings={"shm": True, "tenants": TENANTS}) as service:
+    """A service that has a tenant."""
+    with serving(settings={"tenants": TENANTS}) as service:
         yield service.url
 
 
 @pytest.fixture(scope="session")
-def url_without_shm() -> Iterator[str]:
-    with serving() as service:
-        yield service.url
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service on a Unix socket, where it reads shared memory."""
+    with serving("--uds", str(tmp_path_factory.mktemp("service") / "socket")) as service:
+        yield service

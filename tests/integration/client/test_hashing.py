@@ -20,7 +20,7 @@ from mmhash.client import AsyncClient, Client, session
 from mmhash.client.hashing import BATCH_ITEM_MAX, BATCH_MAX_ITEMS, SHM_MIN_BYTES, batches
 from mmhash.transport import SharedTensor
 from mmhash.transport.segments import DIRECTORY
-from tests.support.service import TIMEOUT_S
+from tests.support.service import TIMEOUT_S, Service, count
 
 NOISE = np.random.default_rng(5).integers(0, 256, 3 * SHM_MIN_BYTES, dtype=np.uint8)
 MIDDLE = NOISE[: BATCH_ITEM_MAX + 1].tobytes()
@@ -43,38 +43,42 @@ ITEMS = [
 ]
 
 
+def address(service: Service) -> dict[str, Any]:
+    """Where a client finds a service on a Unix socket."""
+    return {"base_url": service.url, "uds": service.socket_path}
+
+
 def encoded(image: Image.Image) -> bytes:
     file = BytesIO()
     image.save(file, "PNG")
     return file.getvalue()
 
 
-def metric(url: str, name: str) -> float:
-    (line,) = (
-        line
-        for line in httpx.get(f"{url}/metrics", timeout=TIMEOUT_S).text.splitlines()
-        if line.startswith(name)
-    )
-    return float(line.split()[-1])
-
-
-def received(url: str) -> float:
+def received(service: Service) -> float:
     """The bytes of bodies that the service has received."""
-    return metric(url, "mmhash_body_bytes_total")
+    with service.new_client() as client:
+        return count(client, "mmhash_body_bytes_total")
 
 
-@pytest.fixture(params=["url", "url_without_shm"])
-def either_url(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue(request.param))
+def refused(service: Service) -> float:
+    """How many handles the service could not open."""
+    with service.new_client() as client:
+        return count(client, "mmhash_problems_total", problem="invalid-handle")
+
+
+@pytest.fixture(params=["TCP", "Unix socket"])
+def either(request: pytest.FixtureRequest, url: str, local: Service) -> dict[str, Any]:
+    """The address of a service."""
+    return {"base_url": url} if request.param == "TCP" else address(local)
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
 def test_each_kind_of_item_has_the_key_that_it_has_here(
-    connect: Any, either_url: str, algorithm: str
+    connect: Any, either: dict[str, Any], algorithm: str
 ) -> None:
     keys = [mmhash.key(item, algorithm=algorithm) for item in ITEMS]
     digests = [mmhash.digest(item, algorithm=algorithm) for item in ITEMS]
-    with connect(either_url) as client:
+    with connect(**either) as client:
         together = client.hash(ITEMS, algorithm=algorithm)
         alone = [item for one in ITEMS for item in client.hash(one, algorithm=algorithm)]
     for found in (together, alone):
@@ -149,50 +153,50 @@ def test_a_tenant_has_keys_of_his_own(connect: Any, url: str) -> None:
     assert caught.value.type == "urn:mmhash:problem:unknown-tenant"
 
 
-def test_what_is_long_is_not_sent_where_it_is_read_in_place(connect: Any, url: str) -> None:
-    before = received(url)
-    with connect(url) as client:
+def test_what_is_long_is_not_sent_where_it_is_read_in_place(connect: Any, local: Service) -> None:
+    before = received(local)
+    with connect(**address(local)) as client:
         for _ in range(3):
             client.hash([NOISE, NOISE.tobytes()])
-        assert received(url) - before < 10_000
+        assert received(local) - before < 10_000
         client.hash(NOISE[: SHM_MIN_BYTES - 1])
-        assert received(url) - before >= SHM_MIN_BYTES - 1
+        assert received(local) - before >= SHM_MIN_BYTES - 1
 
 
-def test_it_is_sent_where_shared_memory_is_off(connect: Any, url_without_shm: str) -> None:
-    before = received(url_without_shm)
-    infos = 'mmhash_requests_total{call="/info",status="200"}'
-    httpx.get(f"{url_without_shm}/info", timeout=TIMEOUT_S)
-    asked = metric(url_without_shm, infos)
-    with connect(url_without_shm) as client:
+def test_it_is_sent_over_tcp_after_one_question(connect: Any, url: str) -> None:
+    def counts() -> tuple[float, float]:
+        with httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
+            infos = count(client, "mmhash_requests_total", call="/info")
+            return count(client, "mmhash_body_bytes_total"), infos
+
+    body_bytes, infos = counts()
+    with connect(url) as client:
         for _ in range(3):
             client.hash(NOISE)
-    assert received(url_without_shm) - before == 3 * NOISE.nbytes
-    assert metric(url_without_shm, infos) == asked + 1
+    assert counts() == (body_bytes + 3 * NOISE.nbytes, infos + 1)
 
 
-def test_another_host_is_sent_the_bytes_from_then_on(connect: Any, url: str) -> None:
-    with connect(url) as client:
-        client.hash(NOISE)
-        # So it is for a service that does not see this memory.
-        (DIRECTORY / client._session.proof()["shm"]["name"]).unlink()
-        before = metric(url, 'mmhash_problems_total{problem="other-host"}')
-        sent = received(url)
+def test_a_service_with_other_shared_memory_is_sent_the_bytes_from_then_on(
+    connect: Any, local: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = session.Session.share
+
+    @contextmanager
+    def elsewhere(self: session.Session, content: memoryview) -> Iterator[dict[str, Any]]:
+        with share(self, content) as handle:
+            yield handle | {"name": "mmhash-1-1-0000000000000000"}
+
+    monkeypatch.setattr(session.Session, "share", elsewhere)
+    with connect(**address(local)) as client:
+        before, sent = refused(local), received(local)
         for _ in range(3):
             assert client.hash([NOISE, b"abc"])[0].key == mmhash.key(NOISE)
-    assert metric(url, 'mmhash_problems_total{problem="other-host"}') == before + 1
-    assert received(url) - sent >= 3 * NOISE.nbytes
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _problem_is_counted(url: str) -> None:
-    """A series is there once it was counted."""
-    body = {"items": [{"kind": "bytes", "shm": {}}]}
-    assert httpx.post(f"{url}/hash", json=body, timeout=TIMEOUT_S).status_code == 422
+    assert refused(local) == before + 1
+    assert received(local) - sent >= 3 * NOISE.nbytes
 
 
 def test_what_is_gone_when_it_is_looked_for_is_sent(
-    connect: Any, url: str, monkeypatch: pytest.MonkeyPatch
+    connect: Any, local: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     share = session.Session.share
 
@@ -200,55 +204,58 @@ def test_what_is_gone_when_it_is_looked_for_is_sent(
     def too_early(self: session.Session, content: memoryview) -> Iterator[dict[str, Any]]:
         with share(self, content) as handle:
             SharedTensor.open(handle).close()
-            self._opened()[0].lease(b"another's").handle()
-            self._opened()[0]._ledger.collect()
+            self._opened().lease(b"another's").handle()
+            self._opened()._ledger.collect()
             yield handle
 
-    with connect(url) as client:
+    with connect(**address(local)) as client:
+        client.hash(NOISE)
         with monkeypatch.context() as patch:
             patch.setattr(session.Session, "share", too_early)
-            before = received(url)
+            before = received(local)
             assert client.hash(NOISE)[0].key == mmhash.key(NOISE)
-            assert received(url) - before >= NOISE.nbytes
-        before = received(url)
+            assert received(local) - before >= NOISE.nbytes
+        before = received(local)
         client.hash(NOISE)
-        assert received(url) - before < 10_000
+        assert received(local) - before < 10_000
 
 
-def test_without_room_it_is_sent(connect: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_it_is_sent(
+    connect: Any, local: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(session, "POOL_BYTES", 1 << 46)
-    before = received(url)
-    with connect(url) as client:
+    before = received(local)
+    with connect(**address(local)) as client:
         assert client.hash(NOISE)[0].key == mmhash.key(NOISE)
-    assert received(url) - before >= NOISE.nbytes
+    assert received(local) - before >= NOISE.nbytes
 
 
-def test_nothing_stays_in_shared_memory(connect: Any, url: str) -> None:
+def test_nothing_stays_in_shared_memory(connect: Any, local: Service) -> None:
     mine = f"mmhash-{os.getpid()}-*"
     gc.collect()  # what other tests have left must not be removed meanwhile
     before = set(DIRECTORY.glob(mine))
-    with connect(url) as client:
+    with connect(**address(local)) as client:
         client.hash(NOISE)
         with pytest.raises(mmhash.ServiceError):
             client.hash(NOISE, engines="none")
-        ledger = client._session._opened()[0]._ledger
+        ledger = client._session._opened()._ledger
         ledger.collect()
         assert ledger.leases == 0
         assert set(DIRECTORY.glob(mine)) > before
     assert set(DIRECTORY.glob(mine)) == before
 
 
-def test_a_call_that_is_cancelled_leaves_nothing_there(url: str) -> None:
+def test_a_call_that_is_cancelled_leaves_nothing_there(local: Service) -> None:
     async def cancel_after(seconds: float, client: AsyncClient) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(client.hash([NOISE, NOISE.tobytes()]), seconds)
 
     async def main() -> None:
-        async with AsyncClient(url) as client:
+        async with AsyncClient(**address(local)) as client:
             await client.hash(NOISE)
             for turn in range(20):
                 await cancel_after(turn / 2000, client)
-            ledger = client._session._opened()[0]._ledger
+            ledger = client._session._opened()._ledger
             while ledger.leases:  # a thread that is laying down is not cancelled
                 await asyncio.sleep(0.01)
                 ledger.collect()
@@ -256,8 +263,8 @@ def test_a_call_that_is_cancelled_leaves_nothing_there(url: str) -> None:
     asyncio.run(main())
 
 
-def test_one_client_does_for_many_threads(url: str) -> None:
+def test_one_client_does_for_many_threads(local: Service) -> None:
     items = [np.roll(NOISE, turn) for turn in range(16)]
-    with Client(url) as client, ThreadPoolExecutor(8) as threads:
+    with Client(**address(local)) as client, ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda item: client.hash([item, b"x"])[0].key, items))
     assert found == mmhash.keys(items)

@@ -25,7 +25,6 @@ def server() -> Iterator[Server]:
         max_pixels=MAX_PIXELS,
         max_items=MAX_ITEMS,
         tenants=TENANTS,
-        shm=True,
     )
     with running(create_app(settings)) as server:
         yield server

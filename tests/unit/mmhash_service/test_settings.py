@@ -277,7 +277,7 @@ def test_no_secret_is_shown() -> None:
 def test_an_assignment_is_read_as_the_environment_would_have_it() -> None:
     assert parse_assignment("port=1") == ("port", "1")
     assert parse_assignment('tenants={"a":"b=c"}') == ("tenants", {"a": "b=c"})
-    assert Settings(**dict([parse_assignment("shm=true")])).shm
+    assert Settings(**dict([parse_assignment("port=7")])).port == 7
     with pytest.raises(ValueError, match=r"^unknown name prot: did you mean port\?$"):
         parse_assignment("prot=1")
     with pytest.raises(ValueError, match=r"^port has no value: --set expects NAME=VALUE$"):

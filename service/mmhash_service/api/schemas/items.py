@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from mmhash.digest import Algorithm
@@ -81,10 +81,11 @@ class JsonItem(RequestModel):
         default=None, description="A data:, http(s): or file: URL of the content."
     )
     shm: dict[str, Any] | None = Field(
-        default=None, description="A handle of mmhash.transport.SharedTensor."
+        default=None,
+        description="A handle of mmhash.transport.SharedTensor; only on the Unix socket.",
     )
     cuda_ipc: dict[str, Any] | None = Field(
-        default=None, description="A handle of mmhash.transport.IpcTensor."
+        default=None, description="A handle of mmhash.transport.IpcTensor; only on the Unix socket."
     )
     dtype: str | None = None
     shape: Annotated[list[Natural], Field(fail_fast=True, max_length=32)] | None = None
@@ -108,18 +109,10 @@ class JsonItem(RequestModel):
         return None if self.name is None else f"{self.name}[{number}]"
 
 
-class Proof(RequestModel):
-    """A proof that the caller is on this host: a nonce, and a shared-memory segment with it."""
-
-    nonce: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}){16,64}$")]
-    shm: dict[str, Any]
-
-
 class HashBody(RequestModel):
-    """The JSON body of `POST /hash`; `proof` is required for `shm` and `cuda_ipc`."""
+    """The JSON body of `POST /hash`."""
 
     items: Annotated[list[JsonItem], Field(fail_fast=True, min_length=1)]
-    proof: Proof | None = None
 
 
 ItemKind = Kind | Literal["video", "audio"]

@@ -82,7 +82,7 @@ def test_info(client: httpx.Client, server: Any) -> None:
         "spec": SPEC_VERSION,
         "devices": ["cpu"],
         "engines": engines.registry.known_in_requests(),
-        "in_place": ["shm"],
+        "in_place": [],
         "models": [],
         "memo": "memory",
     }

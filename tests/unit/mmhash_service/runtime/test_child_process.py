@@ -4,23 +4,30 @@ import os
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mmhash_service.runtime.child_process import ChildProcess
 
 
+def started(**options: Any) -> ChildProcess:
+    """A decoder, once it listens."""
+    child = ChildProcess("mmhash_service.decoder.process", os.getpid(), 1000, 1000, **options)
+    assert child.connection.recv(1000)
+    return child
+
+
 def test_it_exits_when_the_connection_is_closed() -> None:
-    child = ChildProcess("mmhash_service.items.mapped_hasher")
+    child = started()
     assert child.poll() is None
     child.connection.close()
     assert child.wait() == 0
 
 
 def test_it_is_killed() -> None:
-    child = ChildProcess("mmhash_service.items.mapped_hasher")
+    child = started()
     os.kill(child.pid, signal.SIGSTOP)  # it must not see the end of the connection first
     child.kill()
     assert child.wait() == -signal.SIGKILL
@@ -38,16 +45,15 @@ def test_a_program_that_cannot_start_leaves_no_socket(monkeypatch: pytest.Monkey
     monkeypatch.setattr(socket, "socketpair", note)
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(FileNotFoundError):
-        ChildProcess("mmhash_service.items.mapped_hasher")
+        started()
     # Not by /proc/self/fd: the server of other tests closes idle connections meanwhile.
     assert [one.fileno() for one in made] == [-1, -1]
 
 
 def test_it_gets_only_the_given_environment() -> None:
-    child = ChildProcess("mmhash_service.items.mapped_hasher", environment={"PATH": "/bin"})
-    environment = Path(f"/proc/{child.pid}/environ")
-    while not (variables := environment.read_bytes()):
-        time.sleep(0.001)  # its program is being loaded
+    path = os.environ.get("PYTHONPATH", "")
+    child = started(environment={"PATH": "/bin", "PYTHONPATH": path})
+    variables = Path(f"/proc/{child.pid}/environ").read_bytes()
     child.kill()
     child.wait()
-    assert variables == b"PATH=/bin\0"
+    assert variables == f"PATH=/bin\0PYTHONPATH={path}\0".encode()
