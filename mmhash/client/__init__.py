@@ -5,8 +5,6 @@ from mmhash.extras import needs_extra
 
 with needs_extra("client"):
     from mmhash.client.clients import AsyncClient, Client
-    from mmhash.client.items import Item
-    from mmhash.client.requests import Annotated, PlannedPrompt
-    from mmhash.client.token_ids import Blocks
+    from mmhash.client.results import Annotated, Blocks, Item, PlannedPrompt
 
 __all__ = ["Annotated", "AsyncClient", "Blocks", "Client", "Item", "PlannedPrompt", "Span"]

@@ -1,81 +1,82 @@
-"""The two clients: both carry out the same effects, one waiting and one awaiting.
+"""The two clients: both send the same requests, one waiting and one awaiting.
 
-Both classes list their methods, because Python has no type for a list whose results are `T` in one
-class and an awaitable of `T` in the other: only a descriptor could give each its own signature.
+Each method is made of a function in `calls`, which has its signature and its text.
 """
 
 import asyncio
+import os
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import closing, suppress
-from functools import update_wrapper
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import suppress
+from functools import partial, update_wrapper
 from inspect import Parameter, signature
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args
 
-from mmhash.arguments import header_value
-from mmhash.client import media, probes, requests, token_ids
-from mmhash.client.address import Address
-from mmhash.client.connections import AsyncConnections, Connections, Service
-from mmhash.client.effects import Effects, OutOfTimeError, Pause, Request, RunInThread
-from mmhash.client.hashing import hash_items
-from mmhash.client.session import Session
+import httpx
+
+import mmhash
+from mmhash.arguments import check_int, check_seconds, check_str, header_value
+from mmhash.client import calls
+from mmhash.client.calls import Call
+from mmhash.client.exchange import Attempts, Request, ResponseReader
+from mmhash.client.shared import SharedItems
+from mmhash.errors import ClosedError, InputTypeError, InputValueError, MMHashError, ServiceError
+from mmhash.forks import check_not_forked
 
 P = ParamSpec("P")
 T = TypeVar("T")
 M = TypeVar("M", bound=Callable[..., Any])
 
-Call = Callable[Concatenate[Session, P], Effects[T]]
-
 DEFAULT_URL = "http://127.0.0.1:8780"
+_MAX_TIMEOUT_S = 86_400
+# An idle connection is closed before uvicorn closes it, after 5 s.
+_LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=4.0)
 
 
-def _blocking(call: Call[P, T]) -> "Callable[Concatenate[Client, P], T]":
+def _blocking(build: Callable[P, Call[T]]) -> "Callable[Concatenate[Client, P], T]":
     def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._run(call(self._session, *args, **kwargs))
+        return self._run(partial(build, *args, **kwargs))
 
-    return _described(method, call)
+    return _described(method, build)
 
 
-def _awaitable(call: Call[P, T]) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]":
+def _awaitable(
+    build: Callable[P, Call[T]],
+) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]":
     async def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._run(call(self._session, *args, **kwargs))
+        return await self._run(partial(build, *args, **kwargs))
 
-    return _described(method, call)
+    return _described(method, build)
 
 
-def _described(method: M, call: Call[P, T]) -> M:
-    """Give a method the name, the text and the signature of its call, as `help()` shows them."""
-    described = signature(call)
-    _, *parameters = described.parameters.values()
-    parameters.insert(0, Parameter("self", Parameter.POSITIONAL_OR_KEYWORD))
-    result = get_args(described.return_annotation)[-1]  # of the generator
-    update_wrapper(method, call)
-    vars(method).pop("__wrapped__")  # help() would show its session and its effects
+def _described(method: M, build: Callable[P, Call[T]]) -> M:
+    """Give a method the name, text and signature of its function, as `help()` shows them."""
+    described = signature(build)
+    own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    (result,) = get_args(described.return_annotation)
+    update_wrapper(method, build)
+    vars(method).pop("__wrapped__")  # help() would show its Call
     method.__signature__ = described.replace(  # type: ignore[attr-defined]
-        parameters=parameters, return_annotation=result
+        parameters=[own, *described.parameters.values()], return_annotation=result
     )
-    method.__annotations__ = {
-        name: annotation
-        for name, annotation in (*call.__annotations__.items(), ("return", result))
-        if name != "session"
-    }
+    method.__annotations__ = build.__annotations__ | {"return": result}
     return method
 
 
 class Client:
-    """A client of the service, for any number of threads.
+    """A client of the service, for any number of threads of the process that made it.
 
-    A request that fails temporarily (429, 503, a lost connection) is retried after the pause that
-    the service requests. A process that was forked makes its own client: this one raises an error.
+    A request that fails temporarily (429, 503, a lost connection) is sent again after the pause
+    that the service requests.
 
     Args:
         base_url: The address of the service, `http://` or `https://`.
         uds: The path of a Unix socket to connect to instead.
         api_key: A key of the service, if it needs one.
         tenant: The name of the tenant whose keys are wanted.
-        timeout: The seconds that a call may take with all its retries and pauses.
-        retries: The number of retries of each request.
+        timeout_s: The seconds that a call may take with all its retries and pauses.
+        retries: The number of retries of each call.
 
     >>> with mmhash.Client(service_url) as client:
     ...     one, two = client.hash([b"abc", np.zeros(4, np.float16)], engines=["vllm"])
@@ -85,16 +86,14 @@ class Client:
     True
     """
 
-    hash = _blocking(hash_items)
-    video = _blocking(media.video)
-    audio = _blocking(media.audio)
-    annotate = _blocking(requests.annotate)
-    plan = _blocking(requests.plan)
-    pad = _blocking(token_ids.pad)
-    blocks = _blocking(token_ids.blocks)
-    info = _blocking(probes.info)
-    health = _blocking(probes.health)
-    ready = _blocking(probes.ready)
+    hash = _blocking(calls.hash_items)
+    video = _blocking(calls.video)
+    audio = _blocking(calls.audio)
+    annotate = _blocking(calls.annotate)
+    plan = _blocking(calls.plan)
+    pad = _blocking(calls.pad)
+    blocks = _blocking(calls.blocks)
+    info = _blocking(calls.info)
 
     def __init__(
         self,
@@ -103,17 +102,31 @@ class Client:
         uds: str | PathLike[str] | None = None,
         api_key: str | None = None,
         tenant: str | None = None,
-        timeout: float = 30.0,
+        timeout_s: float = 30.0,
         retries: int = 3,
     ) -> None:
-        service = _service(base_url, uds, api_key, tenant)
-        self._session = Session(timeout, retries)
-        self._connections = Connections(service)
+        path = _socket_path(uds)
+        self._new_attempts = _attempts(timeout_s, retries)
+        self._http = httpx.Client(
+            **_options(base_url, api_key, tenant),
+            transport=None if path is None else httpx.HTTPTransport(uds=path, limits=_LIMITS),
+        )
+        self._shared = SharedItems(is_local=path is not None)
+        self._owner = os.getpid()
+
+    def health(self) -> bool:
+        """Return True if the service responds; without retries."""
+        return self._is_ok("/health")
+
+    def ready(self) -> bool:
+        """Return True if the service accepts requests; without retries."""
+        return self._is_ok("/ready")
 
     def close(self) -> None:
         """Close the connections, and free the shared memory."""
-        self._connections.close()
-        self._session.close()
+        if self._owner == os.getpid():
+            self._http.close()
+            self._shared.close()
 
     def __enter__(self) -> Self:
         return self
@@ -121,43 +134,59 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, effects: Effects[T]) -> T:
-        """Carry out the effects of a call: send it their outcomes, and throw it their errors."""
-        deadline = time.monotonic() + self._session.timeout
-        proceed: Callable[[Any], Any] = effects.send
-        outcome: Any = None
-        with closing(effects):
-            while True:
-                try:
-                    effect = proceed(outcome)
-                except StopIteration as end:
-                    return end.value  # type: ignore[no-any-return]
-                try:
-                    proceed, outcome = effects.send, self._carry_out(effect, deadline)
-                except Exception as error:  # noqa: BLE001  (the call handles it)
-                    proceed, outcome = effects.throw, error
+    def _run(self, build: Callable[[], Call[T]]) -> T:
+        attempts = self._new_attempts()
+        call = build()
+        return call.read([self._send(request, attempts) for request in call.requests])
 
-    def _carry_out(self, effect: Request | Pause | RunInThread, deadline: float) -> Any:
-        match effect:
-            case Request():
-                return self._connections.send(effect, deadline)
-            case RunInThread():
-                return effect.function()
-            case Pause():
-                time.sleep(_check_pause(effect, deadline))
-        return None
+    def _is_ok(self, path: str) -> bool:
+        with suppress(ServiceError):
+            self._send_once(Request("GET", path), self._new_attempts())
+            return True
+        return False
+
+    def _send(self, request: Request, attempts: Attempts) -> bytes:
+        if request.payload is not None and self._shared.is_used:
+            with self._shared.lease() as lease:
+                if local := lease.copy(request):
+                    try:
+                        body = self._send(local, attempts)
+                    except ServiceError as error:
+                        self._shared.note_failure(error)
+                    else:
+                        self._shared.note_success()
+                        return body
+        while True:
+            try:
+                return self._send_once(request, attempts)
+            except ServiceError as error:
+                time.sleep(attempts.pause_after(error))
+
+    def _send_once(self, request: Request, attempts: Attempts) -> bytes:
+        check_not_forked("Client", self._owner)
+        if self._http.is_closed:
+            raise ClosedError("this Client is closed")
+        options = _request_options(request, attempts.seconds_left())
+        with (
+            attempts.named_errors(),
+            self._http.stream(**options, content=attempts.timed(request.pieces())) as response,
+        ):
+            reader = ResponseReader(request, response)
+            for chunk in attempts.timed(response.iter_raw()):
+                reader.append(chunk)
+            return reader.result()
 
 
 class AsyncClient:
-    """A `Client` with awaitable methods, for one event loop at a time; threads do long work.
+    """A `Client` with awaitable methods, for one event loop; threads do long work.
 
     Args:
         base_url: The address of the service, `http://` or `https://`.
         uds: The path of a Unix socket to connect to instead.
         api_key: A key of the service, if it needs one.
         tenant: The name of the tenant whose keys are wanted.
-        timeout: The seconds that a call may take with all its retries and pauses.
-        retries: The number of retries of each request.
+        timeout_s: The seconds that a call may take with all its retries and pauses.
+        retries: The number of retries of each call.
 
     >>> async def main():
     ...     async with mmhash.AsyncClient(service_url) as client:
@@ -166,16 +195,14 @@ class AsyncClient:
     True
     """
 
-    hash = _awaitable(hash_items)
-    video = _awaitable(media.video)
-    audio = _awaitable(media.audio)
-    annotate = _awaitable(requests.annotate)
-    plan = _awaitable(requests.plan)
-    pad = _awaitable(token_ids.pad)
-    blocks = _awaitable(token_ids.blocks)
-    info = _awaitable(probes.info)
-    health = _awaitable(probes.health)
-    ready = _awaitable(probes.ready)
+    hash = _awaitable(calls.hash_items)
+    video = _awaitable(calls.video)
+    audio = _awaitable(calls.audio)
+    annotate = _awaitable(calls.annotate)
+    plan = _awaitable(calls.plan)
+    pad = _awaitable(calls.pad)
+    blocks = _awaitable(calls.blocks)
+    info = _awaitable(calls.info)
 
     def __init__(
         self,
@@ -184,66 +211,147 @@ class AsyncClient:
         uds: str | PathLike[str] | None = None,
         api_key: str | None = None,
         tenant: str | None = None,
-        timeout: float = 30.0,
+        timeout_s: float = 30.0,
         retries: int = 3,
     ) -> None:
-        service = _service(base_url, uds, api_key, tenant)
-        self._session = Session(timeout, retries)
-        self._connections = AsyncConnections(service)
+        path = _socket_path(uds)
+        self._new_attempts = _attempts(timeout_s, retries)
+        self._http = httpx.AsyncClient(
+            **_options(base_url, api_key, tenant),
+            transport=None if path is None else httpx.AsyncHTTPTransport(uds=path, limits=_LIMITS),
+        )
+        self._shared = SharedItems(is_local=path is not None)
+        self._owner = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def close(self) -> None:
+    async def health(self) -> bool:
+        """Return True if the service responds; without retries."""
+        return await self._is_ok("/health")
+
+    async def ready(self) -> bool:
+        """Return True if the service accepts requests; without retries."""
+        return await self._is_ok("/ready")
+
+    async def aclose(self) -> None:
         """Close the connections, and free the shared memory."""
-        await self._connections.close()
-        self._session.close()
+        if self._owner == os.getpid():
+            await self._http.aclose()
+            self._shared.close()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        await self.aclose()
 
-    async def _run(self, effects: Effects[T]) -> T:
-        """Carry out the effects of a call, as `Client._run` does."""
-        deadline = time.monotonic() + self._session.timeout
-        proceed: Callable[[Any], Any] = effects.send
-        outcome: Any = None
-        with closing(effects):
-            while True:
-                try:
-                    effect = proceed(outcome)
-                except StopIteration as end:
-                    return end.value  # type: ignore[no-any-return]
-                try:
-                    proceed, outcome = effects.send, await self._carry_out(effect, deadline)
-                except Exception as error:  # noqa: BLE001  (the call handles it)
-                    proceed, outcome = effects.throw, error
+    async def _run(self, build: Callable[[], Call[T]]) -> T:
+        attempts = self._new_attempts()
+        call = await _in_thread(build)
+        bodies = [await self._send(request, attempts) for request in call.requests]
+        return await _in_thread(partial(call.read, bodies))
 
-    async def _carry_out(self, effect: Request | Pause | RunInThread, deadline: float) -> Any:
-        match effect:
-            case Request():
-                return await self._connections.send(effect, deadline)
-            case RunInThread():
-                return await _in_thread(effect.function)
-            case Pause():
-                await asyncio.sleep(_check_pause(effect, deadline))
-        return None
+    async def _is_ok(self, path: str) -> bool:
+        with suppress(ServiceError):
+            await self._send_once(Request("GET", path), self._new_attempts())
+            return True
+        return False
+
+    async def _send(self, request: Request, attempts: Attempts) -> bytes:
+        if request.payload is not None and self._shared.is_used:
+            with self._shared.lease() as lease:
+                if local := await _in_thread(partial(lease.copy, request)):
+                    try:
+                        body = await self._send(local, attempts)
+                    except ServiceError as error:
+                        self._shared.note_failure(error)
+                    else:
+                        self._shared.note_success()
+                        return body
+        while True:
+            try:
+                return await self._send_once(request, attempts)
+            except ServiceError as error:
+                await asyncio.sleep(attempts.pause_after(error))
+
+    async def _send_once(self, request: Request, attempts: Attempts) -> bytes:
+        check_not_forked("AsyncClient", self._owner)
+        if self._http.is_closed:
+            raise ClosedError("this AsyncClient is closed")
+        self._loop = self._loop or asyncio.get_running_loop()
+        if self._loop is not asyncio.get_running_loop():
+            raise MMHashError("this AsyncClient belongs to another event loop: make one for each")
+        seconds = attempts.seconds_left()
+        options = _request_options(request, seconds)
+        with attempts.named_errors():
+            async with (
+                asyncio.timeout(seconds),
+                self._http.stream(**options, content=_awaited(request.pieces())) as response,
+            ):
+                reader = ResponseReader(request, response)
+                async for chunk in response.aiter_raw():
+                    reader.append(chunk)
+                return reader.result()
 
 
-def _service(
-    base_url: str, uds: str | PathLike[str] | None, api_key: str | None, tenant: str | None
-) -> Service:
-    headers = []
+def _options(base_url: str, api_key: str | None, tenant: str | None) -> dict[str, Any]:
+    """Return the arguments of both clients of httpx."""
+    headers = [
+        (b"Accept", b"application/json"),
+        (b"Accept-Encoding", b"identity"),
+        (b"User-Agent", b"mmhash/" + mmhash.__version__.encode()),
+    ]
     if api_key is not None:
         headers.append((b"Authorization", b"Bearer " + header_value("api_key", api_key)))
     if tenant is not None:
         headers.append((b"X-Mmhash-Tenant", header_value("tenant", tenant)))
-    return Service(Address.parse(base_url, uds), headers)
+    return {"base_url": _parse_url(base_url), "headers": headers, "limits": _LIMITS}
 
 
-def _check_pause(pause: Pause, deadline: float) -> float:
-    if time.monotonic() + pause.seconds > deadline:
-        raise OutOfTimeError
-    return pause.seconds
+def _request_options(request: Request, seconds: float) -> dict[str, Any]:
+    return {
+        "method": request.method,
+        "url": request.path,
+        "params": request.query or None,
+        "headers": request.headers(),
+        "timeout": seconds,
+    }
+
+
+def _attempts(timeout_s: float, retries: int) -> Callable[[], Attempts]:
+    check_seconds("timeout_s", timeout_s, _MAX_TIMEOUT_S)
+    return partial(Attempts, float(timeout_s), check_int("retries", retries, 0))
+
+
+def _parse_url(text: Any) -> httpx.URL:
+    try:
+        url = httpx.URL(check_str("base_url", text))
+    except (httpx.InvalidURL, ValueError) as error:
+        raise InputValueError(f"base_url is not a URL: {error}") from None
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise InputValueError(
+            "base_url begins with http:// or https:// and a host, such as http://127.0.0.1:8780,"
+            f" not {text!r}"
+        )
+    if url.userinfo or url.query or url.fragment:
+        raise InputValueError(
+            "base_url is a scheme, a host and a path, without user, query and fragment:"
+            " pass a key of the service as api_key"
+        )
+    return url
+
+
+def _socket_path(path: str | PathLike[str] | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise InputTypeError(f"uds is a path, not {type(path).__name__}") from None
+
+
+async def _awaited(pieces: Iterator[Any]) -> AsyncIterator[Any]:
+    for piece in pieces:
+        yield piece
 
 
 async def _in_thread(function: Callable[[], T]) -> T:

@@ -69,9 +69,11 @@ def test_an_async_client_belongs_to_the_process_that_made_it(server: Any) -> Non
         with pytest.raises(MMHashError, match="made before a fork"):
             asyncio.run(call())
 
-    asyncio.run(call())
-    check_in_child(check)
-    asyncio.run(call())
+    with asyncio.Runner() as runner:
+        runner.run(call())
+        check_in_child(check)
+        runner.run(call())
+        runner.run(client.aclose())
 
 
 def test_a_pool_belongs_to_the_process_that_made_it() -> None:

@@ -44,13 +44,13 @@ class LoadContext:
         self.http = httpx.AsyncClient(
             base_url=_BASE, timeout=None, transport=httpx.AsyncHTTPTransport(uds=str(socket))
         )
-        self.client = AsyncClient(_BASE, uds=socket, retries=20, timeout=60)
+        self.client = AsyncClient(_BASE, uds=socket, retries=20, timeout_s=60)
         self._files = [f"fresh-{number}-{at}" for at in range(64)]
 
     async def close(self) -> None:
         """Hang up, and take back what lies in shared memory."""
         await self.http.aclose()
-        await self.client.close()
+        await self.client.aclose()
 
     def content(self, longest: int = LONGEST) -> bytes:
         """Some bytes: most often a few hundred, now and then none, and seldom tens of MiB."""

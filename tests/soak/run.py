@@ -4,7 +4,7 @@ import multiprocessing
 import queue
 import time
 
-from mmhash.client.session import POOL_BYTES
+from mmhash.client.shared import POOL_BYTES
 from tests.soak import load, verdict
 from tests.soak.environment import Environment, Service
 from tests.soak.faults import Fault, Faults

@@ -21,7 +21,7 @@ class BlockingAsyncClient:
         return AsyncClient(*self._arguments, **self._options)
 
     def __exit__(self, *_: object) -> None:
-        self._runner.run(self._client.close())
+        self._runner.run(self._client.aclose())
         self._runner.close()
 
     def __getattr__(self, name: str) -> Any:

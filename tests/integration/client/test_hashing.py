@@ -2,10 +2,11 @@
 
 import asyncio
 import gc
+import json
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -16,8 +17,9 @@ import torch
 from PIL import Image
 
 import mmhash
-from mmhash.client import AsyncClient, Client, session
-from mmhash.client.hashing import BATCH_ITEM_MAX, BATCH_MAX_ITEMS, SHM_MIN_BYTES, batches
+from mmhash.client import AsyncClient, Client, shared
+from mmhash.client.calls import BATCH_ITEM_MAX, BATCH_MAX_ITEMS, SHM_MIN_BYTES
+from mmhash.client.exchange import Request
 from mmhash.transport import SharedTensor
 from mmhash.transport.segments import DIRECTORY
 from tests.support.service import TIMEOUT_S, Service, count
@@ -104,20 +106,6 @@ def test_many_short_items_stay_in_order(connect: Any, url: str) -> None:
     assert [item.key for item in found] == mmhash.keys(items)
 
 
-def test_no_more_is_laid_down_at_once_than_the_pool_holds() -> None:
-    sizes = [
-        1,
-        session.POOL_BYTES,
-        1,
-        session.POOL_BYTES - 1,
-        1,
-        2 * session.POOL_BYTES,
-        *[0] * 250,
-    ]
-    assert list(map(len, batches(sizes))) == [1, 1, 2, 1, 1, 100, 100, 50]
-    assert [number for batch in batches(sizes) for number in batch] == list(range(len(sizes)))
-
-
 def test_no_items_are_no_items(connect: Any, url: str) -> None:
     with connect(url) as client:
         assert client.hash([]) == []
@@ -163,30 +151,29 @@ def test_what_is_long_is_not_sent_where_it_is_read_in_place(connect: Any, local:
         assert received(local) - before >= SHM_MIN_BYTES - 1
 
 
-def test_it_is_sent_over_tcp_after_one_question(connect: Any, url: str) -> None:
-    def counts() -> tuple[float, float]:
+def test_it_is_sent_over_tcp(connect: Any, url: str) -> None:
+    def body_bytes() -> float:
         with httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
-            infos = count(client, "mmhash_requests_total", call="/info")
-            return count(client, "mmhash_body_bytes_total"), infos
+            return count(client, "mmhash_body_bytes_total")
 
-    body_bytes, infos = counts()
+    before = body_bytes()
     with connect(url) as client:
-        for _ in range(3):
-            client.hash(NOISE)
-    assert counts() == (body_bytes + 3 * NOISE.nbytes, infos + 1)
+        client.hash(NOISE)
+    assert body_bytes() == before + NOISE.nbytes
 
 
 def test_a_service_with_other_shared_memory_is_sent_the_bytes_from_then_on(
     connect: Any, local: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    share = session.Session.share
+    copy = shared.Lease.copy
 
-    @contextmanager
-    def elsewhere(self: session.Session, content: memoryview) -> Iterator[dict[str, Any]]:
-        with share(self, content) as handle:
-            yield handle | {"name": "mmhash-1-1-0000000000000000"}
+    def elsewhere(self: shared.Lease, request: Request) -> Any:
+        copied: Any = copy(self, request)
+        content = json.loads(bytes(copied.content))
+        content["items"][0]["shm"]["name"] = "mmhash-1-1-0000000000000000"
+        return replace(copied, content=memoryview(json.dumps(content).encode()))
 
-    monkeypatch.setattr(session.Session, "share", elsewhere)
+    monkeypatch.setattr(shared.Lease, "copy", elsewhere)
     with connect(**address(local)) as client:
         before, sent = refused(local), received(local)
         for _ in range(3):
@@ -198,20 +185,19 @@ def test_a_service_with_other_shared_memory_is_sent_the_bytes_from_then_on(
 def test_what_is_gone_when_it_is_looked_for_is_sent(
     connect: Any, local: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    share = session.Session.share
+    copy = shared.Lease.copy
 
-    @contextmanager
-    def too_early(self: session.Session, content: memoryview) -> Iterator[dict[str, Any]]:
-        with share(self, content) as handle:
-            SharedTensor.open(handle).close()
-            self._opened().lease(b"another's").handle()
-            self._opened()._ledger.collect()
-            yield handle
+    def too_early(self: shared.Lease, request: Request) -> Any:
+        copied: Any = copy(self, request)
+        SharedTensor.open(self._handle).close()
+        self._shared.pool().lease(b"another's").handle()
+        self._shared.pool()._ledger.collect()
+        return copied
 
     with connect(**address(local)) as client:
         client.hash(NOISE)
         with monkeypatch.context() as patch:
-            patch.setattr(session.Session, "share", too_early)
+            patch.setattr(shared.Lease, "copy", too_early)
             before = received(local)
             assert client.hash(NOISE)[0].key == mmhash.key(NOISE)
             assert received(local) - before >= NOISE.nbytes
@@ -223,7 +209,7 @@ def test_what_is_gone_when_it_is_looked_for_is_sent(
 def test_without_room_it_is_sent(
     connect: Any, local: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "POOL_BYTES", 1 << 46)
+    monkeypatch.setattr(shared, "POOL_BYTES", 1 << 46)
     before = received(local)
     with connect(**address(local)) as client:
         assert client.hash(NOISE)[0].key == mmhash.key(NOISE)
@@ -238,7 +224,7 @@ def test_nothing_stays_in_shared_memory(connect: Any, local: Service) -> None:
         client.hash(NOISE)
         with pytest.raises(mmhash.ServiceError):
             client.hash(NOISE, engines="none")
-        ledger = client._session._opened()._ledger
+        ledger = client._shared.pool()._ledger
         ledger.collect()
         assert ledger.leases == 0
         assert set(DIRECTORY.glob(mine)) > before
@@ -255,7 +241,7 @@ def test_a_call_that_is_cancelled_leaves_nothing_there(local: Service) -> None:
             await client.hash(NOISE)
             for turn in range(20):
                 await cancel_after(turn / 2000, client)
-            ledger = client._session._opened()._ledger
+            ledger = client._shared.pool()._ledger
             while ledger.leases:  # a thread that is laying down is not cancelled
                 await asyncio.sleep(0.01)
                 ledger.collect()

@@ -17,11 +17,11 @@ def test_both_clients_return_the_librarys_plan(tmp_path: Path) -> None:
     expected = Model.load(folder).plan(CHAT, "vllm", block_size=8)
 
     async def ask(url: str) -> mmhash.client.PlannedPrompt:
-        async with mmhash.AsyncClient(url, timeout=TIMEOUT_S) as client:
+        async with mmhash.AsyncClient(url, timeout_s=TIMEOUT_S) as client:
             return await client.plan(CHAT, model="tiny", engine="vllm", block_size=8)
 
     with serving(settings={"models": {"tiny": str(folder)}}) as service:
-        with mmhash.Client(service.url, timeout=TIMEOUT_S) as client:
+        with mmhash.Client(service.url, timeout_s=TIMEOUT_S) as client:
             plan = client.plan(CHAT, model="tiny", engine="vllm", block_size=8)
         assert asyncio.run(ask(service.url)) == plan
     assert plan.token_ids == expected.token_ids

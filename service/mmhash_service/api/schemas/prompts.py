@@ -151,7 +151,7 @@ class BlocksBody(RequestModel):
     spans: list[Span] = Field(default=[], fail_fast=True)
     cache_salt: Text | None = None
     extra_key: Text | None = None
-    algorithm: BlockAlgorithm | None = Field(
+    block_algorithm: BlockAlgorithm | None = Field(
         default=None, description="vLLM's --prefix-caching-hash-algo; sha256 by default."
     )
     seed: Text | None = Field(default=None, description="The PYTHONHASHSEED of vLLM.")

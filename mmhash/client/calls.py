@@ -1,0 +1,484 @@
+"""The calls of both clients: what each sends, and how its response is read."""
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any, Generic, Literal, TypeVar
+
+from mmhash.arguments import check_choice, check_int, check_str
+from mmhash.client.exchange import RESPONSE_BASE, Request
+from mmhash.client.payload import Of, Payload, payload_of
+from mmhash.client.results import (
+    Annotated,
+    Blocks,
+    ExpectedItem,
+    Item,
+    PlannedPrompt,
+    read_annotated,
+    read_blocks,
+    read_info,
+    read_items,
+    read_padded,
+    read_plan,
+)
+from mmhash.digest import Algorithm, check_algorithm
+from mmhash.engines.engine import Span
+from mmhash.engines.registry import split_names
+from mmhash.engines.releases import Fallback
+from mmhash.errors import InputTypeError, InputValueError
+from mmhash.split import LISTS
+
+T = TypeVar("T")
+
+By = Literal["source", "frames"]
+
+# On a Unix socket, items from here on are passed in shared memory: below, a body is as fast.
+SHM_MIN_BYTES = 1 << 20
+# Up to here items share a request: a request of its own takes longer than base64.
+BATCH_ITEM_MAX = 64 << 10
+# 100 items of that size are 8.4 MiB of JSON; the service accepts 16 by default.
+BATCH_MAX_ITEMS = 100
+
+# The maximum lengths of parts of responses: an item, the fields of an engine, the keys of a clip's
+# frames, an id, a block with its event id, and the plan of a prompt of 300 000 tokens.
+_ITEM_BYTES = 4 << 10
+_FRAMES_BYTES = 1024 * 70
+_ID_BYTES = 24
+_BLOCK_BYTES = 160
+_ANNOTATED_BYTES = 1 << 20
+_PLAN_BYTES = 64 << 20
+
+_JSON = "application/json"
+_Query = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """The requests of a call, sent one after another, and the reader of their bodies."""
+
+    requests: Sequence[Request]
+    read: Callable[[list[bytes]], T]
+
+
+def hash_items(
+    items: Any,
+    *,
+    algorithm: Algorithm = "blake3",
+    of: Of = "bytes",
+    engines: str | Iterable[str] = (),
+    sign: bool = False,
+    engine_fallback: Fallback | None = None,
+) -> Call[list[Item]]:
+    """Hash one item, or each of a list.
+
+    Args:
+        items: Bytes, a numpy array, a torch tensor, a PIL image, the path of a file as a
+            `pathlib.Path`, or a list of these.
+        algorithm: The algorithm of the digests.
+        of: With `"pixels"`, bytes and files are images whose pixels are hashed; of PIL images they
+            always are.
+        engines: The engines whose request fields are wanted: `["sglang@0.5.23", "vllm"]`, or
+            `"sglang@0.5.23,vllm"`.
+        sign: Return a tag for the guard of the one engine in `engines`.
+        engine_fallback: With `"nearest-older"`, an unknown release gets the fields of an older one,
+            and the `recipe` that was used; without, it is refused.
+
+    Returns:
+        An `Item` for each item.
+    """
+    algorithm = check_algorithm(algorithm)
+    if of not in {"bytes", "pixels"}:
+        raise InputValueError(
+            f"of is bytes or pixels, not {of!r}; video() and audio() hash clips under a recipe"
+        )
+    names = split_names(engines)
+    query = _common_query(algorithm, names, sign, engine_fallback)
+    item_list = items if isinstance(items, LISTS) else [items]
+    payloads = [payload_of(item, of) for item in item_list]
+    expected = [
+        ExpectedItem(algorithm, frozenset(names), one.kind, one.dtype, one.shape, one.nbytes)
+        for one in payloads
+    ]
+    groups = list(_groups([len(payload.content) for payload in payloads]))
+    item_limit = _ITEM_BYTES * (1 + len(names))
+    requests = []
+    for group in groups:
+        limit = RESPONSE_BASE + item_limit * len(group)
+        if len(group) == 1:
+            requests.append(_item_request(query, payloads[group[0]], limit))
+        else:
+            body = {"items": [_json_item(payloads[number]) for number in group]}
+            requests.append(_post_json("/hash", body, query, limit))
+
+    def read(bodies: list[bytes]) -> list[Item]:
+        found: dict[int, Item] = {}
+        for group, body in zip(groups, bodies, strict=True):
+            hashed = read_items(body, [expected[number] for number in group])
+            found.update(zip(group, hashed, strict=True))
+        return [found[number] for number in range(len(found))]
+
+    return Call(requests, read)
+
+
+def video(
+    source: Any,
+    *,
+    fps: float | None = None,
+    count: int | None = None,
+    indices: Sequence[int] | None = None,
+    max_frames: int | None = None,
+    size: tuple[int, int] | None = None,
+    by: By = "source",
+    algorithm: Algorithm = "blake3",
+    engines: str | Iterable[str] = (),
+    sign: bool = False,
+    engine_fallback: Fallback | None = None,
+) -> Call[Item]:
+    """Return the key of a video under a recipe, as `mmhash.video` computes it.
+
+    Args:
+        source: The bytes of the file, or its path as a `pathlib.Path`.
+        fps: Frames per second.
+        count: The number of frames, evenly spaced from the first to the last.
+        indices: The numbers of frames, from 0, ascending.
+        max_frames: Select this number by `count` if the recipe selects more.
+        size: The width and height of the frames.
+        by: `"frames"` decodes, and returns the key of each frame too.
+        algorithm: The algorithm of the digests.
+        engines: The engines whose request fields are wanted, as for `hash`.
+        sign: Return a tag for the guard of the one engine in `engines`.
+        engine_fallback: As for `hash`.
+    """
+    recipe = _given(
+        fps=fps,
+        count=count,
+        indices=None if indices is None else ",".join(map(str, indices)),
+        max_frames=max_frames,
+        size=None if size is None else "x".join(map(str, size)),
+    )
+    return _hash_clip(
+        "video", source, recipe, by, algorithm, engines,
+        sign=sign, engine_fallback=engine_fallback,
+    )  # fmt: skip
+
+
+def audio(
+    source: Any,
+    *,
+    rate: int | None = None,
+    channels: int | None = None,
+    start: float | None = None,
+    stop: float | None = None,
+    window: float | None = None,
+    by: By = "source",
+    algorithm: Algorithm = "blake3",
+    engines: str | Iterable[str] = (),
+    sign: bool = False,
+    engine_fallback: Fallback | None = None,
+) -> Call[Item]:
+    """Return the key of an audio clip under a recipe, as `mmhash.audio` computes it.
+
+    Args:
+        source: The bytes of the file, or its path as a `pathlib.Path`.
+        rate: Samples per second.
+        channels: The number of channels.
+        start: The first second.
+        stop: The second after the last.
+        window: The length of a window in seconds.
+        by: `"frames"` decodes, and returns the key of each window too.
+        algorithm: The algorithm of the digests.
+        engines: The engines whose request fields are wanted, as for `hash`.
+        sign: Return a tag for the guard of the one engine in `engines`.
+        engine_fallback: As for `hash`.
+    """
+    recipe = _given(rate=rate, channels=channels, start=start, stop=stop, window=window)
+    return _hash_clip(
+        "audio", source, recipe, by, algorithm, engines,
+        sign=sign, engine_fallback=engine_fallback,
+    )  # fmt: skip
+
+
+def annotate(
+    request: Mapping[str, Any],
+    *,
+    engine: str,
+    algorithm: Algorithm = "blake3",
+    of: Of = "bytes",
+    sign: bool = False,
+    engine_fallback: Fallback | None = None,
+) -> Call[Annotated]:
+    """Insert the hash of each image, video and audio into a request.
+
+    Args:
+        request: A chat request, or SGLang's native one.
+        engine: The engine that receives it, and its release: `"sglang@0.5.23"`.
+        algorithm: The algorithm of the digests.
+        of: With `"pixels"`, images are hashed by their pixels.
+        sign: Insert the service's tags too, for its guard in front of the engine.
+        engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
+            `recipe` names it.
+    """
+    check_choice("of", of, "bytes", "pixels")
+    query = _given(
+        engine=check_str("engine", engine),
+        algorithm=check_algorithm(algorithm),
+        of=of,
+        sign=int(bool(sign)),
+        engine_fallback=engine_fallback,
+    )
+    # The response has the request, perhaps escaped, and a hash and an item for each medium.
+    post = _post_json("/annotate", request, query, _ANNOTATED_BYTES, per_byte=4)
+    expected = ExpectedItem(check_algorithm(algorithm), frozenset({engine}))
+    return _call(post, lambda body: read_annotated(body, expected))
+
+
+def plan(
+    request: Mapping[str, Any],
+    *,
+    model: str,
+    engine: str,
+    of: Of = "bytes",
+    block_size: int | None = None,
+    block_algorithm: str | None = None,
+    seed: str | None = None,
+    lora: str | None = None,
+    lora_path: str | None = None,
+    lookahead: int | None = None,
+    model_id: str | None = None,
+    engine_fallback: Fallback | None = None,
+) -> Call[PlannedPrompt]:
+    """Return the ids, spans and block keys of a request's prompt, before an engine sees it.
+
+    Args:
+        request: A chat request, or SGLang's native one.
+        model: A name in the service's setting `models`.
+        engine: The engine that receives it, and its release: `"vllm@0.32.0"`.
+        of: With `"pixels"`, images are hashed by their pixels.
+        block_size: The number of tokens that the engine hashes at once.
+        block_algorithm: vLLM's `--prefix-caching-hash-algo`.
+        seed: The PYTHONHASHSEED of vLLM.
+        lora: The name of a LoRA adapter.
+        lora_path: Its path, which vLLM binds from 0.31 on.
+        lookahead: The number of tokens after a block that vLLM counts to it.
+        model_id: The engine's name of the model.
+        engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
+            `recipe` names it.
+    """
+    check_choice("of", of, "bytes", "pixels")
+    query = _given(
+        model=check_str("model", model),
+        engine=check_str("engine", engine),
+        of=of,
+        block_size=block_size,
+        block_algorithm=block_algorithm,
+        seed=seed,
+        lora=lora,
+        lora_path=lora_path,
+        lookahead=lookahead,
+        model_id=model_id,
+        engine_fallback=engine_fallback,
+    )
+    # An image of a few bytes can stand for thousands of tokens, each with a block of its own.
+    post = _post_json("/plan", request, query, _PLAN_BYTES, per_byte=4)
+    return _call(post, read_plan)
+
+
+def pad(
+    input_ids: Sequence[int],
+    spans: Iterable[Span],
+    *,
+    engine: str = "sglang",
+    engine_fallback: Fallback | None = None,
+) -> Call[list[int]]:
+    """Replace the placeholders of each span with the pad values of the engine.
+
+    Args:
+        input_ids: The token ids of a prompt.
+        spans: A `Span` for each item.
+        engine: SGLang, and its release.
+        engine_fallback: With `"nearest-older"`, an unknown release gets the pad values of an older
+            one; without, it is refused.
+    """
+    ids = _ids(input_ids)
+    body = {"engine": engine, "input_ids": ids, "spans": _spans(spans)}
+    body |= _present(engine_fallback=engine_fallback)
+    post = _post_json("/pad", body, {}, RESPONSE_BASE + _ID_BYTES * len(ids))
+    return _call(post, lambda body: read_padded(body, len(ids)))
+
+
+def blocks(
+    input_ids: Sequence[int],
+    block_size: int,
+    *,
+    engine: str,
+    spans: Iterable[Span] = (),
+    cache_salt: str | None = None,
+    extra_key: str | None = None,
+    block_algorithm: str | None = None,
+    seed: str | None = None,
+    lora: Mapping[str, str] | None = None,
+    lookahead: int | None = None,
+    groups: Sequence[int] | None = None,
+    engine_fallback: Fallback | None = None,
+) -> Call[Blocks]:
+    """Return the keys of a prompt's blocks in the cache of an engine.
+
+    The service refuses an argument that the engine does not have.
+
+    Args:
+        input_ids: The token ids of a prompt.
+        block_size: The number of tokens that the engine hashes at once.
+        engine: The engine and its release: `"vllm@0.32.0"`.
+        spans: A `Span` for each item.
+        cache_salt: The salt in the request, if it has one.
+        extra_key: SGLang's extra key, if the request has one.
+        block_algorithm: vLLM's `--prefix-caching-hash-algo`.
+        seed: The PYTHONHASHSEED of vLLM.
+        lora: The `name` of an adapter and, for vLLM, its `path`.
+        lookahead: The number of tokens after a block that vLLM counts to it.
+        groups: The block sizes of the KV-cache groups: multiples of `block_size`.
+        engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
+            `recipe` names it.
+    """
+    ids = _ids(input_ids)
+    check_int("block_size", block_size, 1)
+    sizes = None if groups is None else list(groups)
+    body = {"engine": engine, "input_ids": ids, "block_size": block_size, "spans": _spans(spans)}
+    body |= _present(
+        cache_salt=cache_salt,
+        extra_key=extra_key,
+        block_algorithm=block_algorithm,
+        seed=seed,
+        lora=None if lora is None else dict(lora),
+        lookahead=lookahead,
+        groups=sizes,
+        engine_fallback=engine_fallback,
+    )
+    count = -(-len(ids) // block_size) * (1 + len(sizes or ()))
+    post = _post_json("/blocks", body, {}, RESPONSE_BASE + _BLOCK_BYTES * count)
+    return _call(post, lambda body: read_blocks(body, sizes))
+
+
+def info() -> Call[dict[str, Any]]:
+    """Return the features and limits of the service."""
+    return _call(Request("GET", "/info", limit=1 << 20), read_info)
+
+
+def _call(request: Request, read: Callable[[bytes], T]) -> Call[T]:
+    """Return a call of one request."""
+    return Call([request], lambda bodies: read(bodies[0]))
+
+
+def _hash_clip(  # noqa: PLR0917  (in the order of the methods' arguments)
+    kind: Literal["video", "audio"],
+    source: Any,
+    recipe: _Query,
+    by: By,
+    algorithm: Algorithm,
+    engines: str | Iterable[str],
+    *,
+    sign: bool,
+    engine_fallback: Fallback | None,
+) -> Call[Item]:
+    names = split_names(engines)
+    check_choice("by", by, "source", "frames")
+    payload = payload_of(source, "bytes")
+    if payload.kind != "bytes":
+        raise InputTypeError(
+            f"a {kind} is the bytes of its file, or a pathlib.Path, not {type(source).__name__}"
+        )
+    limit = RESPONSE_BASE + _FRAMES_BYTES + _ITEM_BYTES * len(names)
+    common = _common_query(check_algorithm(algorithm), names, sign, engine_fallback)
+    query = {**common, **recipe, "of": "frames", "by": by}
+    post = Request("POST", "/hash", query, f"{kind}/x-any", payload.content, limit)
+    expected = ExpectedItem(algorithm, frozenset(names), kind if by == "source" else "list")
+    return _call(post, lambda body: read_items(body, [expected])[0])
+
+
+def _groups(sizes: list[int]) -> Iterator[list[int]]:
+    """Yield the numbers of the items of each request: small ones share one."""
+    batch: list[int] = []
+    for number, size in enumerate(sizes):
+        if size > BATCH_ITEM_MAX:
+            yield [number]
+            continue
+        batch.append(number)
+        if len(batch) == BATCH_MAX_ITEMS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _item_request(query: _Query, payload: Payload, limit: int) -> Request:
+    content_type = "application/octet-stream"
+    if payload.kind == "image":
+        content_type = "image/x-any"  # the service detects the format
+        query = query | {"of": "pixels"}
+    elif payload.kind == "tensor":
+        shape = ",".join(map(str, payload.shape or ()))
+        query = query | {"dtype": payload.dtype, "shape": shape}
+    # The service decodes images in other processes: these are always sent.
+    is_shareable = payload.kind != "image" and len(payload.content) >= SHM_MIN_BYTES
+    shareable = payload if is_shareable else None
+    return Request("POST", "/hash", query, content_type, payload.content, limit, shareable)
+
+
+def _json_item(payload: Payload) -> dict[str, Any]:
+    item: dict[str, Any] = {
+        "kind": payload.kind,
+        "data": base64.b64encode(payload.content).decode(),
+    }
+    if payload.kind == "tensor":
+        item |= {"dtype": payload.dtype, "shape": list(payload.shape or ())}
+    return item
+
+
+def _common_query(
+    algorithm: Algorithm, names: tuple[str, ...], sign: bool, engine_fallback: Fallback | None
+) -> _Query:
+    return _given(
+        algorithm=algorithm,
+        engines=",".join(names) or None,
+        engine_fallback=engine_fallback,
+        sign=1 if sign else None,
+    )
+
+
+def _present(**fields: Any) -> dict[str, Any]:
+    """Return the fields that the caller has given."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _given(**fields: Any) -> _Query:
+    """Return the fields that the caller has given as a query."""
+    return {name: str(value) for name, value in _present(**fields).items()}
+
+
+def _post_json(path: str, body: Any, query: _Query, limit: int, per_byte: int = 0) -> Request:
+    """Return a request with JSON, whose response may be longer by `per_byte` for each byte."""
+    try:
+        # Not msgspec, which writes NaN as null and sets as lists.
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except TypeError as error:
+        raise InputTypeError(f"the request cannot be written as JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputValueError(f"the request cannot be written as JSON: {error}") from None
+    return Request("POST", path, query, _JSON, memoryview(text), limit + per_byte * len(text))
+
+
+def _ids(input_ids: Any) -> list[int]:
+    """Convert ids, such as numpy's, to Python integers."""
+    try:
+        return [index(token) for token in input_ids]
+    except TypeError:
+        raise InputTypeError("input_ids is a sequence of integers") from None
+
+
+def _spans(spans: Any) -> list[dict[str, Any]]:
+    try:
+        return [span.payload() for span in spans]
+    except (TypeError, AttributeError):
+        raise InputTypeError("spans is an iterable of Span") from None

@@ -1,0 +1,99 @@
+"""The shared memory in which a client passes large items over a Unix socket."""
+
+from dataclasses import replace
+from threading import Lock
+from typing import Self
+
+import msgspec
+
+from mmhash.client.exchange import Request
+from mmhash.errors import ServiceError, TransportError
+from mmhash.transport import SharedPool, SharedTensor
+
+# Enough for three features of 20 MiB; without room, a feature gets a segment of its own.
+POOL_BYTES = 64 << 20
+
+# The service does not see this memory, or not any more.
+_NOT_FOUND = "urn:mmhash:problem:invalid-handle"
+# Something between the client and the service makes its socket another one.
+_NOT_LOCAL = "urn:mmhash:problem:in-place-off"
+
+
+class SharedItems:
+    """The pool of one client, for several threads; it is allocated at the first large item."""
+
+    def __init__(self, *, is_local: bool) -> None:
+        self.is_used = is_local
+        self._has_served = False
+        self._lock = Lock()
+        self._pool: SharedPool | None = None
+
+    def lease(self) -> "Lease":
+        """Return a lease, which is empty until an item is copied."""
+        return Lease(self)
+
+    def pool(self) -> SharedPool:
+        """Return the pool."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = SharedPool(POOL_BYTES)
+            return self._pool
+
+    def note_success(self) -> None:
+        """Note that the service reads this memory."""
+        self._has_served = True
+
+    def note_failure(self, error: ServiceError) -> None:
+        """Raise an error of the item itself; else the bytes are to be sent.
+
+        If the service has never found an item here, it sees other memory: no more are passed.
+        """
+        if error.type not in {_NOT_FOUND, _NOT_LOCAL}:
+            raise error
+        self.is_used = self._has_served and error.type == _NOT_FOUND
+
+    def close(self) -> None:
+        """Free the memory."""
+        with self._lock:
+            self.is_used = False
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+
+class Lease:
+    """The copy of an item in shared memory, until the block is left."""
+
+    def __init__(self, shared: SharedItems) -> None:
+        self._shared = shared
+        self._handle: object = None
+
+    def copy(self, request: Request) -> Request | None:
+        """Copy the item of a request; return the request with its handle, or None without room."""
+        payload = request.payload
+        if payload is None:
+            return None
+        try:
+            handle = self._shared.pool().lease(payload.content).handle()
+        except TransportError:
+            return None
+        self._handle = handle
+        if payload.kind == "tensor":
+            handle = handle | {"dtype": payload.dtype, "shape": list(payload.shape or ())}
+        body = msgspec.json.encode({"items": [{"kind": payload.kind, "shm": handle}]})
+        query = {name: request.query[name] for name in request.query.keys() - {"dtype", "shape"}}
+        return replace(
+            request,
+            query=query,
+            content_type="application/json",
+            content=memoryview(body),
+            payload=None,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle is not None:
+            # Acknowledge instead of a service that did not read it.
+            SharedTensor.open(self._handle).close()
