@@ -38,7 +38,7 @@ def with_plain_handlers(settings: Settings, models: Models | None) -> Any:
 
 def serve(workers: int) -> None:
     """Serve until SIGTERM."""
-    server.serve(Settings(port=0, workers=workers), with_plain_handlers)
+    server.serve(Settings(port=0, processes=workers), with_plain_handlers)
 
 
 if __name__ == "__main__":

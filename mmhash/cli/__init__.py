@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mmhash.cli.extras import extra
-from mmhash.cli.terminal import visible
+from mmhash.cli.report import visible
 from mmhash.errors import MMHashError
 from mmhash.io.names import printable, reason
 
@@ -74,12 +74,10 @@ def _run(app: "Typer") -> int:
         # Typer does not export the base class of its errors.
         if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
             raise
-        from typer import rich_utils  # noqa: PLC0415  (0.1 s: it imports Markdown)
-
         # Typer checks values with pydantic, whose messages have this prefix.
         message = error.format_message().replace("Value error, ", "", 1)
         text = visible(message, sys.stderr)
         error.format_message = lambda: text
-        rich_utils.rich_format_error(error)  # type: ignore[arg-type]
+        error.show()  # type: ignore[attr-defined]
         return int(error.exit_code)
     return status if isinstance(status, int) else 0

@@ -5,13 +5,13 @@ them it took 0.65.
 """
 
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from mmhash import __version__
 from mmhash.cli.extras import end_imports
-from mmhash.cli.values import PlainCommand, PlainGroup
 
 
 class _Command(NamedTuple):
@@ -26,43 +26,84 @@ COMMANDS = {
     "key": _Command(
         "key",
         "key_files",
-        "Print the key of each file's content; for a .safetensors file, the key of each tensor.",
+        "Print the key of each file, or of each tensor in .safetensors.",
     ),
     "bulk": _Command(
         "bulk",
         "key_bulk",
-        "Write the key of each item of SOURCE; the same command resumes a run that was killed.",
+        "Write the keys of many files or rows; run it again to resume.",
     ),
     "explain": _Command(
         "explain",
         "explain_image",
-        "Show the steps from an image to its key, and from the key to an engine's hashes.",
+        "Show the steps from an image to its hashes in an engine.",
     ),
     "plan": _Command(
         "plan",
         "plan_request",
-        "Show a request's prompt as an engine will have it: its tokens, items and block keys.",
+        "Show a prompt as an engine will see it: tokens, items, blocks.",
     ),
     "serve": _Command(
         "serve",
         "serve",
-        "Serve HTTP until stopped; options override MMHASH_… variables, which override the file.",
+        "Serve HTTP until stopped.",
     ),
     "gateway": _Command(
-        "gateway",
+        "serve",
         "run_gateway",
-        "Forward requests to vLLM and SGLang workers, each to the one that has its prefix cached.",
+        "Forward requests to the workers that have their prefix cached.",
     ),
     "health": _Command(
-        "health", "check_health", "Check the server; the exit status is 0 if it responds with 200."
+        "health", "check_health", "Check a server; exit with 0 if it responds with 200."
     ),
     "env": _Command("env", "print_env", "Print versions, cores and GPUs, one per line."),
     "verify-engine": _Command(
         "verify_engine",
         "check_engine",
-        "Send a few prompts to a running engine and compare its KV events with the recipe.",
+        "Compare the KV events of a running engine with its recipe.",
     ),
 }
+
+
+class PlainCommand(TyperCommand):
+    """A command whose texts and choices are used as they are given.
+
+    Typer converts every value with pydantic, even None: half of the CPU of a short command.
+    """
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters."""
+        return _prepare(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands whose own texts and choices Typer does not convert."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters."""
+        return _prepare(super().get_params(ctx))
+
+
+def _prepare(parameters: list[Any]) -> list[Any]:
+    """Have Typer convert values by `_Coercion`, and show flags without a value in the help."""
+    for parameter in parameters:
+        parameter.get_runtime_param = lambda: _Coercion  # Typer before 0.29 does not call it
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""  # <bool> otherwise, as if it took a value
+    return parameters
+
+
+class _Coercion:
+    """The conversion of a value: Typer calls it in place of its own."""
+
+    @staticmethod
+    def coerce(value: Any, param: Any, ctx: Any) -> Any:
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        kind = param.type_descriptor.annotation
+        if kind in (str, list[str]) or value in get_args(kind):  # the arguments of a Literal
+            return value
+        return type(param).get_runtime_param(param).coerce(value, param=param, ctx=ctx)
 
 
 class _LazyGroup(PlainGroup):
@@ -87,7 +128,7 @@ def load_command(name: str) -> Any:
     """Import a command, with its arguments and options."""
     command = COMMANDS[name]
     module = import_module(f"mmhash.cli.{command.module}")
-    single = typer.Typer(add_completion=False)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(name, cls=PlainCommand)(getattr(module, command.function))
     return typer.main.get_command(single)
 
@@ -95,6 +136,7 @@ def load_command(name: str) -> Any:
 app = typer.Typer(
     cls=_LazyGroup,
     no_args_is_help=True,
+    rich_markup_mode=None,  # a help that fits a screen: the boxes of rich take three times as much
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},  # as b3sum
 )

@@ -1,5 +1,6 @@
 """`mmhash bulk`: the keys of very many files, or of a Parquet file's rows, as Parquet files."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,10 +12,8 @@ import typer
 
 import mmhash
 from mmhash.cli.extras import extra
-from mmhash.cli.options import AsJson, EngineFallback, Of, Quiet
-from mmhash.cli.progress import bytes_progress, is_watched
+from mmhash.cli.options import AsJson, DigestAlgorithm, EngineFallback, Engines, Of
 from mmhash.cli.report import complain, format_count, say, say_json
-from mmhash.digest import Algorithm
 from mmhash.errors import InputValueError
 from mmhash.io.names import STDIN, printable
 from mmhash.states import cpu_count
@@ -33,29 +32,21 @@ def key_bulk(
         ),
     ],
     *,
-    out: Annotated[
-        str, typer.Option(metavar="<folder>", help="The folder for the Parquet files to write.")
-    ],
+    out: Annotated[str, typer.Option(help="The folder for the Parquet files to write.")],
     column: Annotated[
         str | None, typer.Option(help="The column of a Parquet file: bytes or paths.")
     ] = None,
     of: Of = "bytes",
-    algorithm: Annotated[Algorithm, typer.Option(help="The hash algorithm.")] = "blake3",
-    engine: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="<str>",
-            help="Add the key in this engine's format: sglang@0.5.23, vllm; repeatable.",
-        ),
-    ] = None,
+    algorithm: DigestAlgorithm = "blake3",
+    engine: Engines = None,
     engine_fallback: EngineFallback = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Number of processes.", show_default="all cores")
     ] = None,
-    quiet: Quiet = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the key of each item of SOURCE; the same command resumes a run that was killed."""
+    """Write the keys of many files or rows; run it again to resume."""
     engines = _with_releases(engine, engine_fallback) if engine else ()
     is_folder = source not in {STDIN, ""} and Path(source).is_dir()
     if is_folder and Path(out).resolve().is_relative_to(Path(source).resolve()):
@@ -129,8 +120,29 @@ class _Bar:
 
 @contextmanager
 def _bar(*, quiet: bool) -> Iterator[_Bar]:
-    if not is_watched(quiet=quiet):
+    """Yield the counts; they have a progress bar only if stderr is a terminal."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield _Bar(None)
         return
-    with bytes_progress("{task.fields[done]}/{task.fields[items]} items") as progress:
+    from rich.console import Console  # noqa: PLC0415  (40 ms)
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.fields[done]}/{task.fields[items]} items", markup=False),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=console.is_dumb_terminal,
+        transient=True,
+    ) as progress:
         yield _Bar(progress)

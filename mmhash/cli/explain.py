@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 import mmhash
-from mmhash.cli.content import hash_named_file
-from mmhash.cli.options import AsJson, EngineFallback
+from mmhash.cli.key import hash_named_file
+from mmhash.cli.options import AsJson, Engine, EngineFallback
 from mmhash.cli.report import say, say_json
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputValueError, MMHashError
@@ -20,13 +20,13 @@ from mmhash.io.names import STDIN, printable, reason
 
 
 def explain_image(
-    engine: Annotated[str, typer.Argument(help="The engine and its release: sglang@0.5.23")],
     image: Annotated[str, typer.Argument(help="An image file.")],
     *,
+    engine: Engine,
     engine_fallback: EngineFallback = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the steps from an image to its key, and from the key to an engine's hashes."""
+    """Show the steps from an image to its hashes in an engine."""
     name, version = mmhash.engines.registry.parse(engine, engine_fallback=engine_fallback)
     if image == STDIN:
         raise InputValueError("explain reads its image twice: give a file")

@@ -1,28 +1,25 @@
-"""Arguments and options that several commands share."""
+"""Options that several commands share."""
 
 from typing import Annotated, Literal
 
 import typer
 
-Files = Annotated[
-    list[str] | None,
-    typer.Argument(help="Files to read; - or none for standard input.", show_default=False),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(min=1, help="Number of threads for one file.", show_default="all cores"),
-]
+from mmhash.digest import Algorithm
+
 Of = Annotated[
     Literal["bytes", "pixels"],
     typer.Option(help="Hash the bytes of files, or the pixels of images."),
 ]
+DigestAlgorithm = Annotated[Algorithm, typer.Option(help="The hash algorithm.")]
+Engine = Annotated[str, typer.Option(help="The engine and its release: vllm@0.32.0.")]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(metavar="<str>", help="Add the key for this engine: vllm@0.32.0; repeatable."),
+]
 # engines.releases.Fallback, without 0.1 s of CPU to import the engines and numpy.
 EngineFallback = Annotated[
     Literal["nearest-older"] | None,
-    typer.Option(
-        help="For an unknown release: use the newest known one before it.", show_default="refuse"
-    ),
+    typer.Option(help="For an unknown release: use the newest before it.", show_default="refuse"),
 ]
-Seed = Annotated[str | None, typer.Option(help="vLLM's PYTHONHASHSEED, if it is set.")]
+Seed = Annotated[str | None, typer.Option(help="vLLM's PYTHONHASHSEED.", show_default="not set")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]

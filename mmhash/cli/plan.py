@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from mmhash.cli.extras import extra
-from mmhash.cli.options import AsJson, Of, Seed
+from mmhash.cli.options import AsJson, Engine, Of, Seed
 from mmhash.cli.report import format_count, say, say_json
 from mmhash.errors import InputValueError
 from mmhash.io.files import open_file
@@ -19,16 +19,14 @@ def plan_request(
     model: Annotated[Path, typer.Argument(help="The model's directory.")],
     request: Annotated[str, typer.Argument(help="An OpenAI or SGLang request, as JSON.")],
     *,
-    engine: Annotated[str, typer.Option(help="The engine and its release: vllm@0.32.0.")],
+    engine: Engine,
     block_size: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="The number of tokens that the engine hashes at once.",
-            show_default="16 for vLLM, 1 for SGLang",
+            min=1, help="Tokens that the engine hashes at once.", show_default="the engine's"
         ),
     ] = None,
-    algorithm: Annotated[
+    block_algorithm: Annotated[
         str | None,
         typer.Option(help="vLLM's --prefix-caching-hash-algo.", show_default="sha256"),
     ] = None,
@@ -36,7 +34,7 @@ def plan_request(
     of: Of = "bytes",
     as_json: AsJson = False,
 ) -> None:
-    """Show a request's prompt as an engine will have it: its tokens, items and block keys."""
+    """Show a prompt as an engine will see it: tokens, items, blocks."""
     with extra("prompts"):
         from mmhash.prompts import Model  # noqa: PLC0415  (needs tokenizers and jinja2)
 
@@ -48,7 +46,7 @@ def plan_request(
     if len(text) > _MAX_REQUEST:
         raise InputValueError(f"{printable(request)}: more than {_MAX_REQUEST} bytes")
     plan = Model.load(model).plan(
-        text, engine, block_size=block_size, algorithm=algorithm, seed=seed, of=of
+        text, engine, block_size=block_size, algorithm=block_algorithm, seed=seed, of=of
     )
     items = [
         {**item.payload(), "key": item.key.hex(), "engines": {engine: item.fields}}

@@ -3,11 +3,8 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
-import typer
-
-from mmhash.cli.terminal import visible
 from mmhash.errors import MMHashError
 from mmhash.io.names import STDIN, escape, printable, reason
 
@@ -22,18 +19,18 @@ class Hashed(NamedTuple):
 
 def print_lines(
     files: list[str] | None, hashes_of: Callable[[str], Iterable[Hashed]], *, as_json: bool
-) -> None:
-    """Print `<hash>  <name>` for each item of each file; exit with 1 if a file has an error.
+) -> bool:
+    """Print `<hash>  <name>` for each item of each file; return False if a file has an error.
 
     As in b3sum's lines, one with an escaped name begins with a backslash.
     """
-    failed = False
+    is_complete = True
     for file in files or [STDIN]:
         try:
             hashes = list(hashes_of(file))
         except (OSError, MMHashError) as error:
             complain(f"{printable(file)}: {reason(error)}")
-            failed = True
+            is_complete = False
         else:
             for name, texts, fields in hashes:
                 if as_json:
@@ -42,8 +39,7 @@ def print_lines(
                 mark, shown = escape(name)
                 for text in texts:
                     say(f"{mark}{text}  {shown}")
-    if failed:
-        raise typer.Exit(1)
+    return is_complete
 
 
 def format_count(count: int, noun: str) -> str:
@@ -63,4 +59,20 @@ def say_json(value: Mapping[str, Any]) -> None:
 
 def complain(text: str) -> None:
     """Print an error or a warning on stderr."""
-    typer.echo(visible(f"mmhash: {text}", sys.stderr), err=True)
+    if sys.stderr is not None:  # it may be closed
+        print(visible(f"mmhash: {text}", sys.stderr), file=sys.stderr)  # noqa: T201
+
+
+def visible(text: str, stream: TextIO | None) -> str:
+    r"""Return one line of text in a form that is safe for the stream.
+
+    A terminal would execute control characters in names. For one, each character that is not
+    printable, or changes how others are shown, becomes an escape such as `\x1b` or `\u202e`. For a
+    file or a pipe, the text does not change.
+    """
+    if text.isprintable() or stream is None or stream.closed or not stream.isatty():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )

@@ -1,24 +1,42 @@
-"""`mmhash serve`: start the HTTP service of mmhash_service."""
+"""`mmhash serve` and `mmhash gateway`: start the servers of mmhash_service."""
 
+import asyncio
+import os
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from mmhash.cli.extras import extra
-from mmhash.cli.server_settings import (
-    AsJson,
-    Check,
-    Config,
-    Host,
-    Port,
-    Uds,
-    Workers,
-    refuse_json,
-    say_facts,
-    use_config,
-    with_options,
-)
+from mmhash.cli.report import say, say_json
+from mmhash.errors import InputValueError
+
+Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="MMHASH_HOST")]
+Port = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="Port to listen on.", show_default="MMHASH_PORT"),
+]
+Uds = Annotated[
+    Path | None,
+    typer.Option(help="Unix socket to listen on instead.", show_default="MMHASH_UDS"),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of processes.", show_default="MMHASH_PROCESSES"),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(help="TOML file with settings.", show_default="MMHASH_CONFIG"),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of docs/settings.md; repeatable."),
+]
+Check = Annotated[
+    bool, typer.Option("--check", help="Check settings, models and the memo's store, and exit.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="With --check: print the result as JSON.")]
 
 
 def serve(
@@ -26,39 +44,139 @@ def serve(
     host: Host = None,
     port: Port = None,
     uds: Uds = None,
-    workers: Workers = None,
+    processes: Processes = None,
     config: Config = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any setting of docs/settings.md; of several for one setting, the last counts.",
-        ),
-    ] = None,
+    settings: Set = None,
     check: Check = False,
     as_json: AsJson = False,
 ) -> None:
-    """Serve HTTP until stopped; options override MMHASH_… variables, which override the file."""
+    """Serve HTTP until stopped.
+
+    Options override MMHASH_… variables, which override the file of --config.
+    """
     with extra("service"):
         from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
         from mmhash_service.setting_errors import settings_errors  # noqa: PLC0415
         from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
 
-        if not check:  # FastAPI, the engines and numpy: 0.3 of 0.5 s of CPU
+        if not check:  # FastAPI, the engines and numpy: most of the CPU of a check
             from mmhash_service.app import create_app  # noqa: PLC0415
             from mmhash_service.server import server  # noqa: PLC0415
 
-    refuse_json(as_json=as_json, check=check)
-    use_config(config)
-    options = {"host": host, "port": port, "uds": uds, "workers": workers}
+    _use_config(config)
+    options = {"host": host, "port": port, "uds": uds, "processes": processes}
     with settings_errors():
-        assigned = dict(map(parse_assignment, settings or ()))
-        effective = Settings(**with_options(assigned, options))
+        effective = Settings(**_merged(dict(map(parse_assignment, settings or ())), options))
         gateway = GatewaySettings()
         gateway.check_releases(effective.engine_fallback)
-    if not check:
-        server.serve(effective, partial(create_app, gateway=gateway))
+    if check:
+        _say_facts(check_resources(effective), as_json=as_json)
         return
-    say_facts(check_resources(effective), as_json=as_json)
+    _refuse_json(as_json=as_json)
+    server.serve(effective, partial(create_app, gateway=gateway))
+
+
+def run_gateway(
+    *,
+    worker: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL[,events=…,replay=…,engine=…]", help="An engine's server; repeatable."
+        ),
+    ] = None,
+    worker_dns: Annotated[
+        str | None,
+        typer.Option(metavar="URL[,…]", help="A worker at each address of the URL's host name."),
+    ] = None,
+    worker_file: Annotated[
+        Path | None, typer.Option(help="A file with a worker in each line.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="longest-prefix, least-load, round-robin or consistent-hash.",
+            show_default="longest-prefix",
+        ),
+    ] = None,
+    host: Host = None,
+    port: Port = None,
+    uds: Uds = None,
+    processes: Processes = None,
+    config: Config = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of docs/settings.md, or gateway.NAME of docs/gateway.md; repeatable.",
+        ),
+    ] = None,
+    check: Check = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forward requests to the workers that have their prefix cached."""
+    with extra("service"):
+        from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
+        from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
+        from mmhash_service.server.check import check_resources  # noqa: PLC0415
+        from mmhash_service.setting_errors import settings_errors  # noqa: PLC0415
+        from mmhash_service.settings import GATEWAY, Settings, parse_assignment  # noqa: PLC0415
+
+        if not check:  # as for `serve`
+            from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415
+            from mmhash_service.server import server  # noqa: PLC0415
+
+    _use_config(config)
+    fleet = {
+        "worker_list": tuple(worker) if worker else None,
+        "worker_dns": worker_dns,
+        "worker_file": worker_file,
+        "policy": policy,
+    }
+    options = {"host": host, "port": port, "uds": uds, "processes": processes}
+    own = [text.removeprefix(GATEWAY) for text in settings or () if text.startswith(GATEWAY)]
+    others = [text for text in settings or () if not text.startswith(GATEWAY)]
+    with settings_errors():
+        assigned = dict(parse_assignment(text, of_gateway=True) for text in own)
+        gateway = GatewaySettings(**_merged(assigned, fleet))
+        effective = Settings(**_merged(dict(map(parse_assignment, others)), options))
+        gateway.check_releases(effective.engine_fallback)
+    if not gateway.has_workers:
+        raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")
+    found = []
+    if check or gateway.worker_file:  # the addresses of worker_dns may come later
+        with settings_errors():
+            found = asyncio.run(read_workers(gateway, effective.engine_fallback))
+    if check:
+        _say_facts(check_resources(effective) | {"workers": len(found)}, as_json=as_json)
+        return
+    _refuse_json(as_json=as_json)
+    server.serve(effective, partial(create_gateway, gateway=gateway))
+
+
+def _refuse_json(*, as_json: bool) -> None:
+    if as_json:
+        raise typer.BadParameter("the server's log has its own format", param_hint="'--json'")
+
+
+def _say_facts(facts: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        say_json(facts)
+        return
+    shown = facts | {"models": ", ".join(facts["models"]) or "none"}
+    say("; ".join(f"{name}: {value}" for name, value in shown.items()))
+
+
+def _use_config(path: Path | None) -> None:
+    """Have the settings read this file, in every process."""
+    if path is None:
+        return
+    if not path.is_file():
+        raise InputValueError(f"--config {path}: not a file")
+    os.environ["MMHASH_CONFIG"] = str(path)
+
+
+def _merged(assigned: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of `--set`, overridden by the options that were given."""
+    return assigned | {name: value for name, value in options.items() if value is not None}

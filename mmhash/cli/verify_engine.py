@@ -15,11 +15,11 @@ def check_engine(
     events: Annotated[str, typer.Option(help="The endpoint of its KV events, tcp://HOST:PORT.")],
     engine: Annotated[
         str | None,
-        typer.Option(help="The recipe to compare with: vllm@0.32.0; default: the server's."),
+        typer.Option(help="The engine and its release: vllm@0.32.0.", show_default="the server's"),
     ] = None,
-    algorithm: Annotated[
+    block_algorithm: Annotated[
         str | None,
-        typer.Option(help="vLLM's --prefix-caching-hash-algo; default: the one that fits."),
+        typer.Option(help="vLLM's --prefix-caching-hash-algo.", show_default="the one that fits"),
     ] = None,
     seed: Seed = None,
     api_key: Annotated[
@@ -27,11 +27,11 @@ def check_engine(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a few prompts to a running engine and compare its KV events with the recipe."""
+    """Compare the KV events of a running engine with its recipe."""
     with extra("kvindex"):
         from mmhash.verify import verify_engine  # noqa: PLC0415  (needs pyzmq and httpx)
     report = verify_engine(
-        url, events, engine=engine, algorithm=algorithm, seed=seed, api_key=api_key
+        url, events, engine=engine, algorithm=block_algorithm, seed=seed, api_key=api_key
     )
     if as_json:
         say_json(report.fields())

@@ -149,7 +149,7 @@ class Attempts:
         if not is_temporary or self._failed == self._retries:
             raise error
         # Clients that were refused together should not return together.
-        jitter_s = uniform(0.5, 1) * _FIRST_PAUSE_S * 2**self._failed  # noqa: S311  (no secret)
+        jitter_s: float = uniform(0.5, 1) * _FIRST_PAUSE_S * 2**self._failed  # noqa: S311  (no secret)
         pause_s = (error.retry_after or 0.0) + jitter_s
         if time.monotonic() + pause_s > self._deadline:
             raise error

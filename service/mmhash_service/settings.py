@@ -113,7 +113,7 @@ class Settings(BaseSettings):
         default=None,
         description="A Unix socket (mode 0600) to listen on instead of host and port.",
     )
-    workers: int = Field(default=1, ge=1, le=256, description="The number of worker processes.")
+    processes: int = Field(default=1, ge=1, le=256, description="The number of server processes.")
     grace_s: float = Field(
         default=30.0,
         gt=0,
@@ -147,8 +147,8 @@ class Settings(BaseSettings):
         default=0,
         ge=0,
         le=256,
-        description="Decoder processes per worker, for images and media; 0 divides the cores among "
-        "the workers, at most 8 each. One more process decodes only small images.",
+        description="Decoder processes per server process, for images and media; 0 divides the "
+        "cores among the processes, at most 8 each. One more process decodes only small images.",
     )
     work_timeout_s: float = Field(
         default=10.0,

@@ -95,16 +95,16 @@ def session_of(pid: int) -> int | None:
 def test_workers_exit_when_their_supervisor_does(
     start: Callable[..., Supervisor], number: signal.Signals
 ) -> None:
-    supervisor = start("--workers", "2", port=free_port())
+    supervisor = start("--processes", "2", port=free_port())
     workers = supervisor.wait_for_workers()
     supervisor.process.send_signal(number)
     wait_until(lambda: not any(map(runs, workers)))
     # The address is free.
-    assert start("--workers", "2", port=supervisor.port).wait_for_workers()
+    assert start("--processes", "2", port=supervisor.port).wait_for_workers()
 
 
 def test_workers_that_start_exit_too(start: Callable[..., Supervisor]) -> None:
-    supervisor = start("--workers", "2")
+    supervisor = start("--processes", "2")
     wait_until(lambda: len(supervisor.workers) == 2)
     workers = supervisor.workers
     supervisor.process.kill()
@@ -114,7 +114,7 @@ def test_workers_that_start_exit_too(start: Callable[..., Supervisor]) -> None:
 def test_a_request_is_finished_while_the_next_service_has_the_address(
     start: Callable[..., Supervisor],
 ) -> None:
-    supervisor = start("--workers", "2", port=free_port())
+    supervisor = start("--processes", "2", port=free_port())
     workers = supervisor.wait_for_workers()
     with supervisor.begin_request() as connection:
         supervisor.process.kill()
@@ -135,7 +135,7 @@ def test_a_request_is_finished_while_the_next_service_has_the_address(
 def test_a_request_that_never_ends_does_not_keep_an_orphan(
     start: Callable[..., Supervisor],
 ) -> None:
-    supervisor = start("--workers", "2", "--set", "grace_s=0.3")
+    supervisor = start("--processes", "2", "--set", "grace_s=0.3")
     workers = supervisor.wait_for_workers()
     with supervisor.begin_request():
         supervisor.process.kill()
@@ -145,7 +145,7 @@ def test_a_request_that_never_ends_does_not_keep_an_orphan(
 def test_a_worker_that_is_stopped_meanwhile_exits_when_it_goes_on(
     start: Callable[..., Supervisor],
 ) -> None:
-    supervisor = start("--workers", "2")
+    supervisor = start("--processes", "2")
     workers = supervisor.wait_for_workers()
     os.kill(workers[0], signal.SIGSTOP)
     supervisor.process.kill()
@@ -158,7 +158,7 @@ def test_workers_that_were_suspended_while_they_drain_are_not_killed(
     start: Callable[..., Supervisor],
 ) -> None:
     """As by a laptop that sleeps: the supervisor resumes first, and the time is over."""
-    supervisor = start("--workers", "2", "--set", "grace_s=2")
+    supervisor = start("--processes", "2", "--set", "grace_s=2")
     supervisor.wait_for_workers()
     with supervisor.begin_request() as connection:
         supervisor.process.terminate()
@@ -179,7 +179,7 @@ def test_workers_that_were_suspended_while_they_drain_are_not_killed(
 def test_a_supervisor_that_was_stopped_keeps_its_workers(
     start: Callable[..., Supervisor], state: str
 ) -> None:
-    supervisor = start("--workers", "2")
+    supervisor = start("--processes", "2")
     wait_until(lambda: len(supervisor.workers) == 2)
     if state == "reloads":
         supervisor.wait_for_workers()
@@ -208,7 +208,7 @@ def test_a_supervisor_that_was_stopped_keeps_its_workers(
 def test_no_worker_survives_a_supervisor_that_crashes(
     start: Callable[..., Supervisor], state: str, number: signal.Signals
 ) -> None:
-    supervisor = start("--workers", "2")
+    supervisor = start("--processes", "2")
     if state == "starts":
         wait_until(lambda: len(supervisor.workers) > 0)
     else:
@@ -228,14 +228,14 @@ def test_no_worker_survives_a_supervisor_that_crashes(
             answer = read_all(connection)
             assert mmhash.key(b"abcdef").hex().encode() in answer
     wait_until(lambda: not any(map(runs, workers)))
-    assert start("--workers", "2", port=supervisor.port).wait_for_workers()
+    assert start("--processes", "2", port=supervisor.port).wait_for_workers()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_request_that_outlives_the_grace_period_is_refused_by_name(
     start: Callable[..., Supervisor], workers: int
 ) -> None:
-    supervisor = start("--workers", str(workers), "--set", "grace_s=0.3")
+    supervisor = start("--processes", str(workers), "--set", "grace_s=0.3")
     if workers > 1:
         supervisor.wait_for_workers()
     with supervisor.begin_request() as connection:
@@ -265,7 +265,7 @@ def create(settings, models):
 
 supervisor._MARGIN_S = 0.2
 if __name__ == "__main__":
-    server.serve(Settings(port=0, workers=2, grace_s=0.2), create)
+    server.serve(Settings(port=0, processes=2, grace_s=0.2), create)
 """
 
 
@@ -296,7 +296,7 @@ def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
 def test_a_signal_to_any_process_drains_them(
     start: Callable[..., Supervisor], workers: int, number: signal.Signals, to_all: bool
 ) -> None:
-    supervisor = start("--workers", str(workers))
+    supervisor = start("--processes", str(workers))
     pids = supervisor.wait_for_workers() if workers > 1 else []
     with supervisor.begin_request() as connection:
         if to_all:  # as a terminal or systemd does
@@ -316,7 +316,7 @@ def test_a_signal_to_any_process_drains_them(
 
 def test_the_next_supervisor_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     env = service.environment(TMPDIR=str(tmp_path))
-    killed = Supervisor("--workers", "2", settings={"grace_s": 0.2}, env=env)
+    killed = Supervisor("--processes", "2", settings={"grace_s": 0.2}, env=env)
     try:
         killed.wait_until_listening()
         killed.wait_for_workers()
@@ -326,7 +326,7 @@ def test_the_next_supervisor_removes_what_a_killed_one_left(tmp_path: Path) -> N
     finally:
         killed.kill()
     os.utime(orphan, (0, 0))
-    started = Supervisor("--workers", "2", env=env)
+    started = Supervisor("--processes", "2", env=env)
     try:
         started.wait_until_listening()
         started.wait_for_workers()

@@ -21,7 +21,7 @@ def test_the_port_has_the_metrics_without_a_key_and_nothing_else(workers: int) -
     digests = [blake3(KEY.encode()).hexdigest()]
     settings = {"metrics_port": str(port), "api_key_digests": digests}
     with (
-        serving("--workers", str(workers), settings=settings) as service,
+        serving("--processes", str(workers), settings=settings) as service,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as scraper,
         service.new_client() as client,
     ):

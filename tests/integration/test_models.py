@@ -65,7 +65,7 @@ def change_template(folder: Path) -> None:
 @pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, workers: str) -> None:
     settings: dict[str, Any] = {"models": {"tiny": str(folder)}}
-    with serving("--workers", workers, settings=settings) as service:
+    with serving("--processes", workers, settings=settings) as service:
         with service.new_client() as client:
             before = plan(client)
         running = service.begin_request()
@@ -93,7 +93,7 @@ def replace_worker(service: Service) -> int:
 
 def test_a_new_worker_has_the_models_of_the_others(folder: Path) -> None:
     """Each worker read them by itself: 0.5 s of CPU and 124 MB for a tokenizer of 150000 tokens."""
-    with serving("--workers", "2", settings={"models": {"tiny": str(folder)}}) as service:
+    with serving("--processes", "2", settings={"models": {"tiny": str(folder)}}) as service:
         with service.new_client() as client:
             before = plan(client)
             assert count(client, "mmhash_model_loads_total", result="loaded") == 2
@@ -122,7 +122,7 @@ def test_a_model_that_cannot_be_read_again_stays(folder: Path) -> None:
 def test_a_bad_directory_fails_the_start(folder: Path, workers: str) -> None:
     (folder / "config.json").write_text('{"model_type": "unheard-of"}')
     done = subprocess.run(
-        [*COMMAND, "--workers", workers, "--set", f'models={{"tiny": "{folder}"}}'],
+        [*COMMAND, "--processes", workers, "--set", f'models={{"tiny": "{folder}"}}'],
         capture_output=True,
         text=True,
         check=False,

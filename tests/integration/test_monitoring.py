@@ -102,7 +102,7 @@ class Stack:
 
     def _start_service(self) -> Service:
         service = Service(
-            "--workers", "2", "--config", str(self.settings_file),
+            "--processes", "2", "--config", str(self.settings_file),
             settings={"metrics_port": self.port}, env=environment(), program=PATIENT_COMMAND,
         )  # fmt: skip
         service.wait_until_listening()

@@ -72,7 +72,7 @@ def under_load(service: Service) -> Iterator[list[int]]:
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, workers: int) -> None:
     with (
-        serving("--workers", str(workers), "--config", str(file), env=environment()) as service,
+        serving("--processes", str(workers), "--config", str(file), env=environment()) as service,
         service.new_client() as client,
     ):
         assert [status(client, key) for key in (OLD, NEW, BOTH)] == [200, 401, 200]
@@ -97,7 +97,7 @@ def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, worke
 @pytest.mark.slow
 def test_a_worker_that_starts_later_has_the_reloaded_settings(file: Path) -> None:
     with (
-        serving("--workers", "2", "--config", str(file), env=environment()) as service,
+        serving("--processes", "2", "--config", str(file), env=environment()) as service,
         service.new_client() as client,
     ):
         assert status(client, OLD) == 200

@@ -162,7 +162,7 @@ def test_a_unix_socket_is_its_owner_s_alone(tmp_path: Path) -> None:
 
 
 def test_several_workers_answer_count_together_and_stop_together() -> None:
-    with serving("--workers", "2") as service:
+    with serving("--processes", "2") as service:
         headers = {"content-type": "application/octet-stream"}
         calls = 40
         for _ in range(calls):  # each on a connection of its own, so that both get some
@@ -207,7 +207,7 @@ def test_workers_are_forked_unless_another_thread_may_hold_a_lock(
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() -> None:
-    with serving("--workers", "2") as service:
+    with serving("--processes", "2") as service:
         host, port = service.address
         url = f"http://{host}:{port}"
         connection = service.begin_request()
@@ -228,7 +228,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() 
 @pytest.mark.slow
 def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
     # The requests wait for longer than a body may stall, if the machine is busy.
-    with serving("--workers", "2", settings={"stall_timeout_s": 300}) as service:
+    with serving("--processes", "2", settings={"stall_timeout_s": 300}) as service:
         host, port = service.address
         url = f"http://{host}:{port}"
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -291,7 +291,7 @@ def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Pat
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_signal_during_the_start_is_not_lost(workers: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
-        with serving("--workers", workers) as service:
+        with serving("--processes", workers) as service:
             service.process.send_signal(number)
             assert '"message": "stopped"' in service.wait()
 
@@ -301,7 +301,7 @@ def test_a_signal_during_the_start_is_not_lost(workers: str) -> None:
 def test_the_end_of_the_terminal_drains(workers: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.touch()
-    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", "--workers", workers]
+    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", "--processes", workers]
     child, terminal = pty.fork()
     if child == 0:  # the leader of a session that has the terminal
         file = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -331,7 +331,7 @@ def test_after_nohup_the_terminal_may_go() -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param(["--workers", "2"], marks=pytest.mark.slow),
+        pytest.param(["--processes", "2"], marks=pytest.mark.slow),
         pytest.param(["--host", "localhost"], marks=pytest.mark.slow),
         [],
     ],
@@ -409,7 +409,7 @@ def create(settings, models):
     return app
 
 if __name__ == "__main__":
-    server.serve(Settings(port=0, workers=2), create)
+    server.serve(Settings(port=0, processes=2), create)
 """
 HANG = """
     @app.get("/hang")

@@ -138,7 +138,7 @@ def limited() -> Iterator[tuple[str, dict[str, str], str]]:
 
 def memory_bound(variables: dict[str, str]) -> int:
     """The most that the service takes, as docs/settings.md has it."""
-    names = ("workers", "memo_bytes", "max_held_bytes", "decoders", "max_pixels")
+    names = ("processes", "memo_bytes", "max_held_bytes", "decoders", "max_pixels")
     given = {
         name: int(variables.get(f"MMHASH_{name.upper()}", Settings.model_fields[name].default))
         for name in names
@@ -146,7 +146,7 @@ def memory_bound(variables: dict[str, str]) -> int:
     assert given["decoders"], "the number of decoders is that of the node's cores"
     decoder = 192 * MIB + 20 * given["max_pixels"]
     worker = 192 * MIB + given["memo_bytes"] + 5 * given["max_held_bytes"]
-    return given["workers"] * (worker + (given["decoders"] + 1) * decoder)
+    return given["processes"] * (worker + (given["decoders"] + 1) * decoder)
 
 
 @pytest.mark.parametrize(("name", "variables", "limit"), list(limited()))

@@ -189,7 +189,7 @@ def test_sigterm_under_a_call_ends_it_when_the_call_is_answered(container: Conta
 def test_several_processes_answer_on_a_unix_socket_and_end_together(
     container: Container, root: str
 ) -> None:
-    with container.running(MMHASH_UDS="/tmp/mmhash.sock", MMHASH_WORKERS="2") as running:
+    with container.running(MMHASH_UDS="/tmp/mmhash.sock", MMHASH_PROCESSES="2") as running:
         health = "mmhash", "health", "--ready", "unix:/tmp/mmhash.sock"
         wait_until(lambda: container.run(*health) == 0, "it is not ready")
         assert Path(root, "tmp/mmhash.sock").is_socket()

@@ -90,7 +90,7 @@ def started(folder: Path) -> Iterator[Environment]:
         services: list[Service] = []
         for name, url in (("redis", redis.url), ("sqlite", f"sqlite:{folder / 'memo'}")):
             settings = {
-                "workers": WORKERS,
+                "processes": WORKERS,
                 "tenants": {TENANT: SECRET.hex()},
                 "file_root": str(files),
                 "url_hosts": [origin.removeprefix("http://")],

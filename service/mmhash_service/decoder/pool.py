@@ -248,4 +248,4 @@ def pixels_of(answer: Answer, algorithm: Algorithm) -> Pixels:
 
 def decoder_count(settings: Settings) -> int:
     """Return the number of processes of one worker that decode images of any size."""
-    return settings.decoders or max(1, min(cpu_count() // settings.workers, _MAX_DEFAULT))
+    return settings.decoders or max(1, min(cpu_count() // settings.processes, _MAX_DEFAULT))

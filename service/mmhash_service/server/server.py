@@ -65,9 +65,9 @@ def serve(settings: Settings, create: Create = create_app) -> None:
     models = Models(settings.models)
     with listening(settings) as listener, listening_for_metrics(settings) as more:
         listeners = [listener, *more]
-        count = "1 process" if settings.workers == 1 else f"{settings.workers} processes"
+        count = "1 process" if settings.processes == 1 else f"{settings.processes} processes"
         logger.info("running on %s with %s", address_of(settings, listener), count)
-        if settings.workers == 1:
+        if settings.processes == 1:
             _run_server(settings, partial(create, settings, models=models), listeners, received)
         else:
             _run_supervisor(settings, create, models, listeners, received)
@@ -183,7 +183,7 @@ def _run_supervisor(
         nonlocal launched
         launched += 1
         process_type = _process_type()
-        options: dict[str, Any] = {"is_restart": launched > settings.workers}
+        options: dict[str, Any] = {"is_restart": launched > settings.processes}
         if process_type is ForkProcess:
             options |= {"links": links, "received": received, "models": models}
         process = process_type(
@@ -203,7 +203,7 @@ def _run_supervisor(
         gc.freeze()  # collections in the workers do not write to what they share
         supervise(
             launch,
-            settings.workers,
+            settings.processes,
             listeners,
             received.stops,
             received.reloads,

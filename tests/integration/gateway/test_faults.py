@@ -381,7 +381,7 @@ def test_a_draining_gateway_finishes_its_streams() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_request_that_outlives_the_grace_period_is_refused_by_name(workers: int) -> None:
-    with fleet_of(1, workers=workers, grace_s=0.5) as ((engine,), gateway, client):
+    with fleet_of(1, processes=workers, grace_s=0.5) as ((engine,), gateway, client):
         answers: list[httpx.Response] = []
 
         def ask() -> None:
@@ -415,7 +415,7 @@ def test_a_response_that_outlives_the_grace_period_is_not_completed() -> None:
 def test_two_processes_forward_too() -> None:
     with (
         engines(1) as (one,),
-        gateway_before([one.url], settings={"workers": 2}) as gateway,
+        gateway_before([one.url], settings={"processes": 2}) as gateway,
         gateway.new_client() as client,
     ):
         wait_until(lambda: client.post(PATH, json=CHAT).status_code == 200)

@@ -18,7 +18,7 @@ def test_two_replicas_and_their_workers_share_a_file(
     serve: Serve, images: list[bytes], tmp_path: Path
 ) -> None:
     url = f"memo_url=sqlite:{tmp_path / 'memo'}"
-    one, two = serve(url), serve(url, "workers=2")
+    one, two = serve(url), serve(url, "processes=2")
     assert one.get("/info").json()["memo"] == "sqlite"
     share_an_image(one, two, images)
 

@@ -70,7 +70,7 @@ def test_settings_do_not_change() -> None:
 
 TOML = """
 port = 11
-workers = 2
+processes = 2
 api_key_digests = ["{digest}"]
 
 [tenants]
@@ -92,10 +92,10 @@ def test_a_file_gives_what_neither_argument_nor_environment_does(
 ) -> None:
     monkeypatch.setenv("MMHASH_PORT", "22")
     settings = Settings()
-    assert (settings.port, settings.workers) == (22, 2)
+    assert (settings.port, settings.processes) == (22, 2)
     assert settings.api_key_digests == (DIGEST,)
     assert settings.tenants["acme"].get_secret_value() == SECRET
-    assert Settings(workers=3).workers == 3
+    assert Settings(processes=3).processes == 3
 
 
 def test_a_name_in_the_file_that_is_not_known_is_refused(file: Path) -> None:
@@ -140,7 +140,7 @@ SIZES = ("max_body_bytes", "max_json_bytes", "max_held_bytes", "url_max_bytes", 
         {"tenants": {"acme": "cd" * 31}},
         {"tenants": {"a b": SECRET}},
         {"api_key_digests": ["ab"]},
-        {"workers": 0},
+        {"processes": 0},
         {"grace_s": 0},
         {"max_held_bytes": 1},
         {"nothing": 1},

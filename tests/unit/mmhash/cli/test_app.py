@@ -168,6 +168,12 @@ def test_help_has_a_short_option_and_flags_have_no_value() -> None:
         assert "<bool>" not in done.stdout
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_help_fits_a_screen(name: str) -> None:
+    shown = CliRunner().invoke(app, [name, "--help"], terminal_width=80).stdout
+    assert len(shown.splitlines()) <= 30
+
+
 def test_a_wrong_value_is_one_line_without_the_parser_s_words() -> None:
     with start("key", "--algorithm", "md5") as process:
         assert process.wait() == 2

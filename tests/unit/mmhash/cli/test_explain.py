@@ -25,7 +25,7 @@ def picture(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
 def test_explain_ends_with_the_engines_fields(engine: Engine, picture: Path) -> None:
     release = engine.releases.latest
-    arguments = ["explain", f"{engine.name}@{release}", str(picture)]
+    arguments = ["explain", str(picture), "--engine", f"{engine.name}@{release}"]
     done = RUN.invoke(app, arguments, catch_exceptions=False)
     with Image.open(picture) as image:
         key = mmhash.key(image)
@@ -43,7 +43,9 @@ def test_every_range_can_be_explained(picture: Path) -> None:
         for known_range in ranges:
             first = known_range.split(" to ")[0]
             done = RUN.invoke(
-                app, ["explain", f"{name}@{first}", str(picture)], catch_exceptions=False
+                app,
+                ["explain", str(picture), "--engine", f"{name}@{first}"],
+                catch_exceptions=False,
             )
             assert f"for {name} {first}" in done.stdout
 
@@ -76,7 +78,8 @@ def test_key_prints_each_engine(picture: Path) -> None:
     ("arguments", "words"),
     [(["key", "--engine", "sglang@0.9"], "known are 0.4.3"), (["key", "--engine", "other"], "known are sglang"),
      (["key", "--engine", "lmdeploy", "/nowhere"], "takes no hash"),
-     (["explain", "sglang", "-"], "give a file"), (["explain", "sglang", "/nowhere"], "No such file")],
+     (["explain", "--engine", "sglang", "-"], "give a file"),
+     (["explain", "--engine", "sglang", "/nowhere"], "No such file")],
 )  # fmt: skip
 def test_what_is_not_known(arguments: list[str], words: str) -> None:
     done = RUN.invoke(app, arguments)
@@ -87,7 +90,7 @@ def test_an_animation_is_all_of_its_frames(tmp_path: Path) -> None:
     path = tmp_path / "pages.tiff"
     pages = [Image.new("L", (8, 8), shade) for shade in range(3)]
     pages[0].save(path, save_all=True, append_images=pages[1:])
-    shown = RUN.invoke(app, ["explain", "vllm@0.32.0", str(path)]).stdout
+    shown = RUN.invoke(app, ["explain", str(path), "--engine", "vllm@0.32.0"]).stdout
     assert "192 bytes, 3 frames" in shown
     assert mmhash.key_file(path, of="pixels").hex() in shown
     keyed = RUN.invoke(app, ["key", "--of=pixels", str(path)]).stdout
@@ -97,7 +100,9 @@ def test_an_animation_is_all_of_its_frames(tmp_path: Path) -> None:
 def test_a_text_file_is_no_image(tmp_path: Path) -> None:
     path = tmp_path / "text.png"
     path.write_text("no image")
-    assert "not an image" in str(RUN.invoke(app, ["explain", "vllm", str(path)]).exception)
+    assert "not an image" in str(
+        RUN.invoke(app, ["explain", str(path), "--engine", "vllm"]).exception
+    )
 
 
 def test_the_steps_have_the_orientation(tmp_path: Path) -> None:
@@ -105,10 +110,14 @@ def test_the_steps_have_the_orientation(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (3, 2)).save(path, exif=exif)
-    steps = RUN.invoke(app, ["explain", "vllm@0.32.0", str(path)], catch_exceptions=False).stdout
+    steps = RUN.invoke(
+        app, ["explain", str(path), "--engine", "vllm@0.32.0"], catch_exceptions=False
+    ).stdout
     with Image.open(path) as image:
         fields = request_fields(mmhash.key(image), "vllm@0.32.0", exif_orientation=6)
     assert "EXIF orientation 6" in steps
     assert fields["uuid"] in steps.splitlines()[-2]
-    older = RUN.invoke(app, ["explain", "vllm@0.23.0", str(path)], catch_exceptions=False).stdout
+    older = RUN.invoke(
+        app, ["explain", str(path), "--engine", "vllm@0.23.0"], catch_exceptions=False
+    ).stdout
     assert "orientation" not in older

@@ -67,7 +67,7 @@ def test_a_file_with_an_unknown_release(tmp_path: Path) -> None:
 
 
 def test_it_may_listen_on_a_unix_socket(tmp_path: Path) -> None:
-    arguments = ["gateway", "--check", "--worker", "http://a:1", "--workers", "2", "--uds"]
+    arguments = ["gateway", "--check", "--worker", "http://a:1", "--processes", "2", "--uds"]
     done = CliRunner().invoke(app, [*arguments, str(tmp_path / "s")])
     assert done.exit_code == 0, done.output
     done = CliRunner().invoke(app, [*arguments, str(tmp_path / "none" / "s")])

@@ -34,7 +34,7 @@ def test_key_takes_a_list_of_engines(photo: Path) -> None:
 
 
 def test_explain(photo: Path) -> None:
-    (line,) = lines("explain", "vllm", photo)
+    (line,) = lines("explain", photo, "--engine", "vllm")
     steps = {step["step"]: step["value"] for step in line["steps"]}
     assert steps["key by of=pixels"] == mmhash.key_file(photo, of="pixels").hex()
 

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mmhash.cli.values import PlainCommand, PlainGroup
+from mmhash.cli.app import PlainCommand, PlainGroup
 
 Choice = Literal["blake3", "xxh3"]
 
@@ -120,7 +120,7 @@ def test_only_converted_values_import_pydantic(options: list[str], imports: bool
 import sys
 from typing import Annotated, Literal
 import typer
-from mmhash.cli.values import PlainCommand
+from mmhash.cli.app import PlainCommand
 
 app = typer.Typer(add_completion=False)
 

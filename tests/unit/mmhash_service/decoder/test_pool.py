@@ -321,7 +321,7 @@ def test_an_answer_that_is_none_is_not_believed(answer: Any) -> None:
 def test_cores_are_divided_among_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, workers, expected in [(1, 1, 1), (4, 1, 4), (4, 3, 1), (4, 8, 1), (64, 2, 8)]:
         monkeypatch.setattr(pool, "cpu_count", lambda cores=cores: cores)
-        assert decoder_count(Settings(workers=workers)) == expected
+        assert decoder_count(Settings(processes=workers)) == expected
     assert decoder_count(Settings(decoders=40)) == 40
 
 
