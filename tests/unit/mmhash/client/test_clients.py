@@ -9,6 +9,7 @@ import pytest
 
 import mmhash
 from mmhash.client import AsyncClient, Client
+from tests.support.scripted import ScriptedServer
 
 
 def test_both_clients_have_the_same_calls() -> None:
@@ -54,3 +55,58 @@ def test_a_closed_client_has_its_own_error() -> None:
 def test_an_address_without_a_scheme(url: str) -> None:
     with pytest.raises(mmhash.InputValueError, match=r"http://127\.0\.0\.1:8780"):
         mmhash.Client(url)
+
+
+MAKERS = [Client, AsyncClient]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    "url",
+    ["", "127.0.0.1:8780", "localhost:8780", "//host", "http://", "http:///x", "ftp://host",
+     "unix:/run/x", "http://host:x", "http://[::1",
+     "http://a\nb", "http://user:secret@host", "http://host/?q", "http://host/#f",
+     "http://\udcff", "http://host\0"],
+)  # fmt: skip
+def test_a_url_that_names_no_service_is_refused(make: Any, url: str) -> None:
+    with pytest.raises(mmhash.InputValueError, match="base_url"):
+        make(url)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("base_url", None, mmhash.InputTypeError),
+        ("base_url", b"http://host", mmhash.InputTypeError),
+        ("uds", 5, mmhash.InputTypeError),
+        ("timeout_s", None, mmhash.InputTypeError),
+        ("timeout_s", True, mmhash.InputTypeError),
+        ("timeout_s", 0, mmhash.InputValueError),
+        ("timeout_s", -1, mmhash.InputValueError),
+        ("timeout_s", float("nan"), mmhash.InputValueError),
+        ("timeout_s", float("inf"), mmhash.InputValueError),
+        ("timeout_s", 1e12, mmhash.InputValueError),
+        pytest.param("timeout_s", 10**400, mmhash.InputValueError, id="timeout-no-float"),
+        ("retries", 1.5, mmhash.InputTypeError),
+        ("retries", True, mmhash.InputTypeError),
+        ("retries", -1, mmhash.InputValueError),
+        ("api_key", b"key", mmhash.InputTypeError),
+        ("api_key", "a\r\nb: c", mmhash.InputValueError),
+        ("api_key", " a", mmhash.InputValueError),
+        ("tenant", "a\0", mmhash.InputValueError),
+        ("tenant", "\ud800", mmhash.InputValueError),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused(
+    make: Any, name: str, value: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=name):
+        make(**{name: value})
+
+
+def test_a_path_stands_before_that_of_each_request() -> None:
+    with ScriptedServer((200, {}, b'{"in_place": []}')) as server:
+        with Client(f"{server.url}/a/b/") as client:
+            client.info()
+        assert server.paths == ["/a/b/info"]
