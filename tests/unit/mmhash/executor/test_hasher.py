@@ -14,7 +14,7 @@ from PIL import Image
 
 import mmhash
 from mmhash import ClosedError, Digest, InputError, InputTypeError, InputValueError, MMHashError
-from mmhash.executor import AsyncHasher, hasher
+from mmhash.executor import AsyncHasher, hasher, items
 from mmhash.executor.jobs import read_items
 
 T = TypeVar("T")
@@ -36,18 +36,20 @@ class Gate:
         self.opened = threading.Event()
         self.read: list[Any] = []
         self.threads: list[int] = []
+        self.together: list[int] = []
         self.now = self.most = 0
         lock = threading.Lock()
 
-        def slow(items: Any, options: Any, threads: int = 1, stream: Any = None) -> Any:
+        def slow(parts: Any, options: Any, threads: int = 1, stream: Any = None) -> Any:
             with lock:
-                self.read += items
+                self.read += parts
+                self.together.append(len(parts))
                 self.threads.append(threads)
                 self.now += 1
                 self.most = max(self.most, self.now)
             self.opened.wait(60)
             try:
-                return read_items(items, options, threads, stream)
+                return read_items(parts, options, threads, stream)
             finally:
                 with lock:
                     self.now -= 1
@@ -360,6 +362,31 @@ def test_several_threads_for_a_large_item_alone(gate: Gate) -> None:
             await keys
 
     run(main())
+
+
+@pytest.mark.parametrize("limit", [64 * MIB, 5 * MIB])
+def test_the_items_of_a_call_on_one_gpu_are_one_job(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(
+        hasher, "cost_of", lambda item: items.ItemCost(2 * MIB, device=item.size % 2)
+    )
+    monkeypatch.setattr(hasher, "stream_of", lambda _: None)
+    gate.opened.set()
+    arrays = [noise(2 * MIB + number % 2, number) for number in range(8)]
+    bad = np.ma.masked_array(noise(2 * MIB))
+
+    async def main() -> None:
+        async with AsyncHasher(max_inflight_bytes=limit, threads=2) as one:
+            found = await one.keys([*arrays, arrays[0], bad], return_errors=True)
+            assert isinstance(found.pop(), InputTypeError)
+            assert found == mmhash.keys([*arrays, arrays[0]])
+            assert one.stats().joined == 1
+            assert idle(one)
+
+    run(main())
+    most = 2 if limit < 10 * MIB else 5
+    assert sorted(gate.together, reverse=True)[:2] == [most, min(4, most)]
 
 
 # The same at once
