@@ -4,12 +4,12 @@ Inputs without bytes of their own are refused by an error that names their type.
 unpickled, and neither torch nor Pillow is imported before one of their objects is an input.
 """
 
-import ctypes
 import mmap
 import os
 import re
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -31,7 +31,6 @@ _DLPACK_HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 
 # Codes of a buffer's format that mean an address. "Zf", "Zd" and "Zg" are complex numbers.
 _ADDRESS = re.compile(r"[OPXz&]|Z(?![fdg])")
-_CData: type = ctypes.c_int.__mro__[2]  # the base class of all ctypes objects
 
 
 class View(NamedTuple):
@@ -149,9 +148,7 @@ def _read_buffer(buffer: memoryview, copy: bool) -> Members:
 
 
 def _flat_buffer(buffer: memoryview, copy: bool) -> memoryview:
-    if _has_addresses(buffer.format) or (
-        isinstance(buffer.obj, _CData) and _has_pointers(type(buffer.obj))
-    ):
+    if _has_addresses(buffer.format):
         raise InputTypeError(
             "a buffer of object pointers or other addresses has no content: hash what is at them"
         )
@@ -169,19 +166,6 @@ def _flat_buffer(buffer: memoryview, copy: bool) -> memoryview:
 @lru_cache(maxsize=256)
 def _has_addresses(form: str) -> bool:
     return _ADDRESS.search(re.sub(":[^:]*:", "", form)) is not None  # without names of fields
-
-
-@lru_cache(maxsize=256)
-def _has_pointers(kind: Any) -> bool:
-    """Look for pointers in a ctypes type, which the format of a union hides."""
-    if issubclass(kind, (ctypes._Pointer, ctypes._CFuncPtr)):  # type: ignore[attr-defined]
-        return True
-    if issubclass(kind, ctypes._SimpleCData):
-        return kind._type_ in "OPXzZ"
-    if issubclass(kind, ctypes.Array):
-        return _has_pointers(kind._type_)
-    fields = (field for base in kind.__mro__ for field in vars(base).get("_fields_", ()))
-    return any(_has_pointers(field[1]) for field in fields)
 
 
 @lru_cache(maxsize=256)
@@ -223,31 +207,21 @@ def _flat_array(values: np.ndarray[Any, Any], copy: bool) -> memoryview:
 
 
 def _read_dlpack(item: Any, copy: bool) -> Members:
-    """Read an array with numpy if it is on the host and numpy has its dtype, else with torch.
-
-    The exporter can be any object, and may raise any exception.
-    """
+    """Read an array with numpy if it is on the host and numpy has its dtype, else with torch."""
     name = f"{type(item).__module__}.{type(item).__qualname__}"
-    try:
-        on_host = item.__dlpack_device__()[0] in _DLPACK_HOST_DEVICES
-    except Exception as error:
-        raise DeviceError(f"cannot read a {name}: it does not report its device") from error
-    if on_host:
-        try:
-            values = np.from_dlpack(item)
-        except Exception:  # noqa: BLE001, S110  (torch is next)
-            pass
-        else:
-            return _read_array(values, copy)
+    if item.__dlpack_device__()[0] in _DLPACK_HOST_DEVICES:
+        with suppress(BufferError, RuntimeError):  # torch is next
+            return _read_array(np.from_dlpack(item), copy)
     try:
         from torch.utils.dlpack import from_dlpack  # noqa: PLC0415  (numpy cannot read it)
+
+        tensor = from_dlpack(item)
     except ImportError:
         raise DeviceError(
             f"cannot read a {name}: numpy cannot, and torch is not installed"
         ) from None
-    try:
-        tensor = from_dlpack(item)
-    except Exception as error:
+    # torch asserts that it was built for the device.
+    except (AssertionError, BufferError, RuntimeError) as error:
         raise DeviceError(f"cannot read a {name}: neither numpy nor torch can") from error
     dtype, shape, data = read_tensor(tensor, copy, at_once=False)
     return "tensor", dtype, shape, data, b"", None
