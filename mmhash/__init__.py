@@ -58,6 +58,7 @@ __all__ = [
     "ServiceError",
     "TagError",
     "TransportError",
+    "audio",
     "digest",
     "digest_file",
     "key",
@@ -66,11 +67,12 @@ __all__ = [
     "sign_tag",
     "split",
     "verify_tag",
+    "video",
 ]
 
-# Imported at first use: `import mmhash` takes 5 ms of CPU, and with numpy and blake3 it took 200.
+# Imported at first use: numpy and the hash functions take longest.
 _MODULES = {
-    "mmhash": (
+    __name__: (
         "client",
         "compile",
         "engines",
@@ -106,7 +108,9 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted(
+        {*__all__, *_MODULES[__name__], *(name for name in globals() if name[:2] == "__")}
+    )
 
 
 class _Package(ModuleType):

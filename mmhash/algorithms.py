@@ -80,12 +80,10 @@ DIGEST_SIZE: dict[str, int] = {name: spec.digest_size for name, spec in ALGORITH
 
 def check_algorithm(name: str) -> Algorithm:
     """Return `name` if it is an algorithm of the table; else raise an error that lists them."""
-    if type(name) is str and name in ALGORITHM_SPECS:
-        return name
-    if not issubclass(type(name), str):
+    if not isinstance(name, str):
         raise InputTypeError(f"an algorithm is a str, not {type(name).__name__}")
-    name = str.__str__(name)
-    for algorithm in ALGORITHMS:
-        if name == algorithm:
-            return algorithm
-    raise InputValueError(f"unknown algorithm {name[:40]!r}: choose one of {', '.join(ALGORITHMS)}")
+    if name not in ALGORITHM_SPECS:
+        raise InputValueError(
+            f"unknown algorithm {name[:40]!r}: choose one of {', '.join(ALGORITHMS)}"
+        )
+    return name

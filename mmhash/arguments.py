@@ -26,6 +26,15 @@ def check_str(name: str, value: Any) -> str:
     return value
 
 
+def check_text(name: str, value: Any) -> str:
+    """Return a str that UTF-8 can encode."""
+    try:
+        check_str(name, value).encode()
+    except UnicodeEncodeError:
+        raise InputValueError(f"{name} has a lone surrogate: UTF-8 cannot encode it") from None
+    return str(value)
+
+
 def check_optional_str(name: str, value: Any) -> str | None:
     """Return a str or None."""
     if value is not None and not isinstance(value, str):
@@ -65,12 +74,9 @@ def check_choice(name: str, value: Any, *choices: str) -> None:
 
 def header_value(name: str, value: Any) -> bytes:
     """Return the bytes of a header's value; refuse a text that would end it or that HTTP trims."""
-    text = check_str(name, value)
+    text = check_text(name, value)
     if not text:
         raise InputValueError(f"{name} is empty")
     if text != text.strip() or any(ord(char) < 0x20 or char == "\x7f" for char in text):
         raise InputValueError(f"{name} has a control character, or a space at its start or end")
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InputValueError(f"{name} is not valid Unicode text") from None
+    return text.encode()

@@ -1,6 +1,5 @@
 """Bundles split into one view for each item: an image has the same key alone and in a bundle."""
 
-import operator
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from math import prod
@@ -94,27 +93,16 @@ def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) 
     >>> first.shape, second.shape
     ((4, 4), (2, 4))
     """
-    if isinstance(feature, type) or not hasattr(type(feature), "__getitem__"):
+    if isinstance(feature, memoryview) or not hasattr(feature, "shape"):
         raise InputTypeError(f"split() cuts an array or tensor, not a {type(feature).__name__}")
     if (grids is None) == (counts is None):
         raise InputTypeError("split() takes either grids or counts")
-    try:
-        sizes = [operator.index(size) for size in feature.shape]
-    except (AttributeError, TypeError, ValueError):
-        kind = type(feature).__name__
-        raise InputTypeError(f"split() cuts an array or tensor, not a {kind}") from None
-    axes = len(sizes)
+    axes = len(feature.shape)
     dim = _whole("dim", dim)
     if not -axes <= dim < axes:
         raise InputValueError(f"dim {shown(dim)} is not one of the feature's {axes}")
     dim %= axes
-    bundle = Bundle(feature, dim, _bounds(sizes[dim], grids, counts))
-    try:
-        bundle._slice(0, 1)  # an array that cannot be cut is refused here
-    except (TypeError, ValueError, LookupError, RuntimeError) as error:
-        kind = type(feature).__name__
-        raise InputTypeError(f"split() cannot cut this {kind}: {str(error)[:200]}") from error
-    return bundle
+    return Bundle(feature, dim, _bounds(feature.shape[dim], grids, counts))
 
 
 def _bounds(length: int, grids: Any, counts: Any) -> Sequence[int]:
@@ -149,24 +137,22 @@ def _products(grids: Any) -> list[int]:
     width, *others = set(map(len, rows))
     if others or width not in {2, 3}:
         raise InputValueError("grids has 2 or 3 numbers a row, the same in each")
-    # The numbers of all rows are checked at once: 64 rows in 26 instead of 70 µs.
+    # The numbers of all rows are checked at once, which is faster.
     numbers = iter(_naturals("grids", list(chain.from_iterable(rows))))
     return list(map(prod, zip(*[numbers] * width, strict=True)))
 
 
 def _as_list(name: str, values: Any) -> list[Any]:
     """Return the elements of an array, a tensor, a list or a tuple as a list."""
-    if type(values) is list:
-        return values[: MAX_ITEMS + 1]
     try:
         values = array_as_list(name, values, 3 * MAX_ITEMS)
     except InputValueError:
         raise
-    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+    except (RuntimeError, ValueError) as error:  # a tensor without content, a released buffer
         raise InputTypeError(f"{name} cannot be read: {str(error)[:200]}") from error
     if not isinstance(values, (list, tuple)):
         raise InputTypeError(f"{name} is a list, an array or a tensor, not {type(values).__name__}")
-    return values[: MAX_ITEMS + 1] if type(values) is list else list(values[: MAX_ITEMS + 1])
+    return list(values[: MAX_ITEMS + 1])
 
 
 def _naturals(name: str, values: list[Any]) -> list[int]:
@@ -178,9 +164,6 @@ def _naturals(name: str, values: list[Any]) -> list[int]:
 
 
 def _whole(name: str, value: Any) -> int:
-    """Return a plain int, without calling methods that a subclass overrides."""
-    if type(value) is int:
-        return value
-    if type(value) is bool or not issubclass(type(value), (int, np.integer)):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise InputTypeError(f"{name} holds whole numbers, not {type(value).__name__}")
-    return int.__index__(value) if issubclass(type(value), int) else int(value)
+    return int(value)

@@ -5,8 +5,6 @@ multiplication by 1 / std, float64, a mean or std that is not one float32 for ea
 """
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -30,13 +28,6 @@ from mmhash.digest import Algorithm
 from mmhash.ops.normalizing import OUT_DTYPES
 
 
-@dataclass(frozen=True)
-class FuseNormalizeDigestConfig:
-    """The dtypes of features that the fused call computes."""
-
-    out_dtypes: tuple[torch.dtype, ...] = OUT_DTYPES
-
-
 class FuseNormalizeDigest(Pass):
     """Fuse `((pixels.to(float32) * scale - mean) / std).to(dtype)` with `digest(…, dim=0)` of it.
 
@@ -51,16 +42,10 @@ class FuseNormalizeDigest(Pass):
 
     name = "fuse_normalize_digest"
 
-    def __init__(self, config: FuseNormalizeDigestConfig = FuseNormalizeDigestConfig()) -> None:
-        self.config: FuseNormalizeDigestConfig = config
-
     def __call__(self, graph_module: GraphModule) -> int:
         """Return the number of fused digests."""
         graph = graph_module.graph
-        matches = 0
-        for node in list(graph.nodes):
-            matches += _fuse(graph, node, self.config.out_dtypes)
-        return matches
+        return sum(_fuse(graph, node) for node in list(graph.nodes))
 
 
 class _Steps(NamedTuple):
@@ -73,7 +58,7 @@ class _Steps(NamedTuple):
     std: Node
 
 
-def _fuse(graph: Graph, digest: Node, out_dtypes: Sequence[torch.dtype]) -> bool:
+def _fuse(graph: Graph, digest: Node) -> bool:
     """Fuse a digest with the steps before it if they match the pattern; return True if so."""
     call = digest_of(digest)
     steps = _steps(call.x) if call and call.dim == 0 else None
@@ -83,7 +68,7 @@ def _fuse(graph: Graph, digest: Node, out_dtypes: Sequence[torch.dtype]) -> bool
     if features is None or pixels is None or mean is None or std is None:
         return False
     channel_dim = _channel_dim(pixels, mean, std)
-    if channel_dim is None or features.dtype not in out_dtypes:
+    if channel_dim is None or features.dtype not in OUT_DTYPES:
         return False
     if not _only_read(graph, steps.pixels, steps.mean, steps.std):
         return False

@@ -1,10 +1,9 @@
 """The pass manager: passes over a graph in order, each rolled back if it fails."""
 
-import hashlib
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from time import perf_counter
 from typing import Any
@@ -16,12 +15,41 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.nn import Module
 
 from mmhash.compile.drop_dead_digest import DropDeadDigest
-from mmhash.compile.dump import open_dump
 from mmhash.compile.fuse_normalize_digest import FuseNormalizeDigest
 from mmhash.compile.merge_digests import MergeDigests
 from mmhash.compile.nodes import copy_of, value_of
 from mmhash.compile.passes import Pass
-from mmhash.compile.report import Report, Row
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pass: the number of places where it rewrote the graph, and its cost."""
+
+    name: str
+    matches: int
+    nodes_before: int
+    nodes_after: int
+    milliseconds: float
+    rolled_back: str = ""  # the reason, if it was
+
+    def __str__(self) -> str:
+        line = f"{self.name:22} {self.matches:7} {self.nodes_before:5} -> {self.nodes_after:<5}"
+        line += f" {self.milliseconds:6.2f} ms"
+        return f"{line}  rolled back: {self.rolled_back}" if self.rolled_back else line
+
+
+@dataclass(frozen=True)
+class Report:
+    """All passes over one graph; as text, a line for each."""
+
+    rows: tuple[Row, ...]
+
+    def matches(self, name: str) -> int:
+        """Return the number of places where the pass of that name rewrote the graph."""
+        return sum(row.matches for row in self.rows if row.name == name)
+
+    def __str__(self) -> str:
+        return "\n".join(["pass                   matches nodes", *map(str, self.rows)])
 
 
 class PassManager:
@@ -44,7 +72,6 @@ class PassManager:
         """
         if example_inputs and not any(map(value_of, graph_module.graph.nodes)):
             _propagate(graph_module, example_inputs)
-        dump = open_dump(graph_module)
         rows: list[Row] = []
         kept: Graph | None = None
         for graph_pass in self.passes:
@@ -54,8 +81,6 @@ class PassManager:
             rows.append(row)
             if row.matches or row.rolled_back:
                 kept = None
-            if dump:
-                dump.write(row.name, graph_module)
         self._report = Report(tuple(rows))
         return graph_module
 
@@ -74,7 +99,7 @@ class PassManager:
             self._warn(graph_pass.name, error)
         taken = (perf_counter() - start) * 1e3
         after = len(graph_module.graph.nodes)
-        return Row(graph_pass.name, graph_pass.uuid(), matches, before, after, taken, error)
+        return Row(graph_pass.name, matches, before, after, taken, error)
 
     def last_report(self) -> Report:
         """Return the report about the last graph."""
@@ -97,10 +122,6 @@ class PassManager:
         if name not in self._warned:
             self._warned.add(name)
             warnings.warn(f"compiler pass {name} was rolled back: {reason}", stacklevel=3)
-
-    def uuid(self) -> str:
-        """Return an identifier that differs for managers that may rewrite a graph differently."""
-        return hashlib.sha256("".join(each.uuid() for each in self.passes).encode()).hexdigest()
 
 
 class _Propagation(Module):

@@ -1,7 +1,6 @@
 """A pass that merges digests of parts of one tensor into one call, on a GPU one launch."""
 
 import operator
-from dataclasses import dataclass
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -10,14 +9,6 @@ from mmhash.compile.effects import may_write, storages_of, written_storages
 from mmhash.compile.nodes import DIGEST, DIGESTS, DigestCall, digest_of, source_of, value_of
 from mmhash.compile.passes import Pass
 from mmhash.digest import Algorithm
-
-
-@dataclass(frozen=True)
-class MergeDigestsConfig:
-    """The minimum number of digests that are merged."""
-
-    at_least: int = 2
-
 
 # What the parts of one call have in common.
 _Group = tuple[Node, Algorithm, torch.device]
@@ -33,14 +24,11 @@ class MergeDigests(Pass):
 
     name = "merge_digests"
 
-    def __init__(self, config: MergeDigestsConfig = MergeDigestsConfig()) -> None:
-        self.config: MergeDigestsConfig = config
-
     def __call__(self, graph_module: GraphModule) -> int:
         """Return the number of merged calls."""
         graph = graph_module.graph
         nodes = list(graph.nodes)
-        if sum(node.target is DIGEST for node in nodes) < self.config.at_least:
+        if sum(node.target is DIGEST for node in nodes) < 2:
             return 0
         written = written_storages(graph)
         matches = 0
@@ -49,7 +37,7 @@ class MergeDigests(Pass):
             is_writer = bool(waiting) and may_write(node)
             for group, calls in list(waiting.items()):
                 if is_writer or not calls.keys().isdisjoint(node.all_input_nodes):
-                    matches += self._merge(graph, waiting.pop(group), node)
+                    matches += _merge(graph, waiting.pop(group), node)
             call = digest_of(node)
             if call is None or call.dim is not None or not written.isdisjoint(storages_of(node)):
                 continue
@@ -58,16 +46,18 @@ class MergeDigests(Pass):
                 waiting.setdefault(group, {})[node] = call
         return matches
 
-    def _merge(self, graph: Graph, calls: dict[Node, DigestCall], reader: Node) -> int:
-        if len(calls) < self.config.at_least:
-            return 0
-        parts = [call.x for call in calls.values()]
-        algorithm = next(iter(calls.values())).algorithm
-        with graph.inserting_before(reader):
-            rows = graph.call_function(DIGESTS, (parts,), {"algorithm": algorithm})
-            for index, node in enumerate(calls):
-                row = graph.call_function(operator.getitem, (rows, index))
-                row.meta = node.meta.copy()
-                node.replace_all_uses_with(row)
-                graph.erase_node(node)
-        return 1
+
+def _merge(graph: Graph, calls: dict[Node, DigestCall], reader: Node) -> int:
+    """Merge calls before the node that reads one of their results; return 1, or 0 for one call."""
+    if len(calls) < 2:
+        return 0
+    parts = [call.x for call in calls.values()]
+    algorithm = next(iter(calls.values())).algorithm
+    with graph.inserting_before(reader):
+        rows = graph.call_function(DIGESTS, (parts,), {"algorithm": algorithm})
+        for index, node in enumerate(calls):
+            row = graph.call_function(operator.getitem, (rows, index))
+            row.meta = node.meta.copy()
+            node.replace_all_uses_with(row)
+            graph.erase_node(node)
+    return 1

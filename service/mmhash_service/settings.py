@@ -65,7 +65,6 @@ SECRET_FILES = SecretFiles(
 LIBRARY_VARIABLES = frozenset(
     {
         "MMHASH_CACHE_DIR",
-        "MMHASH_COMPILE_DUMP",
         "MMHASH_POOL_MB",
         "MMHASH_POOL_WORKERS",
         "MMHASH_VECTORS",

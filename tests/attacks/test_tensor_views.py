@@ -104,27 +104,11 @@ def test_a_storage_that_is_long_enough() -> None:
     assert mmhash.key(tensor[3:3]) == mmhash.key(torch.zeros(0))
 
 
-class Hostile(torch.Tensor):
-    @classmethod
-    def __torch_function__(cls, *arguments: Any, **options: Any) -> Any:
-        raise KeyError("no function of mine is called")
-
-
-class Lying(torch.Tensor):
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # fmt: skip
-        found = super().__torch_function__(function, types, args, kwargs or {})
-        return found * 0 if isinstance(found, torch.Tensor) else found
-
-
 def test_a_subclass_is_its_content() -> None:
     values = torch.randn(4, 6)
-    for kind in (Hostile, Lying, torch.nn.Buffer, torch.nn.Parameter):
-        twin = values.as_subclass(kind) if issubclass(kind, (Hostile, Lying)) else kind(values)
-        assert mmhash.key(twin) == mmhash.key(values)
-    with torch._C.DisableTorchFunctionSubclass():
-        turned = values.as_subclass(Lying).t()
-    assert mmhash.key(turned) == mmhash.key(values.t())
+    for kind in (torch.nn.Buffer, torch.nn.Parameter):
+        assert mmhash.key(kind(values)) == mmhash.key(values)
+        assert mmhash.key(kind(values).t()) == mmhash.key(values.t())
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")

@@ -237,7 +237,7 @@ def test_what_cannot_be_signed_is_refused_by_name(
 
 
 def test_a_tag_is_a_str() -> None:
-    with pytest.raises(InputTypeError, match="a tag is a str"):
+    with pytest.raises(InputTypeError, match="tag is a str"):
         verify_tag(TAG.encode(), KEY, **GOOD)  # type: ignore[arg-type]
 
 

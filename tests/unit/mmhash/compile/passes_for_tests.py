@@ -1,7 +1,6 @@
 """A graph, a pass that changes it, and passes that go wrong, each in its own way."""
 
 import operator
-from dataclasses import dataclass
 
 import torch
 from torch.fx import GraphModule
@@ -22,24 +21,19 @@ def _additions(module: GraphModule) -> list[torch.fx.Node]:
     return [node for node in module.graph.nodes if node.target in {operator.add, torch.add}]
 
 
-@dataclass(frozen=True)
-class TimesConfig:
-    by: int = 3
-
-
 class TimesInstead(Pass):
     """`x + y` becomes `x * by`: a change that is seen."""
 
     name = "times_instead"
 
-    def __init__(self, config: TimesConfig = TimesConfig()) -> None:
-        self.config: TimesConfig = config
+    def __init__(self, by: int = 3) -> None:
+        self.by = by
 
     def __call__(self, graph_module: GraphModule) -> int:
         found = _additions(graph_module)
         for node in found:
             node.target = operator.mul
-            node.args = (node.args[0], self.config.by)
+            node.args = (node.args[0], self.by)
         return len(found)
 
 

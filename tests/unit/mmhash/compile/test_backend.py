@@ -7,7 +7,6 @@ from mmhash import ops
 from mmhash.compile import Backend, PassManager
 from tests.unit.mmhash.compile.passes_for_tests import (
     Raises,
-    TimesConfig,
     TimesInstead,
     Uncompilable,
 )
@@ -46,7 +45,7 @@ def test_what_inductor_keeps_is_of_the_rewritten_graph(then: str) -> None:
     """Another configuration of a pass never gets what was compiled for the first."""
     for by in (3, 4, 3):
         torch.compiler.reset()
-        backend = Backend(PassManager([TimesInstead(TimesConfig(by))]), then)
+        backend = Backend(PassManager([TimesInstead(by)]), then)
         assert torch.equal(torch.compile(add, backend=backend)(X), X * by)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import mmhash
 from mmhash import ops
-from mmhash.compile import Backend, FuseNormalizeDigest, FuseNormalizeDigestConfig, PassManager
+from mmhash.compile import Backend, FuseNormalizeDigest, PassManager
 
 MEAN = torch.tensor([0.48145466, 0.4578275, 0.40821073])
 STD = torch.tensor([0.26862954, 0.26130258, 0.27577711])
@@ -340,18 +340,6 @@ def test_what_is_trained_is_left_alone(pixels: Tensor) -> None:
     assert backend.manager.last_report().matches(NAME) == 0
     made.sum().backward()
     assert mean.grad is not None
-
-
-def test_the_configuration_says_which_dtypes(pixels: Tensor) -> None:
-    def model(pixels: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
-        made = (pixels.float() - mean) / std
-        low = (pixels.float() - mean) / std
-        return ops.digest(made, dim=0), ops.digest(low.half(), dim=0)
-
-    only_half = FuseNormalizeDigest(FuseNormalizeDigestConfig(out_dtypes=(torch.float16,)))
-    backend = Backend(PassManager([only_half]), "eager")
-    torch.compile(model, backend=backend)(*per_channel(pixels, last=False))
-    assert backend.manager.last_report().matches(NAME) == 1
 
 
 def test_what_torch_export_gives(pixels: Tensor) -> None:

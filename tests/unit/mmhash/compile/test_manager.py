@@ -1,18 +1,12 @@
 import re
-import sys
 import warnings
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
 
-from mmhash.compile import MergeDigests, MergeDigestsConfig, Pass, PassManager
+from mmhash.compile import Pass, PassManager
 from tests.unit.mmhash.compile.passes_for_tests import (
     Raises,
-    TimesConfig,
     TimesInstead,
     Unsound,
     traced,
@@ -22,7 +16,7 @@ X = torch.arange(6.0)
 
 
 def test_passes_run_in_their_order() -> None:
-    manager = PassManager([TimesInstead(TimesConfig(by=5)), Raises()])
+    manager = PassManager([TimesInstead(by=5), Raises()])
     with pytest.warns(UserWarning, match="raises"):
         module = manager(traced())
     assert torch.equal(module(X), X * 5)
@@ -59,50 +53,14 @@ def test_it_is_said_once() -> None:
     assert manager.last_report().rows[0].rolled_back
 
 
-def test_the_report_is_a_table() -> None:
+def test_the_report_has_a_line_for_each_pass() -> None:
     manager = PassManager([TimesInstead(), Raises()])
     with pytest.warns(UserWarning, match="was rolled back"):
         manager(traced())
-    head, first, second = str(manager.last_report()).splitlines()
-    assert head.split() == ["pass", "matches", "nodes", "ms", "uuid"]
-    assert re.fullmatch(r"times_instead +1 +3 -> 3 +\d+\.\d\d +[0-9a-f]{12}", first)
+    _, first, second = str(manager.last_report()).splitlines()
+    assert re.fullmatch(r"times_instead +1 +3 -> 3 +\d+\.\d\d ms", first)
     assert re.fullmatch(r"raises .* rolled back: RuntimeError: not today", second)
-
-
-def test_before_the_first_graph_the_report_is_empty() -> None:
     assert PassManager().last_report().rows == ()
-    assert str(PassManager().last_report()).split() == ["pass", "matches", "nodes", "ms", "uuid"]
-
-
-def test_a_uuid_tells_settings_and_sources_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert TimesInstead().uuid() == TimesInstead(TimesConfig(by=3)).uuid()
-    assert TimesInstead().uuid() != TimesInstead(TimesConfig(by=4)).uuid()
-    assert TimesInstead().uuid() != Raises().uuid()
-    assert MergeDigests().uuid() != MergeDigests(MergeDigestsConfig(at_least=3)).uuid()
-    assert PassManager().uuid() == PassManager().uuid()
-    assert PassManager().uuid() != PassManager([MergeDigests()]).uuid()
-
-    source = Path(__file__).with_name("passes_for_tests.py").read_text()
-    (tmp_path / "equal_passes.py").write_text(source)
-    (tmp_path / "other_passes.py").write_text(source.replace("operator.mul", "operator.sub"))
-    monkeypatch.syspath_prepend(tmp_path)
-    assert import_module("equal_passes").TimesInstead().uuid() == TimesInstead().uuid()
-    assert import_module("other_passes").TimesInstead().uuid() != TimesInstead().uuid()
-
-
-def test_a_pass_from_the_prompt_has_a_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
-    prompt = ModuleType("prompt")
-    monkeypatch.setitem(sys.modules, "prompt", prompt)
-
-    def typed(value: int) -> str:
-        lines = "class One(Pass):\n name = 'one'\n def __call__(self, graph_module): return {0}"
-        own: dict[str, Any] = {}
-        exec(lines.format(value), prompt.__dict__ | {"Pass": Pass}, own)
-        return own["One"]().uuid()
-
-    assert typed(0) == typed(0) != typed(1)
 
 
 def test_example_inputs_leave_the_modules_own_tensors_as_they_are() -> None:

@@ -5,18 +5,16 @@ import torch
 from torch import Tensor
 
 from mmhash import ops
-from mmhash.compile import Backend, MergeDigests, MergeDigestsConfig, PassManager
+from mmhash.compile import Backend, MergeDigests, PassManager
 
 X = torch.arange(48, dtype=torch.float32).view(4, 3, 4)
-
-DEFAULT = MergeDigestsConfig()
 
 Model = Callable[[Tensor], tuple[Tensor, ...]]
 
 
-def run(model: Model, then: str = "eager", config: MergeDigestsConfig = DEFAULT) -> tuple[int, int]:
+def run(model: Model, then: str = "eager") -> tuple[int, int]:
     """Compile and compare with eager; how many calls there are of the batched kind, and how many nodes less."""
-    backend = Backend(PassManager([MergeDigests(config)]), then)
+    backend = Backend(PassManager([MergeDigests()]), then)
     found = torch.compile(model, backend=backend, fullgraph=True)(X.clone())
     for one, other in zip(found, model(X.clone()), strict=True):
         assert torch.equal(one, other)
@@ -97,8 +95,3 @@ def test_two_tensors_are_two_calls() -> None:
         return ops.digest(x[0]), ops.digest(y[0]), ops.digest(x[1]), ops.digest(y[1])
 
     assert run(model) == (2, 2)
-
-
-def test_the_configuration_says_from_how_many_on() -> None:
-    assert run(by_index, config=MergeDigestsConfig(at_least=4)) == (0, 0)
-    assert run(by_unbind, config=MergeDigestsConfig(at_least=4)) == (1, 1)
