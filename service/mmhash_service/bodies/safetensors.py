@@ -14,9 +14,9 @@ from mmhash.dtypes import ITEM_SIZE
 from mmhash.io.safetensors import DTYPES, HEADER_LENGTH_SIZE
 from mmhash_service.api.json_limits import PARSE_ERRORS
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.parsing import MAX_DIMS
 from mmhash_service.bodies.stream import AlignedHasher
+from mmhash_service.items.hashed import HashedItem
 from mmhash_service.runtime.concurrency import end_turn
 from mmhash_service.runtime.context import RequestContext
 
@@ -80,12 +80,12 @@ class SafetensorsReader:
         if self._tensors is not None:
             self._take_tensors(self._tensors, rest)
 
-    async def finish(self) -> list[Item]:
+    async def finish(self) -> list[HashedItem]:
         """Return the items, in the order of their bytes."""
         if self._tensors is None or len(self._digests) != len(self._tensors):
             raise Problem("damaged-safetensors")
         tensors = zip(self._tensors, self._digests, strict=True)
-        items: list[Item] = []
+        items: list[HashedItem] = []
         for (name, dtype, shape, nbytes), digest in tensors:
             items.append(self._context.item(name, "tensor", dtype, shape, nbytes, digest))
             await end_turn(len(items))

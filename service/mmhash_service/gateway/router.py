@@ -132,7 +132,7 @@ class Router:
         body, items = await with_own_hashes(context, body, find_named, self._settings)
         if not items:
             return Prepared(body, how)
-        key = bytes.fromhex(items[0].key)
+        key = items[0].item.key.bytes
         return Prepared(body, how, key, unnamed=UnnamedBlocks([key], UNPLANNED_TOKENS))
 
     def rank_workers(
