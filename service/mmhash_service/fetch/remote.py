@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpcore
 import httpx
@@ -12,9 +12,6 @@ from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.fetch.failures import Failed
 from mmhash_service.fetch.validators import Validator, validator_of
 from mmhash_service.runtime import metrics
-
-if TYPE_CHECKING:
-    from mmhash_service.fetch.identity import ClaimedContent
 
 # Yield to the event loop after chunks smaller than this. A host may send chunks of one byte: 10000
 # of them in one read would block the event loop for 67 ms instead of 0.6 ms.
@@ -37,8 +34,6 @@ class Remote:
         self.count = 0
         # Revalidates the content later; None if it must not be stored.
         self.validator: Validator | None = validator_of(headers) if keep else None
-        # The host's own digest of the content; None if it has none that may be used.
-        self.claimed: ClaimedContent | None = None
 
     async def read(self, take: Callable[[bytes], None]) -> None:
         """Pass each chunk to `take` as it is received.

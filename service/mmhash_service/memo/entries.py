@@ -19,7 +19,6 @@ from mmhash.fields import field
 from mmhash.framing import SPEC_VERSION
 from mmhash.prompts.headers import ImageHeader
 from mmhash.prompts.headers.header import Format
-from mmhash_service.fetch.identity import HashName, StrongDigest
 
 # A new layout of values needs a new context, so that entries of older releases are not found.
 CONTEXT = "mmhash 2026-11-22 memo v2"
@@ -37,7 +36,6 @@ MAX_SEALED = _TAG_SIZE + MAX_VALUE
 _PIXELS = struct.Struct("<QQB")
 _FETCHED = struct.Struct("<QHH")
 _HEADER = struct.Struct("<LLB")
-_HASH_NAMES: tuple[HashName, ...] = get_args(HashName)
 
 # The libraries that Pillow decodes with, by Pillow's names.
 _DECODERS = ("jpg", "libjpeg_turbo", "zlib", "zlib_ng", "webp", "libtiff")
@@ -98,27 +96,6 @@ class Fetched(NamedTuple):
         except (struct.error, ValueError):
             return None
         return cls(etag_text, modified_text, nbytes, digest)
-
-
-class Identity(NamedTuple):
-    """Content of a URL that was downloaded and had the digest that its host claims for it."""
-
-    claimed: StrongDigest
-    fetched: Fetched
-
-    def pack(self) -> bytes:
-        """Return the value of the entry."""
-        name, value = self.claimed
-        return bytes([_HASH_NAMES.index(name), len(value)]) + value + self.fetched.pack()
-
-    @classmethod
-    def unpack(cls, value: bytes, algorithm: Algorithm) -> Self | None:
-        """Return the object that was packed, or None if the value is malformed."""
-        if len(value) < 2 or value[0] >= len(_HASH_NAMES):
-            return None
-        end = 2 + value[1]
-        fetched = Fetched.unpack(value[end:], algorithm)
-        return fetched and cls(StrongDigest(_HASH_NAMES[value[0]], value[2:end]), fetched)
 
 
 def pack_header(header: ImageHeader) -> bytes:
@@ -193,17 +170,6 @@ def media_entry(space: bytes, modality: str, encoded: Digest, recipe: bytes) -> 
 def url_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
     """Return the entry of the content of a URL."""
     return SealedEntry(b"url", algorithm.encode(), _SPEC, space, url.encode())
-
-
-def identity_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
-    """Return the entry of the content of a URL that its host's own digest identifies."""
-    return SealedEntry(b"identity", algorithm.encode(), _SPEC, space, url.encode())
-
-
-def content_entry(tenant: bytes, algorithm: Algorithm, claimed: StrongDigest) -> SealedEntry:
-    """Return the entry of content that a tenant has had downloaded, by its strong digest."""
-    source = (claimed.name.encode(), claimed.value)
-    return SealedEntry(b"content", algorithm.encode(), _SPEC, tenant, *source)
 
 
 @cache

@@ -12,18 +12,14 @@ from mmhash.digest import Algorithm
 from mmhash.forks import call_in_child, keep_inherited
 from mmhash.prompts.headers import ImageHeader
 from mmhash_service.api.problems import Problem
-from mmhash_service.fetch.identity import StrongDigest
 from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.entries import (
     MAX_VALIDATOR,
     MAX_VALUE,
     Fetched,
-    Identity,
     Pixels,
     SealedEntry,
-    content_entry,
     header_entry,
-    identity_entry,
     media_entry,
     pack_header,
     pixels_entry,
@@ -139,29 +135,6 @@ class Memo:
         if validators and all(len(text.encode()) <= MAX_VALIDATOR for text in validators):
             entry = url_entry(space, fetched.digest.algorithm, url)
             self._put(entry, fetched.pack())
-
-    async def identity(self, space: bytes, url: str, algorithm: Algorithm) -> Identity | None:
-        """Return the verified content of a URL whose host has digests, or None."""
-        entry = identity_entry(space, algorithm, url)
-        return await self._look_up("identity", entry, partial(Identity.unpack, algorithm=algorithm))
-
-    def keep_identity(self, space: bytes, url: str, identity: Identity) -> None:
-        """Store the content of a URL, which was downloaded and compared with its digest."""
-        if len((identity.fetched.etag or "").encode()) <= MAX_VALIDATOR:
-            entry = identity_entry(space, identity.fetched.digest.algorithm, url)
-            self._put(entry, identity.pack())
-
-    async def content(
-        self, tenant: bytes, claimed: StrongDigest, algorithm: Algorithm
-    ) -> Fetched | None:
-        """Return the content that has a strong digest, if this tenant has had it downloaded."""
-        entry = content_entry(tenant, algorithm, claimed)
-        return await self._look_up("content", entry, partial(Fetched.unpack, algorithm=algorithm))
-
-    def keep_content(self, tenant: bytes, claimed: StrongDigest, fetched: Fetched) -> None:
-        """Store content by its strong digest, for one tenant."""
-        entry = content_entry(tenant, fetched.digest.algorithm, claimed)
-        self._put(entry, Fetched(None, None, fetched.nbytes, fetched.digest).pack())
 
     async def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
         """Return the header of an image by the digest of its file, or None."""
