@@ -38,7 +38,6 @@ from mmhash_service.api.schemas.types import MAX_MODEL_NAME
 from mmhash_service.fetch.hosts import HostAllowlist, is_host
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.settings import GuardSettings
-from mmhash_service.memo.stores import STORES, check_memo_url
 from mmhash_service.prefixed_settings import unknown_name
 from mmhash_service.secret_files import SecretFiles
 
@@ -210,9 +209,8 @@ class Settings(BaseSettings):
     )
     memo_url: SecretStr | None = Field(
         default=None,
-        description="The URL of a store behind the in-memory memo: "
-        + ", ".join(f"`{store.form}`" for store in STORES)
-        + ".",
+        description="The URL of a store behind the in-memory memo: `sqlite:PATH`, "
+        "`redis://HOST:PORT/DB` or `redis+cluster://HOST:PORT`.",
     )
     memo_bytes: int = Field(
         default=64 << 20,
@@ -319,13 +317,6 @@ class Settings(BaseSettings):
     def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         HostAllowlist(hosts)
         return hosts
-
-    @field_validator("memo_url")
-    @classmethod
-    def _check_memo_url(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None:
-            check_memo_url(url.get_secret_value())
-        return url
 
     @model_validator(mode="after")
     def _check_private_tenants(self) -> Self:
