@@ -9,27 +9,11 @@ from prometheus_client import Counter
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
-from mmhash.forks import call_in_child, keep_inherited
 from mmhash.prompts.headers import ImageHeader
 from mmhash_service.api.problems import Problem
-from mmhash_service.fetch.identity import StrongDigest
+from mmhash_service.memo import entries
 from mmhash_service.memo.breaker import Breaker
-from mmhash_service.memo.entries import (
-    MAX_VALIDATOR,
-    MAX_VALUE,
-    Fetched,
-    Identity,
-    Pixels,
-    SealedEntry,
-    content_entry,
-    header_entry,
-    identity_entry,
-    media_entry,
-    pack_header,
-    pixels_entry,
-    unpack_header,
-    url_entry,
-)
+from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, SealedEntry, pack, unpack
 from mmhash_service.memo.memory import LruCache
 from mmhash_service.memo.stores import create_store, scheme_of
 from mmhash_service.runtime import metrics, tracing
@@ -47,6 +31,10 @@ Compute = Callable[[], Awaitable[bytes]]
 Unpack = Callable[[bytes], T | None]
 """Returns the object in an entry's value, or None if the value is malformed."""
 
+_unpack_pixels = partial(unpack, Pixels)
+_unpack_fetched = partial(unpack, Fetched)
+_unpack_header = partial(unpack, ImageHeader)
+
 
 class Memo:
     """A cache of entries, partitioned by space. Every failure is a miss."""
@@ -62,7 +50,6 @@ class Memo:
             self._store = Breaker(create_store(url, settings.memo_bytes))
             self.kind = scheme_of(url)
         self._running: dict[bytes, _Running] = {}
-        call_in_child(self, Memo.abandon)
 
     async def open(self) -> None:
         """Connect to the store."""
@@ -74,13 +61,6 @@ class Memo:
         if self._store is not None:
             await self._store.close()
 
-    def abandon(self) -> None:
-        """Reset after a fork; the entries in memory stay."""
-        keep_inherited(*(running.task for running in self._running.values()))
-        self._running = {}
-        if self._store is not None:
-            self._store.abandon()
-
     async def pixels(
         self,
         space: bytes,
@@ -88,99 +68,20 @@ class Memo:
         encoded: Digest,
         decode: Callable[[], Awaitable[Pixels]],
     ) -> tuple[Pixels, CacheStatus]:
-        """Return the pixels of an image by the digest of its file, decoding it on a miss.
-
-        Concurrent requests for one image share one decode; the others count as hits. The decode is
-        a task of its own, so that a client that disconnects does not cancel it for the others; when
-        nobody waits for it any more, it ends, because no request holds its bytes.
-        """
-        entry = pixels_entry(space, algorithm, self._max_pixels, encoded)
+        """Return the pixels of an image by the digest of its file, decoding it on a miss."""
 
         async def compute() -> bytes:
-            return (await decode()).pack()
+            return pack(await decode())
 
-        return await self._once(
-            "pixels", entry, partial(Pixels.unpack, algorithm=algorithm), compute
-        )
-
-    async def _once(
-        self, kind: str, entry: SealedEntry, unpack: Unpack[T], compute: Compute
-    ) -> tuple[T, CacheStatus]:
-        """Return an entry's value, computing it once for all concurrent requests."""
-        with tracing.span("memo"):
-            value = self._get_from_memory(entry)
-            if value is not None and (known := unpack(value)) is not None:
-                _count_lookup(kind, "memory")
-                return known, "hit"
-            running = self._running.get(entry.name)
-            is_first = running is None
-            if running is None:
-                running = self._start(entry.name, self._load_or_compute(entry, unpack, compute))
-            result, source = await self._wait(entry.name, running)
-            source = source if is_first else "shared"
-            _count_lookup(kind, source)
-            return result, "miss" if source == "miss" else "hit"
+        entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
+        return await self._once("pixels", entry, _unpack_pixels, compute)
 
     async def known_pixels(
         self, space: bytes, algorithm: Algorithm, encoded: Digest
     ) -> Pixels | None:
         """Return the pixels of an image by the digest of its file, or None."""
-        entry = pixels_entry(space, algorithm, self._max_pixels, encoded)
-        return await self._look_up("pixels", entry, partial(Pixels.unpack, algorithm=algorithm))
-
-    async def url(self, space: bytes, url: str, algorithm: Algorithm) -> Fetched | None:
-        """Return what is known of the content of a URL, or None."""
-        entry = url_entry(space, algorithm, url)
-        return await self._look_up("url", entry, partial(Fetched.unpack, algorithm=algorithm))
-
-    def keep_url(self, space: bytes, url: str, fetched: Fetched) -> None:
-        """Store the digest of the content of a URL, if it has validators of acceptable length."""
-        validators = [text for text in (fetched.etag, fetched.last_modified) if text]
-        if validators and all(len(text.encode()) <= MAX_VALIDATOR for text in validators):
-            entry = url_entry(space, fetched.digest.algorithm, url)
-            self._put(entry, fetched.pack())
-
-    async def identity(self, space: bytes, url: str, algorithm: Algorithm) -> Identity | None:
-        """Return the verified content of a URL whose host has digests, or None."""
-        entry = identity_entry(space, algorithm, url)
-        return await self._look_up("identity", entry, partial(Identity.unpack, algorithm=algorithm))
-
-    def keep_identity(self, space: bytes, url: str, identity: Identity) -> None:
-        """Store the content of a URL, which was downloaded and compared with its digest."""
-        if len((identity.fetched.etag or "").encode()) <= MAX_VALIDATOR:
-            entry = identity_entry(space, identity.fetched.digest.algorithm, url)
-            self._put(entry, identity.pack())
-
-    async def content(
-        self, tenant: bytes, claimed: StrongDigest, algorithm: Algorithm
-    ) -> Fetched | None:
-        """Return the content that has a strong digest, if this tenant has had it downloaded."""
-        entry = content_entry(tenant, algorithm, claimed)
-        return await self._look_up("content", entry, partial(Fetched.unpack, algorithm=algorithm))
-
-    def keep_content(self, tenant: bytes, claimed: StrongDigest, fetched: Fetched) -> None:
-        """Store content by its strong digest, for one tenant."""
-        entry = content_entry(tenant, fetched.digest.algorithm, claimed)
-        self._put(entry, Fetched(None, None, fetched.nbytes, fetched.digest).pack())
-
-    async def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
-        """Return the header of an image by the digest of its file, or None."""
-        return await self._look_up("header", header_entry(space, encoded), unpack_header)
-
-    def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
-        """Store the header of an image."""
-        self._put(header_entry(space, encoded), pack_header(header))
-
-    def header_in_memory(self, space: bytes, encoded: Digest) -> ImageHeader | None:
-        """Return the header of an image if it is in the memory of this process, or None."""
-        value = self._get_from_memory(header_entry(space, encoded))
-        _count_lookup("header", "miss" if value is None else "memory")
-        return None if value is None else unpack_header(value)
-
-    def keep_header_in_memory(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
-        """Store the header of an image in memory only: to read it again is cheap."""
-        entry = header_entry(space, encoded)
-        self._put_in_memory(entry.name, entry.seal(pack_header(header)))
+        entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
+        return await self._look_up("pixels", entry, _unpack_pixels)
 
     async def media(  # noqa: PLR0917  (private to bodies.media)
         self,
@@ -188,21 +89,70 @@ class Memo:
         modality: str,
         encoded: Digest,
         recipe: bytes,
-        unpack: Unpack[T],
+        read: Unpack[T],
         decode: Compute,
     ) -> tuple[T, CacheStatus]:
         """Return a decoder's answer for a clip under a recipe, decoding it on a miss as images."""
-        entry = media_entry(space, modality, encoded, recipe)
-        return await self._once("media", entry, unpack, decode)
+        entry = entries.media_entry(space, modality, encoded, recipe)
+        return await self._once("media", entry, read, decode)
+
+    async def url(self, space: bytes, url: str, algorithm: Algorithm) -> Fetched | None:
+        """Return what is known of the content of a URL, or None."""
+        return await self._look_up("url", entries.url_entry(space, algorithm, url), _unpack_fetched)
+
+    def keep_url(self, space: bytes, url: str, fetched: Fetched) -> None:
+        """Store the digest of the content of a URL."""
+        self._put(entries.url_entry(space, fetched.digest.algorithm, url), pack(fetched))
+
+    async def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
+        """Return the header of an image by the digest of its file, or None."""
+        return await self._look_up("header", entries.header_entry(space, encoded), _unpack_header)
+
+    def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
+        """Store the header of an image."""
+        self._put(entries.header_entry(space, encoded), pack(header))
+
+    def header_in_memory(self, space: bytes, encoded: Digest) -> ImageHeader | None:
+        """Return the header of an image if it is in the memory of this process, or None."""
+        value = self._get_from_memory(entries.header_entry(space, encoded))
+        _count_lookup("header", "miss" if value is None else "memory")
+        return None if value is None else _unpack_header(value)
+
+    def keep_header_in_memory(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
+        """Store the header of an image in memory only: to read it again is cheap."""
+        entry = entries.header_entry(space, encoded)
+        self._put_in_memory(entry.name, entry.seal(pack(header)))
+
+    async def _once(
+        self, kind: str, entry: SealedEntry, read: Unpack[T], compute: Compute
+    ) -> tuple[T, CacheStatus]:
+        """Return an entry's value, computing it once for all concurrent requests.
+
+        The computation is a task of its own, so that a client that disconnects does not cancel it
+        for the others. When nobody waits for it any more, it ends: no request holds its bytes.
+        """
+        with tracing.span("memo"):
+            value = self._get_from_memory(entry)
+            if value is not None and (known := read(value)) is not None:
+                _count_lookup(kind, "memory")
+                return known, "hit"
+            running = self._running.get(entry.name)
+            is_first = running is None
+            if running is None:
+                running = self._start(entry.name, self._load_or_compute(entry, read, compute))
+            result, source = await self._wait(entry.name, running)
+            source = source if is_first else "shared"
+            _count_lookup(kind, source)
+            return result, "miss" if source == "miss" else "hit"
 
     async def _load_or_compute(
-        self, entry: SealedEntry, unpack: Unpack[T], compute: Compute
+        self, entry: SealedEntry, read: Unpack[T], compute: Compute
     ) -> tuple[T, Source]:
         value = await self._get_from_store(entry)
-        if value is not None and (cached := unpack(value)) is not None:
-            return cached, "store"
+        if value is not None and (known := read(value)) is not None:
+            return known, "store"
         packed = await compute()
-        result = unpack(packed)
+        result = read(packed)
         if result is None:
             raise Problem("decoder-failed")
         self._put(entry, packed)
@@ -235,28 +185,25 @@ class Memo:
         if self._running.get(name) is running:
             del self._running[name]
 
-    async def _look_up(self, kind: str, entry: SealedEntry, unpack: Unpack[T]) -> T | None:
-        """Return an entry's value, or None."""
+    async def _look_up(self, kind: str, entry: SealedEntry, read: Unpack[T]) -> T | None:
         source: Source = "memory"
         with tracing.span("memo"):
             if (value := self._get_from_memory(entry)) is None:
                 value = await self._get_from_store(entry)
                 source = "miss" if value is None else "store"
             _count_lookup(kind, source)
-        return None if value is None else unpack(value)
+        return None if value is None else read(value)
 
     def _get_from_memory(self, entry: SealedEntry) -> bytes | None:
         sealed = self._cache.get(entry.name)
         return None if sealed is None else entry.open(sealed)
 
     async def _get_from_store(self, entry: SealedEntry) -> bytes | None:
-        def open_sealed(sealed: bytes) -> bytes | None:
-            value = entry.open(sealed)
-            if value is not None:
-                self._put_in_memory(entry.name, sealed)
-            return value
-
-        return None if self._store is None else await self._store.get(entry.name, open_sealed)
+        sealed = None if self._store is None else await self._store.get(entry.name)
+        value = None if sealed is None else entry.open(sealed)
+        if sealed is not None and value is not None:
+            self._put_in_memory(entry.name, sealed)
+        return value
 
     def _put(self, entry: SealedEntry, value: bytes) -> None:
         if len(value) > MAX_VALUE:

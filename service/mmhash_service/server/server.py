@@ -25,6 +25,7 @@ from mmhash_service.plan.models import Models
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.metrics import MULTIPROC_VARIABLE
 from mmhash_service.server import logs
+from mmhash_service.server.check import check_values
 from mmhash_service.server.graceful import Server
 from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.listening import address_of, listening, listening_for_metrics
@@ -61,6 +62,7 @@ def serve(settings: Settings, create: Create = create_app) -> None:
     """
     logs.configure()
     received = _catch_signals()
+    check_values(settings)
     # Read here, so that one that cannot be read fails the start, and not each worker.
     models = Models(settings.models)
     with listening(settings) as listener, listening_for_metrics(settings) as more:

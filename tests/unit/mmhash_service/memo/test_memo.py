@@ -222,15 +222,6 @@ def test_what_a_url_gave_is_known(etag: str | None, modified: str | None) -> Non
     run(test)
 
 
-@pytest.mark.parametrize("etag", [None, "", "x" * 1025])
-def test_what_could_not_be_asked_for_again_is_not_kept(etag: str | None) -> None:
-    async def test(memo: Memo, _: Decoder) -> None:
-        memo.keep_url(b"", URL, Fetched(etag, None, 7, PIXELS.digest))
-        assert await memo.url(b"", URL, "blake3") is None
-
-    run(test)
-
-
 @pytest.fixture(scope="module")
 def shared() -> Iterator[httpx.Client]:
     """A service for the tests that each have images of their own."""
