@@ -1,7 +1,8 @@
 """Videos and audio clips under the recipe of the query: by their source, or by decoded frames."""
 
 from fractions import Fraction
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,6 +25,7 @@ from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.bodies.readers import EncodedReader
 from mmhash_service.decoder.messages import (
     MAX_PARTS,
+    Answer,
     AudioIndexed,
     AudioSelection,
     PartsHashed,
@@ -31,21 +33,32 @@ from mmhash_service.decoder.messages import (
     VideoSelection,
 )
 from mmhash_service.items.hashed import HashedItem, MemoStatus
-from mmhash_service.memo.memo import Compute
+from mmhash_service.memo.memo import Codec, Compute
 from mmhash_service.runtime.context import RequestContext
 
 Modality = Literal["video", "audio"]
 Recipe = VideoRecipe | AudioRecipe
 
-T = TypeVar("T")
-
 # The text of as many indices as are decoded.
 _MAX_INDICES_TEXT = 20 * MAX_PARTS
 
-_INDEX: msgspec.msgpack.Decoder[VideoIndexed | AudioIndexed] = msgspec.msgpack.Decoder(
-    VideoIndexed | AudioIndexed
-)
-_PARTS = msgspec.msgpack.Decoder(PartsHashed)
+
+def _codec(kind: Any) -> Codec[Answer]:
+    """Return the codec of a decoder's answer of that kind."""
+    decoder = msgspec.msgpack.Decoder(kind)
+
+    def unpack(packed: bytes) -> Answer | None:
+        try:
+            answer: Answer = decoder.decode(packed)
+        except msgspec.DecodeError:
+            return None
+        return answer
+
+    return Codec(msgspec.msgpack.encode, unpack)
+
+
+_INDEX = _codec(VideoIndexed | AudioIndexed)
+_PARTS = _codec(PartsHashed)
 
 
 class MediaReader(EncodedReader):
@@ -117,12 +130,7 @@ class _Clip:
         )
 
     async def _index(self) -> tuple[VideoIndex | AudioIndex, MemoStatus]:
-        context = self._context
-
-        async def read() -> bytes:
-            answer = await context.decoders.read_media(self._body, self._modality)
-            return msgspec.msgpack.encode(answer)
-
+        read = partial(self._context.decoders.read_media, self._body, self._modality)
         answer, status = await self._once(b"", _INDEX, read)
         match answer:
             case VideoIndexed(frames, over, under, width, height) if self._modality == "video":
@@ -137,32 +145,28 @@ class _Clip:
         context = self._context
         selection, pixels = _selection(recipe, index, context.settings.max_pixels)
         canonical = context.algorithm.encode() + recipe.canonical()
-
-        async def decode() -> bytes:
-            answer = await context.decoders.read_media(
-                self._body, self._modality, context.algorithm, selection, pixels
-            )
-            return msgspec.msgpack.encode(answer)
-
+        decode = partial(
+            context.decoders.read_media,
+            self._body,
+            self._modality,
+            context.algorithm,
+            selection,
+            pixels,
+        )
         answer, status = await self._once(canonical, _PARTS, decode)
+        if not isinstance(answer, PartsHashed):
+            raise Problem("decoder-failed")
         if status == "miss":
             context.admission.count_decoded(4 * pixels, len(self._body))
         return answer, status
 
     async def _once(
-        self, recipe: bytes, decoder: "msgspec.msgpack.Decoder[T]", decode: Compute
-    ) -> tuple[T, MemoStatus]:
+        self, recipe: bytes, codec: Codec[Answer], decode: Compute[Answer]
+    ) -> tuple[Answer, MemoStatus]:
         """Return the memo's answer, or that of a decoder process, for this request and others."""
-
-        def unpack(packed: bytes) -> T | None:
-            try:
-                return decoder.decode(packed)
-            except msgspec.DecodeError:
-                return None
-
         context = self._context
         return await context.memo.media(
-            context.space, self._modality, self._encoded, recipe, unpack, decode
+            context.space, self._modality, self._encoded, recipe, codec, decode
         )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import cache, partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from prometheus_client import Counter
 
@@ -26,14 +26,19 @@ Source = Literal["memory", "store", "shared", "miss"]
 
 T = TypeVar("T")
 
-Compute = Callable[[], Awaitable[bytes]]
+Compute = Callable[[], Awaitable[T]]
 
-Unpack = Callable[[bytes], T | None]
-"""Returns the object in an entry's value, or None if the value is malformed."""
 
-_unpack_pixels = partial(unpack, Pixels)
-_unpack_fetched = partial(unpack, Fetched)
-_unpack_header = partial(unpack, ImageHeader)
+class Codec(NamedTuple, Generic[T]):
+    """How an object becomes the value of an entry, and is read again: None if it is malformed."""
+
+    pack: Callable[[T], bytes]
+    unpack: Callable[[bytes], T | None]
+
+
+_PIXELS: Codec[Pixels] = Codec(pack, partial(unpack, Pixels))
+_FETCHED: Codec[Fetched] = Codec(pack, partial(unpack, Fetched))
+_HEADER: Codec[ImageHeader] = Codec(pack, partial(unpack, ImageHeader))
 
 
 class Memo:
@@ -41,6 +46,7 @@ class Memo:
 
     def __init__(self, settings: Settings) -> None:
         self._max_pixels = settings.max_pixels
+        self._timeout_s = settings.work_timeout_s
         self._cache = LruCache(settings.memo_bytes)
         self._store: Breaker | None = None
         # The kind of store, shown by /info.
@@ -66,22 +72,18 @@ class Memo:
         space: bytes,
         algorithm: Algorithm,
         encoded: Digest,
-        decode: Callable[[], Awaitable[Pixels]],
+        decode: Compute[Pixels],
     ) -> tuple[Pixels, CacheStatus]:
         """Return the pixels of an image by the digest of its file, decoding it on a miss."""
-
-        async def compute() -> bytes:
-            return pack(await decode())
-
         entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
-        return await self._once("pixels", entry, _unpack_pixels, compute)
+        return await self._once("pixels", entry, _PIXELS, decode)
 
     async def known_pixels(
         self, space: bytes, algorithm: Algorithm, encoded: Digest
     ) -> Pixels | None:
         """Return the pixels of an image by the digest of its file, or None."""
         entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
-        return await self._look_up("pixels", entry, _unpack_pixels)
+        return await self._look_up("pixels", entry, _PIXELS)
 
     async def media(  # noqa: PLR0917  (private to bodies.media)
         self,
@@ -89,73 +91,71 @@ class Memo:
         modality: str,
         encoded: Digest,
         recipe: bytes,
-        read: Unpack[T],
-        decode: Compute,
+        codec: Codec[T],
+        decode: Compute[T],
     ) -> tuple[T, CacheStatus]:
         """Return a decoder's answer for a clip under a recipe, decoding it on a miss as images."""
         entry = entries.media_entry(space, modality, encoded, recipe)
-        return await self._once("media", entry, read, decode)
+        return await self._once("media", entry, codec, decode)
 
     async def url(self, space: bytes, url: str, algorithm: Algorithm) -> Fetched | None:
         """Return what is known of the content of a URL, or None."""
-        return await self._look_up("url", entries.url_entry(space, algorithm, url), _unpack_fetched)
+        return await self._look_up("url", entries.url_entry(space, algorithm, url), _FETCHED)
 
     def keep_url(self, space: bytes, url: str, fetched: Fetched) -> None:
         """Store the digest of the content of a URL."""
-        self._put(entries.url_entry(space, fetched.digest.algorithm, url), pack(fetched))
+        self._put(entries.url_entry(space, fetched.digest.algorithm, url), _FETCHED, fetched)
 
     async def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
         """Return the header of an image by the digest of its file, or None."""
-        return await self._look_up("header", entries.header_entry(space, encoded), _unpack_header)
+        return await self._look_up("header", entries.header_entry(space, encoded), _HEADER)
 
     def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
         """Store the header of an image."""
-        self._put(entries.header_entry(space, encoded), pack(header))
+        self._put(entries.header_entry(space, encoded), _HEADER, header)
 
     def header_in_memory(self, space: bytes, encoded: Digest) -> ImageHeader | None:
         """Return the header of an image if it is in the memory of this process, or None."""
         value = self._get_from_memory(entries.header_entry(space, encoded))
         _count_lookup("header", "miss" if value is None else "memory")
-        return None if value is None else _unpack_header(value)
+        return None if value is None else _HEADER.unpack(value)
 
     def keep_header_in_memory(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
         """Store the header of an image in memory only: to read it again is cheap."""
         entry = entries.header_entry(space, encoded)
-        self._put_in_memory(entry.name, entry.seal(pack(header)))
+        self._put_in_memory(entry.name, entry.seal(_HEADER.pack(header)))
 
     async def _once(
-        self, kind: str, entry: SealedEntry, read: Unpack[T], compute: Compute
+        self, kind: str, entry: SealedEntry, codec: Codec[T], compute: Compute[T]
     ) -> tuple[T, CacheStatus]:
         """Return an entry's value, computing it once for all concurrent requests.
 
         The computation is a task of its own, so that a client that disconnects does not cancel it
-        for the others. When nobody waits for it any more, it ends: no request holds its bytes.
+        for the others, and each has as long as if it were alone. When nobody waits for it any more,
+        it ends: no request holds its bytes.
         """
         with tracing.span("memo"):
             value = self._get_from_memory(entry)
-            if value is not None and (known := read(value)) is not None:
+            if value is not None and (known := codec.unpack(value)) is not None:
                 _count_lookup(kind, "memory")
                 return known, "hit"
             running = self._running.get(entry.name)
             is_first = running is None
             if running is None:
-                running = self._start(entry.name, self._load_or_compute(entry, read, compute))
+                running = self._start(entry.name, self._load_or_compute(entry, codec, compute))
             result, source = await self._wait(entry.name, running)
             source = source if is_first else "shared"
             _count_lookup(kind, source)
             return result, "miss" if source == "miss" else "hit"
 
     async def _load_or_compute(
-        self, entry: SealedEntry, read: Unpack[T], compute: Compute
+        self, entry: SealedEntry, codec: Codec[T], compute: Compute[T]
     ) -> tuple[T, Source]:
         value = await self._get_from_store(entry)
-        if value is not None and (known := read(value)) is not None:
+        if value is not None and (known := codec.unpack(value)) is not None:
             return known, "store"
-        packed = await compute()
-        result = read(packed)
-        if result is None:
-            raise Problem("decoder-failed")
-        self._put(entry, packed)
+        result = await compute()
+        self._put(entry, codec, result)
         return result, "miss"
 
     def _start(
@@ -174,7 +174,10 @@ class Memo:
         """Return the result of a computation; the last one to stop waiting cancels it."""
         running.waiting += 1
         try:
-            return await asyncio.shield(running.task)
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.shield(running.task)
+        except TimeoutError:
+            raise Problem("too-slow") from None
         finally:
             running.waiting -= 1
             if not running.waiting and not running.task.done():
@@ -185,14 +188,14 @@ class Memo:
         if self._running.get(name) is running:
             del self._running[name]
 
-    async def _look_up(self, kind: str, entry: SealedEntry, read: Unpack[T]) -> T | None:
+    async def _look_up(self, kind: str, entry: SealedEntry, codec: Codec[T]) -> T | None:
         source: Source = "memory"
         with tracing.span("memo"):
             if (value := self._get_from_memory(entry)) is None:
                 value = await self._get_from_store(entry)
                 source = "miss" if value is None else "store"
             _count_lookup(kind, source)
-        return None if value is None else read(value)
+        return None if value is None else codec.unpack(value)
 
     def _get_from_memory(self, entry: SealedEntry) -> bytes | None:
         sealed = self._cache.get(entry.name)
@@ -205,7 +208,8 @@ class Memo:
             self._put_in_memory(entry.name, sealed)
         return value
 
-    def _put(self, entry: SealedEntry, value: bytes) -> None:
+    def _put(self, entry: SealedEntry, codec: Codec[T], result: T) -> None:
+        value = codec.pack(result)
         if len(value) > MAX_VALUE:
             return
         sealed = entry.seal(value)
