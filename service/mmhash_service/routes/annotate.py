@@ -12,6 +12,7 @@ from mmhash_service.api.schemas.prompts import AnnotateAnswer, AnnotateQuery, Pl
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_quality, parse_query
 from mmhash_service.plan.request import plan_request
+from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.context import RequestContext, build_context
 from mmhash_service.runtime.long_response import LongResponse
@@ -39,25 +40,25 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 async def annotate_request(request: Request) -> Response:
     """Add a hash to each image, video and audio of a request for which its engine takes one."""
     query = parse_query(request.query_params, AnnotateQuery)
-    state = request.app.state
-    with state.limits.admit() as admission:
+    resources = Resources.of(request)
+    with resources.limits.admit() as admission:
         context = build_context(request, query.of_items(), admission)
-        model = None if query.plan is None else state.models.find(query.plan)
-        text = await read_json(request, state.settings, admission)
+        model = None if query.plan is None else resources.models.find(query.plan)
+        text = await read_json(request, resources.settings, admission)
         annotated, items = await annotate(
-            context, text, lambda name: model or state.models.get(name)
+            context, text, lambda name: model or resources.models.get(name)
         )
         for item in items:
             metrics.ITEMS.labels(item.item.kind).inc()
         accept = ",".join(request.headers.getlist("accept"))
         if 0 < parse_quality(accept, BARE) >= parse_quality(accept, JSON):
-            return LongResponse(annotated, state.limits, media_type=BARE)
+            return LongResponse(annotated, resources.limits, media_type=BARE)
         plan = None
         if query.plan is not None and model is not None:
             plan = await plan_request(context, model, query.of_plan(query.plan), text)
             metrics.PLANS.labels(query.plan).inc()
-        payload = await state.work.run(_join, context, annotated, items, plan)
-        return LongResponse(payload, state.limits)
+        payload = await resources.work.run(_join, context, annotated, items, plan)
+        return LongResponse(payload, resources.limits)
 
 
 def _join(

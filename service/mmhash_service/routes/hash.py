@@ -13,6 +13,7 @@ from mmhash_service.api.schemas.items import HashAnswer, HashQuery
 from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.bodies.reading import declared_length, read_body
 from mmhash_service.items.hashed import HashedItem
+from mmhash_service.resources import Resources
 from mmhash_service.routes.body_types import BODY_TYPES, find_body_type, open_body
 from mmhash_service.runtime import metrics, tracing
 from mmhash_service.runtime.context import RequestContext, build_context
@@ -48,9 +49,9 @@ async def hash_body(request: Request) -> Response:
     content_type = request.headers.get("content-type", "")
     body_type = find_body_type(content_type)
     length = declared_length(request)
-    state = request.app.state
-    settings = state.settings
-    with state.limits.admit() as admission:
+    resources = Resources.of(request)
+    settings = resources.settings
+    with resources.limits.admit() as admission:
         context = build_context(request, query, admission)
         reader = open_body(context, body_type, content_type, query, length)
         await read_body(request, settings.max_body_bytes, reader.take, settings.stall_timeout_s)
@@ -59,8 +60,8 @@ async def hash_body(request: Request) -> Response:
         for item in items:
             metrics.ITEMS.labels(item.kind).inc()
         cost_us = _NAME_US * len(items) * (1 + len(context.engines))
-        payload, headers = await state.work.run_sized(cost_us, _describe, context, items, start)
-    return LongResponse(payload, state.limits, headers=headers)
+        payload, headers = await resources.work.run_sized(cost_us, _describe, context, items, start)
+    return LongResponse(payload, resources.limits, headers=headers)
 
 
 def _describe(

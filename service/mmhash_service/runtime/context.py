@@ -15,6 +15,7 @@ from mmhash_service.engines import RequestedEngine, parse_engines
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.items.hashed import HashedItem, MemoStatus, describe, names_of, tag_of
 from mmhash_service.memo.memo import Memo
+from mmhash_service.resources import Resources
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.worker_pool import PromptPool, WorkerPool
 from mmhash_service.settings import Settings
@@ -87,9 +88,9 @@ def on_unix_socket(request: Request) -> bool:
 
 def build_context(request: Request, query: HashQuery, admission: Admission) -> RequestContext:
     """Build the context of a request from its query and headers."""
-    state = request.app.state
+    resources = Resources.of(request)
     # All of one request are of the same settings: a reload replaces them at any time.
-    settings = state.settings
+    settings = resources.settings
     tenant = resolve_tenant(request, settings)
     is_private = tenant is not None and tenant.name in settings.private_tenants
     fallback = query.engine_fallback or settings.engine_fallback
@@ -103,11 +104,11 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
         signer=build_signer(settings, names, tenant) if query.sign else None,
         settings=settings,
         admission=admission,
-        work=state.work,
-        prompts=state.prompts,
-        decoders=state.decoders,
-        memo=state.memo,
-        fetcher=state.fetcher,
+        work=resources.work,
+        prompts=resources.prompts,
+        decoders=resources.decoders,
+        memo=resources.memo,
+        fetcher=resources.fetcher,
         is_local=on_unix_socket(request),
         space=tenant.secret if tenant is not None and is_private else b"",
         recipe=query if query.of == "frames" else None,

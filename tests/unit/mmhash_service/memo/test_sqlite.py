@@ -59,7 +59,7 @@ asyncio.run(main())
 def app_without_memory(path: Path) -> FastAPI:
     """The app with its memo in that file alone: each lookup comes to it."""
     app = create_app(Settings(decoders=1, memo_url=SecretStr(f"sqlite:{path}")))
-    app.state.memo._cache = LruCache(0)
+    app.state.resources.memo._cache = LruCache(0)
     return app
 
 
@@ -67,7 +67,7 @@ def wait_until_stored(app: FastAPI, is_stored: Callable[[], bool]) -> None:
     """Wait until a lookup finds the entry, and until the writes of earlier misses have ended."""
     while not is_stored():
         pass
-    store = app.state.memo._store
+    store = app.state.resources.memo._store
     while store._puts:
         time.sleep(0.001)
     store._store._thread.submit(int).result()  # a write that timed out may still run
