@@ -27,7 +27,9 @@ async def hash_with_content(
             context = replace(context, admission=admission)
             is_image = item.kind == "image"
             reader = _ContentHasher(
-                PixelsReader(context, None) if is_image else StreamReader(context, None)
+                PixelsReader(context, None)
+                if is_image
+                else StreamReader(context, None, is_media=True)
             )
             await read_url(context, url, reader.take)
             read[url] = reader.digest()

@@ -28,6 +28,12 @@ class Reader(Protocol):
         """Return the items, after the last piece."""
 
 
+def refuse_empty(nbytes: int) -> None:
+    """Refuse an image or a clip without bytes: every missing file would have the same key."""
+    if not nbytes:
+        raise Problem("empty-media")
+
+
 class StreamReader:
     """A reader of plain bytes or a tensor's elements, which are hashed and not held."""
 
@@ -36,14 +42,19 @@ class StreamReader:
         context: RequestContext,
         name: str | None,
         tensor: tuple[str, tuple[int, ...]] | None = None,
+        *,
+        is_media: bool = False,
     ) -> None:
         self._context, self._name, self._tensor = context, name, tensor
+        self._is_media = is_media
         self._hasher = AlignedHasher(context.algorithm)
         self.take: Take = self._hasher.update
 
     async def finish(self) -> list[HashedItem]:
         """Return the one item."""
         nbytes = self._hasher.length
+        if self._is_media:
+            refuse_empty(nbytes)
         digest = self._hasher.digest()
         if self._tensor is None:
             return [self._context.item(self._name, "bytes", "", (), nbytes, digest)]
@@ -70,6 +81,7 @@ class EncodedReader:
         self._hasher.update(piece)
 
     def _body(self) -> memoryview:
+        refuse_empty(self._hasher.length)
         # Not getbuffer(): from 3.13 on, Python reports a file that is collected before its view.
         return memoryview(self._file.getvalue())  # no copy
 

@@ -11,8 +11,8 @@ from mmhash_service.api.schemas.items import HashBody, JsonItem
 from mmhash_service.bodies.json_body import JsonText, parse_json
 from mmhash_service.bodies.media import Modality, hash_media
 from mmhash_service.bodies.parsing import parse_base64, parse_dtype
-from mmhash_service.bodies.readers import hash_pixels
-from mmhash_service.fetch.data import is_data_url, read_data_url
+from mmhash_service.bodies.readers import hash_pixels, refuse_empty
+from mmhash_service.fetch.data import is_data_url, is_media_url, read_data_url
 from mmhash_service.items.bundles import hash_tensor
 from mmhash_service.items.handles import hash_handle
 from mmhash_service.items.hashed import HashedItem
@@ -70,9 +70,12 @@ class JsonReader(JsonText):
 async def hash_items(
     context: RequestContext, items: list[JsonItem], hash_remote: HashRemote = hash_url
 ) -> list[list[HashedItem]]:
-    """Hash the items, and return a list for each: of one item, or of the items of a bundle."""
+    """Hash media, and return a list for each item: of one item, or of the items of a bundle."""
     with tracing.span("hash"):
         results = await context.work.run(hash_inline, context, items)
+        for result in results:
+            if isinstance(result, list):
+                refuse_empty(result[0].nbytes)
         return await _finish(context, items, results, hash_remote)
 
 
@@ -147,6 +150,8 @@ def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -
     if item.dtype is not None and item.shape is not None:
         return hash_tensor(context, item, parse_dtype(item.dtype), tuple(item.shape), content)
     body = memoryview(content)
+    if item.kind != "bytes" or (item.url is not None and is_media_url(item.url)):
+        refuse_empty(len(content))
     match item.kind:
         case "video" | "audio" as modality:
             return EncodedMedia(modality, body, hash_bytes(body, "blake3"))
