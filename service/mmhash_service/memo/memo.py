@@ -9,15 +9,18 @@ from prometheus_client import Counter
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
+from mmhash.lru import LruCache
 from mmhash.prompts.headers import ImageHeader
 from mmhash_service.api.problems import Problem
 from mmhash_service.memo import entries
 from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, SealedEntry, pack, unpack
-from mmhash_service.memo.memory import LruCache
 from mmhash_service.memo.stores import create_store, scheme_of
 from mmhash_service.runtime import metrics, tracing
 from mmhash_service.settings import Settings
+
+# Of an entry: two bytes objects, and their slots in the dict and its order.
+ENTRY_OVERHEAD = 240
 
 CacheStatus = Literal["hit", "miss"]
 
@@ -47,7 +50,7 @@ class Memo:
     def __init__(self, settings: Settings) -> None:
         self._max_pixels = settings.max_pixels
         self._timeout_s = settings.work_timeout_s
-        self._cache = LruCache(settings.memo_bytes)
+        self._cache = LruCache(settings.memo_bytes, entry_size)
         self._store: Breaker | None = None
         # The kind of store, shown by /info.
         self.kind = "memory"
@@ -218,9 +221,9 @@ class Memo:
             self._store.put(entry.name, sealed)
 
     def _put_in_memory(self, name: bytes, sealed: bytes) -> None:
-        before = self._cache.nbytes
+        before = self._cache.size
         self._cache.put(name, sealed)
-        metrics.MEMO_BYTES.inc(self._cache.nbytes - before)
+        metrics.MEMO_BYTES.inc(self._cache.size - before)
 
 
 class _Running:
@@ -229,6 +232,11 @@ class _Running:
     def __init__(self, task: asyncio.Task[tuple[Any, Source]]) -> None:
         self.task = task
         self.waiting = 0
+
+
+def entry_size(name: bytes, sealed: bytes) -> int:
+    """Return the memory that an entry takes."""
+    return len(name) + len(sealed) + ENTRY_OVERHEAD
 
 
 def _count_lookup(kind: str, source: Source) -> None:

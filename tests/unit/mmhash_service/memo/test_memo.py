@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import os
+import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator
 from io import BytesIO
 from typing import Any
@@ -13,11 +15,12 @@ from PIL import Image
 import mmhash
 from mmhash import Digest
 from mmhash.digest import ALGORITHMS
+from mmhash.lru import LruCache
 from mmhash.prompts.headers import ImageHeader
 from mmhash_service.api.problems import Problem
 from mmhash_service.app import create_app
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels
-from mmhash_service.memo.memo import Codec, Memo
+from mmhash_service.memo.memo import Codec, Memo, entry_size
 from mmhash_service.settings import Settings
 from tests.support.images import encode_noise
 from tests.support.in_process import running
@@ -313,3 +316,17 @@ def test_the_metrics_say_how_often_it_knew(shared: httpx.Client, images: list[by
         hash_pixels(shared, image)
     assert (asked("memory"), asked("miss")) == (before[0] + 2, before[1] + 2)
     assert count(shared, "mmhash_memo_bytes") > before[2]
+
+
+def test_the_limit_is_that_of_the_memory_of_the_process() -> None:
+    limit = 4 << 20
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        cache = LruCache(limit, entry_size)
+        for _ in range(30_000):
+            cache.put(os.urandom(32), os.urandom(107))
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert limit / 2 < taken < limit * 1.1

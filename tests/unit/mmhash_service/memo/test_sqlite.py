@@ -14,9 +14,10 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
+from mmhash.lru import LruCache
 from mmhash_service.app import create_app
 from mmhash_service.memo import breaker
-from mmhash_service.memo.memory import LruCache
+from mmhash_service.memo.memo import entry_size
 from mmhash_service.memo.sqlite import SqliteStore
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
@@ -59,7 +60,7 @@ asyncio.run(main())
 def app_without_memory(path: Path) -> FastAPI:
     """The app with its memo in that file alone: each lookup comes to it."""
     app = create_app(Settings(decoders=1, memo_url=SecretStr(f"sqlite:{path}")))
-    app.state.resources.memo._cache = LruCache(0)
+    app.state.resources.memo._cache = LruCache(0, entry_size)
     return app
 
 
