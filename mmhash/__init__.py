@@ -53,12 +53,14 @@ __all__ = [
     "InputError",
     "InputTypeError",
     "InputValueError",
+    "LazyKey",
     "LimitError",
     "MMHashError",
     "PendingKeys",
     "ServiceError",
     "TagError",
     "TransportError",
+    "audio",
     "digest",
     "digest_file",
     "key",
@@ -67,11 +69,12 @@ __all__ = [
     "sign_tag",
     "split",
     "verify_tag",
+    "video",
 ]
 
-# Imported at first use: `import mmhash` takes 5 ms of CPU, and with numpy and blake3 it took 200.
+# Imported at first use: numpy and the hash functions take longest.
 _MODULES = {
-    "mmhash": (
+    __name__: (
         "client",
         "compile",
         "engines",
@@ -107,7 +110,9 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted(
+        {*__all__, *_MODULES[__name__], *(name for name in globals() if name[:2] == "__")}
+    )
 
 
 class _Package(ModuleType):

@@ -1,5 +1,6 @@
 """Digests computed on the CPU: of a buffer, and of a stream."""
 
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Self
@@ -7,16 +8,13 @@ from typing import Self
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
 from mmhash.digest import Digest, unchecked_digest
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.forks import fork_count
+from mmhash.forks import check_not_forked
 from mmhash.states import FlatBuffer, cpu_count
 
 __all__ = ["Hasher", "cpu_count", "hash_bytes", "hash_raw"]
 
 # Below this size a second thread costs more than it gains.
 PARALLEL_FROM = 1 << 20
-
-# BLAKE3 hashes a chunk in one piece: an update with one chunk uses no other thread.
-BLAKE3_CHUNK = 1024
 
 # Of BLAKE3's compression function, and of XXH3's stripes.
 BLOCK_SIZE = 64
@@ -58,7 +56,8 @@ def _reader() -> Callable[[object], memoryview]:
 class Hasher:
     """A digest of data that arrives in pieces, with the interface of hashlib.
 
-    A forked child hashes BLAKE3 on one thread, regardless of `threads`.
+    A hasher with several threads belongs to the process that made it: its threads do not survive
+    a fork.
 
     Args:
         data: The first piece; a str is the name of the algorithm instead.
@@ -81,7 +80,7 @@ class Hasher:
             algorithm, data = data, None
         self.name = check_algorithm("blake3" if algorithm is None else algorithm)
         self._threads = _check_threads(threads, 0)
-        self._forks = fork_count()
+        self._owner = os.getpid()
         self._state = ALGORITHM_SPECS[self.name].new_state(self._threads)
         if data is not None:
             self.update(data)
@@ -99,28 +98,10 @@ class Hasher:
     def update(self, data: object) -> Self:
         """Add the bytes of anything that `mmhash.digest` accepts; return the hasher itself."""
         content = data if type(data) is bytes else _reader()(data)
-        if self._has_lost_threads():
-            self._update_after_fork(content)
-        else:
-            self._state.update(content)
+        if self._threads > 1:
+            check_not_forked("Hasher of several threads", self._owner)
+        self._state.update(content)
         return self
-
-    def _has_lost_threads(self) -> bool:
-        return (
-            self._threads > 1
-            and self._forks != fork_count()
-            and ALGORITHM_SPECS[self.name].keeps_threads
-        )
-
-    def _update_after_fork(self, content: FlatBuffer) -> None:
-        """Add bytes without the threads, which stayed in the parent."""
-        if self._threads < cpu_count():  # a separate pool, which takes part in every update
-            raise InputValueError(
-                f"a Hasher with threads={self._threads} cannot be used after a fork: its threads"
-                " stayed in the parent. Create it in the child, or with threads=1"
-            )
-        for start in range(0, len(content), BLAKE3_CHUNK):
-            self._state.update(content[start : start + BLAKE3_CHUNK])
 
     def digest(self) -> bytes:
         """Return the digest of all data so far; more may follow."""
@@ -135,6 +116,6 @@ class Hasher:
         twin = Hasher.__new__(Hasher)
         twin.name = self.name
         twin._threads = self._threads
-        twin._forks = self._forks
+        twin._owner = self._owner
         twin._state = self._state.copy()
         return twin

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ALGORITHMS", "DIGEST_SIZE", "Algorithm", "Digest", "check_algorithm"]
 
+_HEX = re.compile("[0-9a-fA-F]*")
 _TEXT = re.compile(r"(?P<algorithm>[a-z0-9]+):(?P<hex>[0-9a-fA-F]*)")
 
 
@@ -43,11 +44,8 @@ class Digest:
     bytes: builtins.bytes
 
     def __post_init__(self) -> None:
-        # A plain str of a known name, the common case, is not checked further.
-        size = DIGEST_SIZE.get(self.algorithm) if type(self.algorithm) is str else None
-        if size is None:
-            size = DIGEST_SIZE[check_algorithm(self.algorithm)]
-        if type(self.bytes) is not bytes or len(self.bytes) != size:
+        size = DIGEST_SIZE[check_algorithm(self.algorithm)]
+        if not isinstance(self.bytes, bytes) or len(self.bytes) != size:
             raise InputValueError(f"a {self.algorithm} digest is {size} bytes")
 
     def hex(self) -> str:
@@ -78,13 +76,22 @@ class Digest:
         match = _TEXT.fullmatch(text)
         if match is None:
             raise InputValueError("a digest is written <algorithm>:<hex>, like blake3:af1349b9…")
-        algorithm = check_algorithm(match["algorithm"])
-        size = DIGEST_SIZE[algorithm]
-        if len(match["hex"]) != 2 * size:
-            raise InputValueError(
-                f"a {algorithm} digest has {2 * size} hex digits, not {len(match['hex'])}"
-            )
-        return cls(algorithm, builtins.bytes.fromhex(match["hex"]))
+        return cls.fromhex(match["hex"], algorithm=match["algorithm"])
+
+    @classmethod
+    def fromhex(cls, text: str, *, algorithm: str = "blake3") -> Self:
+        """Return the digest whose `hex()` is `text`, in either case.
+
+        >>> Digest.fromhex("99aa06d3014798d86001c324468d497f", algorithm="xxh3").algorithm
+        'xxh3'
+        """
+        chosen = check_algorithm(algorithm)
+        if not isinstance(text, str):
+            raise InputTypeError(f"hex digits are a str, not {type(text).__name__}")
+        digits = 2 * DIGEST_SIZE[chosen]
+        if len(text) != digits or _HEX.fullmatch(text) is None:
+            raise InputValueError(f"a {chosen} digest has {digits} hex digits, not {text[:80]!r}")
+        return cls(chosen, builtins.bytes.fromhex(text))
 
     def __str__(self) -> str:
         return f"{self.algorithm}:{self.hex()}"

@@ -28,11 +28,11 @@ def preimage(
 
 _NO_EXTRA = field(b"")
 
-# Copied, not updated: deriving the context's key again for each frame takes 0.2 of 0.8 µs.
+# Copied, not updated: deriving the context's key again for each frame would take longer.
 _KEY_STATE = blake3(derive_key_context=KEY_CONTEXT)
 
 
-@lru_cache(maxsize=1024)  # 0.1 µs, where building it takes 2 µs: items of a list are often alike
+@lru_cache(maxsize=1024)  # items of a list are often alike
 def _before_digest(kind: str, dtype: str, shape: tuple[int, ...], algorithm: Algorithm) -> bytes:
     """Return the first five fields of a preimage, and the length of the digest."""
     fields = (
@@ -64,7 +64,8 @@ def frame(
     tenant: bytes | None = None,
 ) -> Digest:
     """Return the key of an item: the digest of its content, bound to its metadata and tenant."""
-    return frame_raw(kind, dtype, shape, digest.algorithm, digest.bytes, extra, tenant)
+    content = frame_raw(kind, dtype, shape, digest.algorithm, digest.bytes, extra, tenant)
+    return unchecked_digest("blake3", content)
 
 
 def frame_raw(  # noqa: PLR0917  (as frame(); keywords would take longer)
@@ -75,26 +76,36 @@ def frame_raw(  # noqa: PLR0917  (as frame(); keywords would take longer)
     content: bytes,
     extra: bytes,
     tenant: bytes | None,
-) -> Digest:
-    """Return the key for a digest's algorithm and bytes: a Digest of them would take 0.2 µs."""
+) -> bytes:
+    """Return the bytes of the key for a digest's algorithm and bytes."""
     framed = _before_digest(kind, dtype, shape, algorithm) + content
-    framed += field(extra) if extra else _NO_EXTRA
+    state = (_KEY_STATE if tenant is None else _key_state(tenant)).copy()
+    state.update(framed + (field(extra) if extra else _NO_EXTRA))
+    return state.digest()
+
+
+def frame_template(template: tuple[bytes, int], content: bytes, tenant: bytes | None) -> bytes:
+    """Return the bytes of the key for a template and the bytes of a digest."""
+    preimage, offset = template
     state = _key_state(tenant).copy()
-    state.update(framed)
-    return unchecked_digest("blake3", state.digest())
+    state.update(preimage[:offset] + content + _NO_EXTRA)
+    return state.digest()
 
 
-Framer = Callable[[str, str, tuple[int, ...], bytes], bytes]
-"""Returns the bytes of a key for a kind, a dtype, a shape and the bytes of a digest."""
+Framer = Callable[[str, str, tuple[int, ...], bytes, bytes], bytes]
+"""Returns the bytes of a key for a kind, a dtype, a shape, the bytes of a digest, and an extra."""
 
 
 def new_framer(algorithm: Algorithm, tenant: bytes | None) -> Framer:
-    """Return a function for the items of a list: 0.7 µs each, where frame_raw() takes 1.2."""
+    """Return a function for the items of a list, which derives the tenant's key once."""
     new_state = _key_state(tenant).copy
 
-    def frame_next(kind: str, dtype: str, shape: tuple[int, ...], content: bytes) -> bytes:
+    def frame_next(
+        kind: str, dtype: str, shape: tuple[int, ...], content: bytes, extra: bytes
+    ) -> bytes:
+        framed = _before_digest(kind, dtype, shape, algorithm) + content
         state = new_state()
-        state.update(_before_digest(kind, dtype, shape, algorithm) + content + _NO_EXTRA)
+        state.update(framed + (field(extra) if extra else _NO_EXTRA))
         return state.digest()
 
     return frame_next

@@ -3,41 +3,31 @@
 Data on a GPU is hashed there, many items in one launch, while the CPU hashes the rest.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import pairwise
 from operator import sub
+from threading import Lock
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from mmhash import cuda
-from mmhash.algorithms import Algorithm, check_algorithm
-from mmhash.cpu import hash_bytes, hash_raw
+from mmhash.algorithms import check_algorithm
+from mmhash.cpu import hash_bytes
 from mmhash.digest import Digest, blank_digests, fill_digests, unchecked_digest
-from mmhash.errors import DeviceError, InputError, InputTypeError, InputValueError
-from mmhash.framing import frame, frame_raw, preimage_template
-from mmhash.leaves import SHORT, Leaves, Options, check_copy_to_host, host_key, launch_keys
+from mmhash.errors import InputError, InputTypeError
+from mmhash.framing import frame, preimage_template
+from mmhash.leaves import MAX_DEPTH, Group, Leaves, Options, Plan, hash_view, is_leaf
 from mmhash.split import LISTS, Bundle
-from mmhash.torch_tensor import (
-    HOST,
-    DeviceBytes,
-    Located,
-    copy_located,
-    is_tensor,
-    locate,
-    locate_list,
-)
-from mmhash.view import View, short_view, view_of
+from mmhash.torch_tensor import DeviceBytes, is_tensor
+from mmhash.view import View, read_view, view_of
 
-# Of nested lists: deeper than any processor nests, shallower than Python's stack.
-MAX_DEPTH = 16
+__all__ = ["MAX_DEPTH", "PendingKeys", "digest", "key", "keys"]
 
-# Tensors of a list that are located together, and launched together if they are on one GPU. On an
-# H200, 64 of 1.5 MiB take 205 µs, and 220 in chunks of 32; 512 take 1.1 ms, and 1.45. Smaller
-# chunks start sooner, but each launch ends with some 30 µs in which not all of the GPU has work.
+# Tensors of a list that are located together, and launched together if they are on one GPU. Smaller
+# chunks start sooner, but at the end of each launch part of the GPU has no work.
 _CHUNK = 64
-# Fewer are located one by one: locate_list() of one takes 3.1 µs, and locate() 1.0.
+# Fewer are located one by one, which is then faster.
 _MIN_CHUNK = 8
 
 
@@ -61,34 +51,15 @@ def digest(
     True
     """
     chosen = check_algorithm(algorithm)
-    if located := locate(data):
-        device, segment, *_ = located
-        if device == HOST:
-            return unchecked_digest(chosen, hash_raw(copy_located(segment), chosen, threads))
-        try:
-            return _digest_on_gpu(device, segment, chosen)
-        except DeviceError:
-            pass  # the tensor is copied to the host below
-    elif _may_have_digest(data.__class__) and (attached := precomputed_digest(data, chosen)):
-        return attached
-    view = view_of(data, copy=copy)
-    content = view.data
-    if isinstance(content, DeviceBytes):
-        try:
-            result = _digest_on_gpu(content.device, (content.address, content.nbytes), chosen)
-        except DeviceError as error:
-            check_copy_to_host(content.device, error, copy)
-            result = hash_bytes(content.to_host(), chosen, threads)
-    else:
-        result = hash_bytes(content, chosen, threads)
-    if view.check_lease is not None:
-        view.check_lease()
-    return result
-
-
-def _digest_on_gpu(device: int, segment: tuple[int, int], algorithm: Algorithm) -> Digest:
-    (raw,) = cuda.hash_segments(device, [segment], algorithm).wait()
-    return unchecked_digest(algorithm, raw)
+    if (
+        not is_leaf(data.__class__)
+        and not isinstance(data, LISTS)
+        and (attached := data.__mmhash_digest__(chosen))
+    ):
+        known: Digest = attached
+        return known
+    view = read_view(data, copy)
+    return unchecked_digest(chosen, hash_view(view, chosen, None, threads, copy, framed=False))
 
 
 def key(
@@ -116,36 +87,33 @@ def key(
     False
     """
     chosen = check_algorithm(algorithm)
-    if located := locate(item):
-        device, segment, dtype, shape = located
-        if device == HOST:
-            return _short_key(located, chosen, tenant, threads)
-        template = preimage_template("tensor", dtype, shape, chosen)
-        try:
-            (key_bytes,) = launch_keys(device, [segment], [template], chosen, tenant).wait()
-            return unchecked_digest("blake3", key_bytes)
-        except DeviceError:
-            pass  # _begin() copies the tensor to the host
-    elif _is_leaf(item.__class__):
-        view = view_of(item, copy=copy)
-        if isinstance(view.data, memoryview):
-            return host_key(view, view.data, chosen, tenant, threads)
+    if is_leaf(item.__class__):
+        view = read_view(item, copy)
+        return unchecked_digest("blake3", hash_view(view, chosen, tenant, threads, copy))
     (item_key,) = _begin([item], Options(chosen, tenant, threads, copy)).wait()
     return item_key
 
 
 class PendingKeys:
-    """The keys of a list; those of items on a GPU may still be computed."""
+    """The keys of a list; those of items on a GPU may still be computed.
+
+    `await pending` returns the keys too, and lets the event loop run meanwhile.
+    """
 
     def __init__(self, collect: Callable[[], list[Digest]]) -> None:
         self._collect: Callable[[], list[Digest]] | None = collect
         self._keys: list[Digest] = []
+        self._lock = Lock()
 
     def wait(self) -> list[Digest]:
         """Return the keys in the order of the items, which must not change until then."""
-        if self._collect is not None:
-            self._keys, self._collect = self._collect(), None
-        return self._keys
+        with self._lock:
+            if self._collect is not None:
+                self._keys, self._collect = self._collect(), None
+            return self._keys
+
+    def __await__(self) -> Generator[Any, None, list[Digest]]:
+        return asyncio.to_thread(self.wait).__await__()
 
 
 @overload
@@ -204,62 +172,42 @@ def keys(
     return pending.wait() if wait else pending
 
 
-# The plans of a list's parts, the number of a leaf, or the bytes of a key that is known already.
-_Plan = list["_Plan"] | int | bytes
-
-
 def _begin(items: Iterable[Any], options: Options, label: str = "") -> PendingKeys:
     if isinstance(items, Bundle) and (started := _begin_bundle(items, options)):
         return started
     leaves = Leaves(options)
-    plans: list[_Plan] = []
+    plans: list[Plan] = []
     if isinstance(items, (list, tuple)):
         for start in range(0, len(items), _CHUNK):
             chunk = items[start : start + _CHUNK]
-            if len(chunk) >= _MIN_CHUNK and (located := locate_list(chunk)):
-                plans += leaves.add_list(located, chunk)
-            else:
-                plans += _plan_each(chunk, leaves, options, label, start)
+            added = leaves.add_list(chunk) if len(chunk) >= _MIN_CHUNK else None
+            plans += _add_each(chunk, leaves, label, start) if added is None else added
     else:
         if isinstance(items, Iterator):
             items = _one_by_one(items, leaves)
-        plans += _plan_each(items, leaves, options, label)
-    keys_of_leaves = leaves.start()
+        plans += _add_each(items, leaves, label)
+    leaves.start()
 
     def collect() -> list[Digest]:
         digests = blank_digests("blake3", len(plans))
-        known = keys_of_leaves()  # waits for the GPUs
-        contents = []
-        for plan in plans:  # most need no call of _assemble(): 64 leaves in 5 instead of 25 µs
-            if type(plan) is bytes:
-                contents.append(plan)
-            elif type(plan) is int:
-                contents.append(known[plan])
-            else:
-                contents.append(_assemble(plan, known, options))
+        known = leaves.collect()
+        contents = [
+            plan if type(plan) is bytes else _assemble(plan, known, options) for plan in plans
+        ]
         fill_digests(digests, contents)
         return digests
 
     return PendingKeys(collect)
 
 
-def _plan_each(
-    items: Iterable[Any], leaves: Leaves, options: Options, label: str, start: int = 0
-) -> list[_Plan]:
+def _add_each(items: Iterable[Any], leaves: Leaves, label: str, start: int = 0) -> list[Plan]:
     """Add each item to `leaves`; return how they make it up. `start` is the first one's number."""
-    plans: list[_Plan] = []
-    for index, item in enumerate(items, start):
-        # Bytes and arrays first: each takes 0.3 µs less, and a tensor no more.
-        if (short := short_view(item)) and len(short[3]) <= SHORT:
-            plans.append(leaves.key_of_short(*short))
-            continue
-        if located := locate(item):
-            plans.append(leaves.add_located(located, item))
-            continue
+    plans: list[Plan] = []
+    for item in items:
         try:
-            plans.append(_plan(item, leaves, options))
+            plans.append(leaves.add(item))
         except InputError as error:
-            raise type(error)(label.format(index) + str(error)) from error
+            raise type(error)(label.format(start + len(plans)) + str(error)) from error
     return plans
 
 
@@ -270,49 +218,13 @@ def _one_by_one(items: Iterator[Any], leaves: Leaves) -> Iterator[Any]:
         leaves.read_one()
 
 
-def _plan(item: Any, leaves: "Leaves", options: Options, depth: int = 0) -> _Plan:
-    """Add the views of `item` and its parts to `leaves`; return how they make up the item."""
-    if (short := short_view(item)) and len(short[3]) <= SHORT:
-        return leaves.key_of_short(*short)
-    if not _is_leaf(item.__class__):
-        if isinstance(item, LISTS):
-            if depth == MAX_DEPTH:
-                raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
-            return [
-                leaves.add_located(located, part)
-                if (located := locate(part))
-                else _plan(part, leaves, options, depth + 1)
-                for part in item
-            ]
-        if content := precomputed_digest(item, options.algorithm):
-            return frame(item.kind, item.dtype, item.shape, content, tenant=options.tenant).bytes
-    return leaves.add(view_of(item, copy=options.copy))
-
-
-@lru_cache(maxsize=256)
-def _is_leaf(kind: Any) -> bool:
-    """Return True for items that are neither lists nor may have a digest: 0.1 µs, cached."""
-    return not issubclass(kind, LISTS) and not _may_have_digest(kind)
-
-
-@lru_cache(maxsize=256)
-def _may_have_digest(kind: type) -> bool:
-    """Return True for handles, to which the producer may have attached a digest."""
-    return hasattr(kind, "__mmhash_digest__")
-
-
-def precomputed_digest(handle: Any, algorithm: Algorithm) -> Digest | None:
-    """Return the digest that the producer attached to a handle, if there is one."""
-    attached: Digest | None = handle.__mmhash_digest__(algorithm)
-    return attached
-
-
-def _assemble(plan: _Plan, leaf_keys: dict[int, bytes], options: Options) -> bytes:
+def _assemble(plan: Plan, known: dict[int, bytes], options: Options) -> bytes:
+    """Return the bytes of an item's key, from the keys of its leaves."""
     if isinstance(plan, bytes):
         return plan
     if isinstance(plan, int):
-        return leaf_keys[plan]
-    parts = b"".join(_assemble(part, leaf_keys, options) for part in plan)
+        return known[plan]
+    parts = b"".join(_assemble(part, known, options) for part in plan)
     content = hash_bytes(memoryview(parts), options.algorithm)
     return frame("list", "", (len(plan),), content, tenant=options.tenant).bytes
 
@@ -320,82 +232,56 @@ def _assemble(plan: _Plan, leaf_keys: dict[int, bytes], options: Options) -> byt
 def _begin_bundle(bundle: Bundle, options: Options) -> PendingKeys | None:
     """Hash a bundle's items without a slice for each; None if they are not contiguous."""
     bundle.check_length()
-    feature, bounds, dim = bundle.feature, bundle.bounds, bundle.dim
-    located = locate(feature)
-    if located:
-        contiguous = True
-    elif is_tensor(feature):
+    feature, bounds = bundle.feature, bundle.bounds
+    if is_tensor(feature):
         contiguous = feature.is_contiguous()
     else:
         contiguous = type(feature) is np.ndarray and feature.flags.c_contiguous
-    if not (contiguous and bounds[-1] and all(size == 1 for size in feature.shape[:dim])):
+    if not (contiguous and bounds[-1] and all(size == 1 for size in feature.shape[: bundle.dim])):
         return None
-    if located and located[0] != HOST:
-        return _launch_items(bundle, located, feature, options)
     view = view_of(feature, copy=options.copy)
-    data = view.data
-    if isinstance(data, memoryview):
-        host_keys = _keys_on_host(bundle, view, data, options)
-        return PendingKeys(lambda: host_keys)
-    located = data.device, (data.address, data.nbytes), view.dtype, view.shape
-    return _launch_items(bundle, located, data.owner, options)
+    if isinstance(view.data, DeviceBytes):
+        return _launch_bundle(bundle, view, view.data, options)
+    row = len(view.data) // bounds[-1]
+    keys_on_host = []
+    for start, end in pairwise(bounds):
+        shape, data = _item_shape(bundle, view, end - start), view.data[start * row : end * row]
+        item_key = hash_view(("tensor", view.dtype, shape, data, b"", None), *options)
+        keys_on_host.append(unchecked_digest("blake3", item_key))
+    return PendingKeys(lambda: keys_on_host)
 
 
-def _keys_on_host(bundle: Bundle, view: View, data: memoryview, options: Options) -> list[Digest]:
-    """Return the keys of a bundle's items, whose bytes are `data`."""
-    row = len(data) // bundle.bounds[-1]
-    shape = list(view.shape)
-    host_keys = []
-    for start, end in pairwise(bundle.bounds):
-        shape[bundle.dim] = end - start
-        part = data[start * row : end * row]
-        item = View(view.kind, view.dtype, tuple(shape), part)
-        host_keys.append(host_key(item, part, options.algorithm, options.tenant, options.threads))
-    return host_keys
+def _item_shape(bundle: Bundle, view: View, length: int) -> tuple[int, ...]:
+    return (*view.shape[: bundle.dim], length, *view.shape[bundle.dim + 1 :])
 
 
-def _launch_items(
-    bundle: Bundle, located: Located, owner: Any, options: Options
-) -> PendingKeys | None:
-    """Hash a bundle's items on its GPU; None if it cannot: the slices are copied then."""
-    device, (address, nbytes), dtype, shape = located
-    bounds, dim = bundle.bounds, bundle.dim
-    algorithm, tenant, _, _ = options
-    row = nbytes // bounds[-1]
+def _launch_bundle(bundle: Bundle, view: View, data: DeviceBytes, options: Options) -> PendingKeys:
+    """Hash a bundle's items in one launch on their GPU."""
+    bounds, count = bundle.bounds, len(bundle)
+    row = data.nbytes // bounds[-1]
 
     def template(length: int) -> tuple[bytes, int]:
-        item_shape = (*shape[:dim], length, *shape[dim + 1 :])
-        return preimage_template("tensor", dtype, item_shape, algorithm)
+        shape = _item_shape(bundle, view, length)
+        return preimage_template("tensor", view.dtype, shape, options.algorithm)
 
-    count = len(bundle)
-    if isinstance(bounds, range) and nbytes:  # 64 items in 38 instead of 46 µs
+    group = Group(data.device, options)
+    if isinstance(bounds, range) and row:  # items of one size
         size = bounds.step * row
-        segments = cuda.Segments(range(address, address + nbytes, size), [size] * count)
-        templates = [template(bounds.step)] * count
+        group.addresses = list(range(data.address, data.address + data.nbytes, size))
+        group.lengths = [size] * count
+        group.templates = [template(bounds.step)] * count
     else:
         lengths = list(map(sub, bounds[1:], bounds))
         by_length = {length: template(length) for length in set(lengths)}
-        segments = cuda.Segments(
-            [address + start * row for start in bounds[:-1]], [length * row for length in lengths]
-        )
-        templates = [by_length[length] for length in lengths]
-    try:
-        pending = launch_keys(device, segments, templates, algorithm, tenant)
-    except DeviceError:
-        return None
+        group.addresses = [data.address + start * row for start in bounds[:-1]]
+        group.lengths = [length * row for length in lengths]
+        group.templates = [by_length[length] for length in lengths]
+    group.owners = [data] * count
+    wait = group.launch()
 
-    def collect(_: Any = owner) -> list[Digest]:  # keeps the memory until it has been read
+    def collect() -> list[Digest]:
         digests = blank_digests("blake3", count)
-        fill_digests(digests, pending.wait())
+        fill_digests(digests, wait())
         return digests
 
     return PendingKeys(collect)
-
-
-def _short_key(
-    located: Located, algorithm: Algorithm, tenant: bytes | None, threads: int | None
-) -> Digest:
-    """Return the key of a short tensor on the host."""
-    _, segment, dtype, shape = located
-    content = hash_raw(copy_located(segment), algorithm, threads)
-    return frame_raw("tensor", dtype, shape, algorithm, content, b"", tenant)

@@ -1,33 +1,46 @@
-"""The leaves of a list of items, hashed where they are: on the host, or in groups on GPUs."""
+"""The leaves of a list of items: located, grouped by GPU, launched and collected.
+
+A leaf is an item, or a part of one, that has bytes. The host hashes its own leaves while the GPUs
+hash theirs.
+"""
 
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mmhash import cuda
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm
 from mmhash.cpu import hash_raw
-from mmhash.digest import Digest
 from mmhash.errors import DeviceError, InputValueError
-from mmhash.framing import frame_raw, new_framer, preimage_template, tenant_key
-from mmhash.states import FlatBuffer
-from mmhash.torch_tensor import HOST, DeviceBytes, Located, LocatedList, copy_located
-from mmhash.view import Kind, View
+from mmhash.framing import (
+    frame,
+    frame_raw,
+    frame_template,
+    new_framer,
+    preimage_template,
+    tenant_key,
+)
+from mmhash.split import LISTS
+from mmhash.torch_tensor import HOST, DeviceBytes, copy_bytes, locate_list
+from mmhash.view import Members, read_view
 
-# Leaves on a GPU are launched as soon as there are so many, so that it hashes them while the next
-# are read.
+if TYPE_CHECKING:
+    from mmhash.states import FlatBuffer
+
+# Of nested lists: deeper than any processor nests, shallower than Python's stack.
+MAX_DEPTH = 16
+
+# Launch a full group at once: the GPU hashes it while the CPU prepares the next.
 _LAUNCH_FROM = 32
 
-# Data on the host up to this size is hashed when it is read, longer data when the GPUs are busy.
-# With their views kept until then, 20 000 items of 4 KiB took 12.5 µs each instead of 6.7.
-#
-# In a list of 100 000, the package's two calls take 3.2 µs of such an item, and keys() 4.1 of
-# bytes, 4.6 of an array and 4.9 of a tensor; with a View and a Digest for each, a list of 50 000
-# took 5.4, 6.1 and 8.0.
+# Host data up to this size is hashed as soon as it is located, longer data when the GPUs are busy.
+# Keeping the views of many short items until then costs more than hashing them.
 SHORT = 64 << 10
+
+Plan = list["Plan"] | int | bytes
+"""How leaves make up an item: the plans of a list's parts, a leaf's number, or a known key."""
 
 
 class Options(NamedTuple):
@@ -39,198 +52,229 @@ class Options(NamedTuple):
     copy: bool
 
 
-class _Group:
-    """Leaves on one GPU that are launched together, with a list of each thing known of them.
+class Group:
+    """Tensors on one GPU that are hashed in one launch, with a list of each thing known of them."""
 
-    An object for each leaf would take 0.3 µs more.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, device: int, options: Options) -> None:
+        self.device = device
+        self.options = options
         self.numbers: list[int] = []
         self.addresses: list[int] = []
         self.lengths: list[int] = []
-        self.dtypes: list[str] = []
-        self.shapes: list[tuple[int, ...]] = []
-        self.owners: list[Any] = []  # of the memory
+        self.templates: list[tuple[bytes, int]] = []  # of the preimages of their keys
+        self.owners: list[Any] = []  # tensors or DeviceBytes: they keep the memory until it is read
         self.lease_checks: list[Callable[[], None]] = []
 
+    def add(self, number: int, view: Members, data: DeviceBytes) -> None:
+        """Add the view of a tensor on this GPU, whose bytes are `data`."""
+        _, dtype, shape, _, _, check_lease = view
+        template = preimage_template("tensor", dtype, shape, self.options.algorithm)
+        self.extend((number,), (data.address,), (data.nbytes,), (template,), (data,))
+        if check_lease is not None:
+            self.lease_checks.append(check_lease)
+
     def extend(self, *columns: Iterable[Any]) -> None:
-        """Add leaves: numbers, addresses, lengths, dtypes, shapes and owners."""
-        numbers, addresses, lengths, dtypes, shapes, owners = columns
+        """Add tensors: their numbers, addresses, lengths, templates and owners."""
+        numbers, addresses, lengths, templates, owners = columns
         self.numbers += numbers
         self.addresses += addresses
         self.lengths += lengths
-        self.dtypes += dtypes
-        self.shapes += shapes
+        self.templates += templates
         self.owners += owners
 
-    def templates(self, algorithm: Algorithm) -> list[tuple[bytes, int]]:
-        """Return the template of each leaf's preimage."""
-        dtypes, shapes = self.dtypes, self.shapes
-        count = len(shapes)
-        if shapes.count(shapes[0]) == count == dtypes.count(dtypes[0]):
-            return [preimage_template("tensor", dtypes[0], shapes[0], algorithm)] * count
+    def launch(self, *, framed: bool = True) -> Callable[[], list[bytes]]:
+        """Start hashing; return a function that waits for the keys, or the digests if not `framed`.
+
+        If the GPU cannot hash, the tensors are copied to the host and hashed there, now.
+        """
+        algorithm, tenant, _, _ = self.options
+        frames = None
+        if framed:
+            secret = None if tenant is None else tenant_key(tenant)
+            frames = cuda.Frames(*cuda.framing_key(secret), self.templates)
+        segments = cuda.Segments(self.addresses, self.lengths)
+        try:
+            pending = cuda.hash_segments(self.device, segments, algorithm, frames=frames)
+        except DeviceError as error:
+            _check_copy_to_host(self.device, error, self.options.copy)
+            results = self._hash_on_host(framed)
+            return lambda: results
+
+        def collect() -> list[bytes]:
+            results = pending.wait()
+            for check_lease in self.lease_checks:
+                check_lease()
+            return results
+
+        return collect
+
+    def _hash_on_host(self, framed: bool) -> list[bytes]:
+        algorithm, tenant, threads, _ = self.options
+        digests = [hash_raw(data, algorithm, threads) for data in self._copies()]
+        for check_lease in self.lease_checks:
+            check_lease()
+        if not framed:
+            return digests
         return [
-            preimage_template("tensor", dtype, shape, algorithm)
-            for dtype, shape in zip(dtypes, shapes, strict=True)
+            frame_template(template, digest, tenant)
+            for template, digest in zip(self.templates, digests, strict=True)
         ]
+
+    def _copies(self) -> Iterator[memoryview]:
+        """Yield the bytes of each tensor, copied to the host; items of a bundle share a copy."""
+        owner: Any = None
+        start, copied = 0, memoryview(b"")
+        for address, nbytes, each in zip(self.addresses, self.lengths, self.owners, strict=True):
+            if each is not owner:
+                owner = content = each
+                if not isinstance(each, DeviceBytes):
+                    content = DeviceBytes(self.device, each.data_ptr(), each.nbytes, each)
+                start, copied = content.address, content.to_host()
+            yield copied[address - start : address - start + nbytes]
 
 
 class Leaves:
-    """The items and parts of a list that have bytes, hashed where these are."""
+    """The leaves of a list of items, with the keys that are known already."""
 
     def __init__(self, options: Options) -> None:
-        self._options = options
-        self._host_options = options.algorithm, options.tenant, options.threads
+        self._options, self._copy = options, options.copy
         # An error of the tenant names no item.
         self._frame = new_framer(options.algorithm, options.tenant)
-        self._hash_short: Callable[[FlatBuffer], bytes] = (
+        self._hash: Callable[[FlatBuffer], bytes] = (
             ALGORITHM_SPECS[options.algorithm].hash_short
             if options.threads is None
             else partial(hash_raw, algorithm=options.algorithm, threads=options.threads)
         )
         self._count = 0
-        self._on_host: list[tuple[int, View, memoryview]] = []
-        self._groups: defaultdict[int, _Group] = defaultdict(_Group)
-        self._launches: list[tuple[_Group, cuda.Pending]] = []
+        self._long: list[tuple[int, Members]] = []  # on the host
+        self._groups: dict[int, Group] = {}  # by device
+        self._launches: list[tuple[list[int], Callable[[], list[bytes]]]] = []
         self._keys: dict[int, bytes] = {}
 
-    def key_of_short(
-        self, kind: Kind, dtype: str, shape: tuple[int, ...], data: FlatBuffer
-    ) -> bytes:
-        """Return the bytes of the key of a short leaf on the host."""
-        return self._frame(kind, dtype, shape, self._hash_short(data))
-
-    def add(self, view: View) -> int | bytes:
-        """Add a leaf and return its number; of a short one on the host, return the key."""
-        data = view.data
-        if not isinstance(data, memoryview):
-            located = data.device, (data.address, data.nbytes), view.dtype, view.shape
-            return self.add_located(located, data.owner, view.check_lease)
-        if len(data) <= SHORT:
-            return host_key(view, data, *self._host_options).bytes
-        number = self._count
+    def add(self, item: Any, depth: int = 0) -> Plan:
+        """Add the leaves of an item; return how they make it up."""
+        kind = item.__class__
+        if kind is bytes and len(item) <= SHORT:  # with no View in between
+            return self._frame("bytes", "", (), self._hash(item), b"")
+        if not is_leaf(kind):
+            if isinstance(item, LISTS):
+                if depth == MAX_DEPTH:
+                    raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
+                return [self.add(part, depth + 1) for part in item]
+            if digest := item.__mmhash_digest__(self._options.algorithm):
+                tenant = self._options.tenant
+                return frame(item.kind, item.dtype, item.shape, digest, tenant=tenant).bytes
+        view = read_view(item, self._copy)
+        name, dtype, shape, data, extra, check_lease = view
+        if isinstance(data, DeviceBytes):
+            group = self._group(data.device)
+            group.add(self._count, view, data)
+            self._launch_full(group)
+        elif len(data) <= SHORT:
+            content = self._hash(data)
+            if check_lease is not None:
+                check_lease()
+            return self._frame(name, dtype, shape, content, extra)
+        else:
+            self._long.append((self._count, view))
         self._count += 1
-        self._on_host.append((number, view, data))
-        return number
+        return self._count - 1
 
-    def add_located(
-        self, located: Located, owner: Any, check_lease: Callable[[], None] | None = None
-    ) -> int | bytes:
-        """Do the same for a located tensor; launch the group of its GPU when it is full."""
-        device, (address, nbytes), dtype, shape = located
-        if device == HOST:
-            content = copy_located((address, nbytes))
-            return self.key_of_short("tensor", dtype, shape, content)
-        number = self._count
-        self._count += 1
-        group = self._groups[device]
-        group.extend((number,), (address,), (nbytes,), (dtype,), (shape,), (owner,))
-        if check_lease is not None:
-            group.lease_checks.append(check_lease)
-        self._launch_full(device, group)
-        return number
-
-    def add_list(self, located: LocatedList, owners: Sequence[Any]) -> Iterable[int | bytes]:
-        """Do the same for each tensor of a located list."""
+    def add_list(self, items: Sequence[Any]) -> Iterable[int | bytes] | None:
+        """Add tensors that are located together; None if they cannot be: add each."""
+        located = locate_list(items)
+        if located is None:
+            return None
         devices, addresses, lengths, dtype, shapes = located
         if devices[0] == HOST:
-            frame, hash_short = self._frame, self._hash_short
+            frame, hash_short = self._frame, self._hash
             return [
-                frame("tensor", dtype, shape, hash_short(copy_located((address, nbytes))))
+                frame("tensor", dtype, shape, hash_short(copy_bytes(address, nbytes)), b"")
                 for address, nbytes, shape in zip(addresses, lengths, shapes, strict=True)
             ]
-        count = len(owners)
+        count = len(items)
         numbers = range(self._count, self._count + count)
         self._count += count
-        columns = numbers, addresses, lengths, [dtype] * count, shapes, owners
+        template = partial(preimage_template, "tensor", dtype, algorithm=self._options.algorithm)
+        if shapes.count(shapes[0]) == count:
+            templates = [template(shapes[0])] * count
+        else:
+            templates = list(map(template, shapes))
         for device in set(devices):
             on_device = [each == device for each in devices]
-            group = self._groups[device]
+            group = self._group(device)
+            columns = numbers, addresses, lengths, templates, items
             group.extend(*(compress(column, on_device) for column in columns))
-            self._launch_full(device, group)
+            self._launch_full(group)
         return numbers
 
-    def _launch_full(self, device: int, group: _Group) -> None:
+    def _group(self, device: int) -> Group:
+        group = self._groups.get(device)
+        if group is None:
+            group = self._groups[device] = Group(device, self._options)
+        return group
+
+    def _launch_full(self, group: Group) -> None:
         if len(group.numbers) >= _LAUNCH_FROM:
-            self._launch(device)
+            self._launch(self._groups.pop(group.device))
 
-    def _launch(self, device: int) -> None:
-        group = self._groups.pop(device)
-        algorithm, tenant, _, copy = self._options
-        segments = cuda.Segments(group.addresses, group.lengths)
-        try:
-            pending = launch_keys(device, segments, group.templates(algorithm), algorithm, tenant)
-        except DeviceError as error:
-            check_copy_to_host(device, error, copy)
-            self._copy_to_host(device, group)
-        else:
-            self._launches.append((group, pending))
+    def _launch(self, group: Group) -> None:
+        self._launches.append((group.numbers, group.launch()))
 
-    def _copy_to_host(self, device: int, group: _Group) -> None:
-        segments = zip(group.addresses, group.lengths, group.owners, strict=True)
-        contents = [DeviceBytes(device, *segment).to_host() for segment in segments]
-        for check_lease in group.lease_checks:
-            check_lease()
-        leaves = zip(group.numbers, group.dtypes, group.shapes, contents, strict=True)
-        for number, dtype, shape, data in leaves:
-            self._on_host.append((number, View("tensor", dtype, shape, data), data))
-
-    def read_added(self) -> None:
-        """Launch the other groups, and hash the data on the host."""
-        for device in list(self._groups):
-            self._launch(device)
-        for number, view, data in self._on_host:
-            self._keys[number] = host_key(view, data, *self._host_options).bytes
-        self._on_host.clear()
+    def start(self) -> None:
+        """Launch the other groups, and hash the long data on the host."""
+        while self._groups:
+            self._launch(self._groups.popitem()[1])
+        for number, view in self._long:
+            self._keys[number] = hash_view(view, *self._options)
+        self._long.clear()
 
     def read_one(self) -> None:
-        """Do the same for the leaves of one item, whose memory the next item may have too."""
-        self.read_added()
+        """Read the leaves of one item, whose memory the next item may have too."""
+        self.start()
         if len(self._launches) >= _LAUNCH_FROM:  # each holds scratch memory until it is collected
-            self._collect()
+            self.collect()
 
-    def start(self) -> Callable[[], dict[int, bytes]]:
-        """Read all leaves; return a function that waits for the GPUs and collects the keys."""
-        self.read_added()
-        return self._collect
-
-    def _collect(self) -> dict[int, bytes]:
-        for group, pending in self._launches:
-            self._keys.update(zip(group.numbers, pending.wait(), strict=True))
-            for check_lease in group.lease_checks:
-                check_lease()
+    def collect(self) -> dict[int, bytes]:
+        """Wait for the GPUs, and return the keys of the leaves by their numbers."""
+        for numbers, wait in self._launches:
+            self._keys.update(zip(numbers, wait(), strict=True))
         self._launches.clear()
         return self._keys
 
 
-def launch_keys(
-    device: int,
-    segments: Sequence[cuda.Segment] | cuda.Segments,
-    templates: list[tuple[bytes, int]],
+def hash_view(  # noqa: PLR0917  (each is asked for: an object of them would take longer)
+    view: Members,
     algorithm: Algorithm,
     tenant: bytes | None,
-) -> cuda.Pending:
-    """Hash tensors on their device, and frame their digests there too."""
-    secret = None if tenant is None else tenant_key(tenant)
-    framing = cuda.Frames(*cuda.framing_key(secret), templates)
-    return cuda.hash_segments(device, segments, algorithm, frames=framing)
-
-
-def host_key(
-    view: View, data: memoryview, algorithm: Algorithm, tenant: bytes | None, threads: int | None
-) -> Digest:
-    """Return the key of a leaf on the host."""
+    threads: int | None,
+    copy: bool,
+    framed: bool = True,
+) -> bytes:
+    """Return the bytes of one leaf's key, or of its digest if not `framed`."""
+    kind, dtype, shape, data, extra, check_lease = view
+    if isinstance(data, DeviceBytes):
+        group = Group(data.device, Options(algorithm, tenant, threads, copy))
+        group.add(0, view, data)
+        return group.launch(framed=framed)()[0]
     content = hash_raw(data, algorithm, threads)
-    if view.check_lease is not None:
-        view.check_lease()
-    return frame_raw(view.kind, view.dtype, view.shape, algorithm, content, view.extra, tenant)
+    if check_lease is not None:
+        check_lease()
+    if not framed:
+        return content
+    return frame_raw(kind, dtype, shape, algorithm, content, extra, tenant)
+
+
+@lru_cache(maxsize=256)
+def is_leaf(kind: Any) -> bool:
+    """Return True for items that are neither lists nor handles, which may carry their digest."""
+    return not issubclass(kind, LISTS) and not hasattr(kind, "__mmhash_digest__")
 
 
 _warned: set[str] = set()
 
 
-def check_copy_to_host(device: int, error: DeviceError, copy: bool) -> None:
+def _check_copy_to_host(device: int, error: DeviceError, copy: bool) -> None:
     """Warn once that a GPU cannot hash, so that its tensors are copied; refuse it if not `copy`."""
     if not copy:
         raise InputValueError(

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Protocol, Self
 from blake3 import blake3
 from xxhash import xxh3_128, xxh3_128_digest
 
-from mmhash.forks import call_in_child, fork_count
-
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -74,30 +72,26 @@ def _cpu_limit(cpu_max: Path) -> int | None:
 
 
 @cache
-def _thread_pool() -> "ThreadPoolExecutor":
+def _thread_pool(process: int) -> "ThreadPoolExecutor":  # noqa: ARG001  (a child has no threads)
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (4 ms: it imports logging)
 
     return ThreadPoolExecutor(cpu_count(), thread_name_prefix="mmhash")
 
 
-# A forked child inherits the pool but not its threads: work submitted to it never ends.
-call_in_child(_thread_pool, lambda pool: pool.cache_clear())
-
-
-# The fork after which this process may use blake3's threads.
-_threads_since = 0
+# The process that may use blake3's threads: the one that imported this module.
+_threads_of = os.getpid()
 
 
 def use_threads_again() -> None:
     """Have this forked child use threads, which is safe only if its parents have never used any."""
-    global _threads_since  # noqa: PLW0603
-    _threads_since = fork_count()
+    global _threads_of  # noqa: PLW0603
+    _threads_of = os.getpid()
 
 
 def blake3_state(threads: int) -> State:
     """Return a new BLAKE3 state; in a forked child it uses one thread."""
     # Neither blake3's thread pools nor the locks with which it creates them survive a fork.
-    if threads == 1 or fork_count() != _threads_since:
+    if threads == 1 or os.getpid() != _threads_of:
         return blake3()
     # AUTO shares one pool of all cores; a number creates a separate pool (0.5 ms).
     return blake3(max_threads=blake3.AUTO if threads >= cpu_count() else threads)
@@ -135,7 +129,7 @@ class Xxh3Tree:
             return (_leaf_digests(data),)
         share = -(-len(data) // XXH3_LEAF // threads) * XXH3_LEAF
         shares = [data[start : start + share] for start in range(0, len(data), share)]
-        return _thread_pool().map(_leaf_digests, shares)
+        return _thread_pool(os.getpid()).map(_leaf_digests, shares)
 
     def _fill_leaf(self, data: FlatBuffer) -> None:
         self._leaf.update(data)

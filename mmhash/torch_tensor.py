@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from mmhash.dtypes import ITEM_SIZE
-from mmhash.errors import (
-    DeviceError,
-    InputTypeError,
-    InputValueError,
-    MMHashError,
-)
+from mmhash.errors import DeviceError, InputTypeError, InputValueError, MMHashError
 from mmhash.memory import need_copy
+from mmhash.states import FlatBuffer
 
 if TYPE_CHECKING:
     import torch
+
+_NO_MEMORY = (
+    "a tensor has less memory than elements: its storage was resized or freed, or it is within a"
+    " function transform such as functionalize"
+)
 
 # Integers of the same size: torch writes 1 for every bool but 0 when it copies bools.
 _SAME_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
@@ -41,59 +42,73 @@ class DeviceBytes(NamedTuple):
         return _flat_tensor(self.owner.cpu())
 
 
-Content = tuple[str, tuple[int, ...], memoryview | DeviceBytes]
+Content = tuple[str, tuple[int, ...], FlatBuffer | DeviceBytes]
 """The dtype and shape of a tensor, and its flat bytes."""
 
 
 def is_tensor(item: Any) -> bool:
     """Return True if `item` is a torch tensor; torch need not be installed."""
+    return is_tensor_type(item.__class__)
+
+
+@lru_cache(maxsize=256)
+def is_tensor_type(kind: Any) -> bool:
+    """Return True for torch's class of tensors and its subclasses."""
     # While another thread imports torch, the class may be missing: then no object of it exists.
-    kind = getattr(sys.modules.get("torch"), "Tensor", None)
-    return kind is not None and isinstance(item, kind)
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    return tensor is not None and issubclass(kind, tensor)
 
 
-def read_tensor(tensor: "torch.Tensor", copy: bool) -> Content:
-    """Return the dtype, shape and bytes of a tensor; without `copy`, one to copy is refused."""
+def read_tensor(tensor: "torch.Tensor", copy: bool, at_once: bool) -> Content:
+    """Return the dtype, shape and bytes of a tensor; without `copy`, one to copy is refused.
+
+    If they are hashed `at_once`, the bytes of a short tensor are a copy.
+    """
     try:
-        return _read(tensor, copy)
+        if tensor.__class__ is not sys.modules["torch"].Tensor:
+            tensor = _without_subclass(tensor)
+        dtype, is_complex = _tensor_dtype(tensor.dtype, tensor.layout)
+        shape, on_gpu = tensor.shape, tensor.is_cuda
+        if not on_gpu and not tensor.is_cpu:
+            tensor = _fetch(tensor, copy)
+        nbytes, is_packed, address = tensor.nbytes, tensor.is_contiguous(), tensor.data_ptr()
+        if nbytes:
+            storage = tensor.untyped_storage()
+            length = nbytes if is_packed else _extent(tensor)
+            if not address or address - storage.data_ptr() + length > storage.nbytes():
+                raise InputValueError(_NO_MEMORY)  # noqa: TRY301
+        if tensor.is_neg() or (is_complex and tensor.is_conj()):
+            need_copy("a lazily conjugated or negated tensor", copy, nbytes)
+            tensor = tensor.resolve_conj().resolve_neg()
+            is_packed, address = tensor.is_contiguous(), tensor.data_ptr()
+        if not is_packed:
+            need_copy("a tensor that is not contiguous", copy, nbytes)
+            tensor = _in_c_order(tensor.detach())
+            address = tensor.data_ptr()
+        if on_gpu:
+            return dtype, shape, DeviceBytes(tensor.get_device(), address, nbytes, tensor)
+        if at_once and 0 < nbytes <= _COPY_MAX:
+            return dtype, shape, _memory_at(address)[:nbytes]
+        return dtype, shape, _flat_tensor(tensor)
     except (MMHashError, MemoryError):
         raise
     except Exception as error:
         raise _why_unreadable(tensor, error) from error
 
 
-def _read(tensor: "torch.Tensor", copy: bool) -> Content:
-    if type(tensor) is not sys.modules["torch"].Tensor:
-        tensor = _without_subclass(tensor)
-    if tensor.is_nested:
-        raise InputTypeError("a nested tensor has no single shape: hash its parts as a list")
-    name = _tensor_dtype(tensor.dtype, tensor.layout)
-    shape = tuple(tensor.shape)
-    on_gpu = tensor.is_cuda
-    if not (on_gpu or tensor.is_cpu):
-        if tensor.is_meta:
-            raise InputTypeError("a meta tensor holds no bytes")
-        _check_storage(tensor, contiguous=tensor.is_contiguous())
-        need_copy(f"a tensor on {tensor.device}", copy)
-        tensor = tensor.cpu()
-    contiguous = tensor.is_contiguous()
-    _check_storage(tensor, contiguous=contiguous)
-    if tensor.is_neg() or tensor.is_conj():
-        need_copy("a lazily conjugated or negated tensor", copy, tensor.nbytes)
-        tensor = tensor.resolve_conj().resolve_neg()
-        contiguous = tensor.is_contiguous()
-    if not contiguous:
-        need_copy("a tensor that is not contiguous", copy, tensor.nbytes)
-        tensor = _in_c_order(tensor.detach())
-    if on_gpu:
-        data = DeviceBytes(tensor.get_device(), tensor.data_ptr(), tensor.nbytes, tensor)
-        return name, shape, data
-    return name, shape, _flat_tensor(tensor)
+def _fetch(tensor: "torch.Tensor", copy: bool) -> "torch.Tensor":
+    """Copy a tensor from a device that is no GPU of CUDA."""
+    if tensor.is_meta:
+        raise InputTypeError("a meta tensor holds no bytes")
+    need_copy(f"a tensor on {tensor.device}", copy)
+    return tensor.cpu()
 
 
 def _why_unreadable(tensor: "torch.Tensor", error: Exception) -> MMHashError:
     import torch  # noqa: PLC0415  (imported already: the input is a tensor)
 
+    if tensor.is_nested:
+        return InputTypeError("a nested tensor has no single shape: hash its parts as a list")
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return InputTypeError(
             "a tensor within vmap, grad or another function transform holds no bytes of its own:"
@@ -106,8 +121,11 @@ def _why_unreadable(tensor: "torch.Tensor", error: Exception) -> MMHashError:
 
 
 @lru_cache(maxsize=256)
-def _tensor_dtype(dtype: "torch.dtype", layout: "torch.layout") -> str:
-    """Return the spec's name of a tensor's dtype, if such tensors have bytes of their own."""
+def _tensor_dtype(dtype: "torch.dtype", layout: "torch.layout") -> tuple[str, bool]:
+    """Return the spec's name of a dtype, and True if it is complex; refuse tensors without bytes.
+
+    A tensor of complex numbers may be lazily conjugated.
+    """
     import torch  # noqa: PLC0415  (imported already: the input is a tensor)
 
     name = str(dtype).removeprefix("torch.")
@@ -117,7 +135,7 @@ def _tensor_dtype(dtype: "torch.dtype", layout: "torch.layout") -> str:
         raise InputTypeError(f"a tensor of layout {layout} is not dense: call to_dense()")
     if name not in ITEM_SIZE:
         raise InputTypeError(f"tensors of dtype {name} have no key: convert to a dtype of the spec")
-    return name
+    return name, dtype.is_complex
 
 
 def _without_subclass(tensor: "torch.Tensor") -> "torch.Tensor":
@@ -138,20 +156,10 @@ def _without_subclass(tensor: "torch.Tensor") -> "torch.Tensor":
         return plain
 
 
-def _check_storage(tensor: "torch.Tensor", *, contiguous: bool) -> None:
-    """Refuse a tensor that reaches beyond its memory, which may have been resized or freed."""
-    nbytes = tensor.nbytes
-    if not nbytes:
-        return
-    if not contiguous:
-        sizes = zip(tensor.shape, tensor.stride(), strict=True)
-        nbytes = (1 + sum((size - 1) * stride for size, stride in sizes)) * tensor.itemsize
-    end = tensor.storage_offset() * tensor.itemsize + nbytes
-    if tensor.untyped_storage().nbytes() < end or not tensor.data_ptr():
-        raise InputValueError(
-            "a tensor has less memory than elements: its storage was resized or freed, or it is"
-            " within a function transform such as functionalize"
-        )
+def _extent(tensor: "torch.Tensor") -> int:
+    """Return the bytes between the first element of a tensor and the end of its last."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return (1 + sum((size - 1) * stride for size, stride in sizes)) * tensor.itemsize
 
 
 def _in_c_order(tensor: "torch.Tensor") -> "torch.Tensor":
@@ -189,123 +197,64 @@ def _flat_tensor(tensor: "torch.Tensor") -> memoryview:
     return tensor.numpy().data.cast("B")
 
 
-Located = tuple[int, tuple[int, int], str, tuple[int, ...]]
-"""A dense tensor: its GPU or HOST, address and bytes, dtype, and shape as torch has it."""
-
 HOST: Final = -1
 
-# Host tensors up to this size are copied: a copy of 4 KiB takes 0.2 µs, numpy's view of it 1.0.
+# Host tensors up to this size are copied, which is faster than numpy's view of them.
 _COPY_MAX = 8 << 10
 _memory_at: Callable[[int], Any] = (ctypes.c_char * _COPY_MAX).from_address
 
 
-def _is_plain(kind: type) -> bool:
-    """Return True for the class of tensors itself: a subclass can override any method."""
-    return kind is getattr(sys.modules.get("torch"), "Tensor", None)
-
-
-def _strided_dtype(dtype: "torch.dtype") -> tuple[str, bool]:
-    """Return the spec's name of a dtype, and True if tensors of it can be lazily conjugated."""
-    return _tensor_dtype(dtype, sys.modules["torch"].strided), dtype.is_complex
-
-
-class _Table(dict[Any, Any]):
-    """The results of a function of one argument: found in 0.03 µs, lru_cache takes 0.06."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self._function = function
-
-    def __missing__(self, argument: Any) -> Any:
-        if len(self) == 256:
-            self.clear()
-        result = self[argument] = self._function(argument)
-        return result
-
-
-_IS_PLAIN, _STRIDED_DTYPE = _Table(_is_plain), _Table(_strided_dtype)
-
-
-def locate(item: Any) -> Located | None:
-    """Return the location of a dense tensor that is on a GPU, or short; else None: use `view_of`.
-
-    It takes 0.95 µs, and a view 3.6.
-    """
-    if not _IS_PLAIN[type(item)]:
-        return None
-    try:
-        nbytes = item.nbytes
-        if item.is_cuda:
-            device = item.get_device()
-        elif item.is_cpu and nbytes <= _COPY_MAX:
-            device = HOST
-        else:
-            return None
-        if item.is_neg() or not item.is_contiguous():
-            return None
-        dtype, is_complex = _STRIDED_DTYPE[item.dtype]
-        if is_complex and item.is_conj():
-            return None
-        address = item.data_ptr()
-        storage = item.untyped_storage()
-        if nbytes and (not address or storage.nbytes() < address - storage.data_ptr() + nbytes):
-            return None
-        # A tensor of another layout has no address, and a nested one no shape: errors, too.
-        return device, (address, nbytes), dtype, item.shape  # noqa: TRY300
-    except Exception:  # noqa: BLE001  (view_of raises an error with the reason)
-        return None
+def copy_bytes(address: int, nbytes: int) -> bytes:
+    """Return a copy of the bytes at an address on the host, as many as `_COPY_MAX` at most."""
+    content: bytes = _memory_at(address)[:nbytes]  # reads no other byte
+    return content
 
 
 LocatedList = tuple[list[int], list[int], list[int], str, list[tuple[int, ...]]]
 """Dense tensors: the GPU of each, or HOST, its address and bytes; the dtype of all; the shapes."""
 
-_nbytes, _is_cuda, _is_cpu, _dtype, _shape = map(
-    attrgetter, ("nbytes", "is_cuda", "is_cpu", "dtype", "shape")
+_nbytes, _is_cuda, _is_cpu, _is_nested, _dtype, _layout, _shape = map(
+    attrgetter, ("nbytes", "is_cuda", "is_cpu", "is_nested", "dtype", "layout", "shape")
 )
 
 
 def locate_list(items: Sequence[Any]) -> LocatedList | None:
-    """Return the locations of tensors if `locate` finds each; all have one dtype, none is empty.
+    """Return the locations of dense tensors of one dtype that are all on GPUs, or all short.
 
-    A list of tensors takes most of its time here: 0.75 µs for each. map() puts each question to all
-    of them with no Python in between.
+    None means: read each of them. A list of tensors takes most of its time here, so map() puts
+    each question to all of them with no Python in between.
     """
-    tensor: Any = type(items[0])
-    if not _IS_PLAIN[tensor] or len(set(map(type, items))) > 1:
+    tensor: Any = getattr(sys.modules.get("torch"), "Tensor", None)
+    if type(items[0]) is not tensor or len(set(map(type, items))) > 1:
+        return None
+    forms = set(zip(map(_dtype, items), map(_layout, items), strict=True))
+    if len(forms) > 1 or any(map(_is_nested, items)):
         return None
     try:
-        shapes = list(map(_shape, items))
-        dtypes = set(map(_dtype, items))
-        if shapes.count(shapes[0]) == len(shapes) and len(dtypes) == 1:
-            lengths = [items[0].nbytes] * len(items)
-        else:
-            lengths = list(map(_nbytes, items))
-        if all(map(_is_cuda, items)):
-            devices = list(map(tensor.get_device, items))
-        elif all(map(_is_cpu, items)) and max(lengths) <= _COPY_MAX:
-            devices = [HOST] * len(items)
-        else:
-            return None
-        dtype, is_complex = _STRIDED_DTYPE[dtypes.pop()]
-        if dtypes or is_complex:
-            return None
-        if any(map(tensor.is_neg, items)) or not all(map(tensor.is_contiguous, items)):
-            return None
+        dtype, is_complex = _tensor_dtype(*forms.pop())
+    except InputTypeError:  # reading the first one says so, and names it
+        return None
+    shapes = list(map(_shape, items))
+    if shapes.count(shapes[0]) == len(shapes):
+        lengths = [items[0].nbytes] * len(items)
+    else:
+        lengths = list(map(_nbytes, items))
+    if all(map(_is_cuda, items)):
+        devices = list(map(tensor.get_device, items))
+    elif all(map(_is_cpu, items)) and max(lengths) <= _COPY_MAX:
+        devices = [HOST] * len(items)
+    else:
+        return None
+    if is_complex or any(map(tensor.is_neg, items)) or not all(map(tensor.is_contiguous, items)):
+        return None
+    try:
         addresses = list(map(tensor.data_ptr, items))
         storages = list(map(tensor.untyped_storage, items))
-        storage: Any = type(storages[0])
-        starts, sizes = map(storage.data_ptr, storages), map(storage.nbytes, storages)
-        ends, storage_ends = map(add, addresses, lengths), map(add, starts, sizes)
-        if not all(addresses) or not all(map(le, ends, storage_ends)):
-            return None
-        return devices, addresses, lengths, dtype, shapes  # noqa: TRY300
-    except Exception:  # noqa: BLE001  (as in locate)
+    except RuntimeError:  # within a function transform: reading the first one says so
         return None
-
-
-def copy_located(segment: tuple[int, int]) -> bytes:
-    """Return a copy of the bytes of a tensor that `locate` has found on the host."""
-    address, nbytes = segment
-    # Reads no other byte, and takes 0.2 µs, where ctypes.string_at() takes 0.55.
-    content: bytes = _memory_at(address)[:nbytes]
-    return content
+    storage: Any = type(storages[0])
+    starts, sizes = map(storage.data_ptr, storages), map(storage.nbytes, storages)
+    ends, storage_ends = map(add, addresses, lengths), map(add, starts, sizes)
+    if not all(addresses) or not all(map(le, ends, storage_ends)):
+        return None
+    return devices, addresses, lengths, dtype, shapes

@@ -20,7 +20,7 @@ from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.memory import need_copy
 from mmhash.pil_image import is_image, read_pil_image
 from mmhash.states import FlatBuffer
-from mmhash.torch_tensor import DeviceBytes, is_tensor, read_tensor
+from mmhash.torch_tensor import DeviceBytes, is_tensor_type, read_tensor
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -45,19 +45,25 @@ class View(NamedTuple):
     kind: Kind
     dtype: str
     shape: tuple[int, ...]
-    data: memoryview | DeviceBytes
+    data: FlatBuffer | DeviceBytes
     extra: bytes = b""
     check_lease: Callable[[], None] | None = None
 
     def on_host(self) -> memoryview:
         """Return the bytes in host memory; bytes on a GPU and leased bytes are copied."""
-        if not isinstance(self.data, memoryview):
+        if isinstance(self.data, DeviceBytes):
             return self.data.to_host()
         if self.check_lease is None:
-            return self.data
+            return memoryview(self.data)
         content = memoryview(bytes(self.data))
         self.check_lease()
         return content
+
+
+Members = tuple[
+    Kind, str, tuple[int, ...], FlatBuffer | DeviceBytes, bytes, Callable[[], None] | None
+]
+"""The members of a View. To make a View of them takes as long as to read a short array."""
 
 
 def view_of(item: Any, *, copy: bool = True) -> View:
@@ -66,31 +72,39 @@ def view_of(item: Any, *, copy: bool = True) -> View:
     With `copy=False`, an input whose bytes are not contiguous, in C order and little-endian is
     refused instead of copied.
     """
-    kind = type(item)
-    if kind is bytes:
-        return View("bytes", "", (), memoryview(item))
+    kind, dtype, shape, data, extra, check_lease = read_view(item, copy, at_once=False)
+    # A tensor's shape is of torch's own class, which is not JSON.
+    return View(kind, dtype, tuple(shape), data, extra, check_lease)
+
+
+def read_view(item: Any, copy: bool, at_once: bool = True) -> Members:
+    """Return the members of the view of `item`, whose bytes the caller hashes `at_once`."""
+    kind = item.__class__
     if kind is np.ndarray:
-        return _view_of_array(item, copy)
-    if is_tensor(item):  # 0.5 µs for other objects
-        return View("tensor", *read_tensor(item, copy))
+        return _read_array(item, copy)
+    if kind is bytes:
+        return "bytes", "", (), memoryview(item), b"", None
+    if is_tensor_type(kind):
+        dtype, shape, data = read_tensor(item, copy, at_once)
+        return "tensor", dtype, shape, data, b"", None
     if isinstance(item, (bytes, bytearray, memoryview, mmap.mmap, array)):
-        return View("bytes", "", (), _flat_buffer(_buffer_of(item), copy))
+        return _read_buffer(_buffer_of(item), copy)
     if isinstance(item, (np.ndarray, np.generic)):
-        return _view_of_array(np.asanyarray(item), copy)
+        return _read_array(np.asanyarray(item), copy)
     if is_image(item):
-        return _view_of_image(item, copy)
+        return _read_image(item, copy)
     if hasattr(item, "__mmhash_view__"):  # a handle of mmhash.transport, opened here
         view: View = item.__mmhash_view__()
         return view
     if hasattr(item, "__dlpack__") and hasattr(item, "__dlpack_device__"):
-        return _view_of_dlpack(item, copy)
+        return _read_dlpack(item, copy)
     if item is not None and not isinstance(item, (str, list, tuple)):
         try:
             buffer = _buffer_of(item)
         except TypeError:
             pass
         else:
-            return View("bytes", "", (), _flat_buffer(buffer, copy))
+            return _read_buffer(buffer, copy)
     raise InputTypeError(_why_refused(item))
 
 
@@ -128,6 +142,10 @@ def _buffer_of(item: Any) -> memoryview:
     except (BufferError, ValueError) as error:  # released, closed
         name = f"{type(item).__module__}.{type(item).__qualname__}"
         raise InputValueError(f"the buffer of this {name} cannot be read: {error}") from error
+
+
+def _read_buffer(buffer: memoryview, copy: bool) -> Members:
+    return "bytes", "", (), _flat_buffer(buffer, copy), b"", None
 
 
 def _flat_buffer(buffer: memoryview, copy: bool) -> memoryview:
@@ -178,52 +196,33 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
-def _view_of_array(values: np.ndarray[Any, Any], copy: bool) -> View:
+def _read_array(values: np.ndarray[Any, Any], copy: bool) -> Members:
     if type(values) is not np.ndarray:
         if isinstance(values, np.ma.MaskedArray):
             raise InputTypeError(
                 "a masked array has no bytes where it is masked: call filled() first"
             )
         values = np.asarray(values)  # np.matrix keeps two dimensions in reshape()
-    name = _dtype_name(values.dtype)
-    shape = values.shape
-    if values.dtype.byteorder == ">":
+    dtype = values.dtype
+    name = _dtype_name(dtype)
+    if dtype.byteorder == ">":
         need_copy("a big-endian array", copy, values.nbytes)
         values = values.byteswap()
+    try:
+        data = values.data.cast("B")
+    except (TypeError, ValueError):  # not in C order, empty, or of a dtype that has no buffer
+        data = _flat_array(values, copy)
+    return "tensor", name, values.shape, data, b"", None
+
+
+def _flat_array(values: np.ndarray[Any, Any], copy: bool) -> memoryview:
     if not values.flags.c_contiguous:
         need_copy("an array that is not C-contiguous", copy, values.nbytes)
         values = np.ascontiguousarray(values)
-    return View("tensor", name, shape, _flat_array(values))
+    return values.reshape(-1).view(np.uint8).data
 
 
-def _flat_array(values: np.ndarray[Any, Any]) -> memoryview:
-    try:
-        return values.data.cast("B")  # 0.2 µs; the other way takes 0.5
-    except (TypeError, ValueError):  # a dtype that has no buffer, or none that cast() knows; empty
-        return values.reshape(-1).view(np.uint8).data
-
-
-ShortView = tuple[Kind, str, tuple[int, ...], FlatBuffer]
-"""The members of a View that plain bytes and arrays have."""
-
-
-def short_view(item: Any) -> ShortView | None:
-    """Return the view of bytes or a numpy array if no check can fail; else None: use `view_of`.
-
-    It takes 0.1 µs for bytes and 0.6 for an array; `view_of` takes 0.4 and 0.9.
-    """
-    kind = type(item)
-    if kind is bytes:
-        return "bytes", "", (), item
-    if kind is not np.ndarray or item.dtype.byteorder == ">":
-        return None
-    try:
-        return "tensor", _dtype_name(item.dtype), item.shape, item.data.cast("B")
-    except (InputTypeError, TypeError, ValueError):  # cast() takes only C order
-        return None
-
-
-def _view_of_dlpack(item: Any, copy: bool) -> View:
+def _read_dlpack(item: Any, copy: bool) -> Members:
     """Read an array with numpy if it is on the host and numpy has its dtype, else with torch.
 
     The exporter can be any object, and may raise any exception.
@@ -239,7 +238,7 @@ def _view_of_dlpack(item: Any, copy: bool) -> View:
         except Exception:  # noqa: BLE001, S110  (torch is next)
             pass
         else:
-            return _view_of_array(values, copy)
+            return _read_array(values, copy)
     try:
         from torch.utils.dlpack import from_dlpack  # noqa: PLC0415  (numpy cannot read it)
     except ImportError:
@@ -250,10 +249,11 @@ def _view_of_dlpack(item: Any, copy: bool) -> View:
         tensor = from_dlpack(item)
     except Exception as error:
         raise DeviceError(f"cannot read a {name}: neither numpy nor torch can") from error
-    return View("tensor", *read_tensor(tensor, copy))
+    dtype, shape, data = read_tensor(tensor, copy, at_once=False)
+    return "tensor", dtype, shape, data, b"", None
 
 
-def _view_of_image(image: "Image.Image", copy: bool) -> View:
+def _read_image(image: "Image.Image", copy: bool) -> Members:
     need_copy("a PIL image", copy)
     pixels, extra = read_pil_image(image)
-    return View("image", "", (1,), memoryview(pixels), extra)
+    return "image", "", (1,), pixels, extra, None

@@ -3,11 +3,9 @@
 The time-outs of httpcore start anew with each byte; the streams here limit a request as a whole.
 """
 
-import os
 import select
 import socket
 import ssl
-import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -19,9 +17,6 @@ from mmhash.client.bounds import current_bounds
 
 class Backend(httpcore.NetworkBackend):
     """Opens connections on which each wait ends at the deadline of the call."""
-
-    def __init__(self) -> None:
-        self.streams: weakref.WeakSet[_Stream] = weakref.WeakSet()
 
     def connect_tcp(
         self,
@@ -40,7 +35,7 @@ class Backend(httpcore.NetworkBackend):
             raise httpcore.ConnectTimeout(str(error)) from error
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError(str(error)) from error
-        return _Stream(connected, self)
+        return _Stream(connected)
 
     def connect_unix_socket(
         self,
@@ -60,20 +55,16 @@ class Backend(httpcore.NetworkBackend):
             if isinstance(error, OSError):
                 raise httpcore.ConnectError(str(error)) from error
             raise
-        return _Stream(connected, self)
+        return _Stream(connected)
 
 
 class _Stream(httpcore.NetworkStream):
     """A socket, within the limits of the request that uses it."""
 
-    def __init__(self, connected: socket.socket, backend: Backend) -> None:
+    def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        self._backend = backend
-        self._owner = os.getpid()
-        backend.streams.add(self)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG002
-        self._check_owner()
         bounds = current_bounds()
         try:
             self._socket.settimeout(bounds.seconds_left(httpcore.ReadTimeout))
@@ -86,7 +77,6 @@ class _Stream(httpcore.NetworkStream):
         return received
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ARG002
-        self._check_owner()
         bounds = current_bounds()
         left = memoryview(buffer)
         try:
@@ -98,19 +88,10 @@ class _Stream(httpcore.NetworkStream):
         except OSError as error:
             raise httpcore.WriteError(str(error)) from error
 
-    def _check_owner(self) -> None:
-        if os.getpid() != self._owner:  # forked in the middle of a request
-            raise httpcore.ReadError("the connection belongs to the parent process")
-
-    def abandon(self) -> None:
-        """Close a child's copy of the socket: nothing is sent, and the parent's stays open."""
-        self._socket.close()
-
     def close(self) -> None:
-        if os.getpid() == self._owner:
-            # Otherwise a thread that waits for this socket would wait until its deadline.
-            with suppress(OSError):
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        # Otherwise a thread that waits for this socket would wait until its deadline.
+        with suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         self._socket.close()
 
     def start_tls(
@@ -132,7 +113,7 @@ class _Stream(httpcore.NetworkStream):
             if isinstance(error, (OSError, ValueError)):
                 raise httpcore.ConnectError(str(error)) from error
             raise
-        return _Stream(wrapped, self._backend)
+        return _Stream(wrapped)
 
     def get_extra_info(self, info: str) -> Any:
         if info == "socket":
@@ -173,7 +154,6 @@ class AsyncBackend(httpcore.AnyIOBackend):
 class _AsyncStream(httpcore.AsyncNetworkStream):
     def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
         self._stream = stream
-        self._owner = os.getpid()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
         received = await self._stream.read(max_bytes, timeout)
@@ -184,8 +164,7 @@ class _AsyncStream(httpcore.AsyncNetworkStream):
         await self._stream.write(buffer, timeout)
 
     async def aclose(self) -> None:
-        if os.getpid() == self._owner:  # a child leaves its parent's event loop alone
-            await self._stream.aclose()
+        await self._stream.aclose()
 
     async def start_tls(
         self,

@@ -67,7 +67,7 @@ class Client:
     """A client of the service, for any number of threads.
 
     A request that fails temporarily (429, 503, a lost connection) is retried after the pause that
-    the service requests. A forked child makes connections and shared memory of its own.
+    the service requests. A process that was forked makes its own client: this one raises an error.
 
     Args:
         base_url: The address of the service, `http://` or `https://`.

@@ -1,9 +1,10 @@
-"""Connection pools to the service, one for each process: a forked child makes its own.
+"""Connection pools to the service.
 
 httpcore follows no redirects, keeps no cookies and decodes no content.
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, closing
@@ -19,7 +20,7 @@ from mmhash.client.bounds import bounded
 from mmhash.client.effects import Request
 from mmhash.client.responses import Response, malformed
 from mmhash.errors import ClosedError, InputValueError, MMHashError
-from mmhash.forks import call_in_child, keep_inherited
+from mmhash.forks import check_not_forked
 
 # The default of httpx; further requests wait for a free connection, until their deadline.
 _MAX_CONNECTIONS = 100
@@ -74,41 +75,23 @@ class Service(NamedTuple):
 
 
 class Connections:
-    """The connections of a `Client` in this process, for any number of threads."""
+    """The connections of a `Client`, for any number of threads of the process that made it."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._closed = False
-        self._pool: httpcore.ConnectionPool | None = None
-        self._reset()
-        self._pool = self._new_pool()
-        call_in_child(self, Connections.after_fork)
-
-    def _reset(self) -> None:
+        self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._pool = None
-        self._backend = Backend()
-
-    def _new_pool(self) -> httpcore.ConnectionPool:
-        return httpcore.ConnectionPool(
-            network_backend=self._backend, **self._service.pool_options()
+        self._pool: httpcore.ConnectionPool | None = httpcore.ConnectionPool(
+            network_backend=Backend(), **service.pool_options()
         )
-
-    def after_fork(self) -> None:
-        """In a child: close the copies of the parent's sockets; the next request connects again."""
-        streams = list(self._backend.streams)
-        self._reset()
-        for stream in streams:
-            stream.abandon()
 
     def send(self, request: Request, deadline: float) -> Response:
         """Return the response to a request, received before the deadline."""
+        check_not_forked("Client", self._owner)
         with self._lock:
-            if self._closed:
-                raise ClosedError("this Client is closed")
-            if self._pool is None:
-                self._pool = self._new_pool()
             pool = self._pool
+        if pool is None:
+            raise ClosedError("this Client is closed")
         with bounded(request, deadline) as bounds:
             seconds = bounds.seconds_left(httpcore.PoolTimeout)
             response = pool.handle_request(
@@ -117,49 +100,37 @@ class Connections:
             return _receive(response, request.limit)
 
     def close(self) -> None:
-        """Close the connections; current and later requests fail."""
+        """Close the connections; current and later requests fail. A forked child closes nothing."""
+        if self._owner != os.getpid():
+            return
         with self._lock:
-            self._closed = True
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
 
 
 class AsyncConnections:
-    """The connections of an `AsyncClient` in this process, for one event loop at a time.
+    """The connections of an `AsyncClient`, for one event loop at a time.
 
     They are closed with their loop; the next loop gets a new pool.
     """
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._owner = os.getpid()
         self._closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool: httpcore.AsyncConnectionPool | None = None
-        self._closing: AsyncGenerator[None, None] | None = None
-        self._reset()
-        self._pool = self._new_pool()
-        call_in_child(self, AsyncConnections.after_fork)
-
-    def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._loop = self._pool = self._closing = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: httpcore.AsyncConnectionPool | None = self._new_pool()
+        self._closing: AsyncGenerator[None, None] | None = None
 
     def _new_pool(self) -> httpcore.AsyncConnectionPool:
         return httpcore.AsyncConnectionPool(
             network_backend=AsyncBackend(), **self._service.pool_options()
         )
 
-    def after_fork(self) -> None:
-        """In a child: leave the parent's connections open; the next request connects again.
-
-        Closing a transport of asyncio here would change the parent's epoll instance, which the
-        child shares: therefore they are kept.
-        """
-        keep_inherited(self._loop, self._pool, self._closing)
-        self._reset()
-
     async def _pool_of_loop(self) -> httpcore.AsyncConnectionPool:
+        check_not_forked("AsyncClient", self._owner)
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._closed:

@@ -1,6 +1,5 @@
 """The state of a client between calls: its limits, and its shared memory."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -8,7 +7,6 @@ from typing import Any
 
 from mmhash.arguments import check_int, check_seconds
 from mmhash.errors import ClosedError
-from mmhash.forks import call_in_child, keep_inherited
 from mmhash.transport import SharedPool, SharedTensor
 
 # Enough for three features of 20 MiB; without room, a feature gets a segment of its own.
@@ -21,8 +19,7 @@ class Session:
     """The state of one client, for several threads.
 
     `in_place` is whether the service reads its shared memory, None until that is known;
-    `has_shared` is whether it has done so. A forked child starts with a new pool, and leaves the
-    parent's alone.
+    `has_shared` is whether it has done so.
     """
 
     def __init__(self, timeout: float, retries: int) -> None:
@@ -31,30 +28,18 @@ class Session:
         self.in_place: bool | None = None
         self.has_shared = False
         self._closed = False
-        self._reset()
-        call_in_child(self, Session.after_fork)
-
-    def _reset(self) -> None:
         self._lock = Lock()
         self._pool: SharedPool | None = None
-
-    def after_fork(self) -> None:
-        """In a child: replace the parent's lock, which may be held, and its pool."""
-        keep_inherited(self._pool)  # only the parent closes it
-        self._reset()
 
     @contextmanager
     def share(self, content: memoryview) -> Iterator[dict[str, Any]]:
         """Copy bytes to shared memory, and yield their handle."""
-        owner = os.getpid()
         handle = self._opened().lease(content).handle()
         try:
             yield handle
         finally:
-            # Acknowledge instead of a service that did not read it. A child that was forked
-            # meanwhile does not end its parent's lease.
-            if os.getpid() == owner:
-                SharedTensor.open(handle).close()
+            # Acknowledge instead of a service that did not read it.
+            SharedTensor.open(handle).close()
 
     def _opened(self) -> SharedPool:
         with self._lock:

@@ -19,7 +19,6 @@ from mmhash.executor.item_cost import ItemCost, cost_of, identity_of
 from mmhash.executor.job import Job, Options, Outcome, item_error
 from mmhash.executor.lazy import LazyKey
 from mmhash.executor.placement import PARALLEL_MIN_BYTES, Placement
-from mmhash.forks import call_in_child
 from mmhash.framing import tenant_key
 from mmhash.hashing import key
 from mmhash.split import LISTS
@@ -45,9 +44,8 @@ class Stats(NamedTuple):
 class AsyncHasher:
     """Keys of items, computed without stalling the event loop.
 
-    A hasher belongs to the event loop that first uses it; a forked child starts with an empty
-    queue and threads of its own. Items must not change until the call returns; after that, even
-    if it was cancelled, nothing reads them for it.
+    A hasher belongs to the event loop that first uses it. Items must not change until the call
+    returns; after that, even if it was cancelled, nothing reads them for it.
 
     Args:
         threads: The number of items that are read at one time; by default all cores but one.
@@ -83,12 +81,7 @@ class AsyncHasher:
         self._placement = Placement(device, threads)
         self._limit = max_inflight_bytes
         self._closed = False
-        self._reset()
-        call_in_child(self, AsyncHasher._reset)
         self._inline = self._threaded = self._joined = self._deferred = self._failed = 0
-
-    def _reset(self) -> None:
-        """Start without jobs, threads and event loop: a forked child has none of its parent's."""
         self._queue: AdmissionQueue[Job] = AdmissionQueue(self._limit, self._threads)
         self._jobs: dict[Hashable, Job] = {}
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="mmhash-executor")

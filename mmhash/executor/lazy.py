@@ -1,7 +1,6 @@
 """A key that is computed on first use."""
 
 import builtins
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,29 +15,22 @@ class LazyKey(Digest):
     must not change until then.
     """
 
-    __slots__ = ("_compute", "_digest", "_lock", "_owner")
+    __slots__ = ("_compute", "_digest", "_lock")
 
     _compute: Callable[[], Digest] | None
     _digest: builtins.bytes
     _lock: threading.Lock
-    _owner: int
 
     def __init__(self, compute: Callable[[], Digest]) -> None:
         # A Digest is frozen: its own __setattr__ refuses.
         object.__setattr__(self, "algorithm", "blake3")
         object.__setattr__(self, "_compute", compute)
-        self._make_lock()
-
-    def _make_lock(self) -> None:
         object.__setattr__(self, "_lock", threading.Lock())
-        object.__setattr__(self, "_owner", os.getpid())
 
     @property
     def bytes(self) -> builtins.bytes:
         """The key's bytes, computed on first use. An invalid item raises its error at each use."""
         if self._compute is not None:
-            if self._owner != os.getpid():  # another thread may have held the lock at the fork
-                self._make_lock()
             with self._lock:
                 if self._compute is not None:
                     object.__setattr__(self, "_digest", self._compute().bytes)

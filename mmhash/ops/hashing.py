@@ -5,6 +5,7 @@ the host does not wait for it.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from mmhash.errors import InputValueError
 from mmhash.ops.host import hash_buffers
 from mmhash.torch_tensor import DeviceBytes
 from mmhash.view import view_of
+
+if TYPE_CHECKING:
+    from mmhash.states import FlatBuffer
 
 # A recorded launch would share its scratch memory and ticket with later launches.
 TAGS = (torch.Tag.cudagraph_unsafe,)
@@ -74,7 +78,7 @@ def _check_parts(parts: Sequence[Tensor]) -> None:
 
 
 def _hash(parts: Sequence[Tensor], algorithm: Algorithm) -> Tensor:
-    on_host: list[memoryview] = []
+    on_host: list[FlatBuffer] = []
     on_device: list[DeviceBytes] = []  # keeps packed copies alive until the launch is queued
     for part in parts:
         content = view_of(part).data

@@ -5,21 +5,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from mmhash.cpu import cpu_count, hash_bytes
+from mmhash.cpu import cpu_count, hash_raw
 from mmhash.digest import DIGEST_SIZE, Algorithm
+from mmhash.states import FlatBuffer
 
 # Each call starts its threads, in 0.05 ms each, so a thread needs this much to hash.
 SHARE = 1 << 20
 
 
-def hash_buffers(buffers: Sequence[memoryview], algorithm: Algorithm) -> torch.Tensor:
+def hash_buffers(buffers: Sequence[FlatBuffer], algorithm: Algorithm) -> torch.Tensor:
     """Return a row for each buffer, its digest."""
     threads = min(cpu_count(), sum(map(len, buffers)) // SHARE)
     if threads <= 1 or len(buffers) < threads:  # each has work for all cores, or none has
-        digests = [hash_bytes(buffer, algorithm).bytes for buffer in buffers]
+        digests = [hash_raw(buffer, algorithm) for buffer in buffers]
     else:
         with ThreadPoolExecutor(threads) as pool:
-            digests = list(pool.map(lambda data: hash_bytes(data, algorithm, 1).bytes, buffers))
+            digests = list(pool.map(lambda data: hash_raw(data, algorithm, 1), buffers))
     return as_rows(digests, algorithm)
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from mmhash.arguments import check_int
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
-from mmhash.forks import Process, current_process
 from mmhash.torch_tensor import DeviceBytes, is_tensor
 from mmhash.transport import ipc_driver
 from mmhash.transport.arguments import MAX_WORKERS, check_pool
@@ -80,7 +79,7 @@ class FeaturePool:
         if device is not None:
             check_int("device", device)
         self.device = ipc_driver.current_device() if device is None else device
-        self._owner = current_process()
+        self._owner = os.getpid()
         self._base, memory = ipc_driver.allocate(self.device, self.nbytes)
         try:
             self._ledger = Ledger(self.nbytes, memory, consumers=consumers, timeout=timeout)
@@ -170,8 +169,8 @@ class _Owned(NamedTuple):
     registered: int
 
 
-def _free(owner: Process, ledger: Ledger, owned: _Owned) -> None:
-    if current_process() != owner:  # a forked child leaves the parent's device alone
+def _free(owner: int, ledger: Ledger, owned: _Owned) -> None:
+    if os.getpid() != owner:  # a forked child leaves the parent's device alone
         return
     ledger.close()
     mappings.remove_own(ledger.layout, owned.device)

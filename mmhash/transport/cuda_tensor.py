@@ -4,13 +4,13 @@ The handle names no device: the driver maps the memory of any device for the cur
 access, so that no context is created on the producer's.
 """
 
+import os
 import threading
 import weakref
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from mmhash.errors import DeviceError, TransportError
-from mmhash.forks import call_in_child, current_process
 from mmhash.torch_tensor import DeviceBytes
 from mmhash.transport import ipc_driver
 from mmhash.transport.feature import Feature
@@ -122,7 +122,7 @@ class _IpcBacking:
         if self._closed:
             raise TransportError("the feature was closed")
         if self._mapping is None:
-            # Without a lock: a forked child would inherit it held. Two threads find one mapping.
+            # Without a lock: two threads find one mapping.
             self.lease.check_range(self.handle.offset, self.handle.nbytes)
             self.lease.wait_ready(READY_TIMEOUT_S)
             self._mapping = mappings.hold(self.lease.layout, self.device, self)
@@ -150,7 +150,7 @@ class _Mapping:
         self.layout = layout
         self.device = device
         self.base = base
-        self.process = current_process()
+        self.process = os.getpid()
         self.opened = opened  # False for this process's own pool
         self.users: weakref.WeakSet[_IpcBacking] = weakref.WeakSet()
 
@@ -163,12 +163,6 @@ class _Mappings:
         # By the driver's handle of the memory too: another file can take a ledger's name.
         self._mappings: dict[tuple[str, bytes, int], _Mapping] = {}
         self.opened = 0  # the number of mappings that the driver has made
-        call_in_child(self, _Mappings.after_fork)
-
-    def after_fork(self) -> None:
-        """Forget the parent's mappings, which do not exist in a forked child."""
-        self._lock = threading.RLock()
-        self._mappings = {}
 
     def hold(self, layout: Layout, device: int, user: _IpcBacking) -> _Mapping:
         """Return the mapping of a pool, which is kept while it has users."""

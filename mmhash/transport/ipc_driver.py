@@ -1,6 +1,7 @@
 """The driver calls for sharing GPU memory between processes; the rest are in mmhash.cuda."""
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,6 @@ from typing import Any
 
 from mmhash.cuda.driver import driver
 from mmhash.errors import DeviceError
-from mmhash.forks import Process, current_process
 from mmhash.transport.layout import MEMORY_SIZE
 
 _LAZY_PEER_ACCESS = 1
@@ -63,9 +63,9 @@ def _on(device: int) -> Iterator[None]:
         driver().pop()
 
 
-def check_process(process: Process) -> None:
+def check_process(process: int) -> None:
     """Raise if the GPU memory belongs to a process that this one was forked from."""
-    if process != current_process():
+    if process != os.getpid():
         raise DeviceError(
             "the GPU memory belongs to the process that this one was forked from, and CUDA does"
             " not survive a fork: start processes by spawn or forkserver, or before CUDA is used"

@@ -6,7 +6,6 @@ import time
 import weakref
 
 from mmhash.errors import TransportError
-from mmhash.forks import call_in_child
 from mmhash.transport.handles import Grant
 from mmhash.transport.layout import (
     ACKNOWLEDGED_OFFSET,
@@ -58,11 +57,6 @@ class _LedgerFiles:
         self._open: weakref.WeakValueDictionary[tuple[object, ...], _LedgerFile] = (
             weakref.WeakValueDictionary()
         )
-        call_in_child(self, _LedgerFiles.after_fork)
-
-    def after_fork(self) -> None:
-        """Replace the lock: a thread of the parent may have held it."""
-        self._lock = threading.RLock()
 
     def open(self, name: str) -> _LedgerFile:
         """Return the ledger of that name, opened once for all its leases."""

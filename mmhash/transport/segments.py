@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from mmhash.errors import TransportError
-from mmhash.forks import Process, call_in_child, current_process
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108  (where shared memory is on Linux)
 
@@ -42,11 +41,10 @@ class Segment:
         self._files: list[int] = []
         # An exception may be raised between any two lines, for example by a signal handler: the
         # finalizers exist before the file does.
-        self._undo = (path, self._files, current_process())
+        self._undo = (path, self._files, pid)
         # Two: the first may be interrupted, and its exception would be lost.
         self._finalizers = [weakref.finalize(self, _remove, *self._undo) for _ in range(2)]
         _exit_with_multiprocessing(self)
-        call_in_child(self, Segment.after_fork)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE_FLAGS
         try:
             # In C from the call to the list: no signal handler runs in between.
@@ -71,11 +69,6 @@ class Segment:
         for finalizer in self._finalizers:
             finalizer.detach()
 
-    def after_fork(self) -> None:
-        """Close the parent's file in a forked child: an open copy would keep the parent's lock."""
-        while self._files:
-            os.close(self._files.pop())
-
     def fill(self, content: memoryview) -> None:
         """Write the file's bytes by pwrite(), which neither faults pages in nor clears them."""
         done = 0
@@ -83,8 +76,8 @@ class Segment:
             done += os.pwrite(self._files[0], content[done:], done)
 
 
-def _remove(path: str, files: list[int], owner: Process) -> None:
-    if current_process() != owner:  # a child that it forked
+def _remove(path: str, files: list[int], owner: int) -> None:
+    if os.getpid() != owner:  # a child that it forked
         return
     if files:
         with suppress(FileNotFoundError):
@@ -156,11 +149,6 @@ class _PoolMappings:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._mappings: dict[tuple[str, tuple[int, int, int]], memoryview] = {}
-        call_in_child(self, _PoolMappings.after_fork)
-
-    def after_fork(self) -> None:
-        """Replace the lock: a thread of the parent may have held it."""
-        self._lock = threading.RLock()
 
     def view(self, name: str, offset: int, nbytes: int) -> memoryview:
         """Return bytes of a segment, read-only."""

@@ -4,18 +4,18 @@ New pages cost more than a hash: copying 20 MiB takes 10 ms and more into a new 
 into a pool, whose pages exist already and whose mapping the readers keep.
 """
 
-import threading
+import os
 import weakref
 from typing import Any, NoReturn
 
 import numpy as np
 
 from mmhash.errors import InputTypeError, TransportError
-from mmhash.forks import Process, call_in_child, current_process
+from mmhash.forks import check_not_forked
 from mmhash.transport.arguments import check_pool
 from mmhash.transport.handles import Handle
 from mmhash.transport.ledger import Claim, Ledger
-from mmhash.transport.segments import Segment, map_shared, remove_orphans
+from mmhash.transport.segments import Segment, map_shared
 from mmhash.transport.shm_tensor import SharedTensor, allocate_overflow, leased_tensor, shareable
 
 
@@ -23,18 +23,14 @@ class SharedPool:
     """Shared memory of `nbytes`, leased to features in slices; a process needs one or a few.
 
     A lease ends when each of `consumers` processes has closed the feature that it opened. A lease
-    older than `timeout` seconds is revoked when its room is needed. A forked child that leases
-    allocates new memory of the same size, and leaves the parent's alone.
+    older than `timeout` seconds is revoked when its room is needed. Only the process that made the
+    pool leases from it: a forked child makes its own.
     """
 
     def __init__(self, nbytes: int, *, consumers: int = 1, timeout: float = 60.0) -> None:
         check_pool(nbytes, consumers, timeout)
         self.nbytes = nbytes
-        self._consumers = consumers
-        self._timeout = timeout
-        self._replacing = threading.RLock()
         self._segment: _PoolSegment | None = _PoolSegment(nbytes, consumers, timeout)
-        call_in_child(self, SharedPool.after_fork)
 
     def lease(self, item: Any) -> SharedTensor:
         """Copy an array, a tensor or bytes into a slice, or without room into a new segment."""
@@ -58,15 +54,11 @@ class SharedPool:
             raise
 
     def close(self) -> None:
-        """Free the memory; idempotent. A forked child frees only its own."""
+        """Free the memory; idempotent. In a forked child it stays: the parent uses it."""
         segment = self._segment
         if segment is not None:
             segment.close()
             self._segment = None
-
-    def after_fork(self) -> None:
-        """Replace the lock: a thread of the parent may have held it."""
-        self._replacing = threading.RLock()
 
     def __reduce__(self) -> NoReturn:
         raise InputTypeError("a pool is not sent to another process: send its features' handles")
@@ -77,15 +69,9 @@ class SharedPool:
 
     def _own_segment(self) -> "_PoolSegment":
         segment = self._segment
-        if segment is not None and segment.owner != current_process():
-            with self._replacing:
-                segment = self._segment
-                if segment is not None and segment.owner != current_process():
-                    remove_orphans()  # children that were terminated leave their segments
-                    segment = _PoolSegment(self.nbytes, self._consumers, self._timeout)
-                    self._segment = segment
         if segment is None:
             raise TransportError("the pool was closed")
+        check_not_forked("SharedPool", segment.owner)
         return segment
 
 
@@ -93,7 +79,7 @@ class _PoolSegment:
     """The segment and the ledger of a pool, in one process."""
 
     def __init__(self, nbytes: int, consumers: int, timeout: float) -> None:
-        self.owner = current_process()
+        self.owner = os.getpid()
         segment = Segment(nbytes)
         self.name = segment.name
         self.content = np.frombuffer(map_shared(segment.name, nbytes, nbytes), np.uint8)
@@ -106,7 +92,7 @@ class _PoolSegment:
         self._finalizer.detach()
 
 
-def _close(owner: Process, ledger: Ledger, segment: Segment) -> None:
-    if current_process() == owner:  # a forked child leaves the parent's memory alone
+def _close(owner: int, ledger: Ledger, segment: Segment) -> None:
+    if os.getpid() == owner:  # a forked child leaves the parent's memory alone
         ledger.close()
         segment.close()

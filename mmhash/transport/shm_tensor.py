@@ -1,5 +1,6 @@
 """A tensor in shared memory: one process writes it, the others of the host read it in place."""
 
+import os
 import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -7,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mmhash.errors import DeviceError, InputTypeError, TransportError
-from mmhash.forks import Process, current_process
 from mmhash.transport.feature import Feature
 from mmhash.transport.handles import Grant, Handle, parse
 from mmhash.transport.lease import Lease
@@ -93,7 +93,7 @@ class _SegmentBacking:
             self._acknowledge = Acknowledgement(self, self._lease)
 
     def bytes(self) -> memoryview:
-        # Without a lock: a forked child would inherit it held. Two threads may both map.
+        # Without a lock: two threads may both map.
         mapped = self._mapped
         if mapped is None:
             name, start, nbytes = self.handle.name, self.handle.offset, self.handle.nbytes
@@ -134,7 +134,7 @@ class Acknowledgement:
 
     def __init__(self, owner: object, lease: Lease) -> None:
         self._lease = lease
-        self._opener = current_process()
+        self._opener = os.getpid()
         self._finalizer = weakref.finalize(owner, _acknowledge, lease, self._opener)
 
     def __call__(self) -> None:
@@ -177,9 +177,9 @@ def leased_tensor(handle: Handle, lease: Grant) -> SharedTensor:
     return SharedTensor(_SegmentBacking(handle._replace(lease=lease)))
 
 
-def _acknowledge(lease: Lease, opener: Process) -> None:
+def _acknowledge(lease: Lease, opener: int) -> None:
     """Acknowledge, unless the pool was closed, or this is a child that the opener forked."""
-    if current_process() == opener:
+    if os.getpid() == opener:
         with suppress(TransportError):
             lease.acknowledge()
 

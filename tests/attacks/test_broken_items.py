@@ -5,7 +5,6 @@ Every call completes with a named error, and the hasher goes on for this item an
 
 import asyncio
 import ctypes
-import os
 import subprocess
 import sys
 import threading
@@ -304,21 +303,3 @@ except KeyboardInterrupt:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=SOON_S, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_it_is_the_same_where_the_item_forks() -> None:
-    class Forks:
-        nbytes = 2 * MIB
-
-        def __mmhash_view__(self) -> Any:
-            child = os.fork()
-            if child == 0:
-                os._exit(0)
-            os.waitpid(child, 0)
-            return mmhash.view.view_of(b"x")
-
-    async def main() -> None:
-        async with AsyncHasher(threads=1) as one:
-            assert await one.key(Forks()) == mmhash.key(b"x")
-
-    run(main())

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import mmhash.cuda
-from mmhash import hashing
+from mmhash import leaves, view
 from mmhash.cuda import device as devices
 from mmhash.cuda import launch
 from mmhash.cuda.device import Device
 from mmhash.cuda.driver import Driver
 from mmhash.leaves import SHORT
-from mmhash.torch_tensor import Located, LocatedList, locate, locate_list
+from mmhash.torch_tensor import Content, DeviceBytes, LocatedList, locate_list, read_tensor
 
 HEADERS = Path(mmhash.cuda.__file__).parent
 
@@ -69,11 +69,11 @@ def on_device(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
         plain = type(item) is torch.Tensor and item.is_contiguous()
         return plain and not 0 < item.nbytes <= SHORT
 
-    def locate_on_device(item: Any) -> Located | None:
-        if is_on_device(item):
-            dtype = str(item.dtype).removeprefix("torch.")
-            return 0, (item.data_ptr(), item.nbytes), dtype, item.shape
-        return locate(item)
+    def read_on_device(item: Any, copy: bool, at_once: bool) -> Content:
+        if not is_on_device(item):
+            return read_tensor(item, copy, at_once)
+        dtype = str(item.dtype).removeprefix("torch.")
+        return dtype, item.shape, DeviceBytes(0, item.data_ptr(), item.nbytes, item)
 
     def locate_list_on_device(items: Sequence[Any]) -> LocatedList | None:
         if not all(map(is_on_device, items)):
@@ -87,5 +87,5 @@ def on_device(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
         dtype = str(dtypes.pop()).removeprefix("torch.")
         return devices, addresses, lengths, dtype, [item.shape for item in items]
 
-    monkeypatch.setattr(hashing, "locate", locate_on_device)
-    monkeypatch.setattr(hashing, "locate_list", locate_list_on_device)
+    monkeypatch.setattr(view, "read_tensor", read_on_device)
+    monkeypatch.setattr(leaves, "locate_list", locate_list_on_device)

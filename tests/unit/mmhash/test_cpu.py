@@ -74,22 +74,6 @@ def test_many_threads_at_once(algorithm: str) -> None:
     assert found == [expected] * 8
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
-def test_a_forked_child_hashes_on_several_threads(algorithm: str) -> None:
-    """The pools' threads stay behind in the parent: a child that waited for them would hang."""
-    expected = mmhash.digest(BIG, algorithm=algorithm, threads=cpu.cpu_count())
-    child = os.fork()
-    if child == 0:
-        try:
-            same = mmhash.digest(BIG, algorithm=algorithm, threads=max(2, cpu.cpu_count()))
-            os._exit(0 if same == expected else 1)
-        finally:
-            os._exit(2)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 USE_THREADS_AGAIN = """
 import os, sys
 from blake3 import blake3

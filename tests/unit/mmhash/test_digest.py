@@ -39,6 +39,21 @@ def test_parse_refuses(text: str) -> None:
         Digest.parse(text)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_fromhex_reads_what_hex_gives(algorithm: str) -> None:
+    digest = Digest(check_algorithm(algorithm), bytes(range(DIGEST_SIZE[algorithm])))
+    assert Digest.fromhex(digest.hex(), algorithm=algorithm) == digest
+    assert Digest.fromhex(digest.hex().upper(), algorithm=algorithm) == digest
+
+
+@pytest.mark.parametrize("text", ["", "0" * 63, "0" * 66, "g" * 64, " " + "0" * 63, " 0" * 32])
+def test_fromhex_refuses(text: str) -> None:
+    with pytest.raises(InputValueError, match="64 hex digits"):
+        Digest.fromhex(text)
+    with pytest.raises(InputTypeError, match="bytes"):
+        Digest.fromhex(b"00")  # type: ignore[arg-type]
+
+
 def test_parse_refuses_bytes() -> None:
     with pytest.raises(InputTypeError, match="bytes"):
         Digest.parse(b"blake3:00")  # type: ignore[arg-type]

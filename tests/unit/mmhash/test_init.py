@@ -1,5 +1,8 @@
+import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,10 +43,44 @@ def test_functions_are_not_replaced_by_the_modules_of_their_names() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_public_names_are_listed() -> None:
-    assert {"Client", "AsyncClient", "AsyncHasher", "sign_tag", "key_file"} <= {*mmhash.__all__}
-    assert {*mmhash.__all__} <= {*dir(mmhash)}
-    assert "engines" in dir(mmhash)
+ROOT = Path(mmhash.__file__).parents[1]
+MODULES = {path.stem for path in Path(mmhash.__file__).parent.iterdir()}
+
+
+def test_all_the_types_and_completion_list_the_same_names() -> None:
+    source = ast.parse(Path(mmhash.__file__).read_text())
+    checked = next(node for node in source.body if isinstance(node, ast.If))
+    imports = [node for node in checked.body if isinstance(node, ast.ImportFrom)]
+    typed = {alias.asname for node in imports if node.module != "mmhash" for alias in node.names}
+    modules = {alias.asname for node in imports if node.module == "mmhash" for alias in node.names}
+    assert typed == {*mmhash.__all__}
+    found = {name for name in dir(mmhash) if not name.startswith("__")}
+    assert found - MODULES == typed - MODULES
+    assert modules <= found
+
+
+def test_the_reference_lists_each_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    blocks = re.findall(
+        r"^::: (\S+)\n(?:    options:\n      members: \[([^]]+)\])?", page, re.MULTILINE
+    )
+    listed: set[str] = set()
+    for name, members in blocks:
+        listed |= {*members.split(", ")} if members else {name.rpartition(".")[2]}
+    assert {name for name in mmhash.__all__ if not name.endswith("Error")} <= listed
+    assert "errors" in listed
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_each_public_name(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    lines = ["import mmhash", *(f"print(mmhash.{name})" for name in mmhash.__all__)]
+    lines += ["async def wait(pending: mmhash.PendingKeys) -> list[mmhash.Digest]:"]
+    lines += ["    return await pending"]
+    program.write_text("\n".join(lines))
+    command = [sys.executable, "-m", "mypy", "--strict", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
 
 
 def test_an_unknown_name() -> None:

@@ -1,76 +1,111 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 import mmhash
+from mmhash import cuda
 from mmhash import leaves as leaves_module
-from mmhash.cpu import hash_bytes
-from mmhash.errors import DeviceError, TransportError
-from mmhash.framing import frame
+from mmhash.errors import DeviceError, InputValueError, TransportError
 from mmhash.leaves import Leaves, Options
-from mmhash.torch_tensor import Located
+from mmhash.torch_tensor import DeviceBytes
+from mmhash.view import View
 
 NOISE = torch.from_numpy(np.random.default_rng(5).integers(0, 256, 10_000, dtype=np.uint8))
 OPTIONS = Options("blake3", None, None, True)
 
 
-def located(start: int, nbytes: int) -> Located:
-    return 0, (NOISE.data_ptr() + start, nbytes), "uint8", (nbytes,)
+class OnGpu:
+    """A handle of bytes of NOISE, as if they were on a GPU."""
+
+    def __init__(self, start: int, nbytes: int, check_lease: Any = None, device: int = 0) -> None:
+        content = DeviceBytes(device, NOISE.data_ptr() + start, nbytes, NOISE[start:][:nbytes])
+        self._view = View("tensor", "uint8", (nbytes,), content, check_lease=check_lease)
+        self.key = mmhash.key(NOISE[start:][:nbytes]).bytes
+
+    def __mmhash_view__(self) -> View:
+        return self._view
+
+
+def keys_of(items: list[OnGpu], options: Options = OPTIONS) -> list[bytes]:
+    leaves = Leaves(options)
+    numbers = [leaves.add(item) for item in items]
+    leaves.start()
+    found = leaves.collect()
+    return [found[number] for number in numbers]  # type: ignore[index]
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 64, 100])
 @pytest.mark.usefixtures("device")
 def test_keys_of_groups(count: int) -> None:
-    leaves = Leaves(OPTIONS)
-    numbers = [leaves.add_located(located(n, 2 * n), NOISE) for n in range(count)]
-    expected = [
-        frame("tensor", "uint8", (2 * n,), hash_bytes(NOISE.numpy().data[n : 3 * n], "blake3"))
-        for n in range(count)
-    ]
-    keys_of_leaves = leaves.start()()
-    assert [keys_of_leaves[number] for number in numbers] == [key.bytes for key in expected]
+    items = [OnGpu(number, 2 * number) for number in range(count)]
+    assert keys_of(items) == [item.key for item in items]
 
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.usefixtures("device")
 def test_keys_of_a_list_on_two_devices(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch that fails copies its tensors to the host."""
+
+    def locate(items: Any) -> Any:
+        addresses = [tensor.data_ptr() for tensor in items]
+        lengths, shapes = [len(tensor) for tensor in items], [tuple(t.shape) for t in items]
+        return [number % 2 for number in range(10)], addresses, lengths, "uint8", shapes
+
+    monkeypatch.setattr(leaves_module, "locate_list", locate)
+    monkeypatch.setattr(leaves_module, "_warned", set())
     if fails:
-        monkeypatch.setattr(leaves_module, "launch_keys", fail)
-        monkeypatch.setattr(leaves_module, "check_copy_to_host", lambda *_: None)
+        monkeypatch.setattr(cuda, "hash_segments", fail)
     leaves = Leaves(OPTIONS)
     tensors = [NOISE[number : 3 * number] for number in range(100)]
     numbers: list[int | bytes] = []
-    for start in range(0, 100, 10):
-        chunk = tensors[start : start + 10]
-        addresses = [tensor.data_ptr() for tensor in chunk]
-        lengths, shapes = [len(tensor) for tensor in chunk], [tuple(t.shape) for t in chunk]
-        located = [number % 2 for number in range(10)], addresses, lengths, "uint8", shapes
-        numbers += leaves.add_list(located, chunk)
+
+    def hash_all() -> dict[int, bytes]:
+        for start in range(0, 100, 10):
+            numbers.extend(leaves.add_list(tensors[start : start + 10]) or [])
+        leaves.start()
+        return leaves.collect()
+
+    if fails:
+        with pytest.warns(RuntimeWarning, match="no GPU"):
+            found = hash_all()
+    else:
+        found = hash_all()
     assert numbers == list(range(100))
-    keys_of_leaves = leaves.start()()
-    assert [keys_of_leaves[number] for number in range(100)] == [
-        mmhash.key(tensor).bytes for tensor in tensors
-    ]
+    assert [found[number] for number in range(100)] == [mmhash.key(each).bytes for each in tensors]
 
 
-def fail(*_: object) -> None:
+def fail(*_: object, **__: object) -> None:
     raise DeviceError("no GPU")
 
 
+def test_no_copy_is_made_of_what_a_gpu_cannot_hash_if_none_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuda, "hash_segments", fail)
+    with pytest.raises(InputValueError, match="copy=False forbids a copy: no GPU"):
+        keys_of([OnGpu(0, 100)], OPTIONS._replace(copy=False))
+
+
+@pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.usefixtures("device")
-def test_leases_are_checked_when_the_keys_are_there() -> None:
+def test_leases_are_checked_when_the_bytes_were_read(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checked: list[int] = []
 
     def lose() -> None:
         raise TransportError("the lease is over")
 
-    leaves = Leaves(OPTIONS)
-    leaves.add_located(located(0, 100), NOISE, lambda: checked.append(1))
-    leaves.add_located(located(0, 100), NOISE)
-    leaves.add_located(located(0, 100), NOISE, lose)
-    collect = leaves.start()
-    assert checked == []
+    if fails:
+        monkeypatch.setattr(cuda, "hash_segments", fail)
+        monkeypatch.setattr(
+            leaves_module,
+            "_warned",
+            {"GPU 0 cannot hash (no GPU): tensors on it are copied to the host"},
+        )
+    items = [OnGpu(0, 100, lambda: checked.append(1)), OnGpu(0, 100), OnGpu(0, 100, lose)]
     with pytest.raises(TransportError, match="lease is over"):
-        collect()
+        keys_of(items)
     assert checked == [1]

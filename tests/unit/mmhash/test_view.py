@@ -14,8 +14,8 @@ import torch
 import mmhash
 from mmhash import DeviceError, InputTypeError, InputValueError
 from mmhash.dtypes import ITEM_SIZE
-from mmhash.torch_tensor import HOST, copy_located, locate, locate_list
-from mmhash.view import short_view, view_of
+from mmhash.torch_tensor import HOST, copy_bytes, locate_list
+from mmhash.view import read_view, view_of
 
 BYTES = bytes(range(48))
 ARRAY = np.frombuffer(BYTES, np.uint8)
@@ -224,25 +224,31 @@ def test_without_a_copy(item: Any) -> None:
 
 @pytest.mark.parametrize("nbytes", [0, 1024, 8 << 10, (8 << 10) + 2])
 @pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
-def test_short_tensors_are_located(dtype: str, nbytes: int) -> None:
+def test_short_tensors_have_the_bytes_of_long_ones(dtype: str, nbytes: int) -> None:
+    content = np.arange(nbytes, dtype=np.int32).astype(np.uint8)
     values = torch.arange(nbytes, dtype=torch.int32).to(torch.uint8).view(getattr(torch, dtype))
-    located = locate(values)
-    assert (located is not None) == (nbytes <= 8 << 10)
-    if located is not None:
-        assert located[0] == HOST
-        assert located[2:] == (dtype, values.shape)
-        assert copy_located(located[1]) == bytes(view_of(values).on_host())
+    view = view_of(values)
+    assert view[:3] == ("tensor", dtype, tuple(values.shape))
+    assert type(view.shape) is tuple
+    assert bytes(view.on_host()) == content.tobytes()
+    assert read_view(values, True)[:4] == (*view[:3], content.tobytes())
 
 
-def test_tensors_that_are_not_located() -> None:
+def test_lists_that_are_not_located_together() -> None:
     values = torch.arange(12.0)
     freed = values.clone()
     freed.untyped_storage().resize_(0)
     shrunk = values.clone()[4:8]  # as long as its storage, but 4 elements further on
     shrunk.untyped_storage().resize_(16)
     complexes = torch.complex(values, values)
-    others = [values[::2], complexes.conj(), complexes.conj().imag, torch._neg_view(values)]
-    others += [freed, shrunk, values.to("meta"), values[:0].to("meta"), torch.nn.Parameter(values)]
+    others = [values[::2], complexes, complexes.conj().imag, torch._neg_view(values), freed, shrunk]
+    others += [
+        values.to("meta"),
+        values[:0].to("meta"),
+        torch.nn.Parameter(values),
+    ]
+    others += [torch.zeros(2049), torch.zeros(0)]
+    assert locate_list([values, values.double()]) is None
     with warnings.catch_warnings(action="ignore"):  # torch warns that some layouts are prototypes
         for dense in (values.reshape(3, 4), torch.zeros(0, 4)):
             others += [dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse_csc()]
@@ -252,10 +258,20 @@ def test_tensors_that_are_not_located() -> None:
         others += [torch.quantize_per_tensor(values, 1, 0, torch.qint8)]
         others += [torch.nested.nested_tensor([values, values])]
     for item in [*others, values.numpy(), b"bytes", None]:
-        assert locate(item) is None
-        assert locate_list([item]) is None
+        assert locate_list([item, item]) is None
         assert locate_list([values, item]) is None
         assert locate_list([item, values]) is None
+
+
+def test_within_a_function_transform_no_list_is_located() -> None:
+    found: list[object] = []
+
+    def look(values: torch.Tensor) -> torch.Tensor:
+        found.append(locate_list([values] * 8))
+        return values
+
+    torch.vmap(look)(torch.zeros(3, 4))
+    assert found == [None]
 
 
 @pytest.mark.parametrize("shapes", [[(3, 4)], [(3, 4), (3, 4)], [(2,), (5, 1, 7), ()]])
@@ -268,17 +284,11 @@ def test_a_list_is_located_as_its_tensors_are(
     located = locate_list(tensors)
     assert located is not None
     devices, addresses, lengths, name, of_shapes = located
-    segments = zip(addresses, lengths, strict=True)
-    found = zip(devices, segments, [name] * len(tensors), of_shapes, strict=True)
-    assert list(found) == [locate(tensor) for tensor in tensors]
-
-
-def test_a_list_that_is_not_located_as_one() -> None:
-    values = torch.arange(12.0)
-    assert locate_list([values, values.double()]) is None  # two dtypes
-    assert locate_list([values, torch.zeros(2049)]) is None  # one is long
-    assert locate_list([values, torch.zeros(0)]) is None
-    assert locate_list([torch.zeros(2, dtype=torch.complex64)] * 2) is None
+    assert devices == [HOST] * len(tensors)
+    views = [view_of(tensor) for tensor in tensors]
+    assert [(name, shape) for shape in of_shapes] == [(view.dtype, view.shape) for view in views]
+    contents = list(map(copy_bytes, addresses, lengths))
+    assert contents == [bytes(view.on_host()) for view in views]
 
 
 @pytest.mark.parametrize("item", [BYTES, ARRAY, torch.arange(6).bfloat16(), ARRAY.reshape(6, 8)])
@@ -298,32 +308,3 @@ def test_a_gpu_tensor_has_the_key_of_its_host_copy(dtype: str) -> None:
     values = torch.arange(60).to(getattr(torch, dtype)).reshape(5, 12)
     assert same(values.cuda(), values)
     assert same(values.cuda().T, values.T)
-
-
-@pytest.mark.parametrize("item", [b"", b"bytes", np.arange(6.0), np.arange(6)[:, None, None]])
-def test_short_views_are_views(item: Any) -> None:
-    kind, dtype, shape, data = view_of(item)[:4]
-    short = short_view(item)
-    assert short is not None
-    assert short[:3] == (kind, dtype, shape)
-    assert bytes(short[3]) == bytes(data)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "item",
-    [
-        bytearray(2),
-        np.zeros((2, 0)),
-        np.zeros((4, 4))[:, ::2],
-        np.zeros((4, 4), order="F"),
-        np.zeros(2, ">f4"),
-        np.zeros(2, "datetime64[s]"),
-        np.zeros(2, object),
-        np.zeros(2, "S1"),
-        np.ma.masked_array([1, 2], [True, False]),
-        torch.zeros(2),
-        None,
-    ],
-)
-def test_other_views_are_not_short(item: Any) -> None:
-    assert short_view(item) is None
