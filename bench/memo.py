@@ -25,10 +25,10 @@ from pydantic import SecretStr
 from bench.support.measure import Row, medians_of, report
 from bench.support.servers import free_port, redis_server, serving
 from mmhash.framing import frame
+from mmhash.lru import LruCache
 from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.decoder.pool import DecoderPool
-from mmhash_service.memo.memo import Memo
-from mmhash_service.memo.memory import LruCache
+from mmhash_service.memo.memo import Memo, entry_size
 from mmhash_service.settings import Settings
 
 SIZE = (1280, 720)
@@ -164,7 +164,7 @@ def in_process(name: str, url: str | None) -> Row:
         await milliseconds(body)
         await asyncio.sleep(0.2)  # until the entry is in the store
         if url is not None:
-            memo._cache = LruCache(0)
+            memo._cache = LruCache(0, entry_size)
         hits = [await milliseconds(body) for _ in range(HITS)]
         await memo.close()
         await decoders.close()

@@ -7,7 +7,6 @@ A text of 500 tokens takes 0.02 ms from the cache. Without it, 2.0 ms, or 0.35 m
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Iterator
 from threading import Lock
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from mmhash.errors import InputValueError
+from mmhash.lru import LruCache
 from mmhash.prompts.words import Tenant, WordEncoder, bytes_of, find_words, has_known_expressions
 
 MAX_CACHE = 8 << 20
@@ -50,8 +50,9 @@ class TextEncoder:
         is_cut = len(self._cuts) == len(tokenizer.get_added_tokens_decoder())
         self._words = None if words is None or not is_cut else WordEncoder(words, tokenizer)
         self._adds_tokens = tokenizer.num_special_tokens_to_add(is_pair=False) > 0
-        self._cached: OrderedDict[tuple[Tenant, str], list[int]] = OrderedDict()
-        self._size = 0
+        self._cached: LruCache[tuple[Tenant, str], list[int]] = LruCache(
+            MAX_CACHE, lambda name, ids: bytes_of(name[1], ids)
+        )
         self._lock = Lock()
 
     def encode(
@@ -72,7 +73,6 @@ class TextEncoder:
         """Empty the cache."""
         with self._lock:
             self._cached.clear()
-            self._size = 0
         if self._words is not None:
             self._words.clear()
 
@@ -95,19 +95,13 @@ class TextEncoder:
         name = (tenant, text)
         with self._lock:
             found = self._cached.get(name)
-            if found is not None:
-                self._cached.move_to_end(name)
-                return found
+        if found is not None:
+            return found
         ids = None if self._words is None else self._words.encode(text, tenant)
         if ids is None:
             ids = self._encode(text)
         with self._lock:
-            if name not in self._cached:
-                self._cached[name] = ids
-                self._size += bytes_of(text, ids)
-            while self._size > MAX_CACHE:
-                (_, oldest), dropped = self._cached.popitem(last=False)
-                self._size -= bytes_of(oldest, dropped)
+            self._cached.put(name, ids)
         return ids
 
     def _encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:

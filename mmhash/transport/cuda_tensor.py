@@ -41,10 +41,6 @@ class IpcTensor(Feature["_IpcBacking"]):
         """
         return cls(_IpcBacking(parse(handle, "cuda_ipc"), device, consumer))
 
-    def verify(self) -> None:
-        """Raise unless the lease is valid and holds the bytes that the handle describes."""
-        self._backing.lease.check_range(self._backing.handle.offset, self._backing.handle.nbytes)
-
     def reconstruct(self, device: Any = None) -> "torch.Tensor":
         """Return a copy in torch's own memory; the lease may end afterwards."""
         import torch  # noqa: PLC0415  (only for a tensor)
@@ -160,14 +156,13 @@ class _Mappings:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        # By the driver's handle of the memory too: another file can take a ledger's name.
-        self._mappings: dict[tuple[str, bytes, int], _Mapping] = {}
+        self._mappings: dict[tuple[str, int], _Mapping] = {}  # by ledger and device
         self.opened = 0  # the number of mappings that the driver has made
 
     def hold(self, layout: Layout, device: int, user: _IpcBacking) -> _Mapping:
         """Return the mapping of a pool, which is kept while it has users."""
         with self._lock:
-            mapping = self._mappings.get((layout.name, layout.memory, device))
+            mapping = self._mappings.get((layout.name, device))
             if mapping is None:
                 self._drop_stale()
                 try:
@@ -176,9 +171,7 @@ class _Mappings:
                     raise TransportError(f"cannot map the producer's memory: {error}") from error
                 self.opened += 1
                 mapping = _Mapping(layout, device, base, True)
-                self._mappings[layout.name, layout.memory, device] = mapping
-            if mapping.layout.nbytes != layout.nbytes:
-                raise TransportError("the pool has changed its size since it was mapped")
+                self._mappings[layout.name, device] = mapping
             mapping.users.add(user)
             return mapping
 
@@ -186,12 +179,12 @@ class _Mappings:
         """Register a pool of this process: the driver does not map it twice."""
         with self._lock:
             mapping = _Mapping(layout, device, base, False)
-            self._mappings[layout.name, layout.memory, device] = mapping
+            self._mappings[layout.name, device] = mapping
 
     def remove_own(self, layout: Layout, device: int) -> None:
         """Forget a pool of this process."""
         with self._lock:
-            self._mappings.pop((layout.name, layout.memory, device), None)
+            self._mappings.pop((layout.name, device), None)
 
     def _drop_stale(self) -> None:
         for key, mapping in list(self._mappings.items()):

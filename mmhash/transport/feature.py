@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from mmhash.digest import Digest
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.transport.handles import MAX_DIGESTS, Handle
+from mmhash.transport.handles import Handle
 from mmhash.view import Kind, View
 
 if TYPE_CHECKING:
@@ -64,8 +64,6 @@ class Feature(ABC, Generic[B]):
 
     def attach_digest(self, digest: Digest) -> None:
         """Add a digest of these bytes to the handle, so that no reader computes it again."""
-        if len(self._backing.handle.digests) >= MAX_DIGESTS:
-            raise InputValueError(f"a handle carries at most {MAX_DIGESTS} digests")
         self._backing.handle.digests[self._start, self.nbytes, digest.algorithm] = digest
 
     def __getitem__(self, index: Any) -> Self:

@@ -6,6 +6,7 @@ its own when it has released the slice. A word with another generation belongs t
 a late write of an expired lease has no effect, and no two processes write the same word.
 """
 
+import mmap
 import struct
 from typing import NamedTuple, Self
 
@@ -23,8 +24,6 @@ SLOTS_OFFSET = 128
 _LINE = 64  # each slot starts a new cache line
 SLOT = struct.Struct("<IIQQ")  # generation, ready, offset, nbytes; then the consumers' words
 ACKNOWLEDGED_OFFSET = SLOT.size
-WORD = struct.Struct("<I")
-MAX_BYTES = SLOTS_OFFSET + MAX_SLOTS * (ACKNOWLEDGED_OFFSET + 4 * MAX_CONSUMERS + _LINE)
 
 
 def slot_size(consumers: int) -> int:
@@ -42,16 +41,11 @@ class Layout(NamedTuple):
     memory: bytes
 
     @classmethod
-    def parse(cls, name: str, header: bytes, size: int) -> Self:
-        """Parse the header of a ledger of `size` bytes; raise if it is invalid."""
-        if len(header) == HEADER.size:
-            magic, slots, consumers, nbytes, memory = HEADER.unpack(header)
-            if (
-                magic == MAGIC
-                and 0 < slots <= MAX_SLOTS
-                and 0 < consumers <= MAX_CONSUMERS
-                and size == SLOTS_OFFSET + slots * slot_size(consumers)
-            ):
+    def parse(cls, name: str, ledger: mmap.mmap) -> Self:
+        """Read the header of a ledger; raise if it is none."""
+        if len(ledger) >= SLOTS_OFFSET:
+            magic, slots, consumers, nbytes, memory = HEADER.unpack_from(ledger)
+            if magic == MAGIC and len(ledger) == SLOTS_OFFSET + slots * slot_size(consumers):
                 return cls(name, slots, consumers, nbytes, memory)
         raise TransportError(f"segment {name} is not a ledger of a pool")
 

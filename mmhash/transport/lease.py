@@ -1,84 +1,40 @@
 """The consumer's side of a lease: it checks the ledger, and acknowledges the slice."""
 
-import os
-import threading
 import time
 import weakref
 
 from mmhash.errors import TransportError
 from mmhash.transport.handles import Grant
-from mmhash.transport.layout import (
-    ACKNOWLEDGED_OFFSET,
-    HEADER,
-    MAX_BYTES,
-    SLOT,
-    SLOTS_OFFSET,
-    WORD,
-    Layout,
-)
-from mmhash.transport.segments import has_owner, identity, open_segment
+from mmhash.transport.layout import ACKNOWLEDGED_OFFSET, SLOT, Layout
+from mmhash.transport.segments import has_owner, map_shared
 
 # A reader polls the ready word at this interval, and its owner's process every so many polls.
 _POLL_S = 50e-6
 _OWNER_POLLS = 200
 
 
-class _LedgerFile:
-    """A ledger as its consumers read it.
+class _OpenLedger:
+    """A ledger as its consumers read it, in place."""
 
-    They use pread() and no mapping: the owner can truncate the file, and reading the mapping would
-    then end the process (SIGBUS).
-    """
-
-    def __init__(self, layout: Layout, file: int) -> None:
-        self.layout = layout
-        self._file = file
-        # Not at exit: the finalizers that acknowledge leases then still need it.
-        weakref.finalize(self, os.close, file).atexit = False
+    def __init__(self, name: str) -> None:
+        mapping = map_shared(name)
+        self.layout = Layout.parse(name, mapping)
+        self._mapping = mapping
+        # One store for a word, where struct would write byte by byte.
+        self._words = memoryview(mapping).cast("I")
 
     def slot(self, slot: int) -> tuple[int, int, int, int]:
         """Return generation, ready word, offset and length of a slot."""
-        content = os.pread(self._file, SLOT.size, self.layout.slot_offset(slot))
-        if len(content) != SLOT.size:
-            raise TransportError(f"segment {self.layout.name} was truncated")
-        return SLOT.unpack(content)
+        return SLOT.unpack_from(self._mapping, self.layout.slot_offset(slot))
 
     def acknowledge(self, slot: int, consumer: int, generation: int) -> None:
         """Write a consumer's word."""
-        offset = self.layout.slot_offset(slot) + ACKNOWLEDGED_OFFSET + 4 * consumer
-        os.pwrite(self._file, WORD.pack(generation), offset)
+        offset = self.layout.slot_offset(slot) + ACKNOWLEDGED_OFFSET
+        self._words[offset // 4 + consumer] = generation
 
 
-class _LedgerFiles:
-    """The open ledgers, by the verified identity of each: another file can take its name."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # a finalizer may run in between, and acknowledge
-        self._open: weakref.WeakValueDictionary[tuple[object, ...], _LedgerFile] = (
-            weakref.WeakValueDictionary()
-        )
-
-    def open(self, name: str) -> _LedgerFile:
-        """Return the ledger of that name, opened once for all its leases."""
-        with self._lock:
-            file, status = open_segment(name, os.O_RDWR, SLOTS_OFFSET)
-            try:
-                key = (name, identity(status))
-                ledger = self._open.get(key)
-                if ledger is None:
-                    if status.st_size > MAX_BYTES:
-                        raise TransportError(
-                            f"segment {name} has {status.st_size} bytes: {MAX_BYTES} at most are"
-                            " expected of a ledger"
-                        )
-                    layout = Layout.parse(name, os.pread(file, HEADER.size, 0), status.st_size)
-                    self._open[key] = ledger = _LedgerFile(layout, os.dup(file))
-                return ledger
-            finally:
-                os.close(file)
-
-
-_ledgers = _LedgerFiles()
+# Opened once for all leases. Two threads may open one: that is only slower.
+_ledgers: weakref.WeakValueDictionary[str, _OpenLedger] = weakref.WeakValueDictionary()
 
 
 class Lease:
@@ -87,7 +43,7 @@ class Lease:
     def __init__(self, grant: Grant, consumer: int) -> None:
         self._grant = grant
         self._consumer = consumer
-        self._ledger: _LedgerFile | None = None
+        self._ledger: _OpenLedger | None = None
 
     @property
     def layout(self) -> Layout:
@@ -129,9 +85,11 @@ class Lease:
         if ledger.slot(grant.slot)[0] == grant.generation:  # else the word belongs to a later lease
             ledger.acknowledge(grant.slot, self._consumer, grant.generation)
 
-    def _opened(self) -> _LedgerFile:
+    def _opened(self) -> _OpenLedger:
         if self._ledger is None:
-            ledger = _ledgers.open(self._grant.name)
+            ledger = _ledgers.get(self._grant.name)
+            if ledger is None:
+                ledger = _ledgers[self._grant.name] = _OpenLedger(self._grant.name)
             layout = ledger.layout
             if self._grant.slot >= layout.slots:
                 raise TransportError(f"the pool has no slot {self._grant.slot} of {layout.slots}")

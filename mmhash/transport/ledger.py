@@ -13,7 +13,6 @@ from mmhash.transport.layout import (
     ALIGNMENT,
     HEADER,
     MAGIC,
-    MAX_BYTES,
     MAX_CONSUMERS,
     MAX_SLOTS,
     MEMORY_SIZE,
@@ -64,8 +63,8 @@ class Ledger:
         self._segment = Segment(SLOTS_OFFSET + slots * slot_size(consumers))
         header = HEADER.pack(MAGIC, slots, consumers, nbytes, memory)
         self._segment.fill(memoryview(header))
-        self.mapping = map_shared(self._segment.name, SLOTS_OFFSET, MAX_BYTES)
-        self.layout = Layout.parse(self._segment.name, header, len(self.mapping))
+        self.mapping = map_shared(self._segment.name)
+        self.layout = Layout.parse(self._segment.name, self.mapping)
         self._words = memoryview(self.mapping).cast("I")
         self._longs = memoryview(self.mapping).cast("Q")
         self._timeout = timeout

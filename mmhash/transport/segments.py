@@ -1,4 +1,4 @@
-"""Files in shared memory: created by one process, checked when opened, removed when it exits.
+"""Files in shared memory: created by one process, opened by others, removed when it exits.
 
 Not multiprocessing.shared_memory: on Python 3.11 and 3.12 a process that only opens such a segment
 removes it when it ends.
@@ -9,7 +9,6 @@ import mmap
 import os
 import re
 import secrets
-import stat
 import sys
 import threading
 import weakref
@@ -25,7 +24,6 @@ DIRECTORY = Path("/dev/shm")  # noqa: S108  (where shared memory is on Linux)
 NAME = re.compile(r"mmhash-([1-9][0-9]{0,9})-([0-9]{1,20})-[0-9a-f]{16}", re.ASCII)
 
 _EXITED = ("Z", "X")
-_SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a FIFO would block
 
 
 class Segment:
@@ -45,7 +43,7 @@ class Segment:
         # Two: the first may be interrupted, and its exception would be lost.
         self._finalizers = [weakref.finalize(self, _remove, *self._undo) for _ in range(2)]
         _exit_with_multiprocessing(self)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE_FLAGS
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
             # In C from the call to the list: no signal handler runs in between.
             self._files.extend(map(os.open, [path], [flags], [0o600]))
@@ -102,74 +100,57 @@ def map_private(name: str, offset: int, nbytes: int) -> memoryview:
     Torch has no read-only tensors. A private mapping is writable, and writes to it never reach
     the owner.
     """
-    file, _ = open_segment(name, os.O_RDONLY, offset + nbytes)
-    try:
-        if nbytes == 0:
-            return memoryview(b"")
-        start = offset - offset % mmap.ALLOCATIONGRANULARITY
-        length = offset - start + nbytes
-        return memoryview(mmap.mmap(file, length, access=mmap.ACCESS_COPY, offset=start))[
-            offset - start :
-        ]
-    except (OSError, ValueError, OverflowError) as error:
-        raise TransportError(f"cannot map {nbytes} bytes of segment {name}") from error
-    finally:
-        os.close(file)
+    if nbytes == 0:
+        offset = 0  # an empty range may begin at the end, which cannot be mapped
+    start = offset - offset % mmap.ALLOCATIONGRANULARITY
+    mapping = _map(name, mmap.ACCESS_COPY, start, offset + nbytes)
+    return memoryview(mapping)[offset - start : offset - start + nbytes]
 
 
-def map_shared(name: str, min_bytes: int, max_bytes: int) -> mmap.mmap:
+def map_shared(name: str) -> mmap.mmap:
     """Map a whole segment, to be read and written by both sides."""
-    file, status = open_segment(name, os.O_RDWR, min_bytes)
+    return _map(name, mmap.ACCESS_WRITE)
+
+
+def _map(name: str, access: int, start: int = 0, end: int = 0) -> mmap.mmap:
+    """Map a segment of at least `end` bytes from `start` on, or to its own end if that is 0."""
     try:
-        size = status.st_size
-        if size > max_bytes:
-            raise TransportError(
-                f"segment {name} has {size} bytes: {max_bytes} at most are expected"
-            )
-        return mmap.mmap(file, size)
+        flags = os.O_RDWR if access == mmap.ACCESS_WRITE else os.O_RDONLY
+        file = os.open(DIRECTORY / name, flags)
+    except FileNotFoundError:
+        raise TransportError(
+            f"segment {name} is gone: its owner closed it, or {DIRECTORY} is not shared with it"
+        ) from None
+    except OSError as error:
+        raise TransportError(f"cannot open segment {name}: {error.strerror}") from error
+    try:
+        size = os.fstat(file).st_size
+        if size < end:
+            raise TransportError(f"segment {name} has {size} bytes, and its handle needs {end}")
+        return mmap.mmap(file, (end or size) - start, access=access, offset=start)
     except (OSError, ValueError) as error:
         raise TransportError(f"cannot map segment {name}: {error}") from error
     finally:
         os.close(file)
 
 
-def identity(status: os.stat_result) -> tuple[int, int, int]:
-    """Return the file and its length: while it is open or mapped, no other file has the same."""
-    return status.st_dev, status.st_ino, status.st_size
-
-
 class _PoolMappings:
-    """Read-only mappings of pools' segments, each made once and kept for the next handle.
-
-    Hashing 20 MiB takes 3.5 ms through a new mapping and 1.7 ms through a kept one. The file is
-    opened and checked for each handle, and its identity is the cache key: another file can take
-    the name, and a file can change its length.
-    """
+    """Read-only mappings of pools' segments, each made once and kept for the next handle."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._mappings: dict[tuple[str, tuple[int, int, int]], memoryview] = {}
+        self._mappings: dict[str, memoryview] = {}
 
     def view(self, name: str, offset: int, nbytes: int) -> memoryview:
         """Return bytes of a segment, read-only."""
-        file, status = open_segment(name, os.O_RDONLY, offset + nbytes)
-        try:
-            if nbytes == 0:
-                return memoryview(b"")
-            key = (name, identity(status))
-            with self._lock:
-                whole = self._mappings.get(key)
-                if whole is None:
-                    self._mappings = {
-                        other: view for other, view in self._mappings.items() if has_owner(other[0])
-                    }
-                    mapping = mmap.mmap(file, status.st_size, access=mmap.ACCESS_READ)
-                    whole = self._mappings[key] = memoryview(mapping)
-            return whole[offset : offset + nbytes]
-        except (OSError, ValueError, OverflowError) as error:
-            raise TransportError(f"cannot map segment {name}: {error}") from error
-        finally:
-            os.close(file)
+        with self._lock:
+            whole = self._mappings.get(name)
+            if whole is None:
+                self._mappings = {
+                    other: view for other, view in self._mappings.items() if has_owner(other)
+                }
+                whole = self._mappings[name] = memoryview(_map(name, mmap.ACCESS_READ))
+        return whole[offset : offset + nbytes]
 
 
 pool_mappings = _PoolMappings()
@@ -207,7 +188,7 @@ def _is_orphaned(name: str) -> bool:
     # It does not run here; but containers may share memory and not processes: then an owner
     # elsewhere still holds its lock.
     try:
-        file = os.open(DIRECTORY / name, os.O_RDONLY | _SAFE_FLAGS)
+        file = os.open(DIRECTORY / name, os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -227,26 +208,3 @@ def _started(pid: int) -> int | None:
         return None
     fields = status.rpartition(")")[2].split()  # the command's name may contain anything
     return None if fields[0] in _EXITED else int(fields[19])
-
-
-def open_segment(name: str, flags: int, size: int) -> tuple[int, os.stat_result]:
-    """Open a segment of at least `size` bytes: a regular file of this user or root, and no link."""
-    try:
-        file = os.open(DIRECTORY / name, flags | _SAFE_FLAGS)
-    except FileNotFoundError:
-        raise TransportError(
-            f"segment {name} is gone: its owner closed it, or {DIRECTORY} is not shared with it"
-        ) from None
-    except OSError as error:
-        raise TransportError(f"cannot open segment {name}: {error.strerror}") from error
-    status = os.fstat(file)
-    if not stat.S_ISREG(status.st_mode):
-        reason = "is not a regular file"
-    elif status.st_uid not in {os.geteuid(), 0}:
-        reason = "belongs to another user"
-    elif status.st_size < size:
-        reason = f"has {status.st_size} bytes, and its handle needs {size}"
-    else:
-        return file, status
-    os.close(file)
-    raise TransportError(f"segment {name} {reason}")

@@ -82,7 +82,7 @@ class _PoolSegment:
         self.owner = os.getpid()
         segment = Segment(nbytes)
         self.name = segment.name
-        self.content = np.frombuffer(map_shared(segment.name, nbytes, nbytes), np.uint8)
+        self.content = np.frombuffer(map_shared(segment.name), np.uint8)
         self.ledger = Ledger(nbytes, segment.name.encode(), consumers=consumers, timeout=timeout)
         self._owned = (self.owner, self.ledger, segment)
         self._finalizer = weakref.finalize(self, _close, *self._owned)

@@ -10,21 +10,17 @@ import mmhash
 from mmhash_service.api.openapi import describe_bodies
 from mmhash_service.api.problem_handlers import MEDIA_TYPE, add_problem_handlers
 from mmhash_service.api.schemas.server import ProblemAnswer
-from mmhash_service.decoder.pool import DecoderPool
-from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.memo.memo import Memo
 from mmhash_service.middleware.access_log import AccessLogMiddleware
 from mmhash_service.middleware.api_keys import ApiKeyMiddleware
 from mmhash_service.middleware.duplicate_headers import DuplicateHeaderMiddleware
 from mmhash_service.middleware.metrics_port import MetricsPortMiddleware
 from mmhash_service.middleware.tracing import TracingMiddleware
 from mmhash_service.plan.models import Models
+from mmhash_service.resources import Resources
 from mmhash_service.routes import annotate, blocks, docs, pad, page, plan, probes
 from mmhash_service.routes import hash as hash_route
 from mmhash_service.runtime import tracing
-from mmhash_service.runtime.capacity import Limits
-from mmhash_service.runtime.worker_pool import PromptPool, WorkerPool
 from mmhash_service.settings import Settings
 
 _PROBLEM = {
@@ -47,29 +43,27 @@ def create_app(
     if they are not given.
     """
     gateway = gateway or GatewaySettings()
+    settings = settings or Settings()
     if not gateway.has_workers:
-        return build_app(settings or Settings(), _ROUTERS, models=models)
+        return build_app(Resources(settings, models), _ROUTERS)
     # The KV index and zmq: 0.09 s of CPU.
-    from mmhash_service.gateway.router import add_fleet  # noqa: PLC0415
+    from mmhash_service.gateway.resources import GatewayResources  # noqa: PLC0415
     from mmhash_service.routes import fleet  # noqa: PLC0415
 
-    app = build_app(settings or Settings(), (*_ROUTERS, fleet.router), models=models)
-    add_fleet(app, gateway)
-    return app
+    return build_app(GatewayResources(settings, gateway, models), (*_ROUTERS, fleet.router))
 
 
 def build_app(
-    settings: Settings,
+    resources: Resources,
     routers: Iterable[APIRouter],
     known_paths: frozenset[str] = frozenset(),
     *,
     has_docs: bool = True,
     pages: Collection[str] = page.FILES.keys(),
-    models: Models | None = None,
 ) -> FastAPI:
     """Create an application with these routes; the access log names them and `known_paths`.
 
-    It names the `pages` too, whose paths need no API key. Models that are None are read.
+    It names the `pages` too, whose paths need no API key.
     """
     app = FastAPI(
         title="mmhash",
@@ -83,7 +77,7 @@ def build_app(
         # Its spans would hold the query; ours cover refused requests too.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    _add_resources(app, settings, models or Models(settings.models))
+    app.state.resources = resources
     for router in routers:
         app.include_router(router)
     add_problem_handlers(app)
@@ -100,22 +94,8 @@ def build_app(
             if isinstance(route, APIRoute) and route.include_in_schema
         ],
     )
-    _add_middleware(app, settings, pages, paths)
+    _add_middleware(app, resources.settings, pages, paths)
     return app
-
-
-def _add_resources(app: FastAPI, settings: Settings, models: Models) -> None:
-    """Create the resources that requests share; `_lifespan` opens and closes them."""
-    app.state.settings = settings
-    app.state.limits = Limits(settings)
-    app.state.models = models
-    app.state.work = WorkerPool(settings.work_timeout_s)
-    app.state.prompts = PromptPool(settings.work_timeout_s)
-    app.state.decoders = DecoderPool(settings)
-    app.state.memo = Memo(settings)
-    app.state.fetcher = Fetcher(settings)
-    app.state.fleet = None  # see add_fleet
-    app.state.needs_workers = False
 
 
 def _add_middleware(
@@ -135,13 +115,7 @@ def _add_middleware(
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Open the application's resources, and close them after the last request."""
-    app.state.decoders.open()
-    await app.state.memo.open()
-    if app.state.fleet is not None:
-        await app.state.fleet.open()
+    resources = Resources.of_app(app)
+    await resources.open()
     yield
-    if app.state.fleet is not None:
-        await app.state.fleet.close()
-    await app.state.decoders.close()
-    await app.state.fetcher.close()
-    await app.state.memo.close()
+    await resources.close()

@@ -36,10 +36,8 @@ from pydantic_settings import (
 from mmhash.image import PILLOW_MAX_PIXELS
 from mmhash_service.api.schemas.types import MAX_MODEL_NAME
 from mmhash_service.fetch.hosts import HostAllowlist, is_host
-from mmhash_service.fetch.policies import IdentityPolicies, IdentityPolicy
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.settings import GuardSettings
-from mmhash_service.memo.stores import STORES, check_memo_url
 from mmhash_service.prefixed_settings import unknown_name
 from mmhash_service.secret_files import SecretFiles
 
@@ -86,7 +84,6 @@ ModelName = Annotated[
 FORMS = {
     "url_hosts": '["example.org"]',
     "url_networks": '["10.0.0.0/8"]',
-    "url_identity": '{"example.org": {"digests": ["repr-digest"]}}',
     "models": '{"qwen": "/models/qwen"}',
     "tenants": '{"acme": "64 hex digits"}',
     "private_tenants": '["acme"]',
@@ -204,20 +201,14 @@ class Settings(BaseSettings):
         le=MAX_TIMEOUT_S,
         description="Seconds that fetching a URL may take in total.",
     )
-    url_identity: dict[str, IdentityPolicy] = Field(
-        default={},
-        description="Hosts, in the form of `url_hosts`, whose own digests identify content without "
-        "a download, and a policy for each. If empty, digests of hosts are not used.",
-    )
     file_root: Path | None = Field(
         default=None,
         description="The directory that file: URLs are limited to. If unset, they are refused.",
     )
     memo_url: SecretStr | None = Field(
         default=None,
-        description="The URL of a store behind the in-memory memo: "
-        + ", ".join(f"`{store.form}`" for store in STORES)
-        + ".",
+        description="The URL of a store behind the in-memory memo: `sqlite:PATH`, "
+        "`redis://HOST:PORT/DB` or `redis+cluster://HOST:PORT`.",
     )
     memo_bytes: int = Field(
         default=64 << 20,
@@ -324,19 +315,6 @@ class Settings(BaseSettings):
     def _check_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         HostAllowlist(hosts)
         return hosts
-
-    @field_validator("url_identity")
-    @classmethod
-    def _check_identity(cls, policies: dict[str, IdentityPolicy]) -> dict[str, IdentityPolicy]:
-        IdentityPolicies(policies)
-        return policies
-
-    @field_validator("memo_url")
-    @classmethod
-    def _check_memo_url(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None:
-            check_memo_url(url.get_secret_value())
-        return url
 
     @model_validator(mode="after")
     def _check_private_tenants(self) -> Self:

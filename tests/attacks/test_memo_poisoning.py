@@ -3,9 +3,8 @@
 An entry is sealed under what it is of: who does not hold the picture can neither open nor make one.
 """
 
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any
 
@@ -83,36 +82,16 @@ def test_an_entry_in_another_s_place_is_a_miss(replica: Any, redis: Redis) -> No
         assert (found["key"], found["memo"]) == (key, "miss")
 
 
-@pytest.mark.parametrize(
-    "value",
-    [b"", b"\0", bytes(16), bytes(17), bytes(80), os.urandom(80), b"x" * (8 << 20)],
-    ids=["nothing", "1", "16", "17", "80 zeros", "80 at random", "8 MiB"],
-)
-def test_an_entry_that_nobody_sealed_is_a_miss(replica: Any, redis: Redis, value: bytes) -> None:
-    body, key = picture(3)
-    hash_pixels(replica, body)
-    (name,) = entries(redis, 1)
-    redis.set(name, value)
-    found = hash_pixels(replica, body)
-    assert (found["key"], found["memo"]) == (key, "miss")
-
-
-def test_each_change_of_an_entry_is_a_miss(replica: Any, redis: Redis) -> None:
+@pytest.mark.parametrize("forge", [lambda _: b"x" * 80, lambda sealed: sealed[:-1]])
+def test_a_forged_entry_is_a_miss(
+    replica: Any, redis: Redis, forge: Callable[[bytes], bytes]
+) -> None:
     body, key = picture(4)
     hash_pixels(replica, body)
     (name,) = entries(redis, 1)
-    sealed = redis.get(name)
-    for at in (0, 15, 16, 24, 32, len(sealed) - 1):
-        changed = bytearray(sealed)
-        changed[at] ^= 1
-        for forged in (bytes(changed), sealed[:at], sealed + b"\0"):
-            redis.set(name, forged)
-            found = hash_pixels(replica, body)
-            assert (found["key"], found["memo"]) == (key, "miss")
-            # The good entry is written after the response, if the store is in use.
-            until = time.monotonic() + 10
-            while redis.get(name) == forged and time.monotonic() < until:
-                time.sleep(0.01)
+    redis.set(name, forge(redis.get(name)))
+    found = hash_pixels(replica, body)
+    assert (found["key"], found["memo"]) == (key, "miss")
 
 
 def test_another_kind_of_value_is_a_miss(replica: Any, redis: Redis) -> None:

@@ -61,11 +61,11 @@ def test_a_refused_request_begins_no_conversation() -> None:
         app = create_gateway(Settings(), gateway)
         with running(app) as server:
             for status in (400, 200):
-                before = app.state.fleet.crowding()[worker.url]
+                before = app.state.resources.fleet.crowding()[worker.url]
                 for _ in range(10):
                     answer = server.client.post(PATH, json=chat("x", status=status))
                     assert answer.status_code == status
-                is_crowded = app.state.fleet.crowding()[worker.url] > before
+                is_crowded = app.state.resources.fleet.crowding()[worker.url] > before
                 assert is_crowded == (status == 200)
 
 
@@ -74,10 +74,10 @@ def test_a_request_without_a_body_begins_no_conversation() -> None:
         gateway = GatewaySettings(worker_list=(worker.url, UNREACHABLE), connect_timeout_s=20)
         app = create_gateway(Settings(), gateway)
         with running(app) as server:
-            before = app.state.fleet.crowding()
+            before = app.state.resources.fleet.crowding()
             for _ in range(10):
                 assert server.client.get("/v1/models").status_code == 200
-            assert app.state.fleet.crowding() == before
+            assert app.state.resources.fleet.crowding() == before
 
 
 def test_a_request_that_a_client_leaves_before_its_answer_is_not_known(

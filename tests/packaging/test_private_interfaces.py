@@ -1,4 +1,4 @@
-"""Private interfaces of uvicorn, redis-py and httpcore that the service uses.
+"""Private interfaces of uvicorn that the service uses.
 
 pyproject.toml has an upper bound for each package. When a test here fails after an update, read the
 code that uses the interface before raising the bound.
@@ -10,14 +10,9 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
-import httpcore
 import pytest
 import uvicorn
-from httpcore._async.connection_pool import PoolByteStream
-from httpcore._async.http11 import AsyncHTTP11Connection, HTTP11ConnectionByteStream
 from packaging.requirements import Requirement
-from redis._parsers import _AsyncRESP2Parser
-from redis.asyncio.connection import AbstractConnection
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
@@ -35,7 +30,7 @@ def assigned(owner: type) -> set[str]:
     return set(re.findall(r"self\.(\w+)\b[^=\n]*=", inspect.getsource(owner.__init__)))  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", ["httpcore", "redis", "uvicorn"])
+@pytest.mark.parametrize("name", ["uvicorn"])
 def test_a_package_with_private_interfaces_has_an_upper_bound(name: str) -> None:
     (specifier,) = (each.specifier for each in REQUIREMENTS if each.name == name)
     assert any(each.operator == "<" for each in specifier)
@@ -82,19 +77,3 @@ def test_the_server_of_uvicorn_has_the_hooks_that_ours_overrides() -> None:
     assert parameters(uvicorn.Server.on_tick) == ["self", "counter"]
     assert parameters(uvicorn.Server.startup) == ["self", "sockets"]
     assert assigned(uvicorn.Server) >= {"_captured_signals", "should_exit"}
-
-
-def test_the_parser_of_redis_py_has_the_hooks_that_ours_overrides() -> None:
-    assert parameters(_AsyncRESP2Parser.read_response) == ["self", "disable_decoding"]
-    assert parameters(_AsyncRESP2Parser._read) == ["self", "length"]
-    assert parameters(_AsyncRESP2Parser._readline) == ["self"]
-    assert hasattr(_AsyncRESP2Parser, "can_read")
-    assert parameters(AbstractConnection.send_packed_command) == ["self", "command", "check_health"]
-    assert parameters(AbstractConnection.set_parser) == ["self", "parser_class"]
-
-
-def test_httpcore_has_the_attributes_that_lead_to_unread_bytes() -> None:
-    assert "_stream" in assigned(PoolByteStream)
-    assert "_connection" in assigned(HTTP11ConnectionByteStream)
-    assert "_h11_state" in assigned(AsyncHTTP11Connection)
-    assert hasattr(httpcore.AnyIOBackend, "connect_tcp")

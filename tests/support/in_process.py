@@ -39,13 +39,16 @@ def start_decoders_late(app: FastAPI) -> None:
 
     Most tests need none; starting two takes 0.5 s of CPU.
     """
-    pool = getattr(app.state, "decoders", None)
+    resources = getattr(app.state, "resources", None)
+
+    if resources is None:  # a small application of a test
+        return
+    pool = resources.decoders
 
     def skip() -> None:
         del pool.open  # the pool calls its own method before the first job
 
-    if pool is not None:  # it is the service, not a small application of a test
-        pool.open = skip
+    pool.open = skip
 
 
 @contextmanager

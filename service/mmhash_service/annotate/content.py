@@ -8,8 +8,9 @@ import hashlib
 from dataclasses import replace
 
 from mmhash_service.annotate.slots import Media
-from mmhash_service.api.schemas.items import Item, JsonItem
+from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
+from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.json_items import content_of, hash_items
 from mmhash_service.items.urls import read_url
 from mmhash_service.runtime.context import RequestContext
@@ -17,16 +18,18 @@ from mmhash_service.runtime.context import RequestContext
 
 async def hash_with_content(
     context: RequestContext, items: dict[Media, JsonItem]
-) -> tuple[dict[Media, Item], dict[Media, bytes]]:
+) -> tuple[dict[Media, HashedItem], dict[Media, bytes]]:
     """Return the item and the SHA-256 of each of the media."""
     read: dict[str, bytes] = {}
 
-    async def hash_remote(context: RequestContext, item: JsonItem, url: str) -> list[Item]:
+    async def hash_remote(context: RequestContext, item: JsonItem, url: str) -> list[HashedItem]:
         with context.admission.reserve() as admission:
             context = replace(context, admission=admission)
             is_image = item.kind == "image"
             reader = _ContentHasher(
-                PixelsReader(context, None) if is_image else StreamReader(context, None)
+                PixelsReader(context, None)
+                if is_image
+                else StreamReader(context, None, is_media=True)
             )
             await read_url(context, url, reader.take)
             read[url] = reader.digest()
@@ -59,7 +62,7 @@ class _ContentHasher:
         self._sha256.update(piece)
         self._reader.take(piece)
 
-    async def finish(self) -> list[Item]:
+    async def finish(self) -> list[HashedItem]:
         """Return the items of the reader."""
         return await self._reader.finish()
 

@@ -14,7 +14,8 @@ from mmhash_service.annotate.options import options_text, read_options
 from mmhash_service.annotate.raw_json import Object, open_body, open_text, write
 from mmhash_service.annotate.slots import HashSlot, Media
 from mmhash_service.api.problems import InvalidPart, Problem
-from mmhash_service.api.schemas.items import Item, JsonItem
+from mmhash_service.api.schemas.items import JsonItem
+from mmhash_service.items.hashed import HashedItem, names_of
 from mmhash_service.items.json_items import hash_items
 from mmhash_service.items.urls import hash_url, key_by_url
 from mmhash_service.runtime.context import RequestContext
@@ -52,59 +53,45 @@ class _Opened(NamedTuple):
     content_prefix: str | None
 
 
+class AnnotatedItem(NamedTuple):
+    """The item of a slot, and the options under which the engine names it."""
+
+    item: HashedItem
+    options: str
+
+
 async def annotate(
     context: RequestContext, text: bytes, find_model: FindModel, urls: UrlTreatment = "fetch"
-) -> tuple[bytes, list[Item]]:
+) -> tuple[bytes, list[AnnotatedItem]]:
     """Return the request with a hash in each slot of its media, and the item of each slot."""
     context.admission.hold(2 * len(text))  # the request that is written, and the response around it
     opened = await context.work.run(_open, context, text, find_model, urls)
-    if opened.content_prefix is None:
-        items, hashes, tags = await _hash_keys(context, opened, urls)
-    else:
-        items, hashes, tags = await _hash_content(context, opened, opened.content_prefix)
-    if context.signer is not None:
-        opened.body[TAGS_MEMBER] = list(dict.fromkeys(tags))
-    return await context.work.run(_fill, opened, hashes), items
-
-
-async def _hash_keys(
-    context: RequestContext, opened: _Opened, urls: UrlTreatment
-) -> tuple[list[Item], list[str], list[str]]:
-    """Return for each slot its item and the hash that the engine takes of its key; and the tags."""
-    hash_remote = key_by_url if urls == "url" else hash_url
-    results = await hash_items(context, list(opened.items.values()), hash_remote)
-    item_of = dict(zip(opened.items, (result[0] for result in results), strict=True))
-    with_options_of = {
-        (slot.media, slot.options): _name_options(context, item_of[slot.media], slot.options)
-        for slot in opened.slots
-    }
-    items = [with_options_of[slot.media, slot.options] for slot in opened.slots]
-    (engine,) = context.engines
-    hashes = [item.engines[engine.name][opened.hash_name] for item in items]
-    return items, hashes, [item.tag for item in items if item.tag is not None]
-
-
-async def _hash_content(
-    context: RequestContext, opened: _Opened, prefix: str
-) -> tuple[list[Item], list[str], list[str]]:
-    """Return for each slot its item and the hash of its media's bytes; and the tags.
-
-    The engine gets no key, so the tags are for these hashes.
-    """
+    prefix = opened.content_prefix
+    if prefix is None:
+        hash_remote = key_by_url if urls == "url" else hash_url
+        results = await hash_items(context, list(opened.items.values()), hash_remote)
+        item_of = dict(zip(opened.items, (result[0] for result in results), strict=True))
+        items = [AnnotatedItem(item_of[slot.media], slot.options) for slot in opened.slots]
+        return await context.work.run(_fill_keys, context, opened, items), items
     item_of, digests = await hash_with_content(context, opened.items)
-    items = [item_of[slot.media] for slot in opened.slots]
+    items = [AnnotatedItem(item_of[slot.media], slot.options) for slot in opened.slots]
     hashes = [f"{prefix}{digests[slot.media].hex()}" for slot in opened.slots]
-    keys = [Digest("blake3", digest) for digest in digests.values()]
-    return items, hashes, [context.signer.tag(key) for key in keys] if context.signer else []
+    tags: list[str] = []
+    if context.signer is not None:  # the engine gets no key, so the tags are for these hashes
+        tags = [context.signer.tag(Digest("blake3", digest)) for digest in digests.values()]
+    return await context.work.run(_fill, context, opened, hashes, tags), items
 
 
-def _name_options(context: RequestContext, item: Item, options: str) -> Item:
-    """Return the item as the engine has to identify it under these options."""
-    if not options:
-        return item
-    named = item.model_copy()
-    context.set_names(named, Digest("blake3", bytes.fromhex(item.key)), options)
-    return named
+def _fill_keys(context: RequestContext, opened: _Opened, items: list[AnnotatedItem]) -> bytes:
+    """Return the request with the hash that the engine takes of each item's key."""
+    (engine,) = context.engines
+    hash_of = {
+        annotated: names_of(annotated.item, [engine], annotated.options)[engine.name]
+        for annotated in dict.fromkeys(items)
+    }
+    hashes = [hash_of[annotated][opened.hash_name] for annotated in items]
+    tags = [context.tag(*annotated) for annotated in hash_of]
+    return _fill(context, opened, hashes, [tag for tag in tags if tag is not None])
 
 
 def _open(
@@ -203,7 +190,9 @@ def _takes_hashes(model: "Model", engine: Engine, release: str) -> bool:
         return True
 
 
-def _fill(opened: _Opened, hashes: list[str]) -> bytes:
+def _fill(context: RequestContext, opened: _Opened, hashes: list[str], tags: list[str]) -> bytes:
+    if context.signer is not None:
+        opened.body[TAGS_MEMBER] = list(dict.fromkeys(tags))
     for slot, hash_ in zip(opened.slots, hashes, strict=True):
         slot.container[slot.name] = hash_
     return write(opened.body)

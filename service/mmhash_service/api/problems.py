@@ -153,6 +153,11 @@ PROBLEMS = {
         "The images and clips of the body decode to far more bytes than their files have: send "
         "fewer of them in one request.",
     ),
+    "empty-media": ProblemSpec(
+        422,
+        "Empty media",
+        "An image, video or audio clip has no bytes: its file may be missing.",
+    ),
     "damaged-image": ProblemSpec(
         422, "Damaged image", "The image is truncated or cannot be decoded."
     ),

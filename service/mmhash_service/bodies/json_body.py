@@ -1,13 +1,13 @@
 """JSON bodies: read within limits, and validated by a model."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from mmhash_service.api.problems import Problem
+from mmhash_service.api.problems import InvalidPart, Problem
 from mmhash_service.api.validation import invalid_members
-from mmhash_service.bodies.parsing import parse_media_type, refuse_many_values
+from mmhash_service.bodies.parsing import count_strings, parse_media_type, refuse_many_values
 from mmhash_service.bodies.reading import read_body
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.settings import Settings
@@ -48,6 +48,24 @@ def parse_json(text: bytes | bytearray, model: type[Model]) -> Model:
     """Parse and validate the text; run this in a worker thread."""
     refuse_many_values(text)
     try:
-        return model.model_validate_json(text)
+        parsed = model.model_validate_json(text)
     except ValidationError as error:
         raise Problem("invalid-json", invalid_members(error, model)) from error
+    # The parser takes the last of two members of one name, and leaves the name of the other.
+    if count_strings(text) != _count_strings(parsed):
+        part = InvalidPart("has an object with two members of one name", pointer="")
+        raise Problem("invalid-json", [part])
+    return parsed
+
+
+def _count_strings(value: Any) -> int:
+    """Return the number of strings in a parsed value, with the names of its members."""
+    if isinstance(value, str):
+        return 1
+    if isinstance(value, list):
+        return sum(map(_count_strings, value))
+    if isinstance(value, BaseModel):
+        value = {name: getattr(value, name) for name in value.model_fields_set}
+    if isinstance(value, dict):
+        return len(value) + sum(map(_count_strings, value.values()))
+    return 0

@@ -1,7 +1,8 @@
 """Videos and audio clips under the recipe of the query: by their source, or by decoded frames."""
 
 from fractions import Fraction
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,32 +20,45 @@ from mmhash.media.recipe import (
     select_video,
 )
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery, Item
+from mmhash_service.api.schemas.items import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.bodies.readers import EncodedReader
 from mmhash_service.decoder.messages import (
     MAX_PARTS,
+    Answer,
     AudioIndexed,
     AudioSelection,
     PartsHashed,
     VideoIndexed,
     VideoSelection,
 )
-from mmhash_service.memo.memo import CacheStatus, Compute
+from mmhash_service.items.hashed import HashedItem, MemoStatus
+from mmhash_service.memo.memo import Codec, Compute
 from mmhash_service.runtime.context import RequestContext
 
 Modality = Literal["video", "audio"]
 Recipe = VideoRecipe | AudioRecipe
 
-T = TypeVar("T")
-
 # The text of as many indices as are decoded.
 _MAX_INDICES_TEXT = 20 * MAX_PARTS
 
-_INDEX: msgspec.msgpack.Decoder[VideoIndexed | AudioIndexed] = msgspec.msgpack.Decoder(
-    VideoIndexed | AudioIndexed
-)
-_PARTS = msgspec.msgpack.Decoder(PartsHashed)
+
+def _codec(kind: Any) -> Codec[Answer]:
+    """Return the codec of a decoder's answer of that kind."""
+    decoder = msgspec.msgpack.Decoder(kind)
+
+    def unpack(packed: bytes) -> Answer | None:
+        try:
+            answer: Answer = decoder.decode(packed)
+        except msgspec.DecodeError:
+            return None
+        return answer
+
+    return Codec(msgspec.msgpack.encode, unpack)
+
+
+_INDEX = _codec(VideoIndexed | AudioIndexed)
+_PARTS = _codec(PartsHashed)
 
 
 class MediaReader(EncodedReader):
@@ -54,7 +68,7 @@ class MediaReader(EncodedReader):
         super().__init__(context, name)
         self._modality: Modality = modality
 
-    async def finish(self) -> list[Item]:
+    async def finish(self) -> list[HashedItem]:
         """Return the one item."""
         self.encoded = self._hasher.digest()
         clip = _Clip(self._context, self._modality, self._body(), self.encoded)
@@ -63,7 +77,7 @@ class MediaReader(EncodedReader):
 
 async def hash_media(
     context: RequestContext, name: str | None, modality: Modality, body: memoryview, encoded: Digest
-) -> Item:
+) -> HashedItem:
     """Return the item of a file whose BLAKE3 digest is `encoded`."""
     return await _Clip(context, modality, body, encoded).item(name)
 
@@ -76,7 +90,7 @@ class _Clip:
     ) -> None:
         self._context, self._modality, self._body, self._encoded = context, modality, body, encoded
 
-    async def item(self, name: str | None) -> Item:
+    async def item(self, name: str | None) -> HashedItem:
         """Return the item under the recipe of the query."""
         query = self._context.recipe
         if query is None:
@@ -89,38 +103,34 @@ class _Clip:
         return self._parts_item(name, parts, status)
 
     async def _source_item(
-        self, name: str | None, recipe: Recipe, index: VideoIndex | AudioIndex, status: CacheStatus
-    ) -> Item:
+        self, name: str | None, recipe: Recipe, index: VideoIndex | AudioIndex, status: MemoStatus
+    ) -> HashedItem:
         context, body, digest = self._context, self._body, self._encoded
         if context.algorithm != "blake3":
             digest = await context.work.run(hash_bytes, body, context.algorithm)
         file_key = frame("bytes", "", (), digest, tenant=context.tenant_secret)
         key = recipe_key(file_key, recipe)
         shape = _shape(recipe, index)
-        return context.named_item(name, self._modality, "", shape, len(body), digest, key, status)
+        return HashedItem(name, self._modality, "", shape, len(body), digest, key, memo=status)
 
-    def _parts_item(self, name: str | None, hashed: PartsHashed, status: CacheStatus) -> Item:
+    def _parts_item(self, name: str | None, hashed: PartsHashed, status: MemoStatus) -> HashedItem:
         context = self._context
         secret = context.tenant_secret
         dtype = "uint8" if self._modality == "video" else "float32"
-        keys = [
+        keys = tuple(
             frame("tensor", dtype, shape, Digest(context.algorithm, raw), tenant=secret)
             for raw, shape in ((part.digest, part.shape) for part in hashed.parts)
-        ]
+        )
         content = b"".join(key.bytes for key in keys)
         digest = hash_bytes(memoryview(content), context.algorithm)
-        key = frame("list", "", (len(keys),), digest, tenant=secret)
-        item = context.named_item(name, "list", "", (len(keys),), len(content), digest, key, status)
-        item.frames = [key.hex() for key in keys]
-        return item
+        shape = (len(keys),)
+        key = frame("list", "", shape, digest, tenant=secret)
+        return HashedItem(
+            name, "list", "", shape, len(content), digest, key, memo=status, frames=keys
+        )
 
-    async def _index(self) -> tuple[VideoIndex | AudioIndex, CacheStatus]:
-        context = self._context
-
-        async def read() -> bytes:
-            answer = await context.decoders.read_media(self._body, self._modality)
-            return msgspec.msgpack.encode(answer)
-
+    async def _index(self) -> tuple[VideoIndex | AudioIndex, MemoStatus]:
+        read = partial(self._context.decoders.read_media, self._body, self._modality)
         answer, status = await self._once(b"", _INDEX, read)
         match answer:
             case VideoIndexed(frames, over, under, width, height) if self._modality == "video":
@@ -131,36 +141,32 @@ class _Clip:
 
     async def _parts(
         self, recipe: Recipe, index: VideoIndex | AudioIndex
-    ) -> tuple[PartsHashed, CacheStatus]:
+    ) -> tuple[PartsHashed, MemoStatus]:
         context = self._context
         selection, pixels = _selection(recipe, index, context.settings.max_pixels)
         canonical = context.algorithm.encode() + recipe.canonical()
-
-        async def decode() -> bytes:
-            answer = await context.decoders.read_media(
-                self._body, self._modality, context.algorithm, selection, pixels
-            )
-            return msgspec.msgpack.encode(answer)
-
+        decode = partial(
+            context.decoders.read_media,
+            self._body,
+            self._modality,
+            context.algorithm,
+            selection,
+            pixels,
+        )
         answer, status = await self._once(canonical, _PARTS, decode)
+        if not isinstance(answer, PartsHashed):
+            raise Problem("decoder-failed")
         if status == "miss":
             context.admission.count_decoded(4 * pixels, len(self._body))
         return answer, status
 
     async def _once(
-        self, recipe: bytes, decoder: "msgspec.msgpack.Decoder[T]", decode: Compute
-    ) -> tuple[T, CacheStatus]:
+        self, recipe: bytes, codec: Codec[Answer], decode: Compute[Answer]
+    ) -> tuple[Answer, MemoStatus]:
         """Return the memo's answer, or that of a decoder process, for this request and others."""
-
-        def unpack(packed: bytes) -> T | None:
-            try:
-                return decoder.decode(packed)
-            except msgspec.DecodeError:
-                return None
-
         context = self._context
         return await context.memo.media(
-            context.space, self._modality, self._encoded, recipe, unpack, decode
+            context.space, self._modality, self._encoded, recipe, codec, decode
         )
 
 

@@ -7,8 +7,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.readers import Reader
+from mmhash_service.items.hashed import HashedItem
 from mmhash_service.runtime.concurrency import end_turn
 from mmhash_service.runtime.context import RequestContext
 
@@ -61,11 +61,11 @@ class MultipartReader:
         except FormParserError as error:
             raise Problem("damaged-multipart") from error
 
-    async def finish(self) -> list[Item]:
+    async def finish(self) -> list[HashedItem]:
         """Return the items of all parts, in order."""
         if not self._has_ended:
             raise Problem("damaged-multipart")
-        items: list[Item] = []
+        items: list[HashedItem] = []
         for count, part in enumerate(self._parts, 1):
             items += await part.finish()
             await end_turn(count)

@@ -8,10 +8,9 @@ from typing import Protocol
 from mmhash import Digest
 from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.stream import AlignedHasher
+from mmhash_service.items.hashed import HashedItem, MemoStatus
 from mmhash_service.memo.entries import Pixels
-from mmhash_service.memo.memo import CacheStatus
 from mmhash_service.runtime.context import RequestContext
 
 Take = Callable[[bytes | memoryview], None]
@@ -25,8 +24,14 @@ class Reader(Protocol):
     def take(self) -> Take:
         """Process the next piece, quickly; its memory is reused afterwards."""
 
-    async def finish(self) -> list[Item]:
+    async def finish(self) -> list[HashedItem]:
         """Return the items, after the last piece."""
+
+
+def refuse_empty(nbytes: int) -> None:
+    """Refuse an image or a clip without bytes: every missing file would have the same key."""
+    if not nbytes:
+        raise Problem("empty-media")
 
 
 class StreamReader:
@@ -37,14 +42,19 @@ class StreamReader:
         context: RequestContext,
         name: str | None,
         tensor: tuple[str, tuple[int, ...]] | None = None,
+        *,
+        is_media: bool = False,
     ) -> None:
         self._context, self._name, self._tensor = context, name, tensor
+        self._is_media = is_media
         self._hasher = AlignedHasher(context.algorithm)
         self.take: Take = self._hasher.update
 
-    async def finish(self) -> list[Item]:
+    async def finish(self) -> list[HashedItem]:
         """Return the one item."""
         nbytes = self._hasher.length
+        if self._is_media:
+            refuse_empty(nbytes)
         digest = self._hasher.digest()
         if self._tensor is None:
             return [self._context.item(self._name, "bytes", "", (), nbytes, digest)]
@@ -71,6 +81,7 @@ class EncodedReader:
         self._hasher.update(piece)
 
     def _body(self) -> memoryview:
+        refuse_empty(self._hasher.length)
         # Not getbuffer(): from 3.13 on, Python reports a file that is collected before its view.
         return memoryview(self._file.getvalue())  # no copy
 
@@ -78,7 +89,7 @@ class EncodedReader:
 class PixelsReader(EncodedReader):
     """A reader of an encoded image, which is decoded, or found in the memo."""
 
-    async def finish(self) -> list[Item]:
+    async def finish(self) -> list[HashedItem]:
         """Return the one item."""
         self.encoded = self._hasher.digest()
         return [await hash_pixels(self._context, self._name, self._body(), self.encoded)]
@@ -86,7 +97,7 @@ class PixelsReader(EncodedReader):
 
 async def hash_pixels(
     context: RequestContext, name: str | None, body: memoryview, encoded: Digest
-) -> Item:
+) -> HashedItem:
     """Return the item of an encoded image, by its pixels; `encoded` is the digest of `body`."""
 
     async def decode() -> Pixels:
@@ -98,18 +109,19 @@ async def hash_pixels(
     return _pixels_item(context, name, pixels, status)
 
 
-async def recall_pixels(context: RequestContext, name: str | None, encoded: Digest) -> Item | None:
+async def recall_pixels(
+    context: RequestContext, name: str | None, encoded: Digest
+) -> HashedItem | None:
     """Return the item of the image whose file has that digest, if the memo has its pixels."""
     pixels = await context.memo.known_pixels(context.space, context.algorithm, encoded)
     return pixels and _pixels_item(context, name, pixels, "hit")
 
 
 def _pixels_item(
-    context: RequestContext, name: str | None, pixels: Pixels, status: CacheStatus
-) -> Item:
+    context: RequestContext, name: str | None, pixels: Pixels, status: MemoStatus
+) -> HashedItem:
     frames, nbytes, digest, extra, orientation = pixels
-    item = context.item(
-        name, "image", "", (frames,), nbytes, digest, extra=extra, orientation=orientation
+    shape = (frames,)
+    return context.item(
+        name, "image", "", shape, nbytes, digest, extra=extra, orientation=orientation, memo=status
     )
-    item.memo = status
-    return item

@@ -14,9 +14,9 @@ from mmhash.dtypes import ITEM_SIZE
 from mmhash.io.safetensors import DTYPES, HEADER_LENGTH_SIZE
 from mmhash_service.api.json_limits import PARSE_ERRORS
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import Item
-from mmhash_service.bodies.parsing import MAX_DIMS
+from mmhash_service.bodies.parsing import MAX_DIMS, count_strings
 from mmhash_service.bodies.stream import AlignedHasher
+from mmhash_service.items.hashed import HashedItem
 from mmhash_service.runtime.concurrency import end_turn
 from mmhash_service.runtime.context import RequestContext
 
@@ -80,12 +80,12 @@ class SafetensorsReader:
         if self._tensors is not None:
             self._take_tensors(self._tensors, rest)
 
-    async def finish(self) -> list[Item]:
+    async def finish(self) -> list[HashedItem]:
         """Return the items, in the order of their bytes."""
         if self._tensors is None or len(self._digests) != len(self._tensors):
             raise Problem("damaged-safetensors")
         tensors = zip(self._tensors, self._digests, strict=True)
-        items: list[Item] = []
+        items: list[HashedItem] = []
         for (name, dtype, shape, nbytes), digest in tensors:
             items.append(self._context.item(name, "tensor", dtype, shape, nbytes, digest))
             await end_turn(len(items))
@@ -163,20 +163,12 @@ def _parse_entries(header: bytes, max_tensors: int) -> list[tuple[tuple[int, int
     except PARSE_ERRORS as error:
         raise Problem("invalid-safetensors-header") from error
     # The parser takes the last of two equal names, and skips unknown fields: both leave strings.
-    if _count_strings(header) != strings + _STRINGS_OF_ENTRY * len(entries):
+    if count_strings(header) != strings + _STRINGS_OF_ENTRY * len(entries):
         raise Problem("invalid-safetensors-header")
     return [
         (entry.data_offsets, _tensor(name, entry))
         for name, entry in zip(texts, entries, strict=True)
     ]
-
-
-def _count_strings(text: bytes) -> int:
-    """Return the number of strings in valid JSON: half of the quotes that are not escaped."""
-    quotes = text.count(b'"')
-    if b"\\" in text:  # without any, 1 MB takes 0.3 ms instead of 2
-        quotes -= text.replace(rb"\\", b"").count(rb"\"")
-    return quotes // 2
 
 
 def _tensor(name: str, entry: _Entry) -> Tensor:

@@ -17,7 +17,6 @@ class QueuedJob:
     number: int
     job: Job | MediaJob = field(compare=False)
     body: memoryview = field(compare=False)
-    deadline: float = field(compare=False)
     answer: asyncio.Future[Answer] = field(compare=False)
     is_retried: bool = field(default=False, compare=False)
 

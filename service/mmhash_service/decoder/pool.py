@@ -7,6 +7,8 @@ not wait for images.
 import asyncio
 import logging
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import Literal
 
@@ -129,34 +131,23 @@ class DecoderPool:
         return answer
 
     async def _run_job(self, body: memoryview, job: Job | MediaJob, cost_s: float) -> Answer:
+        """Run a job; how long it may wait for a process is for the caller to say."""
         self._open_here()
-        deadline = asyncio.get_running_loop().time() + self._settings.work_timeout_s
-        try:
-            with tracing.span("decode"):
-                return await self._run_until(deadline, body, job, cost_s)
-        except TimeoutError:
-            raise Problem("too-slow") from None
-
-    async def _run_until(
-        self, deadline: float, body: memoryview, job: Job | MediaJob, cost_s: float
-    ) -> Answer:
-        async with asyncio.timeout_at(deadline):
-            answer = await self._submit(body, job, cost_s, deadline)
+        with tracing.span("decode"):
+            answer = await self._submit(body, job, cost_s)
             if isinstance(answer, Deferred):
                 # An image that may take long waits for a slot without a maximum cost.
                 cost_s = max(answer.cost_s, 2 * costs.SHORT_S)
-                answer = await self._submit(body, job, cost_s, deadline)
+                answer = await self._submit(body, job, cost_s)
             return answer
 
-    async def _submit(
-        self, body: memoryview, job: Job | MediaJob, cost_s: float, deadline: float
-    ) -> Answer:
+    async def _submit(self, body: memoryview, job: Job | MediaJob, cost_s: float) -> Answer:
         is_long = cost_s > costs.SHORT_S
         job = msgspec.structs.replace(job, defer_above_s=float("inf") if is_long else costs.SHORT_S)
         answer: asyncio.Future[Answer]
         answer = asyncio.get_running_loop().create_future()
         number = next(self._numbers)
-        self._queue.put(QueuedJob(cost_s if is_long else 0.0, number, job, body, deadline, answer))
+        self._queue.put(QueuedJob(cost_s if is_long else 0.0, number, job, body, answer))
         return await answer
 
     def _open_here(self) -> None:
@@ -200,13 +191,32 @@ class DecoderPool:
     async def _next(self, process: DecoderProcess, max_cost_s: float) -> QueuedJob:
         return await process.watch(asyncio.create_task(self._queue.get(max_cost_s)))
 
+    @asynccontextmanager
+    async def _time_limit(self, answer: asyncio.Future[Answer]) -> AsyncIterator[None]:
+        """Limit the time of a job in its process: twice as long if somebody waits for its answer.
+
+        Of the requests that share it, one may have begun to wait when the first gives up.
+        """
+        loop, timeout_s = asyncio.get_running_loop(), self._settings.work_timeout_s
+        start = loop.time()
+        async with asyncio.timeout_at(start + 2 * timeout_s) as limit:
+
+            def give_up(_: asyncio.Future[Answer]) -> None:
+                limit.reschedule(max(loop.time(), start + timeout_s))
+
+            answer.add_done_callback(give_up)
+            try:
+                yield
+            finally:
+                answer.remove_done_callback(give_up)
+
     async def _serve(self, process: DecoderProcess, queued: QueuedJob) -> bool:
         """Run one job; return False if the process must be replaced."""
         if queued.answer.done():  # its client has disconnected
             return True
         problem = "decoder-failed"
         try:
-            async with asyncio.timeout_at(queued.deadline):
+            async with self._time_limit(queued.answer):
                 answer = await process.run(queued.job, queued.body)
         except TimeoutError:
             problem = "too-slow"

@@ -14,6 +14,11 @@ def is_data_url(url: str) -> bool:
     return url[:5].lower() == "data:"
 
 
+def is_media_url(url: str) -> bool:
+    """Return True if a data: URL says that it has an image, a video or an audio clip."""
+    return url[5:11].lower() in {"image/", "video/", "audio/"}
+
+
 def read_data_url(url: str) -> bytearray:
     """Return the content of the URL; run this in a worker thread."""
     head, comma, text = url.partition(",")

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from functools import cache
-from typing import Literal
 
 import httpcore
 import httpx
@@ -16,10 +15,8 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.dialing import CheckedBackend, Resolve, resolve
 from mmhash_service.fetch.failures import PROBLEMS, Failed, FetchFailure, Refused, problem_name
 from mmhash_service.fetch.hosts import HostAllowlist
-from mmhash_service.fetch.identity import ClaimedContent, claimed_content
-from mmhash_service.fetch.policies import IdentityPolicies, IdentityPolicy
-from mmhash_service.fetch.remote import Remote, refuse_leftover
-from mmhash_service.fetch.validators import Validator, may_store
+from mmhash_service.fetch.remote import Remote
+from mmhash_service.fetch.validators import Validator
 from mmhash_service.runtime import metrics, tracing
 from mmhash_service.settings import Settings
 
@@ -28,9 +25,6 @@ _MAX_CONNECTIONS = 32
 
 # Shorter than the 5 s after which common servers close idle connections.
 _IDLE_S = 4.0
-
-# The part of the time-out that a host may take for the digest of its content.
-_PROBE_PART = 0.25
 
 _MAX_REDIRECTS = 3
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -55,7 +49,6 @@ class Fetcher:
         trust: ssl.SSLContext | None = None,
     ) -> None:
         self._hosts = HostAllowlist(settings.url_hosts)
-        self._policies = IdentityPolicies(settings.url_identity)
         self._max_bytes = settings.url_max_bytes
         self._timeout_s = settings.url_timeout_s
         # httpcore follows no redirects, uses no proxy, decodes nothing and stores no cookies.
@@ -69,21 +62,6 @@ class Fetcher:
     def allowed(self, text: str) -> httpx.URL:
         """Return the parsed URL, or raise a Problem if it is invalid or not allowed."""
         return self._hosts.allowed(text)
-
-    def policy(self, url: httpx.URL) -> IdentityPolicy | None:
-        """Return the policy for the digests of an allowed URL's host, if it has one."""
-        return self._policies.find(url)
-
-    async def probe(self, url: httpx.URL, policy: IdentityPolicy) -> ClaimedContent | None:
-        """Return the content that the host claims to have, by one request without content.
-
-        Every failure is None: the fetch that follows finds the problem.
-        """
-        try:
-            async with asyncio.timeout(_PROBE_PART * self._timeout_s):
-                return await self._probe(url, policy)
-        except tuple(PROBLEMS):
-            return None
 
     @asynccontextmanager
     async def get(self, url: httpx.URL, known: Validator | None) -> AsyncIterator[Remote]:
@@ -106,20 +84,15 @@ class Fetcher:
 
     @asynccontextmanager
     async def _follow(self, url: httpx.URL, known: Validator | None) -> AsyncIterator[Remote]:
-        requested, claimed = url, None
-        policy = self.policy(url)
+        requested = url
         for _ in range(_MAX_REDIRECTS + 1):
             async with aclosing(await self._send(url, known)) as response:
                 headers = httpx.Headers(response.headers)
-                if policy is not None and claimed is None and may_store(headers):
-                    claimed = claimed_content(response.status, "GET", headers, policy.digests)
                 if response.status in _REDIRECTS:
                     # The validator belongs to the requested URL, not to the target of the redirect.
                     url, known = self._redirect_target(url, headers.get("location", "")), None
                 elif response.status != 304:
-                    remote = Remote(response, headers, self._max_bytes, keep=url == requested)
-                    remote.claimed = claimed if may_store(headers) else None
-                    yield remote
+                    yield Remote(response, headers, self._max_bytes, keep=url == requested)
                     return
                 elif known is None:
                     raise Failed("304 without a conditional request")
@@ -132,23 +105,14 @@ class Fetcher:
                     known = None  # the 304 is for other content: fetch it unconditionally
         raise Refused("too many redirects")
 
-    async def _send(
-        self, url: httpx.URL, known: Validator | None, kind: Literal["get", "head", "range"] = "get"
-    ) -> httpcore.Response:
+    async def _send(self, url: httpx.URL, known: Validator | None) -> httpcore.Response:
         """Send a request and return the response once its head has been received."""
-        policy = self.policy(url)
         request = httpcore.Request(
-            "HEAD" if kind == "head" else "GET",
+            "GET",
             httpcore.URL(
                 scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
             ),
-            headers=[
-                ("Host", url.netloc),
-                *_HEADERS,
-                *(known.headers() if known else ()),
-                *([("Range", "bytes=0-0")] if kind == "range" else ()),
-                *(policy.headers(url) if policy else ()),
-            ],
+            headers=[("Host", url.netloc), *_HEADERS, *(known.headers() if known else ())],
             extensions={"timeout": {"connect": self._timeout_s}},
         )
         try:
@@ -171,22 +135,6 @@ class Fetcher:
         if target.host != url.host or (target.scheme, url.scheme) == ("http", "https"):
             raise Refused(f"a redirect to {target.scheme}, {target.host}")
         return target
-
-    async def _probe(self, url: httpx.URL, policy: IdentityPolicy) -> ClaimedContent | None:
-        for _ in range(_MAX_REDIRECTS + 1):
-            async with aclosing(await self._send(url, None, policy.request)) as response:
-                headers = httpx.Headers(response.headers)
-                if policy.request == "head":
-                    # There is no content to read, so the connection stays open.
-                    async for _ in response.aiter_stream():
-                        raise Failed("content in the response to a HEAD")
-                    await refuse_leftover(response)
-                method = "HEAD" if policy.request == "head" else "GET"
-                claimed = claimed_content(response.status, method, headers, policy.digests)
-                if claimed is not None or response.status not in _REDIRECTS:
-                    return claimed if may_store(headers) else None
-                url = self._redirect_target(url, headers.get("location", ""))
-        return None
 
     async def close(self) -> None:
         """Close all connections."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import httpcore
 import httpx
@@ -12,9 +11,6 @@ from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.fetch.failures import Failed
 from mmhash_service.fetch.validators import Validator, validator_of
 from mmhash_service.runtime import metrics
-
-if TYPE_CHECKING:
-    from mmhash_service.fetch.identity import ClaimedContent
 
 # Yield to the event loop after chunks smaller than this. A host may send chunks of one byte: 10000
 # of them in one read would block the event loop for 67 ms instead of 0.6 ms.
@@ -37,13 +33,11 @@ class Remote:
         self.count = 0
         # Revalidates the content later; None if it must not be stored.
         self.validator: Validator | None = validator_of(headers) if keep else None
-        # The host's own digest of the content; None if it has none that may be used.
-        self.claimed: ClaimedContent | None = None
 
     async def read(self, take: Callable[[bytes], None]) -> None:
         """Pass each chunk to `take` as it is received.
 
-        Raise an error if the content is longer or shorter than announced.
+        Raise an error if the content is longer than the setting allows, or shorter than announced.
         """
         try:
             async for chunk in self._response.aiter_stream():
@@ -55,14 +49,6 @@ class Remote:
                     await asyncio.sleep(0)
         finally:
             metrics.FETCHED_BYTES.inc(self.count)
-        await refuse_leftover(self._response)
-
-
-async def refuse_leftover(response: httpcore.Response) -> None:
-    """Close a connection with more bytes: they would be read as the head of the next response."""
-    if _leftover(response):
-        await response.extensions["network_stream"].aclose()
-        raise Failed("the response is longer than announced")
 
 
 def _length(status: int, headers: httpx.Headers) -> int | None:
@@ -76,11 +62,3 @@ def _length(status: int, headers: httpx.Headers) -> int | None:
     if (length is None) == (coding is None):
         raise Failed("needs either Content-Length or Transfer-Encoding")
     return None if length is None else parse_natural(length)
-
-
-def _leftover(response: httpcore.Response) -> bytes:
-    # Private: httpcore does not report them. pyproject.toml has an upper bound for httpcore, and
-    # test_private_interfaces.py fails if this attribute moves.
-    stream: Any = response.stream
-    leftover: bytes = stream._stream._connection._h11_state.trailing_data[0]
-    return leftover

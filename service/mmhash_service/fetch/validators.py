@@ -41,24 +41,18 @@ class Validator(NamedTuple):
 
 def validator_of(headers: httpx.Headers) -> Validator | None:
     """Return the validator in the headers, or None if there is none or no-store applies."""
-    if not may_store(headers):
+    if not _may_store(headers):
         return None
     etag = headers.get("etag")
     if etag is not None:
-        strong = strong_etag(etag)
-        return Validator(strong, None) if strong else None
+        return Validator(etag, None) if _STRONG_ETAG.fullmatch(etag) else None
     modified = headers.get("last-modified")
     if modified is None or not _is_settled(modified, headers.get("date", "")):
         return None
     return Validator(None, modified)
 
 
-def strong_etag(text: str | None) -> str | None:
-    """Return the ETag if it is a strong one."""
-    return text if text is not None and _STRONG_ETAG.fullmatch(text) else None
-
-
-def may_store(headers: httpx.Headers) -> bool:
+def _may_store(headers: httpx.Headers) -> bool:
     """Return True if the response may be stored and used again."""
     directives = {
         part.partition("=")[0].strip().lower()

@@ -5,7 +5,7 @@ from fastapi.routing import APIRoute
 
 from mmhash_service.app import build_app
 from mmhash_service.gateway.proxy import KNOWN_PATHS, Proxy
-from mmhash_service.gateway.router import add_fleet
+from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.plan.models import Models
 from mmhash_service.routes import fleet, page, probes
@@ -20,18 +20,15 @@ def create_gateway(
 ) -> FastAPI:
     """Create the application of `mmhash gateway`; the models are read if they are not given."""
     # FastAPI's pages would hide those of the workers.
+    resources = GatewayResources(settings, gateway, models, needs_workers=True)
     app = build_app(
-        settings,
+        resources,
         (_own(probes.router), fleet.router, page.gateway_router),
         KNOWN_PATHS,
         has_docs=False,
         pages=page.GATEWAY_FILES.keys(),
-        models=models,
     )
-    add_fleet(app, gateway)
-    state = app.state
-    state.needs_workers = True
-    app.router.default = Proxy(settings, gateway, state.limits, state.work, state.router)
+    app.router.default = Proxy(resources, gateway)
     return app
 
 

@@ -5,9 +5,9 @@ from functools import cache
 import numpy as np
 from fastapi import Request
 
-from mmhash_service.annotate.request import FindModel, annotate
+from mmhash_service.annotate.request import AnnotatedItem, FindModel, annotate
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import HashQuery, Item
+from mmhash_service.api.schemas.items import HashQuery
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.caller_hashes import RefusedError, check_form, strip_unverified_hashes
 from mmhash_service.runtime.capacity import Admission
@@ -77,6 +77,6 @@ def _hash_query(engine: str, sign: bool) -> HashQuery:
 
 async def with_own_hashes(
     context: RequestContext, body: bytes, find_model: FindModel, settings: GatewaySettings
-) -> tuple[bytes, list[Item]]:
+) -> tuple[bytes, list[AnnotatedItem]]:
     """Return the request with a hash for each of its media, as the engine takes it; the items."""
     return await annotate(context, body, find_model, settings.media_urls)

@@ -25,15 +25,14 @@ from mmhash_service.gateway.connection import (
 from mmhash_service.gateway.decision import Decision
 from mmhash_service.gateway.hashes import without_callers_hashes
 from mmhash_service.gateway.headers import for_client, for_worker, request_head
-from mmhash_service.gateway.router import Router, Routing
+from mmhash_service.gateway.resources import GatewayResources
+from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.middleware.access_log import ID_HEADER, request_id
 from mmhash_service.runtime import metrics, tracing
-from mmhash_service.runtime.capacity import Admission, Limits
-from mmhash_service.runtime.worker_pool import WorkerPool
-from mmhash_service.settings import Settings
+from mmhash_service.runtime.capacity import Admission
 from mmhash_service.tenants import resolve_tenant
 
 # Requests with a prompt, whose worker is chosen by what it has cached.
@@ -93,17 +92,15 @@ class Proxy:
 
     def __init__(
         self,
-        settings: Settings,
+        resources: GatewayResources,
         gateway: GatewaySettings,
-        limits: Limits,
-        work: WorkerPool,
-        router: Router,
     ) -> None:
-        self._settings = settings
-        self._limits = limits
-        self._work = work
-        self._fleet = router.fleet
-        self._router = router
+        self._resources = resources
+        self._settings = settings = resources.settings
+        self._limits = resources.limits
+        self._work = resources.work
+        self._fleet = resources.fleet
+        self._router = resources.router
         self._timeout_s = gateway.worker_timeout_s
         self._patience_s = 2 * gateway.connect_timeout_s
         # A key of the gateway is no business of the workers.
@@ -113,7 +110,7 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward one request."""
         request = Request(scope, receive)
-        resolve_tenant(request, scope["app"].state.settings)  # refused here, not by the worker
+        resolve_tenant(request, self._resources.settings)  # refused here, not by the worker
         # Clients remove such segments; behind a worker's URL with a path they would lead out of it,
         # and so would the target `*`.
         path = scope["path"]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 
 from mmhash_service.annotate.request import FindModel
 from mmhash_service.api.problems import Problem
@@ -19,6 +19,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
+from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.context import RequestContext
@@ -77,7 +78,7 @@ class Router:
         self, request: Request, context: RequestContext, name: str, engine: EngineSpec, body: bytes
     ) -> Prepared:
         """Plan a request and match it; without a plan it still gets the hashes of its media."""
-        models = request.app.state.models
+        models = Resources.of(request).models
         find_named = partial(named_model, models)
         try:
             adapter = self._adapter(context, name, engine)
@@ -132,7 +133,7 @@ class Router:
         body, items = await with_own_hashes(context, body, find_named, self._settings)
         if not items:
             return Prepared(body, how)
-        key = bytes.fromhex(items[0].key)
+        key = items[0].item.key.bytes
         return Prepared(body, how, key, unnamed=UnnamedBlocks([key], UNPLANNED_TOKENS))
 
     def rank_workers(
@@ -209,7 +210,7 @@ class Routing:
         return decision
 
     async def _decide(self) -> Decision:
-        router, work = self._router, self._request.app.state.work
+        router, work = self._router, Resources.of(self._request).work
         while True:
             model = await router.requested_model(self._body, work)
             engines = {worker.spec.engine for worker in router.fleet.workers.values()}
@@ -223,9 +224,3 @@ class Routing:
         if not self._is_prompt:
             return Prepared(self._body, "passes")
         return await self._router.prepare(self._request, self._body, model, engine, self._admission)
-
-
-def add_fleet(app: FastAPI, settings: GatewaySettings) -> None:
-    """Create the workers of an application and what chooses one; it opens and closes them."""
-    app.state.fleet = Fleet(settings, app.state.settings.engine_fallback)
-    app.state.router = Router(app.state.fleet, settings)

@@ -9,12 +9,12 @@ and 87.4 when only the worker of each first image was remembered. No I/O, no clo
 """
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from blake3 import blake3
 
+from mmhash.lru import LruCache
 from mmhash.prompts import Plan
 
 # A smaller block finds more of what two prompts begin with, and costs more: with this one a prompt
@@ -62,8 +62,7 @@ class SentBlocks:
     """The unnamed blocks that one worker was sent last: it computes them, or has done so."""
 
     def __init__(self) -> None:
-        self._tokens: OrderedDict[bytes, int] = OrderedDict()  # by name, the oldest first
-        self._total = 0
+        self._tokens: LruCache[bytes, int] = LruCache(0, lambda _name, tokens: tokens)
         self._requests: dict[bytes, int] = {}  # by name, of those that run
 
     def __len__(self) -> int:
@@ -86,18 +85,15 @@ class SentBlocks:
     def clear(self) -> None:
         """Forget all blocks but those of requests that run."""
         self._tokens.clear()
-        self._total = 0
 
     def add(self, blocks: UnnamedBlocks, cached_tokens: int) -> None:
         """Add the blocks of a computed prompt; the oldest that exceed `cached_tokens` are dropped.
 
         Of a prompt the last block is dropped first, as engines do.
         """
+        self._tokens.max_size = cached_tokens
         for name in reversed(blocks.names):
-            self._total += blocks.tokens_each - self._tokens.pop(name, 0)
-            self._tokens[name] = blocks.tokens_each
-        while self._total > cached_tokens:
-            self._total -= self._tokens.popitem(last=False)[1]
+            self._tokens.put(name, blocks.tokens_each)
 
     def count_tokens(self, blocks: UnnamedBlocks) -> int:
         """Return the tokens of the first blocks, up to one that was not sent or was dropped."""

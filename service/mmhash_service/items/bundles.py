@@ -7,13 +7,14 @@ from mmhash.cpu import hash_bytes
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputError
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import Item, JsonItem
+from mmhash_service.api.schemas.items import JsonItem
+from mmhash_service.items.hashed import HashedItem
 from mmhash_service.runtime.context import RequestContext
 
 
 def hash_tensor(
     context: RequestContext, item: JsonItem, dtype: str, shape: tuple[int, ...], content: bytearray
-) -> list[Item]:
+) -> list[HashedItem]:
     """Return the items of a tensor; run this in a worker thread."""
     if len(content) != prod(shape) * ITEM_SIZE[dtype]:
         raise Problem("wrong-length")

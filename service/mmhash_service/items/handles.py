@@ -11,11 +11,12 @@ import mmhash
 from mmhash.errors import DeviceError, InputError, TransportError
 from mmhash.transport import IpcTensor, SharedTensor
 from mmhash_service.api.problems import InvalidPart, Problem
-from mmhash_service.api.schemas.items import Item, JsonItem
+from mmhash_service.api.schemas.items import JsonItem
+from mmhash_service.items.hashed import HashedItem
 from mmhash_service.runtime.context import RequestContext
 
 
-def hash_handle(context: RequestContext, item: JsonItem) -> list[Item]:
+def hash_handle(context: RequestContext, item: JsonItem) -> list[HashedItem]:
     """Return the items of a handle; run this in a worker thread."""
     if not context.is_local or (item.cuda_ipc is not None and not context.settings.cuda_ipc):
         raise Problem("in-place-off")

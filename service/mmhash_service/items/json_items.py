@@ -7,14 +7,15 @@ from typing import NamedTuple
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import HashBody, Item, JsonItem
+from mmhash_service.api.schemas.items import HashBody, JsonItem
 from mmhash_service.bodies.json_body import JsonText, parse_json
 from mmhash_service.bodies.media import Modality, hash_media
 from mmhash_service.bodies.parsing import parse_base64, parse_dtype
-from mmhash_service.bodies.readers import hash_pixels
-from mmhash_service.fetch.data import is_data_url, read_data_url
+from mmhash_service.bodies.readers import hash_pixels, refuse_empty
+from mmhash_service.fetch.data import is_data_url, is_media_url, read_data_url
 from mmhash_service.items.bundles import hash_tensor
 from mmhash_service.items.handles import hash_handle
+from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.urls import hash_url
 from mmhash_service.runtime import tracing
 from mmhash_service.runtime.concurrency import run_few
@@ -42,9 +43,9 @@ class RemoteItem(NamedTuple):
     url: str
 
 
-_Result = list[Item] | EncodedImage | EncodedMedia | RemoteItem
+_Result = list[HashedItem] | EncodedImage | EncodedMedia | RemoteItem
 
-HashRemote = Callable[[RequestContext, JsonItem, str], Awaitable[list[Item]]]
+HashRemote = Callable[[RequestContext, JsonItem, str], Awaitable[list[HashedItem]]]
 """Hashes the content of a URL as the item requires."""
 
 
@@ -55,7 +56,7 @@ class JsonReader(JsonText):
         super().__init__(context.settings, context.admission)
         self._context = context
 
-    async def finish(self) -> list[Item]:
+    async def finish(self) -> list[HashedItem]:
         """Return the items; a bundle has several."""
         items, results = await self._context.work.run(self._begin)
         hashed = await _finish(self._context, items, results)
@@ -68,10 +69,13 @@ class JsonReader(JsonText):
 
 async def hash_items(
     context: RequestContext, items: list[JsonItem], hash_remote: HashRemote = hash_url
-) -> list[list[Item]]:
-    """Hash the items, and return a list for each: of one item, or of the items of a bundle."""
+) -> list[list[HashedItem]]:
+    """Hash media, and return a list for each item: of one item, or of the items of a bundle."""
     with tracing.span("hash"):
         results = await context.work.run(hash_inline, context, items)
+        for result in results:
+            if isinstance(result, list):
+                refuse_empty(result[0].nbytes)
         return await _finish(context, items, results, hash_remote)
 
 
@@ -80,7 +84,7 @@ async def _finish(
     items: list[JsonItem],
     results: list[_Result],
     hash_remote: HashRemote = hash_url,
-) -> list[list[Item]]:
+) -> list[list[HashedItem]]:
     """Decode images and fetch URLs, a few concurrently, in place of their intermediate results."""
 
     async def finish(index: int, pending: EncodedImage | EncodedMedia | RemoteItem) -> None:
@@ -146,6 +150,8 @@ def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -
     if item.dtype is not None and item.shape is not None:
         return hash_tensor(context, item, parse_dtype(item.dtype), tuple(item.shape), content)
     body = memoryview(content)
+    if item.kind != "bytes" or (item.url is not None and is_media_url(item.url)):
+        refuse_empty(len(content))
     match item.kind:
         case "video" | "audio" as modality:
             return EncodedMedia(modality, body, hash_bytes(body, "blake3"))

@@ -9,13 +9,14 @@ from blake3 import blake3
 from mmhash import Digest
 from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import Item, JsonItem
+from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.bodies.media import MediaReader
 from mmhash_service.bodies.parsing import parse_dtype
 from mmhash_service.bodies.readers import PixelsReader, StreamReader, recall_pixels
 from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.local import is_file_url, open_file
 from mmhash_service.items.bundles import hash_tensor
+from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.remote_content import read_content
 from mmhash_service.memo.entries import Fetched
 from mmhash_service.runtime.context import RequestContext
@@ -32,7 +33,7 @@ Tensor = tuple[str, tuple[int, ...]]
 """The dtype and the shape of a tensor."""
 
 
-async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[Item]:
+async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[HashedItem]:
     """Hash the content of an http(s): or file: URL as the item requires."""
     with context.admission.reserve() as admission:
         context = replace(context, admission=admission)
@@ -47,7 +48,7 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[It
         return await reader.finish()
 
 
-async def key_by_url(context: RequestContext, item: JsonItem, url: str) -> list[Item]:
+async def key_by_url(context: RequestContext, item: JsonItem, url: str) -> list[HashedItem]:
     """Return the item that a URL stands for, identified by the URL: nothing is fetched."""
     digest = Digest("blake3", blake3(url.encode(), derive_key_context=URL_CONTEXT).digest())
     return [context.item(item.name, "bytes", "", (), 0, digest)]
@@ -79,7 +80,7 @@ class _UrlItem:
         self._context, self._item, self._reader, self._tensor = context, item, reader, tensor
         self.take = reader.take
 
-    async def recall(self, fetched: Fetched, /) -> Item | None:
+    async def recall(self, fetched: Fetched, /) -> HashedItem | None:
         """Return the item that the content had at its last fetch, if the memo still has it."""
         context, item = self._context, self._item
         if item.kind == "image":
@@ -87,28 +88,26 @@ class _UrlItem:
         if not _fits(self._tensor, fetched.nbytes):
             return None
         dtype, shape = self._tensor or ("", ())
-        result = context.item(
+        return context.item(
             item.name,
             "bytes" if self._tensor is None else "tensor",
             dtype,
             shape,
             fetched.nbytes,
             fetched.digest,
+            memo="hit",
         )
-        result.memo = "hit"
-        return result
 
     def expect(self, nbytes: int, /) -> None:
         """Refuse content that cannot be the tensor."""
         _check_length(self._tensor, nbytes)
 
-    async def finish(self) -> tuple[Item, Digest]:
+    async def finish(self) -> tuple[HashedItem, Digest]:
         """Return the item, and the digest by which the memo finds the content."""
         (result,) = await self._reader.finish()
         if isinstance(self._reader, PixelsReader):
             return result, self._reader.encoded
-        result.memo = "miss"
-        return result, Digest(result.algorithm, bytes.fromhex(result.digest))
+        return result._replace(memo="miss"), result.digest
 
 
 async def _read_file(context: RequestContext, url: str, take: Take, tensor: Tensor | None) -> None:
@@ -134,7 +133,7 @@ def _open_reader(
             return PixelsReader(context, item.name)
         case "video" | "audio" as modality:
             return MediaReader(context, item.name, modality)
-    return StreamReader(context, item.name, tensor)
+    return StreamReader(context, item.name, tensor, is_media=tensor is None)
 
 
 def _tensor(item: JsonItem) -> Tensor | None:
@@ -166,7 +165,7 @@ class _BundleReader:
         self._context.admission.hold(len(piece))
         self._content += piece
 
-    async def finish(self) -> list[Item]:
+    async def finish(self) -> list[HashedItem]:
         """Return the items, in order."""
         return await self._context.work.run(
             hash_tensor, self._context, self._item, *self._tensor, self._content

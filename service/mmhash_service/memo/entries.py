@@ -1,43 +1,36 @@
 """Entries of the memo: their names, their encoding, and how they are sealed.
 
-An entry contains no key: framing one takes 3 µs, so one entry serves all tenants. The name of an
+An entry contains no key: framing one is cheap, so one entry serves all tenants. The name of an
 entry reveals nothing about its source, and only the source (the image's digest, the URL) opens it:
 a reader of the store sees names and lengths.
 """
 
-import struct
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 from blake3 import blake3
 from PIL import __version__ as pillow_version
 from PIL import features
 
-from mmhash.digest import DIGEST_SIZE, Algorithm, Digest
+from mmhash.digest import Algorithm, Digest
+from mmhash.errors import InputError
 from mmhash.fields import field
 from mmhash.framing import SPEC_VERSION
 from mmhash.prompts.headers import ImageHeader
-from mmhash.prompts.headers.header import Format
-from mmhash_service.fetch.identity import HashName, StrongDigest
+
+T = TypeVar("T")
 
 # A new layout of values needs a new context, so that entries of older releases are not found.
-CONTEXT = "mmhash 2026-11-22 memo v2"
+CONTEXT = "mmhash 2026-11-24 memo v3"
 
 # Only an animation with over a thousand palettes exceeds this; it is decoded every time.
 MAX_VALUE = 1 << 20
-MAX_VALIDATOR = 1024
 
 _SPEC = b"%d" % SPEC_VERSION
 
 _TAG_SIZE = 16
-# The longest value in a store; longer ones need not be read.
-MAX_SEALED = _TAG_SIZE + MAX_VALUE
-
-_PIXELS = struct.Struct("<QQB")
-_FETCHED = struct.Struct("<QHH")
-_HEADER = struct.Struct("<LLB")
-_HASH_NAMES: tuple[HashName, ...] = get_args(HashName)
 
 # The libraries that Pillow decodes with, by Pillow's names.
 _DECODERS = ("jpg", "libjpeg_turbo", "zlib", "zlib_ng", "webp", "libtiff")
@@ -52,24 +45,6 @@ class Pixels(NamedTuple):
     extra: bytes
     orientation: int
 
-    def pack(self) -> bytes:
-        """Return the value of the entry."""
-        head = _PIXELS.pack(self.frames, self.nbytes, self.orientation)
-        return head + self.digest.bytes + self.extra
-
-    @classmethod
-    def unpack(cls, value: bytes, algorithm: Algorithm) -> Self | None:
-        """Return the object that was packed, or None if the value is malformed."""
-        end = _PIXELS.size + DIGEST_SIZE[algorithm]
-        try:
-            frames, nbytes, orientation = _PIXELS.unpack_from(value)
-            digest = Digest(algorithm, value[_PIXELS.size : end])
-        except (struct.error, ValueError):
-            return None
-        if not 1 <= orientation <= 8:
-            return None
-        return cls(frames, nbytes, digest, value[end:], orientation)
-
 
 class Fetched(NamedTuple):
     """The digest of the content of a URL, with the validators to revalidate it."""
@@ -79,64 +54,22 @@ class Fetched(NamedTuple):
     nbytes: int
     digest: Digest
 
-    def pack(self) -> bytes:
-        """Return the value of the entry."""
-        etag, modified = (self.etag or "").encode(), (self.last_modified or "").encode()
-        head = _FETCHED.pack(self.nbytes, len(etag), len(modified))
-        return head + etag + modified + self.digest.bytes
 
-    @classmethod
-    def unpack(cls, value: bytes, algorithm: Algorithm) -> Self | None:
-        """Return the object that was packed, or None if the value is malformed."""
-        start = _FETCHED.size
-        try:
-            nbytes, etag, modified = _FETCHED.unpack_from(value)
-            middle, end = start + etag, start + etag + modified
-            texts = value[start:middle], value[middle:end]
-            digest = Digest(algorithm, value[end:])
-            etag_text, modified_text = (text.decode() or None for text in texts)
-        except (struct.error, ValueError):
-            return None
-        return cls(etag_text, modified_text, nbytes, digest)
+def pack(value: Pixels | Fetched | ImageHeader) -> bytes:
+    """Return the value of an entry."""
+    return msgspec.msgpack.encode(value, enc_hook=str)  # a Digest is its text
 
 
-class Identity(NamedTuple):
-    """Content of a URL that was downloaded and had the digest that its host claims for it."""
-
-    claimed: StrongDigest
-    fetched: Fetched
-
-    def pack(self) -> bytes:
-        """Return the value of the entry."""
-        name, value = self.claimed
-        return bytes([_HASH_NAMES.index(name), len(value)]) + value + self.fetched.pack()
-
-    @classmethod
-    def unpack(cls, value: bytes, algorithm: Algorithm) -> Self | None:
-        """Return the object that was packed, or None if the value is malformed."""
-        if len(value) < 2 or value[0] >= len(_HASH_NAMES):
-            return None
-        end = 2 + value[1]
-        fetched = Fetched.unpack(value[end:], algorithm)
-        return fetched and cls(StrongDigest(_HASH_NAMES[value[0]], value[2:end]), fetched)
-
-
-def pack_header(header: ImageHeader) -> bytes:
-    """Return the value of the entry of an image's header."""
-    head = _HEADER.pack(header.width, header.height, header.orientation)
-    return head + header.format.encode()
-
-
-def unpack_header(value: bytes) -> ImageHeader | None:
-    """Return the header that was packed, or None if the value is malformed."""
+def unpack(kind: type[T], value: bytes) -> T | None:
+    """Return the object that was packed, or None if the value is malformed."""
     try:
-        width, height, orientation = _HEADER.unpack_from(value)
-        name: Any = value[_HEADER.size :].decode()
-    except (struct.error, UnicodeDecodeError):
+        return msgspec.msgpack.decode(value, type=kind, dec_hook=_parse_digest)
+    except (msgspec.DecodeError, InputError):
         return None
-    if name not in get_args(Format) or not 1 <= orientation <= 8:
-        return None
-    return ImageHeader(name, width, height, orientation)
+
+
+def _parse_digest(_kind: type, text: Any) -> Digest:
+    return Digest.parse(text)
 
 
 class SealedEntry:
@@ -154,8 +87,6 @@ class SealedEntry:
 
     def open(self, sealed: bytes) -> bytes | None:
         """Return the value, or None if `seal` did not return these bytes."""
-        if len(sealed) > MAX_SEALED:
-            return None
         tag = sealed[:_TAG_SIZE]
         value = self._masked(sealed[_TAG_SIZE:], tag)
         return value if self._tag(value) == tag else None
@@ -193,17 +124,6 @@ def media_entry(space: bytes, modality: str, encoded: Digest, recipe: bytes) -> 
 def url_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
     """Return the entry of the content of a URL."""
     return SealedEntry(b"url", algorithm.encode(), _SPEC, space, url.encode())
-
-
-def identity_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
-    """Return the entry of the content of a URL that its host's own digest identifies."""
-    return SealedEntry(b"identity", algorithm.encode(), _SPEC, space, url.encode())
-
-
-def content_entry(tenant: bytes, algorithm: Algorithm, claimed: StrongDigest) -> SealedEntry:
-    """Return the entry of content that a tenant has had downloaded, by its strong digest."""
-    source = (claimed.name.encode(), claimed.value)
-    return SealedEntry(b"content", algorithm.encode(), _SPEC, tenant, *source)
 
 
 @cache

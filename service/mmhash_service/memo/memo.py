@@ -3,36 +3,24 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import cache, partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from prometheus_client import Counter
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
+from mmhash.lru import LruCache
 from mmhash.prompts.headers import ImageHeader
 from mmhash_service.api.problems import Problem
-from mmhash_service.fetch.identity import StrongDigest
+from mmhash_service.memo import entries
 from mmhash_service.memo.breaker import Breaker
-from mmhash_service.memo.entries import (
-    MAX_VALIDATOR,
-    MAX_VALUE,
-    Fetched,
-    Identity,
-    Pixels,
-    SealedEntry,
-    content_entry,
-    header_entry,
-    identity_entry,
-    media_entry,
-    pack_header,
-    pixels_entry,
-    unpack_header,
-    url_entry,
-)
-from mmhash_service.memo.memory import LruCache
+from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, SealedEntry, pack, unpack
 from mmhash_service.memo.stores import create_store, scheme_of
 from mmhash_service.runtime import metrics, tracing
 from mmhash_service.settings import Settings
+
+# Of an entry: two bytes objects, and their slots in the dict and its order.
+ENTRY_OVERHEAD = 240
 
 CacheStatus = Literal["hit", "miss"]
 
@@ -41,10 +29,19 @@ Source = Literal["memory", "store", "shared", "miss"]
 
 T = TypeVar("T")
 
-Compute = Callable[[], Awaitable[bytes]]
+Compute = Callable[[], Awaitable[T]]
 
-Unpack = Callable[[bytes], T | None]
-"""Returns the object in an entry's value, or None if the value is malformed."""
+
+class Codec(NamedTuple, Generic[T]):
+    """How an object becomes the value of an entry, and is read again: None if it is malformed."""
+
+    pack: Callable[[T], bytes]
+    unpack: Callable[[bytes], T | None]
+
+
+_PIXELS: Codec[Pixels] = Codec(pack, partial(unpack, Pixels))
+_FETCHED: Codec[Fetched] = Codec(pack, partial(unpack, Fetched))
+_HEADER: Codec[ImageHeader] = Codec(pack, partial(unpack, ImageHeader))
 
 
 class Memo:
@@ -52,7 +49,8 @@ class Memo:
 
     def __init__(self, settings: Settings) -> None:
         self._max_pixels = settings.max_pixels
-        self._cache = LruCache(settings.memo_bytes)
+        self._timeout_s = settings.work_timeout_s
+        self._cache = LruCache(settings.memo_bytes, entry_size)
         self._store: Breaker | None = None
         # The kind of store, shown by /info.
         self.kind = "memory"
@@ -77,101 +75,18 @@ class Memo:
         space: bytes,
         algorithm: Algorithm,
         encoded: Digest,
-        decode: Callable[[], Awaitable[Pixels]],
+        decode: Compute[Pixels],
     ) -> tuple[Pixels, CacheStatus]:
-        """Return the pixels of an image by the digest of its file, decoding it on a miss.
-
-        Concurrent requests for one image share one decode; the others count as hits. The decode is
-        a task of its own, so that a client that disconnects does not cancel it for the others; when
-        nobody waits for it any more, it ends, because no request holds its bytes.
-        """
-        entry = pixels_entry(space, algorithm, self._max_pixels, encoded)
-
-        async def compute() -> bytes:
-            return (await decode()).pack()
-
-        return await self._once(
-            "pixels", entry, partial(Pixels.unpack, algorithm=algorithm), compute
-        )
-
-    async def _once(
-        self, kind: str, entry: SealedEntry, unpack: Unpack[T], compute: Compute
-    ) -> tuple[T, CacheStatus]:
-        """Return an entry's value, computing it once for all concurrent requests."""
-        with tracing.span("memo"):
-            value = self._get_from_memory(entry)
-            if value is not None and (known := unpack(value)) is not None:
-                _count_lookup(kind, "memory")
-                return known, "hit"
-            running = self._running.get(entry.name)
-            is_first = running is None
-            if running is None:
-                running = self._start(entry.name, self._load_or_compute(entry, unpack, compute))
-            result, source = await self._wait(entry.name, running)
-            source = source if is_first else "shared"
-            _count_lookup(kind, source)
-            return result, "miss" if source == "miss" else "hit"
+        """Return the pixels of an image by the digest of its file, decoding it on a miss."""
+        entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
+        return await self._once("pixels", entry, _PIXELS, decode)
 
     async def known_pixels(
         self, space: bytes, algorithm: Algorithm, encoded: Digest
     ) -> Pixels | None:
         """Return the pixels of an image by the digest of its file, or None."""
-        entry = pixels_entry(space, algorithm, self._max_pixels, encoded)
-        return await self._look_up("pixels", entry, partial(Pixels.unpack, algorithm=algorithm))
-
-    async def url(self, space: bytes, url: str, algorithm: Algorithm) -> Fetched | None:
-        """Return what is known of the content of a URL, or None."""
-        entry = url_entry(space, algorithm, url)
-        return await self._look_up("url", entry, partial(Fetched.unpack, algorithm=algorithm))
-
-    def keep_url(self, space: bytes, url: str, fetched: Fetched) -> None:
-        """Store the digest of the content of a URL, if it has validators of acceptable length."""
-        validators = [text for text in (fetched.etag, fetched.last_modified) if text]
-        if validators and all(len(text.encode()) <= MAX_VALIDATOR for text in validators):
-            entry = url_entry(space, fetched.digest.algorithm, url)
-            self._put(entry, fetched.pack())
-
-    async def identity(self, space: bytes, url: str, algorithm: Algorithm) -> Identity | None:
-        """Return the verified content of a URL whose host has digests, or None."""
-        entry = identity_entry(space, algorithm, url)
-        return await self._look_up("identity", entry, partial(Identity.unpack, algorithm=algorithm))
-
-    def keep_identity(self, space: bytes, url: str, identity: Identity) -> None:
-        """Store the content of a URL, which was downloaded and compared with its digest."""
-        if len((identity.fetched.etag or "").encode()) <= MAX_VALIDATOR:
-            entry = identity_entry(space, identity.fetched.digest.algorithm, url)
-            self._put(entry, identity.pack())
-
-    async def content(
-        self, tenant: bytes, claimed: StrongDigest, algorithm: Algorithm
-    ) -> Fetched | None:
-        """Return the content that has a strong digest, if this tenant has had it downloaded."""
-        entry = content_entry(tenant, algorithm, claimed)
-        return await self._look_up("content", entry, partial(Fetched.unpack, algorithm=algorithm))
-
-    def keep_content(self, tenant: bytes, claimed: StrongDigest, fetched: Fetched) -> None:
-        """Store content by its strong digest, for one tenant."""
-        entry = content_entry(tenant, fetched.digest.algorithm, claimed)
-        self._put(entry, Fetched(None, None, fetched.nbytes, fetched.digest).pack())
-
-    async def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
-        """Return the header of an image by the digest of its file, or None."""
-        return await self._look_up("header", header_entry(space, encoded), unpack_header)
-
-    def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
-        """Store the header of an image."""
-        self._put(header_entry(space, encoded), pack_header(header))
-
-    def header_in_memory(self, space: bytes, encoded: Digest) -> ImageHeader | None:
-        """Return the header of an image if it is in the memory of this process, or None."""
-        value = self._get_from_memory(header_entry(space, encoded))
-        _count_lookup("header", "miss" if value is None else "memory")
-        return None if value is None else unpack_header(value)
-
-    def keep_header_in_memory(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
-        """Store the header of an image in memory only: to read it again is cheap."""
-        entry = header_entry(space, encoded)
-        self._put_in_memory(entry.name, entry.seal(pack_header(header)))
+        entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
+        return await self._look_up("pixels", entry, _PIXELS)
 
     async def media(  # noqa: PLR0917  (private to bodies.media)
         self,
@@ -179,24 +94,71 @@ class Memo:
         modality: str,
         encoded: Digest,
         recipe: bytes,
-        unpack: Unpack[T],
-        decode: Compute,
+        codec: Codec[T],
+        decode: Compute[T],
     ) -> tuple[T, CacheStatus]:
         """Return a decoder's answer for a clip under a recipe, decoding it on a miss as images."""
-        entry = media_entry(space, modality, encoded, recipe)
-        return await self._once("media", entry, unpack, decode)
+        entry = entries.media_entry(space, modality, encoded, recipe)
+        return await self._once("media", entry, codec, decode)
+
+    async def url(self, space: bytes, url: str, algorithm: Algorithm) -> Fetched | None:
+        """Return what is known of the content of a URL, or None."""
+        return await self._look_up("url", entries.url_entry(space, algorithm, url), _FETCHED)
+
+    def keep_url(self, space: bytes, url: str, fetched: Fetched) -> None:
+        """Store the digest of the content of a URL."""
+        self._put(entries.url_entry(space, fetched.digest.algorithm, url), _FETCHED, fetched)
+
+    async def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
+        """Return the header of an image by the digest of its file, or None."""
+        return await self._look_up("header", entries.header_entry(space, encoded), _HEADER)
+
+    def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
+        """Store the header of an image."""
+        self._put(entries.header_entry(space, encoded), _HEADER, header)
+
+    def header_in_memory(self, space: bytes, encoded: Digest) -> ImageHeader | None:
+        """Return the header of an image if it is in the memory of this process, or None."""
+        value = self._get_from_memory(entries.header_entry(space, encoded))
+        _count_lookup("header", "miss" if value is None else "memory")
+        return None if value is None else _HEADER.unpack(value)
+
+    def keep_header_in_memory(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
+        """Store the header of an image in memory only: to read it again is cheap."""
+        entry = entries.header_entry(space, encoded)
+        self._put_in_memory(entry.name, entry.seal(_HEADER.pack(header)))
+
+    async def _once(
+        self, kind: str, entry: SealedEntry, codec: Codec[T], compute: Compute[T]
+    ) -> tuple[T, CacheStatus]:
+        """Return an entry's value, computing it once for all concurrent requests.
+
+        The computation is a task of its own, so that a client that disconnects does not cancel it
+        for the others, and each has as long as if it were alone. When nobody waits for it any more,
+        it ends: no request holds its bytes.
+        """
+        with tracing.span("memo"):
+            value = self._get_from_memory(entry)
+            if value is not None and (known := codec.unpack(value)) is not None:
+                _count_lookup(kind, "memory")
+                return known, "hit"
+            running = self._running.get(entry.name)
+            is_first = running is None
+            if running is None:
+                running = self._start(entry.name, self._load_or_compute(entry, codec, compute))
+            result, source = await self._wait(entry.name, running)
+            source = source if is_first else "shared"
+            _count_lookup(kind, source)
+            return result, "miss" if source == "miss" else "hit"
 
     async def _load_or_compute(
-        self, entry: SealedEntry, unpack: Unpack[T], compute: Compute
+        self, entry: SealedEntry, codec: Codec[T], compute: Compute[T]
     ) -> tuple[T, Source]:
         value = await self._get_from_store(entry)
-        if value is not None and (cached := unpack(value)) is not None:
-            return cached, "store"
-        packed = await compute()
-        result = unpack(packed)
-        if result is None:
-            raise Problem("decoder-failed")
-        self._put(entry, packed)
+        if value is not None and (known := codec.unpack(value)) is not None:
+            return known, "store"
+        result = await compute()
+        self._put(entry, codec, result)
         return result, "miss"
 
     def _start(
@@ -215,7 +177,10 @@ class Memo:
         """Return the result of a computation; the last one to stop waiting cancels it."""
         running.waiting += 1
         try:
-            return await asyncio.shield(running.task)
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.shield(running.task)
+        except TimeoutError:
+            raise Problem("too-slow") from None
         finally:
             running.waiting -= 1
             if not running.waiting and not running.task.done():
@@ -226,30 +191,28 @@ class Memo:
         if self._running.get(name) is running:
             del self._running[name]
 
-    async def _look_up(self, kind: str, entry: SealedEntry, unpack: Unpack[T]) -> T | None:
-        """Return an entry's value, or None."""
+    async def _look_up(self, kind: str, entry: SealedEntry, codec: Codec[T]) -> T | None:
         source: Source = "memory"
         with tracing.span("memo"):
             if (value := self._get_from_memory(entry)) is None:
                 value = await self._get_from_store(entry)
                 source = "miss" if value is None else "store"
             _count_lookup(kind, source)
-        return None if value is None else unpack(value)
+        return None if value is None else codec.unpack(value)
 
     def _get_from_memory(self, entry: SealedEntry) -> bytes | None:
         sealed = self._cache.get(entry.name)
         return None if sealed is None else entry.open(sealed)
 
     async def _get_from_store(self, entry: SealedEntry) -> bytes | None:
-        def open_sealed(sealed: bytes) -> bytes | None:
-            value = entry.open(sealed)
-            if value is not None:
-                self._put_in_memory(entry.name, sealed)
-            return value
+        sealed = None if self._store is None else await self._store.get(entry.name)
+        value = None if sealed is None else entry.open(sealed)
+        if sealed is not None and value is not None:
+            self._put_in_memory(entry.name, sealed)
+        return value
 
-        return None if self._store is None else await self._store.get(entry.name, open_sealed)
-
-    def _put(self, entry: SealedEntry, value: bytes) -> None:
+    def _put(self, entry: SealedEntry, codec: Codec[T], result: T) -> None:
+        value = codec.pack(result)
         if len(value) > MAX_VALUE:
             return
         sealed = entry.seal(value)
@@ -258,9 +221,9 @@ class Memo:
             self._store.put(entry.name, sealed)
 
     def _put_in_memory(self, name: bytes, sealed: bytes) -> None:
-        before = self._cache.nbytes
+        before = self._cache.size
         self._cache.put(name, sealed)
-        metrics.MEMO_BYTES.inc(self._cache.nbytes - before)
+        metrics.MEMO_BYTES.inc(self._cache.size - before)
 
 
 class _Running:
@@ -269,6 +232,11 @@ class _Running:
     def __init__(self, task: asyncio.Task[tuple[Any, Source]]) -> None:
         self.task = task
         self.waiting = 0
+
+
+def entry_size(name: bytes, sealed: bytes) -> int:
+    """Return the memory that an entry takes."""
+    return len(name) + len(sealed) + ENTRY_OVERHEAD
 
 
 def _count_lookup(kind: str, source: Source) -> None:

@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mmhash_service.api.problem_handlers import problem_response
+from mmhash_service.resources import Resources
 
 # Health checks need no key.
 PROBES = frozenset({"/live", "/ready", "/health"})
@@ -28,7 +29,7 @@ class ApiKeyMiddleware:
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
             text = Headers(scope=scope).get("authorization", "")
             # Those of the settings now: a reload replaces them.
-            digests = scope["app"].state.settings.api_key_digests
+            digests = Resources.of_app(scope["app"]).settings.api_key_digests
             if not (text.startswith(_SCHEME) and _is_valid(text.removeprefix(_SCHEME), digests)):
                 await problem_response("unauthorized")(scope, receive, send)
                 return

@@ -12,9 +12,9 @@ from mmhash.prompts.headers import ImageHeader, read_size
 from mmhash.prompts.media import MediaSource
 from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import Item
 from mmhash_service.bodies.readers import hash_pixels, recall_pixels
 from mmhash_service.fetch.local import is_file_url
+from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.json_items import content_of
 from mmhash_service.items.remote_content import read_content
 from mmhash_service.items.urls import read_url
@@ -30,7 +30,7 @@ _RECALLED_PIXELS = 1 << 20
 class SizedItem(NamedTuple):
     """An item of a request, and its image's header."""
 
-    item: Item
+    item: HashedItem
     header: ImageHeader
 
 
@@ -130,8 +130,7 @@ def remember(context: RequestContext, found: Found) -> None:
     """Have the memo remember the headers of media in the request itself."""
     for source, one in found.items():
         if isinstance(one, SizedItem) and not image_of(source.text).is_remote:
-            digest = Digest(one.item.algorithm, bytes.fromhex(one.item.digest))
-            context.memo.keep_header_in_memory(context.space, digest, one.header)
+            context.memo.keep_header_in_memory(context.space, one.item.digest, one.header)
 
 
 def _measure(context: RequestContext, content: bytearray) -> SizedItem | _Encoded:
@@ -188,8 +187,7 @@ class _RemoteImage:
         if context.pixels:
             item = await recall_pixels(context, None, digest)
             return None if item is None else SizedItem(item, header)
-        item = context.item(None, "bytes", "", (), fetched.nbytes, digest)
-        item.memo = "hit"
+        item = context.item(None, "bytes", "", (), fetched.nbytes, digest, memo="hit")
         return SizedItem(item, header)
 
     def expect(self, nbytes: int, /) -> None:
@@ -205,8 +203,8 @@ class _RemoteImage:
         measured = await self._context.work.run(_measure, self._context, self._content)
         if isinstance(measured, _Encoded):
             return await _finish(self._context, measured), measured.digest
-        measured.item.memo = "miss"
-        return measured, Digest(measured.item.algorithm, bytes.fromhex(measured.item.digest))
+        item = measured.item._replace(memo="miss")
+        return SizedItem(item, measured.header), item.digest
 
     async def finish(self) -> tuple[SizedItem, Digest]:
         """Return the image, and store its header by its digest."""

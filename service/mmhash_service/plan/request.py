@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mmhash import Digest
 from mmhash.errors import InputError, LimitError, MMHashError
 from mmhash.prompts import MediaSize, Plan, PlannedItem
 from mmhash.prompts.headers import engine_size
@@ -14,12 +13,12 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.prompts import PlanQuery
 from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.engines import RequestedEngine
+from mmhash_service.items.hashed import describe
 from mmhash_service.plan.media import SizedItem, read_media
 from mmhash_service.runtime.context import RequestContext
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model
-    from mmhash_service.api.schemas.items import Item
 
 
 async def plan_request(
@@ -89,9 +88,8 @@ def _media(requested: RequestedEngine, model_type: str, sized: SizedItem) -> Med
         )
     except InputError as error:
         raise Problem("unplannable-item") from error
-    key = Digest("blake3", bytes.fromhex(sized.item.key))
     size = MediaSize(width=width, height=height)
-    return Media(size, key, sized.item.exif_orientation)
+    return Media(size, sized.item.key, sized.item.orientation)
 
 
 def _item(planned: PlannedItem, sized: SizedItem, requested: RequestedEngine) -> dict[str, Any]:
@@ -99,5 +97,4 @@ def _item(planned: PlannedItem, sized: SizedItem, requested: RequestedEngine) ->
     fields = dict(planned.fields)
     if requested.recipe is not None:
         fields["recipe"] = requested.recipe
-    item: Item = sized.item.model_copy(update={"engines": {requested.name: fields}})
-    return item.model_dump(exclude_unset=True) | planned.payload()
+    return describe(sized.item, {requested.name: fields}) | planned.payload()

@@ -4,18 +4,17 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from pydantic import TypeAdapter
 
-from mmhash_service.annotate.request import annotate
+from mmhash_service.annotate.request import AnnotatedItem, annotate
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body, query_parameters
-from mmhash_service.api.schemas.items import Item
 from mmhash_service.api.schemas.prompts import AnnotateAnswer, AnnotateQuery, PlannedPrompt
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_quality, parse_query
 from mmhash_service.plan.request import plan_request
+from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
-from mmhash_service.runtime.context import build_context
+from mmhash_service.runtime.context import RequestContext, build_context
 from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.tenants import TENANT_PARAMETER
 
@@ -25,8 +24,6 @@ JSON = "application/json"
 
 # Only the request, for clients that forward it.
 BARE = "application/vnd.mmhash.request+json"
-
-_ITEMS = TypeAdapter(list[Item])
 
 _OPENAPI = {
     "parameters": [*query_parameters(AnnotateQuery), TENANT_PARAMETER],
@@ -43,32 +40,35 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 async def annotate_request(request: Request) -> Response:
     """Add a hash to each image, video and audio of a request for which its engine takes one."""
     query = parse_query(request.query_params, AnnotateQuery)
-    state = request.app.state
-    with state.limits.admit() as admission:
+    resources = Resources.of(request)
+    with resources.limits.admit() as admission:
         context = build_context(request, query.of_items(), admission)
-        model = None if query.plan is None else state.models.find(query.plan)
-        text = await read_json(request, state.settings, admission)
+        model = None if query.plan is None else resources.models.find(query.plan)
+        text = await read_json(request, resources.settings, admission)
         annotated, items = await annotate(
-            context, text, lambda name: model or state.models.get(name)
+            context, text, lambda name: model or resources.models.get(name)
         )
         for item in items:
-            metrics.ITEMS.labels(item.kind).inc()
+            metrics.ITEMS.labels(item.item.kind).inc()
         accept = ",".join(request.headers.getlist("accept"))
         if 0 < parse_quality(accept, BARE) >= parse_quality(accept, JSON):
-            return LongResponse(annotated, state.limits, media_type=BARE)
-        (engine,) = context.engines
+            return LongResponse(annotated, resources.limits, media_type=BARE)
         plan = None
         if query.plan is not None and model is not None:
             plan = await plan_request(context, model, query.of_plan(query.plan), text)
             metrics.PLANS.labels(query.plan).inc()
-        payload = await state.work.run(_join, annotated, items, plan, engine.recipe)
-        return LongResponse(payload, state.limits)
+        payload = await resources.work.run(_join, context, annotated, items, plan)
+        return LongResponse(payload, resources.limits)
 
 
 def _join(
-    annotated: bytes, items: list[Item], plan: dict[str, Any] | None, recipe: str | None
+    context: RequestContext,
+    annotated: bytes,
+    items: list[AnnotatedItem],
+    plan: dict[str, Any] | None,
 ) -> bytes:
-    payload = _ITEMS.dump_json(items, exclude_unset=True)
+    payload = msgspec.json.encode([context.describe(*item) for item in items])
+    recipe = context.engines[0].recipe
     end = b"" if recipe is None else b',"recipe":"%b"' % recipe.encode()
     if plan is not None:
         prompt = {name: plan[name] for name in PlannedPrompt.model_fields}

@@ -10,6 +10,7 @@ from mmhash_service.api.problems import Problem, unsupported_field
 from mmhash_service.api.schemas.prompts import BlocksAnswer, BlocksBody, GroupBlocks
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.engines import find_engine, item_span
+from mmhash_service.resources import Resources
 from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.settings import Settings
 
@@ -21,11 +22,11 @@ router = APIRouter()
 )
 async def blocks(request: Request) -> Response:
     """Return the key of each block of the prompt, bound to the blocks before it."""
-    state = request.app.state
-    with state.limits.admit() as admission:
-        text = await read_json(request, state.settings, admission)
-        payload = await state.prompts.for_size(len(text)).run(_blocks, text, state.settings)
-        return LongResponse(payload, state.limits)
+    resources = Resources.of(request)
+    with resources.limits.admit() as admission:
+        text = await read_json(request, resources.settings, admission)
+        payload = await resources.prompts.for_size(len(text)).run(_blocks, text, resources.settings)
+        return LongResponse(payload, resources.limits)
 
 
 def _blocks(text: bytes, settings: Settings) -> str:

@@ -83,18 +83,20 @@ def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) 
     return StreamReader(context, None, (dtype, shape))
 
 
-def _open_image(context: RequestContext, content_type: str, name: str | None) -> Reader:
-    if not context.pixels:
-        return _open_bytes(context, content_type, name)
-    return PixelsReader(context, name)
+def _open_image(context: RequestContext, _content_type: str, name: str | None) -> Reader:
+    if context.pixels:
+        return PixelsReader(context, name)
+    _refuse_decoding(context)
+    return StreamReader(context, name, is_media=True)
 
 
 def _open_media(
-    modality: Modality, context: RequestContext, content_type: str, name: str | None
+    modality: Modality, context: RequestContext, _content_type: str, name: str | None
 ) -> Reader:
-    if context.recipe is None:
-        return _open_bytes(context, content_type, name)
-    return MediaReader(context, name, modality)
+    if context.recipe is not None:
+        return MediaReader(context, name, modality)
+    _refuse_decoding(context)
+    return StreamReader(context, name, is_media=True)
 
 
 def _open_safetensors(context: RequestContext, _content_type: str, _name: str | None) -> Reader:

@@ -15,6 +15,7 @@ from mmhash_service.bodies.json_body import read_json
 from mmhash_service.gateway.decision import Decision
 from mmhash_service.gateway.hashes import without_callers_hashes
 from mmhash_service.gateway.policy import Ranked
+from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.runtime.concurrency import end_turn
@@ -35,29 +36,29 @@ _INLINE_MAX = 1 << 20
 @router.post("/route", openapi_extra=json_body(None), response_model=RouteAnswer)
 async def route(request: Request) -> Response:
     """Return the request as its best worker would get it, and the workers, the best one first."""
-    state = request.app.state
-    with state.limits.admit() as admission:
-        text = await read_json(request, state.settings, admission)
-        text = await without_callers_hashes(text, JSON, state.work)
-        decision = await Routing(state.router, request, text, admission).decide()
+    resources = GatewayResources.of(request)
+    with resources.limits.admit() as admission:
+        text = await read_json(request, resources.settings, admission)
+        text = await without_callers_hashes(text, JSON, resources.work)
+        decision = await Routing(resources.router, request, text, admission).decide()
         body = text if decision.best is None else decision.prepared.body
         if len(body) <= _INLINE_MAX:
-            return LongResponse(_join(decision, body), state.limits)
-        payload = await state.work.run(_join, decision, body)
-        return LongResponse(payload, state.limits)
+            return LongResponse(_join(decision, body), resources.limits)
+        payload = await resources.work.run(_join, decision, body)
+        return LongResponse(payload, resources.limits)
 
 
 @router.get("/workers", response_model=WorkersAnswer)
 async def workers(request: Request) -> Response:
     """Return the state of each worker."""
-    state = request.app.state
-    fleet, stats = state.fleet, state.fleet.index.stats().workers
+    resources = GatewayResources.of(request)
+    fleet, stats = resources.fleet, resources.fleet.index.stats().workers
     states = []
     for number, (url, worker) in enumerate(list(fleet.workers.items())):
         await end_turn(number)
         states.append(_state(worker, stats.get(url), fleet.models.mismatched))
-    answer = {"policy": state.router.policy, "workers": states}
-    return LongResponse(_ENCODER.encode(answer), state.limits)
+    answer = {"policy": resources.router.policy, "workers": states}
+    return LongResponse(_ENCODER.encode(answer), resources.limits)
 
 
 def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.prompts import PadAnswer, PadBody
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.engines import find_engine, item_span
+from mmhash_service.resources import Resources
 from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.settings import Settings
 
@@ -18,11 +19,11 @@ router = APIRouter()
 @router.post("/pad", openapi_extra=json_body(PadBody, examples.PAD), response_model=PadAnswer)
 async def pad(request: Request) -> Response:
     """Fill each span of placeholders with the values that the engine's prefix cache has."""
-    state = request.app.state
-    with state.limits.admit() as admission:
-        text = await read_json(request, state.settings, admission)
-        payload = await state.work.run(_pad, text, state.settings)
-        return LongResponse(payload, state.limits)
+    resources = Resources.of(request)
+    with resources.limits.admit() as admission:
+        text = await read_json(request, resources.settings, admission)
+        payload = await resources.work.run(_pad, text, resources.settings)
+        return LongResponse(payload, resources.limits)
 
 
 def _pad(text: bytes, settings: Settings) -> str:

@@ -9,6 +9,7 @@ from mmhash_service.api.schemas.prompts import PlanAnswer, PlanQuery
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.plan.request import plan_request
+from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.context import build_context
 from mmhash_service.runtime.long_response import LongResponse
@@ -26,14 +27,14 @@ _OPENAPI = {
 async def plan(request: Request) -> Response:
     """Return a request's prompt as the engine will see it, with the keys of its blocks."""
     query = parse_query(request.query_params, PlanQuery)
-    state = request.app.state
-    with state.limits.admit() as admission:
+    resources = Resources.of(request)
+    with resources.limits.admit() as admission:
         context = build_context(request, query.of_items(), admission)
-        model = state.models.find(query.model)
-        text = await read_json(request, state.settings, admission)
+        model = resources.models.find(query.model)
+        text = await read_json(request, resources.settings, admission)
         answer = await plan_request(context, model, query, text)
         metrics.PLANS.labels(query.model).inc()
         for item in answer["items"]:
             metrics.ITEMS.labels(item["kind"]).inc()
-        payload = await state.work.run(msgspec.json.encode, answer)
-        return LongResponse(payload, state.limits)
+        payload = await resources.work.run(msgspec.json.encode, answer)
+        return LongResponse(payload, resources.limits)

@@ -11,6 +11,7 @@ from mmhash.engines.registry import known_in_requests
 from mmhash.framing import SPEC_VERSION
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.server import Health, Info, Version
+from mmhash_service.resources import Resources
 from mmhash_service.runtime.context import on_unix_socket
 from mmhash_service.runtime.metrics import exposition
 from mmhash_service.runtime.self_test import devices, self_test
@@ -41,14 +42,14 @@ async def live() -> Health:
 @router.get("/ready")
 async def ready(request: Request) -> Health:
     """Answer if the server accepts requests and every backend passes its self-test."""
-    state = request.app.state
-    if state.limits.draining:
+    resources = Resources.of(request)
+    if resources.limits.draining:
         raise Problem("draining")
-    if state.needs_workers and not state.fleet.has_healthy:
+    if resources.lacks_workers:
         raise Problem("no-workers")
-    if not await state.decoders.is_ready():
+    if not await resources.decoders.is_ready():
         raise Problem("not-ready")
-    if not await state.work.run(self_test, state.settings):
+    if not await resources.work.run(self_test, resources.settings):
         raise Problem("not-ready")
     return Health(status="ok")
 
@@ -69,16 +70,16 @@ async def version() -> Version:
 @router.get("/info")
 async def info(request: Request) -> Info:
     """Return the capabilities and limits of the server."""
-    settings = request.app.state.settings
+    settings = Resources.of(request).settings
     return Info(
         algorithms=list(ALGORITHMS),
         spec=SPEC_VERSION,
         limits={name: getattr(settings, name) for name in _LIMITS},
-        devices=await request.app.state.work.run(devices, settings),
+        devices=await Resources.of(request).work.run(devices, settings),
         engines=known_in_requests(),
         in_place=_in_place(request, settings),
-        models=request.app.state.models.names,
-        memo=request.app.state.memo.kind,
+        models=Resources.of(request).models.names,
+        memo=Resources.of(request).memo.kind,
     )
 
 

@@ -1,6 +1,7 @@
 """The context of one request that hashes: its options, its tenant and its resources."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import Request
 
@@ -8,11 +9,13 @@ from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.framing import frame
 from mmhash.view import Kind
-from mmhash_service.api.schemas.items import HashQuery, Item, ItemKind
+from mmhash_service.api.schemas.items import HashQuery
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.engines import RequestedEngine, parse_engines
 from mmhash_service.fetch.fetcher import Fetcher
-from mmhash_service.memo.memo import CacheStatus, Memo
+from mmhash_service.items.hashed import HashedItem, MemoStatus, describe, names_of, tag_of
+from mmhash_service.memo.memo import Memo
+from mmhash_service.resources import Resources
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.worker_pool import PromptPool, WorkerPool
 from mmhash_service.settings import Settings
@@ -58,55 +61,23 @@ class RequestContext:
         *,
         extra: bytes = b"",
         orientation: int = 1,
-    ) -> Item:
-        """Return the item with the digest: its key, engine fields and tag."""
+        memo: MemoStatus | None = None,
+    ) -> HashedItem:
+        """Return the item with the digest, and its key."""
         key = frame(kind, dtype, shape, digest, extra, tenant=self.tenant_secret)
-        return self.named_item(
-            name, kind, dtype, shape, nbytes, digest, key, orientation=orientation
-        )
+        return HashedItem(name, kind, dtype, shape, nbytes, digest, key, orientation, memo)
 
-    def named_item(  # noqa: PLR0917  (in the order of an item's fields)
-        self,
-        name: str | None,
-        kind: ItemKind,
-        dtype: str,
-        shape: tuple[int, ...],
-        nbytes: int,
-        digest: Digest,
-        key: Digest,
-        memo: CacheStatus | None = None,
-        *,
-        orientation: int = 1,
-    ) -> Item:
-        """Return the item with that key: its engine fields and tag."""
-        item = Item(
-            name=name,
-            kind=kind,
-            dtype=dtype,
-            shape=shape,
-            nbytes=nbytes,
-            algorithm=digest.algorithm,
-            digest=digest.hex(),
-            key=key.hex(),
-        )
-        if memo is not None:
-            item.memo = memo
-        if orientation != 1:
-            item.exif_orientation = orientation
-        self.set_names(item, key)
-        return item
+    def describe(self, item: HashedItem, options: str = "") -> dict[str, Any]:
+        """Return the item as responses have it, with its names and tag under these options."""
+        names = names_of(item, self.engines, options)
+        return describe(item, names, self.tag(item, options))
 
-    def set_names(self, item: Item, key: Digest, options: str = "") -> None:
-        """Set the fields by which engines name an item under these options, and the tag."""
-        orientation = item.exif_orientation
-        if self.engines:
-            item.engines = {
-                engine.name: engine.request_fields(key, options, orientation)
-                for engine in self.engines
-            }
-        if self.signer is not None:
-            (engine,) = self.engines
-            item.tag = self.signer.tag(engine.name_item(key, options, orientation))
+    def tag(self, item: HashedItem, options: str = "") -> str | None:
+        """Return the tag of the item for the engine of the request, if it asks for one."""
+        if self.signer is None:
+            return None
+        (engine,) = self.engines
+        return tag_of(item, engine, self.signer, options)
 
 
 def on_unix_socket(request: Request) -> bool:
@@ -117,9 +88,9 @@ def on_unix_socket(request: Request) -> bool:
 
 def build_context(request: Request, query: HashQuery, admission: Admission) -> RequestContext:
     """Build the context of a request from its query and headers."""
-    state = request.app.state
+    resources = Resources.of(request)
     # All of one request are of the same settings: a reload replaces them at any time.
-    settings = state.settings
+    settings = resources.settings
     tenant = resolve_tenant(request, settings)
     is_private = tenant is not None and tenant.name in settings.private_tenants
     fallback = query.engine_fallback or settings.engine_fallback
@@ -133,11 +104,11 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
         signer=build_signer(settings, names, tenant) if query.sign else None,
         settings=settings,
         admission=admission,
-        work=state.work,
-        prompts=state.prompts,
-        decoders=state.decoders,
-        memo=state.memo,
-        fetcher=state.fetcher,
+        work=resources.work,
+        prompts=resources.prompts,
+        decoders=resources.decoders,
+        memo=resources.memo,
+        fetcher=resources.fetcher,
         is_local=on_unix_socket(request),
         space=tenant.secret if tenant is not None and is_private else b"",
         recipe=query if query.of == "frames" else None,

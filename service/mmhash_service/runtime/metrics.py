@@ -99,12 +99,6 @@ FETCHES = Counter(
     ("result",),
     registry=REGISTRY,
 )
-URL_IDENTITIES = Counter(
-    "mmhash_url_identities",
-    "URLs of hosts with digests: hit, tenant-hit, verified, mismatch or no-digest.",
-    ("result",),
-    registry=REGISTRY,
-)
 FETCHED_BYTES = Counter("mmhash_fetched_bytes", "Bytes received from URLs.", registry=REGISTRY)
 ENGINE_FALLBACKS = Counter(
     "mmhash_engine_fallbacks",

@@ -11,6 +11,9 @@ from mmhash_service.api.problems import Problem
 P = ParamSpec("P")
 T = TypeVar("T")
 
+INLINE_US = 1000
+"""The microseconds of work that the event loop does itself: a thread costs it a third of them."""
+
 LONG_PROMPT = 64 << 10
 """The bytes above which a prompt is long: up to them a plan takes 0.2 s of CPU time."""
 
@@ -37,6 +40,17 @@ class WorkerPool:
             waiting.cancel()
             raise Problem("too-slow")
         return waiting.result()
+
+    async def run_sized(
+        self, cost_us: float, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `function` at once if it is short, and in a thread otherwise.
+
+        `cost_us` is an upper estimate of its time on one core.
+        """
+        if cost_us <= INLINE_US:
+            return function(*args, **kwargs)
+        return await self.run(function, *args, **kwargs)
 
     def stop(self) -> None:
         """Start no more jobs, and cancel those in the queue."""

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from mmhash.errors import MMHashError
+from mmhash.errors import InputValueError, MMHashError
 from mmhash_service.memo.stores import create_store, scheme_of
 from mmhash_service.settings import Settings
 
@@ -14,8 +14,18 @@ class CheckError(MMHashError):
     """A resource that the settings name cannot be used."""
 
 
+def check_values(settings: Settings) -> None:
+    """Refuse values that only the parts that use them can parse, before a process is started."""
+    if settings.memo_url is not None:
+        try:
+            create_store(settings.memo_url.get_secret_value(), settings.memo_bytes)
+        except ValueError as error:
+            raise InputValueError(f"settings: memo_url: {error}") from error
+
+
 def check_resources(settings: Settings) -> dict[str, Any]:
     """Read the models, and a value of the store; return what was checked, without secrets."""
+    check_values(settings)
     facts: dict[str, Any] = {"settings": "ok", "models": [], "memo": "memory"}
     if settings.models:
         # The engines, numpy and the metrics: 0.1 s of CPU.

@@ -5,9 +5,8 @@ A request that is running keeps the settings and the model that it began with.
 
 import logging
 
-from starlette.datastructures import State
-
 from mmhash.errors import InputError, InputValueError
+from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
 from mmhash_service.setting_errors import settings_errors
 from mmhash_service.settings import Settings
@@ -17,20 +16,20 @@ logger = logging.getLogger(__name__)
 RELOADABLE = ("api_key_digests", "tenants", "private_tenants", "tag_secrets", "models")
 
 
-def reload(state: State) -> None:
+def reload(resources: Resources) -> None:
     """Read the settings again, and then the models; what cannot be read stays as it was.
 
     Run this in a thread: a model takes seconds.
     """
     try:
-        state.settings = read_again(state.settings)
+        resources.settings = read_again(resources.settings)
     except (InputError, OSError) as error:
         metrics.RELOADS.labels("failed").inc()
         logger.error("%s; the settings that were read before stay", error)  # noqa: TRY400
     else:
         metrics.RELOADS.labels("done").inc()
         logger.info("settings are read again: %s", ", ".join(RELOADABLE))
-    state.models.reload(state.settings.models)
+    resources.models.reload(resources.settings.models)
 
 
 def read_again(settings: Settings) -> Settings:

@@ -22,9 +22,11 @@ from mmhash.errors import InputError
 from mmhash.states import use_threads_again
 from mmhash_service.app import create_app
 from mmhash_service.plan.models import Models
+from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.metrics import MULTIPROC_VARIABLE
 from mmhash_service.server import logs
+from mmhash_service.server.check import check_values
 from mmhash_service.server.graceful import Server
 from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.listening import address_of, listening, listening_for_metrics
@@ -61,6 +63,7 @@ def serve(settings: Settings, create: Create = create_app) -> None:
     """
     logs.configure()
     received = _catch_signals()
+    check_values(settings)
     # Read here, so that one that cannot be read fails the start, and not each worker.
     models = Models(settings.models)
     with listening(settings) as listener, listening_for_metrics(settings) as more:
@@ -100,6 +103,7 @@ def _run_server(
     """Run the server of one process, and handle the signals received before."""
     tune_malloc()
     app = create()
+    resources = Resources.of_app(app)
     protocol = partial(BoundedProtocol, stall_timeout_s=settings.stall_timeout_s)
     config = uvicorn.Config(
         app,
@@ -116,7 +120,7 @@ def _run_server(
     # 50 ms.
     gc.freeze()
     server = Server(
-        config, app.state.limits, partial(reload, app.state), settings.grace_s, supervisor
+        config, resources.limits, partial(reload, resources), settings.grace_s, supervisor
     )
     for number in _CAUGHT:
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -125,8 +129,7 @@ def _run_server(
         if numbers:
             server.handle_exit(numbers[0], None)
     server.run(listeners)
-    app.state.work.stop()
-    app.state.prompts.stop()
+    resources.stop_threads()
 
 
 def _run_worker(

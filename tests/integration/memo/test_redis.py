@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Self
 
 import httpx
@@ -82,19 +81,12 @@ def test_two_replicas_share_a_memo(serve: Serve, redis: Any, images: list[bytes]
     assert count(two, "mmhash_memo_lookups_total", source="memory") == 1
 
 
-def test_redis_tells_nothing_of_what_is_kept_and_keeps_it_for_a_time(
-    serve: Serve, redis: Any, images: list[bytes]
-) -> None:
-    item = hash_pixels(serve(f"memo_url=redis://127.0.0.1:{redis.port}"), images[0])
+def test_entries_expire(serve: Serve, redis: Any, images: list[bytes]) -> None:
+    hash_pixels(serve(f"memo_url=redis://127.0.0.1:{redis.port}"), images[0])
     with redis.client() as client:
         name = until_stored(client)
-        kept = name + client.get(name)
         assert 0 < client.ttl(name) <= 7 * 24 * 3600
     assert name.startswith(b"mmhash:")
-    for secret in (item["key"], item["digest"]):
-        assert secret.encode() not in kept
-        assert bytes.fromhex(secret) not in kept
-    assert b"RGB" not in kept
 
 
 @pytest.mark.slow
@@ -178,26 +170,6 @@ def test_a_redis_that_is_not_there_yet_is_used_when_it_is(
 
 
 @pytest.mark.slow
-def test_an_entry_that_somebody_changed_is_a_miss(
-    serve: Serve, redis: Any, images: list[bytes]
-) -> None:
-    client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
-    wanted = hash_pixels(client, images[0])["key"]
-    with redis.client() as admin:
-        name = until_stored(admin)
-        for changed in (b"", b"other bytes", bytes(2 << 20)):
-            admin.set(name, changed)
-            item = hash_pixels(client, images[0])
-            assert (item["key"], item["memo"]) == (wanted, "miss")
-            while admin.get(name) == changed:
-                time.sleep(0.01)
-            until_hit(client, images[0])
-        admin.delete(name)
-        admin.lpush(name, "a list")
-    assert hash_pixels(client, images[0])["key"] == wanted
-
-
-@pytest.mark.slow
 def test_a_cluster(serve: Serve, start_redis: Callable[..., Any], images: list[bytes]) -> None:
     node = start_redis("--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1")
     with node.client() as admin:
@@ -208,21 +180,3 @@ def test_a_cluster(serve: Serve, start_redis: Callable[..., Any], images: list[b
     share_an_image(serve(url), serve(url), images)
     with node.client() as admin:
         assert admin.dbsize() > 0
-
-
-@pytest.mark.slow
-def test_a_master_that_a_sentinel_knows(
-    serve: Serve,
-    redis: Any,
-    start_redis: Callable[..., Any],
-    images: list[bytes],
-    tmp_path: Path,
-) -> None:
-    config = tmp_path / "sentinel.conf"
-    config.write_text(f"sentinel monitor pictures 127.0.0.1 {redis.port} 1\n")
-    # A sentinel takes its settings from a file alone, which it rewrites.
-    sentinel = start_redis("--sentinel", config=config)
-    url = f"memo_url=redis+sentinel://127.0.0.1:{sentinel.port}/pictures/1"
-    share_an_image(serve(url), serve(url), images)
-    with redis.client() as admin:
-        assert admin.info("keyspace").keys() == {"db1"}

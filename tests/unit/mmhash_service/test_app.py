@@ -16,8 +16,8 @@ def test_the_environment_gives_the_settings_that_are_not_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MMHASH_MAX_PIXELS", "7")
-    assert create_app().state.settings.max_pixels == 7
-    assert create_app(Settings(max_pixels=8)).state.settings.max_pixels == 8
+    assert create_app().state.resources.settings.max_pixels == 7
+    assert create_app(Settings(max_pixels=8)).state.resources.settings.max_pixels == 8
 
 
 def test_the_openapi_page_has_every_call_and_its_problems(client: httpx.Client) -> None:

@@ -115,14 +115,11 @@ class HashBody(RequestModel):
     items: Annotated[list[JsonItem], Field(fail_fast=True, min_length=1)]
 
 
-ItemKind = Kind | Literal["video", "audio"]
-
-
 class Item(BaseModel):
     """One item: its properties, the digest of its `nbytes` bytes, and its key, both in hex."""
 
     name: str | None
-    kind: ItemKind
+    kind: Kind | Literal["video", "audio"]
     dtype: str
     shape: tuple[int, ...]
     nbytes: int

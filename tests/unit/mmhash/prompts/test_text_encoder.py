@@ -110,11 +110,11 @@ def test_the_cache_is_bounded_and_has_entries_of_each_tenant(
     encoder = TextEncoder(_train(PRE_TOKENIZERS["ByteLevel"]))
     for number in range(200):
         encoder.encode(f"the text of number {number}")
-        assert encoder._size <= 5000
+        assert encoder._cached.size <= 5000
     assert (None, "the text of number 199") in encoder._cached
     assert (None, "the text of number 0") not in encoder._cached
     encoder.encode("the text of number 199", tenant=b"t" * 32)
     assert (b"t" * 32, "the text of number 199") in encoder._cached
     encoder.clear()
     assert not encoder._cached
-    assert encoder._size == 0
+    assert encoder._cached.size == 0

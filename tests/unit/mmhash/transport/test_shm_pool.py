@@ -164,13 +164,14 @@ def test_a_closed_pool_is_gone_and_leaves_nothing() -> None:
     assert np.array_equal(seen, NOISE)
     with pytest.raises(TransportError, match="the lease is over"):
         mmhash.key(opened)
+    with pytest.raises(TransportError, match="the lease is over"):
+        mmhash.key(SharedTensor.open(handle))
+    del opened, seen
     with pytest.raises(TransportError, match="is gone"):
         mmhash.key(SharedTensor.open(handle))
     another = SharedPool(KIB)
     mmhash.key(SharedTensor.open(another.lease(b"x").handle()))
-    assert handle["name"] not in {
-        name for name, _ in pool_mappings._mappings
-    }  # nor is its memory kept
+    assert handle["name"] not in pool_mappings._mappings  # nor is its memory kept
     another.close()
 
 

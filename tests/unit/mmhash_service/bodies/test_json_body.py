@@ -136,6 +136,52 @@ def test_a_body_that_is_not_of_the_form_is_refused(client: httpx.Client, text: b
     assert problem_of(answer) == (422, "invalid-json")
 
 
+@pytest.mark.parametrize(
+    "item",
+    [
+        b'"kind":"bytes","kind":"bytes","data":""',
+        b'"kind":"bytes","data":"QQ==","data":""',
+        b'"kind":"bytes","data":"","d\\u0061ta":""',
+        b'"kind":"tensor","dtype":"uint8","shape":[1],"shape":[0],"data":""',
+        b'"kind":"bytes","shm":{"name":"a","name":"b"}',
+        b'"kind":"bytes","name":"\\\\\\"","name":"x","data":""',
+    ],
+)
+def test_two_members_of_one_name_are_refused(client: httpx.Client, item: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    answer = client.post("/hash", content=b'{"items":[{%b}]}' % item, headers=headers)
+    assert problem_of(answer) == (422, "invalid-json")
+    (error,) = answer.json()["errors"]
+    assert error["reason"] == "has an object with two members of one name"
+    twice = b'{"items":[],"items":[{"kind":"bytes","data":""}]}'
+    assert problem_of(client.post("/hash", content=twice, headers=headers))[1] == "invalid-json"
+
+
+@pytest.mark.parametrize("name", ['"', "\\", '\\"', "\u00e9\n", ""])
+def test_a_string_may_have_quotes_and_escapes(client: httpx.Client, name: str) -> None:
+    (item,) = items_of(post(client, {"kind": "bytes", "data": "", "name": name}))
+    assert item["name"] == name
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"kind": "image", "data": ""},
+        {"kind": "image", "url": "data:,"},
+        {"kind": "bytes", "url": "data:image/png;base64,"},
+        {"kind": "bytes", "url": "DATA:Video/mp4,"},
+    ],
+)
+def test_empty_media_is_refused(client: httpx.Client, item: Any) -> None:
+    assert problem_of(post(client, item)) == (422, "empty-media")
+
+
+@pytest.mark.parametrize("item", [{"data": ""}, {"url": "data:,"}, {"url": "data:text/plain,"}])
+def test_empty_bytes_have_a_key(client: httpx.Client, item: Any) -> None:
+    (found,) = items_of(post(client, {"kind": "bytes", **item}))
+    assert found["key"] == mmhash.key(b"").hex()
+
+
 def test_json_of_too_many_values_is_not_parsed(client: httpx.Client) -> None:
     assert f" {MAX_VALUES} " in PROBLEMS["json-too-large"].detail
     answer = client.post("/hash", json={"items": [0] * (MAX_VALUES + 1)})

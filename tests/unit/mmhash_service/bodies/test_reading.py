@@ -38,7 +38,7 @@ def pieces(total: int) -> Iterator[bytes]:
 
 @pytest.fixture
 def limit(server: Any) -> int:
-    return server.uvicorn.config.app.state.settings.max_body_bytes
+    return server.uvicorn.config.app.state.resources.settings.max_body_bytes
 
 
 def test_a_body_of_the_limit_is_read(client: httpx.Client, limit: int) -> None:
@@ -159,7 +159,7 @@ def test_a_body_that_stalls_is_refused() -> None:
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"urn:mmhash:problem:stalled-body" in answer
         server.wait_until_idle()
-        assert (app.state.limits.calls, app.state.limits.held) == (0, 0)
+        assert (app.state.resources.limits.calls, app.state.resources.limits.held) == (0, 0)
 
 
 def test_a_body_that_comes_by_the_byte_is_refused() -> None:
@@ -209,13 +209,13 @@ def test_128_streamed_bodies_are_admitted_at_once() -> None:
     app = create_app(Settings(decoders=1))
     with running(app) as server, ExitStack() as stack:
         connections = [begin(server, stack) for _ in range(128)]
-        assert app.state.limits.calls == 128
+        assert app.state.resources.limits.calls == 128
         for connection in connections:
             connection.sendall(bytes(996))
         for connection in connections:
             assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
         server.wait_until_idle()
-        assert (app.state.limits.calls, app.state.limits.held) == (0, 0)
+        assert (app.state.resources.limits.calls, app.state.resources.limits.held) == (0, 0)
 
 
 @pytest.mark.parametrize("limit", [{"max_calls": 2}, {"max_held_bytes": 1 << 20}])
@@ -230,7 +230,7 @@ def test_beyond_the_limits_calls_are_refused_until_there_is_room(limit: dict[str
         for connection in connections:
             connection.close()
         server.wait_until_idle()
-        assert (app.state.limits.calls, app.state.limits.held) == (0, 0)
+        assert (app.state.resources.limits.calls, app.state.resources.limits.held) == (0, 0)
         assert server.client.post("/hash", content=b"abc", headers=RAW).status_code == 200
 
 
@@ -244,7 +244,7 @@ def test_what_is_held_whole_counts_as_it_comes(kind: str) -> None:
         )
         assert problem_of(answer) == (429, "busy")
         server.wait_until_idle()
-        assert app.state.limits.held == 0
+        assert app.state.resources.limits.held == 0
 
 
 def test_json_over_its_limit_is_refused() -> None:

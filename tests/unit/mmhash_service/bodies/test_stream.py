@@ -52,4 +52,4 @@ def test_a_long_body() -> None:
 
     plain, tensor = asyncio.run(ask())
     assert plain["digest"] == tensor["digest"] == mmhash.digest(CONTENT + CONTENT).hex()
-    assert app.state.limits.held == 0
+    assert app.state.resources.limits.held == 0

@@ -195,27 +195,6 @@ def test_an_answer_that_is_amiss_is_refused(origin: Any, answer: str, problem: s
         assert refusal(origin) == problem
 
 
-def test_what_comes_after_an_answer_is_not_the_next_one(origin: Any) -> None:
-    origin.answers["/"] = origin.ok(b"abc") + origin.ok(b"smuggled")
-    origin.answers["/b"] = origin.ok(b"good")
-
-    async def fetch() -> bytes:
-        settings = Settings(url_hosts=[f"name.example:{origin.port}"], url_networks=LOOPBACK)
-        fetcher = Fetcher(settings, local)
-        content = bytearray()
-        base = f"http://name.example:{origin.port}"
-        with pytest.raises(Problem):
-            async with fetcher.get(fetcher.allowed(base + "/"), None) as remote:
-                await remote.read(lambda _: None)
-        async with fetcher.get(fetcher.allowed(base + "/b"), None) as remote:
-            await remote.read(content.extend)
-        await fetcher.close()
-        return bytes(content)
-
-    assert asyncio.run(fetch()) == b"good"
-    assert origin.connections == 2
-
-
 def test_a_limit_is_kept_where_no_length_is_told(origin: Any) -> None:
     def endless(connection: socket.socket) -> None:
         connection.sendall(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode())

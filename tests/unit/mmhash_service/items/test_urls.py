@@ -76,7 +76,7 @@ def app(shared_origin: Origin, tmp_path_factory: pytest.TempPathFactory) -> Fast
         private_tenants=["umbrella"],
     )
     app = create_app(settings)
-    app.state.fetcher = Fetcher(settings, local)
+    app.state.resources.fetcher = Fetcher(settings, local)
     return app
 
 
@@ -89,9 +89,9 @@ def server(app: FastAPI) -> Iterator[Any]:
 
 @pytest.fixture
 def service(app: FastAPI, server: Any, origin: Origin) -> Iterator[Service]:
-    yield Service(server, origin.port, app.state.settings.file_root)
+    yield Service(server, origin.port, app.state.resources.settings.file_root)
     server.wait_until_idle()
-    assert app.state.limits.held == 0
+    assert app.state.resources.limits.held == 0
 
 
 _widths = count(16)
@@ -132,6 +132,17 @@ def test_what_a_url_has_is_what_a_body_would_have(service: Service, origin: Any)
     wanted = [image, picture, BUNDLE, *parts, long, BUNDLE, *parts, picture, b"abc"]
     assert [item["key"] for item in found] == [mmhash.key(item).hex() for item in wanted]
     assert [item["name"] for item in found[:5]] == ["one", None, None, "b[0]", "b[1]"]
+
+
+@pytest.mark.parametrize("kind", ["bytes", "image"])
+def test_a_url_without_content_is_refused(service: Service, origin: Any, kind: str) -> None:
+    origin.answers["/empty"] = origin.ok(b"")
+    (service.root / "empty").write_bytes(b"")
+    for item in (
+        service.item("/empty", kind),
+        {"kind": kind, "url": f"file://{service.root}/empty"},
+    ):
+        assert problem_of(service.post(item)) == (422, "empty-media")
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])

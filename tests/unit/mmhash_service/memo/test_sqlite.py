@@ -5,25 +5,23 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
+from mmhash.lru import LruCache
 from mmhash_service.app import create_app
 from mmhash_service.memo import breaker
-from mmhash_service.memo.memory import LruCache
+from mmhash_service.memo.memo import entry_size
 from mmhash_service.memo.sqlite import SqliteStore
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
 from tests.support.memo import hash_pixels
-from tests.support.waiting import wait_until
 
 MAX_BYTES = 1 << 20
 ENTRIES = 5000  # twice as many as fit
@@ -62,7 +60,7 @@ asyncio.run(main())
 def app_without_memory(path: Path) -> FastAPI:
     """The app with its memo in that file alone: each lookup comes to it."""
     app = create_app(Settings(decoders=1, memo_url=SecretStr(f"sqlite:{path}")))
-    app.state.memo._cache = LruCache(0)
+    app.state.resources.memo._cache = LruCache(0, entry_size)
     return app
 
 
@@ -70,10 +68,10 @@ def wait_until_stored(app: FastAPI, is_stored: Callable[[], bool]) -> None:
     """Wait until a lookup finds the entry, and until the writes of earlier misses have ended."""
     while not is_stored():
         pass
-    store = app.state.memo._store
+    store = app.state.resources.memo._store
     while store._puts:
         time.sleep(0.001)
-    store._store._file._thread.submit(int).result()  # a write that timed out may still run
+    store._store._thread.submit(int).result()  # a write that timed out may still run
 
 
 def test_what_is_kept_outlives_the_process(tmp_path: Path) -> None:
@@ -135,25 +133,6 @@ def test_two_processes_write_and_read_at_once(tmp_path: Path) -> None:
         assert sum(kept.startswith(name) for kept in names) == 300
 
 
-def test_a_log_that_another_process_removes_meanwhile_is_no_wrong_file(tmp_path: Path) -> None:
-    """The last connection that is closed removes it: one in 1500 openings met it half gone."""
-    log = tmp_path / "memo-wal"
-    program = """
-import os, sys
-while True:
-    os.close(os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY))
-    os.unlink(sys.argv[1])
-"""
-    store = SqliteStore(tmp_path / "memo", MAX_BYTES)
-    with subprocess.Popen([sys.executable, "-c", program, str(log)]) as other:
-        try:
-            wait_until(log.exists)
-            for _ in range(10_000):
-                store._file._check_files()
-        finally:
-            other.kill()
-
-
 @pytest.mark.parametrize("content", [b"no database at all" * 1000, None])
 def test_a_file_that_is_no_database_costs_misses_and_is_let_be(
     images: list[bytes], tmp_path: Path, content: bytes | None
@@ -200,36 +179,3 @@ def test_an_entry_that_somebody_changed_is_a_miss(images: list[bytes], tmp_path:
             item = hash_pixels(server.client, images[0])
             assert (item["key"], item["memo"]) == (wanted, "miss")
             wait_until_stored(app, lambda: hash_pixels(server.client, images[0])["memo"] == "hit")
-
-
-def test_a_file_system_that_hangs_has_one_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not one more for each attempt to recover."""
-    may, connect = threading.Event(), sqlite3.connect
-
-    def hang(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        may.wait()
-        return connect(*arguments, **options)
-
-    monkeypatch.setattr(sqlite3, "connect", hang)
-    monkeypatch.setattr(breaker, "PROBE_S", 0.1)
-    monkeypatch.setattr(breaker, "RETRY_S", 0.01)
-
-    # Threads of other tests may end meanwhile.
-    before = set(threading.enumerate())
-
-    def threads() -> int:
-        new = set(threading.enumerate()) - before
-        return sum(one.name.startswith("mmhash-memo") for one in new)
-
-    async def main() -> None:
-        guarded = breaker.Breaker(SqliteStore(tmp_path / "memo", MAX_BYTES))
-        await guarded.open()
-        await asyncio.sleep(1)  # several attempts
-        assert threads() == 1
-        may.set()
-        await asyncio.to_thread(wait_until, lambda: guarded._recovery is None)
-        await guarded.close()
-
-    asyncio.run(main())

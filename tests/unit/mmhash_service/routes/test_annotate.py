@@ -100,6 +100,19 @@ def test_one_url_that_gives_nothing_fails_the_call(
         assert problem_of(answer)[1] == problem
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("of", ["bytes", "pixels"])
+def test_media_without_bytes_is_refused(
+    client: httpx.Client, tmp_path: Path, engine: str, of: str
+) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    for url in ("data:;base64,", "data:image/png;base64,", (tmp_path / "empty").as_uri()):
+        parts = [{"type": "image_url", "image_url": {"url": url}}]
+        body = {"messages": [{"content": parts}]}
+        answer = client.post(f"/annotate?engine={engine}&of={of}", json=body)
+        assert problem_of(answer) == (422, "empty-media")
+
+
 @pytest.fixture(scope="module")
 def model_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")

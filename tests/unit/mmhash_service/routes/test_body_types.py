@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import httpx
 import pytest
 
 from mmhash_service.api.problems import Problem
 from mmhash_service.app import create_app
 from mmhash_service.routes.body_types import BODY_TYPES, find_body_type
+from tests.support.responses import items_of, problem_of
 
 PAGE = (Path(__file__).parents[4] / "docs" / "http.md").read_text()
 
@@ -38,3 +40,23 @@ def test_a_type_is_found_by_its_name_or_its_main_type(content_type: str, name: s
 def test_another_type_is_refused(content_type: str) -> None:
     with pytest.raises(Problem, match="unsupported-media-type"):
         find_body_type(content_type)
+
+
+@pytest.mark.parametrize("content_type", ["image/png", "video/mp4", "audio/wav"])
+@pytest.mark.parametrize("of", ["bytes", "pixels", "frames"])
+def test_an_empty_image_or_clip_is_refused(
+    client: httpx.Client, content_type: str, of: str
+) -> None:
+    if of == {"image/png": "frames"}.get(content_type, "pixels"):
+        return  # refused for another reason
+    answer = client.post("/hash", headers={"Content-Type": content_type}, params={"of": of})
+    assert problem_of(answer) == (422, "empty-media")
+    files = {"a": ("a", b"abc", content_type), "b": ("b", b"", content_type)}
+    if of == "bytes":
+        assert problem_of(client.post("/hash", files=files)) == (422, "empty-media")
+
+
+def test_an_empty_body_of_bytes_has_a_key(client: httpx.Client) -> None:
+    headers = {"Content-Type": "application/octet-stream"}
+    (item,) = items_of(client.post("/hash", headers=headers))
+    assert item["nbytes"] == 0

@@ -83,7 +83,8 @@ def test_the_states_of_many_workers_are_made_in_turns() -> None:
         fleet.workers[url] = Worker(parse_worker(url), settings)
     fleet.index = Index(health=lambda _: True)
     router = SimpleNamespace(policy="least-load")
-    state = SimpleNamespace(fleet=fleet, router=router, limits=Limits(Settings()))
+    resources = SimpleNamespace(fleet=fleet, router=router, limits=Limits(Settings()))
+    state = SimpleNamespace(resources=resources)
     request: Any = SimpleNamespace(app=SimpleNamespace(state=state))
 
     async def answer() -> tuple[Any, int]:

@@ -50,7 +50,7 @@ def test_a_backend_that_is_wrong_is_not_ready(
 def test_a_server_that_drains_is_not_ready_and_takes_no_calls() -> None:
     app = create_app(Settings())
     with running(app) as server:
-        app.state.limits.draining = True
+        app.state.resources.limits.draining = True
         for answer in (
             server.client.get("/ready"),
             server.client.post("/hash", headers={"content-type": "image/png"}),
@@ -73,7 +73,7 @@ def test_version(client: httpx.Client) -> None:
 
 def test_info(client: httpx.Client, server: Any) -> None:
     answer = client.get("/info").json()
-    settings = server.uvicorn.config.app.state.settings
+    settings = server.uvicorn.config.app.state.resources.settings
     limits = answer.pop("limits")
     assert limits.items() >= {"max_pixels": settings.max_pixels, "max_items": 50}.items()
     assert all(getattr(settings, name) == value for name, value in limits.items())

@@ -1,14 +1,13 @@
-"""Entries in memory: never more than the bound, and the longest unused go first."""
+"""A bounded cache: never more than the bound, and the longest unused go first."""
 
-import os
-import tracemalloc
 from collections import OrderedDict
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmhash_service.memo.memory import ENTRY_OVERHEAD, LruCache
+from mmhash.lru import LruCache
 
+OVERHEAD = 240
 NAMES = st.binary(min_size=1, max_size=2)
 STEPS = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=600)), max_size=200)
 
@@ -17,7 +16,9 @@ STEPS = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=600)), max_size
 def test_it_is_a_dict_that_forgets_the_longest_unused(
     bound: int, steps: list[tuple[bytes, bytes | None]]
 ) -> None:
-    memory = LruCache(bound)
+    memory: LruCache[bytes, bytes] = LruCache(
+        bound, lambda name, value: len(name) + len(value) + OVERHEAD
+    )
     model: OrderedDict[bytes, bytes] = OrderedDict()
     for name, value in steps:
         if value is None:
@@ -27,25 +28,23 @@ def test_it_is_a_dict_that_forgets_the_longest_unused(
             continue
         memory.put(name, value)
         model.pop(name, None)
-        if len(name) + len(value) + ENTRY_OVERHEAD <= bound:
+        if len(name) + len(value) + OVERHEAD <= bound:
             model[name] = value
-        while (held := sum(len(a) + len(b) + ENTRY_OVERHEAD for a, b in model.items())) > bound:
+        while (held := sum(len(a) + len(b) + OVERHEAD for a, b in model.items())) > bound:
             model.popitem(last=False)
-        assert memory.nbytes == held <= bound
+        assert memory.size == held <= bound
+        assert len(memory) == len(model)
     assert {name: memory.get(name) for name, _ in steps} == {
         name: model.get(name) for name, _ in steps
     }
 
 
-def test_the_bound_is_that_of_the_process_s_memory() -> None:
-    bound = 4 << 20
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        memory = LruCache(bound)
-        for _ in range(30_000):
-            memory.put(os.urandom(32), os.urandom(107))
-        taken = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    assert bound / 2 < taken < bound * 1.1
+def test_a_lower_limit_holds_from_the_next_entry_on() -> None:
+    cache: LruCache[int, int] = LruCache(10, lambda _key, value: value)
+    for key in range(5):
+        cache.put(key, 2)
+    cache.max_size = 4
+    cache.put(5, 2)
+    assert [key for key in range(6) if key in cache] == [4, 5]
+    cache.clear()
+    assert (len(cache), cache.size) == (0, 0)

@@ -1,0 +1,60 @@
+"""What all requests of an application share."""
+
+from typing import Self, cast
+
+from fastapi import FastAPI, Request
+
+from mmhash_service.decoder.pool import DecoderPool
+from mmhash_service.fetch.fetcher import Fetcher
+from mmhash_service.memo.memo import Memo
+from mmhash_service.plan.models import Models
+from mmhash_service.runtime.capacity import Limits
+from mmhash_service.runtime.worker_pool import PromptPool, WorkerPool
+from mmhash_service.settings import Settings
+
+
+class Resources:
+    """The resources of the service; the gateway adds its workers to them."""
+
+    def __init__(self, settings: Settings, models: Models | None = None) -> None:
+        """Create the resources; models that are not given are read."""
+        self.models = Models(settings.models) if models is None else models
+        # A reload replaces them, so a request reads them once.
+        self.settings = settings
+        self.limits = Limits(settings)
+        self.work = WorkerPool(settings.work_timeout_s)
+        self.prompts = PromptPool(settings.work_timeout_s)
+        self.decoders = DecoderPool(settings)
+        self.memo = Memo(settings)
+        self.fetcher = Fetcher(settings)
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """Return the resources of the application that answers a request."""
+        return cls.of_app(request.app)
+
+    @classmethod
+    def of_app(cls, app: FastAPI) -> Self:
+        """Return the resources of an application."""
+        return cast("Self", app.state.resources)
+
+    @property
+    def lacks_workers(self) -> bool:
+        """True for a gateway none of whose workers is healthy."""
+        return False
+
+    async def open(self) -> None:
+        """Start the decoders, and connect to the memo's store."""
+        self.decoders.open()
+        await self.memo.open()
+
+    async def close(self) -> None:
+        """End what `open` has started, after the last request."""
+        await self.decoders.close()
+        await self.fetcher.close()
+        await self.memo.close()
+
+    def stop_threads(self) -> None:
+        """Start no more jobs in threads."""
+        self.work.stop()
+        self.prompts.stop()
