@@ -258,6 +258,8 @@ class Engine:
     """Members of requests that hold media objects, in lists of lists."""
     feature_formats: frozenset[str] = frozenset()
     """The formats of media objects that hold features, in lower case."""
+    unguarded_variable: str | None = None
+    """The environment variable that makes the engine serve without an ASGI app, so unguarded."""
     compression_headers: tuple[str, ...] = ()
     """Headers by which the engine decompresses a body, beside Content-Encoding."""
 

@@ -14,6 +14,7 @@ from mmhash.verify.subscriber import Subscriber
 
 if TYPE_CHECKING:
     from mmhash.engines.releases import Fallback
+    from mmhash.engines.sglang.releases import Server
     from mmhash.kvindex.events import BlocksStored
 
 # The first event also waits for the subscription to be set up.
@@ -32,6 +33,8 @@ class Report(NamedTuple):
     missing: tuple[str, ...]
     # vLLM's --prefix-caching-hash-algo that fits best.
     algorithm: str | None = None
+    # SGLang's server: the one in Rust takes no middleware, so no guard.
+    server: "Server" = "python"
 
     @property
     def is_correct(self) -> bool:
@@ -52,6 +55,8 @@ class Report(NamedTuple):
             line += "Is --events their endpoint?"
         if self.missing:
             line += f"; images not found in: {', '.join(self.missing)}"
+        if self.server == "rust":
+            line += "; its server is the one in Rust (SGLANG_RUST_SERVER): no guard protects it"
         return line
 
 
@@ -159,7 +164,8 @@ def _verify_sglang(client: httpx.Client, subscriber: Subscriber, version: str) -
         else:
             missing.append(prompt.name)
             image_texts = image_texts[:1]  # none fits: the other prompts need not try all again
-    return Report(f"sglang {version}", len(right), sum(right), tuple(missing))
+    server: Server = "rust" if sglang.is_rust(client) else "python"
+    return Report(f"sglang {version}", len(right), sum(right), tuple(missing), server=server)
 
 
 def _served_model(client: httpx.Client) -> str:

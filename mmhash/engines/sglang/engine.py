@@ -299,5 +299,6 @@ ENGINE = Engine(
     caller_fields=_CALLER_FIELDS,
     media_members=_MEDIA_MEMBERS,
     feature_formats=frozenset({"processor_output", "precomputed_embedding"}),
+    unguarded_variable="SGLANG_RUST_SERVER",
     compression_headers=("x-body-compressed",),  # read from 0.5.15 on
 )
