@@ -28,7 +28,7 @@ def plan_request(
             show_default="16 for vLLM, 1 for SGLang",
         ),
     ] = None,
-    algorithm: Annotated[
+    block_algorithm: Annotated[
         str | None,
         typer.Option(help="vLLM's --prefix-caching-hash-algo.", show_default="sha256"),
     ] = None,
@@ -48,7 +48,7 @@ def plan_request(
     if len(text) > _MAX_REQUEST:
         raise InputValueError(f"{printable(request)}: more than {_MAX_REQUEST} bytes")
     plan = Model.load(model).plan(
-        text, engine, block_size=block_size, algorithm=algorithm, seed=seed, of=of
+        text, engine, block_size=block_size, block_algorithm=block_algorithm, seed=seed, of=of
     )
     items = [
         {**item.payload(), "key": item.key.hex(), "engines": {engine: item.fields}}

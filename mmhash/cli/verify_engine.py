@@ -17,7 +17,7 @@ def check_engine(
         str | None,
         typer.Option(help="The recipe to compare with: vllm@0.32.0; default: the server's."),
     ] = None,
-    algorithm: Annotated[
+    block_algorithm: Annotated[
         str | None,
         typer.Option(help="vLLM's --prefix-caching-hash-algo; default: the one that fits."),
     ] = None,
@@ -31,7 +31,7 @@ def check_engine(
     with extra("kvindex"):
         from mmhash.verify import verify_engine  # noqa: PLC0415  (needs pyzmq and httpx)
     report = verify_engine(
-        url, events, engine=engine, algorithm=algorithm, seed=seed, api_key=api_key
+        url, events, engine=engine, block_algorithm=block_algorithm, seed=seed, api_key=api_key
     )
     if as_json:
         say_json(report.fields())

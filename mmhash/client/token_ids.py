@@ -70,7 +70,7 @@ def blocks(  # noqa: D417  (a method has no session)
     spans: Iterable[Span] = (),
     cache_salt: str | None = None,
     extra_key: str | None = None,
-    algorithm: str | None = None,
+    block_algorithm: str | None = None,
     seed: str | None = None,
     lora: Mapping[str, str] | None = None,
     lookahead: int | None = None,
@@ -88,7 +88,7 @@ def blocks(  # noqa: D417  (a method has no session)
         spans: A `Span` for each item.
         cache_salt: The salt in the request, if it has one.
         extra_key: SGLang's extra key, if the request has one.
-        algorithm: vLLM's `--prefix-caching-hash-algo`.
+        block_algorithm: vLLM's `--prefix-caching-hash-algo`.
         seed: The PYTHONHASHSEED of vLLM.
         lora: The `name` of an adapter and, for vLLM, its `path`.
         lookahead: The number of tokens after a block that vLLM counts to it.
@@ -107,7 +107,7 @@ def blocks(  # noqa: D417  (a method has no session)
     body |= given(
         cache_salt=cache_salt,
         extra_key=extra_key,
-        algorithm=algorithm,
+        block_algorithm=block_algorithm,
         seed=seed,
         lora=None if lora is None else dict(lora),
         lookahead=lookahead,

@@ -95,7 +95,7 @@ class Prompt:
     spans: list[Span] = field(default_factory=list)
     cache_salt: str | None = None
     extra_key: str | None = None
-    algorithm: str | None = None
+    block_algorithm: str | None = None
     seed: str | None = None
     lora: str | None = None
     lora_path: str | None = None
@@ -243,6 +243,9 @@ class Engine:
     hashes_of_key: Callable[[Digest], tuple[str, ...]] = lambda _: ()
     """All texts that a tag for this key allows in a request, in any release."""
 
+    hashes_files: Callable[[str, str], bool] | None = None
+    """True for a server ("rust") and a release that name an image by its file's BLAKE3 digest."""
+
     applies_orientation: Callable[[str], bool] = lambda _: True
     """False for a release that applies EXIF orientation for no model."""
 
@@ -290,6 +293,17 @@ class Engine:
         if self.applies_orientation(version):
             options = with_orientation(options, orientation)
         return with_options(key, options)
+
+    def names_by_file(self, server: str, version: str) -> bool:
+        """Return True if a server names an image by its file's BLAKE3 digest, and takes no key.
+
+        A server that the engine does not have is an error.
+        """
+        if self.hashes_files is not None:
+            return self.hashes_files(server, version)
+        if server != "python":
+            raise InputValueError(f"{self.name} has no server {server[:40]!r}")
+        return False
 
     def prompt_blocks(self, prompt: Prompt, version: str) -> PromptBlocks:
         """Return the blocks of a prompt; a field that the release lacks is an error."""

@@ -48,7 +48,7 @@ class Model:
         engine: str,
         *,
         block_size: int | None = None,
-        algorithm: str | None = None,
+        block_algorithm: str | None = None,
         seed: str | None = None,
         lora: str | None = None,
         lora_path: str | None = None,
@@ -60,6 +60,7 @@ class Model:
         model_id: str | None = None,
         chat_template: str | None = None,
         content_format: Literal["auto", "string", "openai"] = "auto",
+        server: Literal["python", "rust"] = "python",
     ) -> Plan:
         """Return the plan of a request for an engine.
 
@@ -67,7 +68,7 @@ class Model:
             request: An OpenAI chat or completion, or SGLang's /generate.
             engine: The engine and its release, such as `"vllm@0.32.0"`.
             block_size: The tokens of a block or page; by default 16 for vLLM and 1 for SGLang.
-            algorithm: vLLM's `--prefix-caching-hash-algo`.
+            block_algorithm: vLLM's `--prefix-caching-hash-algo`.
             seed: The PYTHONHASHSEED of vLLM.
             lora: The name of a LoRA adapter.
             lora_path: Its path, which vLLM binds from 0.31 on.
@@ -79,11 +80,12 @@ class Model:
             model_id: The engine's name of the model, for requests with processor options.
             chat_template: The template that the engine was started with, if it is not the model's.
             content_format: The form of messages' contents that vLLM was started with.
+            server: `"rust"` for SGLang with SGLANG_RUST_SERVER=1: it names an image by its file.
         """
         found, release = registry.find(engine)
         options = PlanOptions(
             block_size=block_size,
-            algorithm=algorithm,
+            block_algorithm=block_algorithm,
             seed=seed,
             lora=lora,
             lora_path=lora_path,
@@ -95,6 +97,7 @@ class Model:
             model_id=model_id,
             chat_template=chat_template,
             content_format=content_format,
+            server=server,
         )
         return open_plan(self, found, release, request).plan(options)
 

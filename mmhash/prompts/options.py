@@ -15,7 +15,7 @@ class PlanOptions:
     """The options of `Model.plan`, which has their descriptions."""
 
     block_size: int | None = None
-    algorithm: str | None = None
+    block_algorithm: str | None = None
     seed: str | None = None
     lora: str | None = None
     lora_path: str | None = None
@@ -27,6 +27,7 @@ class PlanOptions:
     model_id: str | None = None
     chat_template: str | None = None
     content_format: Literal["auto", "string", "openai"] = "auto"
+    server: Literal["python", "rust"] = "python"
 
     def __post_init__(self) -> None:
         if self.block_size is not None:
@@ -47,3 +48,4 @@ class PlanOptions:
             )
         check_choice("of", self.of, "bytes", "pixels")
         check_choice("content_format", self.content_format, "auto", "string", "openai")
+        check_choice("server", self.server, "python", "rust")

@@ -32,7 +32,7 @@ class Report(NamedTuple):
     # Prompts whose images are not in the stored blocks.
     missing: tuple[str, ...]
     # vLLM's --prefix-caching-hash-algo that fits best.
-    algorithm: str | None = None
+    block_algorithm: str | None = None
     # SGLang's server: the one in Rust takes no middleware, so no guard.
     server: "Server" = "python"
 
@@ -48,7 +48,7 @@ class Report(NamedTuple):
     def line(self) -> str:
         """Return the report on one line."""
         verdict = "named correctly" if self.is_correct else "NOT named correctly"
-        how = f" with {self.algorithm}" if self.algorithm and self.named else ""
+        how = f" with {self.block_algorithm}" if self.block_algorithm and self.named else ""
         line = f"{self.engine}: {verdict}: {self.named} of {self.blocks} blocks{how}"
         if self.blocks == 0:
             line += "; no block was stored: are KV events and the prefix cache on? "
@@ -65,7 +65,7 @@ def verify_engine(
     events: str,
     *,
     engine: str | None = None,
-    algorithm: str | None = None,
+    block_algorithm: str | None = None,
     seed: str | None = None,
     api_key: str | None = None,
 ) -> Report:
@@ -76,7 +76,7 @@ def verify_engine(
         events: The endpoint of its KV events, such as tcp://127.0.0.1:5557.
         engine: The recipe to compare with, as in `vllm@0.32.0`; by default that of the release
             that the server reports, or of the newest known release before it.
-        algorithm: vLLM's --prefix-caching-hash-algo; by default the one that fits.
+        block_algorithm: vLLM's --prefix-caching-hash-algo; by default the one that fits.
         seed: vLLM's PYTHONHASHSEED, if it is set.
         api_key: The engine's API key.
     """
@@ -93,7 +93,7 @@ def verify_engine(
         name, version = registry.parse(release, engine_fallback=fallback)
         with Subscriber(events) as subscriber:
             if name == "vllm":
-                report = _verify_vllm(client, subscriber, version, algorithm, seed)
+                report = _verify_vllm(client, subscriber, version, block_algorithm, seed)
             elif name == "sglang":
                 report = _verify_sglang(client, subscriber, version)
             else:
@@ -114,7 +114,7 @@ def _verify_vllm(
     client: httpx.Client,
     subscriber: Subscriber,
     version: str,
-    algorithm: str | None,
+    block_algorithm: str | None,
     seed: str | None,
 ) -> Report:
     model = _served_model(client)
@@ -126,7 +126,7 @@ def _verify_vllm(
         prompt.name for prompt, events in stored if not vllm.holds_images(events, prompt.images)
     )
     reports = []
-    for candidate in (algorithm,) if algorithm else vllm.ALGORITHMS:
+    for candidate in (block_algorithm,) if block_algorithm else vllm.ALGORITHMS:
         try:
             names = vllm.Names(version, candidate, seed)
             right = [

@@ -45,6 +45,6 @@ def test_recipe_of_another_release(engine: Engine) -> None:
 
 @only("vllm")
 def test_wrong_algorithm(engine: Engine) -> None:
-    code, output = _verify(engine, "--algorithm", "sha256_cbor")
+    code, output = _verify(engine, "--block-algorithm", "sha256_cbor")
     assert code == 1, output
     assert "NOT named correctly" in output

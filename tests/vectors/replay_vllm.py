@@ -42,7 +42,7 @@ def block_hash(case: Case) -> dict[str, Any]:
     given = case.input
     hashing = {
         "version": case.version,
-        "algorithm": given["algorithm"],
+        "block_algorithm": given["algorithm"],
         "seed": given["pythonhashseed"],
     }
     if given["op"] == "none_hash":

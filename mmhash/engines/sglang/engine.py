@@ -24,7 +24,7 @@ from mmhash.engines.engine import (
 )
 from mmhash.engines.sglang.pads import mm_hash, pad_input_ids, pad_values, padding
 from mmhash.engines.sglang.pages import event_id, event_keys, page_keys
-from mmhash.engines.sglang.releases import RELEASES
+from mmhash.engines.sglang.releases import RELEASES, is_rust
 
 _CONTENT_PREFIX = "sha256:"
 
@@ -277,6 +277,7 @@ ENGINE = Engine(
     explain=_explain,
     fields_of_key=_request_fields,
     hashes_of_key=lambda key: (mm_hash(key), f"{_CONTENT_PREFIX}{key.hex()}"),
+    hashes_files=is_rust,
     blocks=_blocks,
     prompt_fields=_prompt_fields,
     pad=_pad,

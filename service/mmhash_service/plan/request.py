@@ -91,7 +91,10 @@ def _media(requested: RequestedEngine, model_type: str, sized: SizedItem) -> Med
         raise Problem("unplannable-item") from error
     key = Digest("blake3", bytes.fromhex(sized.item.key))
     size = MediaSize(width=width, height=height)
-    return Media(size, key, sized.item.exif_orientation)
+    digest = None
+    if (sized.item.kind, sized.item.algorithm) == ("bytes", "blake3"):
+        digest = Digest("blake3", bytes.fromhex(sized.item.digest))
+    return Media(size, key, sized.item.exif_orientation, digest)
 
 
 def _item(planned: PlannedItem, sized: SizedItem, requested: RequestedEngine) -> dict[str, Any]:

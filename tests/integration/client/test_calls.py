@@ -86,7 +86,7 @@ def test_blocks(connect: Any, url: str) -> None:
 
 
 def test_blocks_of_an_engine_as_it_was_started(connect: Any, url: str) -> None:
-    options: dict[str, Any] = {"algorithm": "xxhash", "seed": "0", "lookahead": 1}
+    options: dict[str, Any] = {"block_algorithm": "xxhash", "seed": "0", "lookahead": 1}
     with connect(url) as client:
         answer = client.blocks(
             IDS,

@@ -77,7 +77,7 @@ class PlanQuery(BaseModel):
         """Return the options of `Model.plan`."""
         names = ("block_size", "seed", "lora", "lora_path", "lookahead", "model_id")
         options = {name: getattr(self, name) for name in names}
-        return options | {"algorithm": self.block_algorithm}
+        return options | {"block_algorithm": self.block_algorithm}
 
 
 class AnnotateQuery(Query):
@@ -151,7 +151,7 @@ class BlocksBody(RequestModel):
     spans: list[Span] = Field(default=[], fail_fast=True)
     cache_salt: Text | None = None
     extra_key: Text | None = None
-    algorithm: BlockAlgorithm | None = Field(
+    block_algorithm: BlockAlgorithm | None = Field(
         default=None, description="vLLM's --prefix-caching-hash-algo; sha256 by default."
     )
     seed: Text | None = Field(default=None, description="The PYTHONHASHSEED of vLLM.")

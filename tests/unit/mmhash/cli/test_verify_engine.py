@@ -14,7 +14,7 @@ from mmhash.verify.run import Report
 def test_help_names_the_options() -> None:
     done = CliRunner().invoke(app, ["verify-engine", "--help"], env={"COLUMNS": "200"})
     assert done.exit_code == 0
-    for option in ("--events", "--engine", "--algorithm", "--seed", "--api-key"):
+    for option in ("--events", "--engine", "--block-algorithm", "--seed", "--api-key"):
         assert option in done.output
 
 

@@ -99,7 +99,13 @@ def test_vllm_names_chain(version: str) -> None:
     sample = _sample()
     items = [vllm.Span(vllm.uuid(sample.key), 2, 5)]
     keys = vllm.block_keys(
-        TOKENS, SIZE, version=version, items=items, cache_salt="s", algorithm="sha256", seed="0"
+        TOKENS,
+        SIZE,
+        version=version,
+        items=items,
+        cache_salt="s",
+        block_algorithm="sha256",
+        seed="0",
     )
     extras = vllm.extra_keys(TOKENS, SIZE, version=version, items=items, cache_salt="s")
     published = [
@@ -129,7 +135,7 @@ def test_vllm_names_chain(version: str) -> None:
     ],
 )
 def test_vllm_names_notice_a_change(change: Callable[[list[int]], BlocksStored]) -> None:
-    ids = [vllm.event_id(key) for key in vllm.block_keys(TOKENS, SIZE, algorithm="sha256")]
+    ids = [vllm.event_id(key) for key in vllm.block_keys(TOKENS, SIZE, block_algorithm="sha256")]
     names = verify_vllm.Names(vllm.LATEST, "sha256", None)
     assert all(names.check(_stored(ids, TOKENS), Prompt("p", "")))
     assert not all(names.check(change(ids), Prompt("p", "")))
