@@ -17,6 +17,9 @@ from mmhash.tags import TAGS_MEMBER
 RequestFields = dict[str, Any]
 """The fields that carry a key, and the values that the engine derives from them."""
 
+Server = Literal["python", "rust"]
+"""The HTTP server of SGLang: SGLANG_RUST_SERVER=1 starts the one in Rust."""
+
 Step = tuple[str, str]
 """A line of `mmhash explain`: a description and a value."""
 

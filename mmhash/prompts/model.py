@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from mmhash.arguments import check_str
 from mmhash.engines import registry
+from mmhash.engines.engine import Server
 from mmhash.errors import InputTypeError, LimitError
 from mmhash.prompts.families import registry as families
 from mmhash.prompts.families.family import Family, Modality, Placeholder
@@ -60,7 +61,7 @@ class Model:
         model_id: str | None = None,
         chat_template: str | None = None,
         content_format: Literal["auto", "string", "openai"] = "auto",
-        server: Literal["python", "rust"] = "python",
+        server: Server = "python",
     ) -> Plan:
         """Return the plan of a request for an engine.
 

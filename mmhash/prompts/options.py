@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mmhash.arguments import check_choice, check_int, check_optional_str
+from mmhash.engines.engine import Server
 from mmhash.errors import InputTypeError
 from mmhash.framing import tenant_key
 from mmhash.prompts.media import KnownMedia
@@ -27,7 +28,7 @@ class PlanOptions:
     model_id: str | None = None
     chat_template: str | None = None
     content_format: Literal["auto", "string", "openai"] = "auto"
-    server: Literal["python", "rust"] = "python"
+    server: Server = "python"
 
     def __post_init__(self) -> None:
         if self.block_size is not None:

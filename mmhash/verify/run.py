@@ -13,8 +13,8 @@ from mmhash.verify.prompts import Prompt, members, prompts
 from mmhash.verify.subscriber import Subscriber
 
 if TYPE_CHECKING:
+    from mmhash.engines.engine import Server
     from mmhash.engines.releases import Fallback
-    from mmhash.engines.sglang.releases import Server
     from mmhash.kvindex.events import BlocksStored
 
 # The first event also waits for the subscription to be set up.

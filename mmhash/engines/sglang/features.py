@@ -11,8 +11,9 @@ import numpy as np
 
 from mmhash.cpu import hash_bytes
 from mmhash.engines import checks
+from mmhash.engines.engine import Server
 from mmhash.engines.sglang.gpu_kernel import gpu_hash
-from mmhash.engines.sglang.releases import LATEST, RELEASES, Server, is_rust, require
+from mmhash.engines.sglang.releases import LATEST, RELEASES, is_rust, require
 from mmhash.errors import InputTypeError
 from mmhash.memory import check_copy
 from mmhash.torch_tensor import is_tensor

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from mmhash.digest import Digest
 from mmhash.engines import checks, engine
-from mmhash.engines.sglang.releases import LATEST, RELEASES, Recipe, Server, is_rust, require
+from mmhash.engines.engine import Server
+from mmhash.engines.sglang.releases import LATEST, RELEASES, Recipe, is_rust, require
 from mmhash.errors import InputTypeError, InputValueError, shown
 
 IDENTITY_SIZE = 32

@@ -32,9 +32,6 @@ RELEASES = Releases(
 )
 LATEST = RELEASES.latest
 
-Server = Literal["python", "rust"]
-"""The HTTP server of an engine: SGLANG_RUST_SERVER=1 starts the one in Rust."""
-
 
 def is_rust(server: Any, version: str) -> bool:
     """Return True for the server in Rust, which a release must have; refuse other names."""

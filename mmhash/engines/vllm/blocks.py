@@ -43,9 +43,9 @@ def block_keys(
 
     `items` are in the order of their offsets; one may reach past the tokens, which may be only the
     beginning of a prompt. `block_algorithm` is the engine's `--prefix-caching-hash-algo`, `seed`
-    its PYTHONHASHSEED. `lookahead` is how many of the tokens after a block count to it. vLLM hashes a
-    prompt in one step: only if it did not, `hashed_after` has the number of tokens at each earlier
-    step, because until 0.30 that changes the items found in later blocks.
+    its PYTHONHASHSEED. `lookahead` is how many of the tokens after a block count to it. vLLM hashes
+    a prompt in one step: only if it did not, `hashed_after` has the number of tokens at each
+    earlier step, because until 0.30 that changes the items found in later blocks.
     """
     hash_ = block_hash(block_algorithm)
     parent = none_hash(version=version, seed=seed, block_algorithm=block_algorithm)

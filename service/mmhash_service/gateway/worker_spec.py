@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import httpx
 
 if TYPE_CHECKING:
+    from mmhash.engines.engine import Server
     from mmhash.engines.releases import Fallback
 
 _ENDPOINT = re.compile(
@@ -34,7 +35,7 @@ class EngineSpec(NamedTuple):
     block_size: int | None = None
     block_algorithm: str | None = None
     seed: str | None = None
-    server: str = "python"
+    server: "Server" = "python"
     """SGLang's server: "rust" with SGLANG_RUST_SERVER=1."""
 
     @property
@@ -116,16 +117,14 @@ def _engine_spec(named: dict[str, str]) -> EngineSpec | None:
     from mmhash.engines.engine import Prompt  # noqa: PLC0415  (see above)
     from mmhash.engines.registry import find  # noqa: PLC0415
 
-    spec = EngineSpec(
-        named["engine"],
-        block_size,
-        named.get("block_algorithm"),
-        named.get("seed"),
-        named.get("server", "python"),
-    )
     # The setting engine_fallback is the service's: check_release() compares with it.
-    engine, release = find(spec.name, engine_fallback="nearest-older")
-    engine.names_by_file(spec.server, release)
+    engine, release = find(named["engine"], engine_fallback="nearest-older")
+    server: Server = (
+        "rust" if engine.names_by_file(named.get("server", "python"), release) else "python"
+    )
+    spec = EngineSpec(
+        named["engine"], block_size, named.get("block_algorithm"), named.get("seed"), server
+    )
     if not named.keys().isdisjoint({"events", "block_algorithm", "seed"}):
         # Without this check, the same error would keep each request from being planned.
         prompt = Prompt([0], 1, block_algorithm=spec.block_algorithm, seed=spec.seed)
