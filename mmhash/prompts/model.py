@@ -62,6 +62,7 @@ class Model:
         chat_template: str | None = None,
         content_format: Literal["auto", "string", "openai"] = "auto",
         server: Server = "python",
+        mm_hasher_algorithm: Literal["blake3", "sha256"] = "blake3",
     ) -> Plan:
         """Return the plan of a request for an engine.
 
@@ -81,6 +82,8 @@ class Model:
             model_id: The engine's name of the model, for requests with processor options.
             chat_template: The template that the engine was started with, if it is not the model's.
             content_format: The form of messages' contents that vLLM was started with.
+            mm_hasher_algorithm: vLLM's `--mm-hasher-algorithm`, until 0.28 its variable
+                VLLM_MM_HASHER_ALGORITHM: the hash of a uuid and the request's processor options.
             server: `"rust"` for SGLang with SGLANG_RUST_SERVER=1: it names an image by its file.
         """
         found, release = registry.find(engine)
@@ -99,6 +102,7 @@ class Model:
             chat_template=chat_template,
             content_format=content_format,
             server=server,
+            mm_hasher_algorithm=mm_hasher_algorithm,
         )
         return open_plan(self, found, release, request).plan(options)
 

@@ -29,6 +29,7 @@ class PlanOptions:
     chat_template: str | None = None
     content_format: Literal["auto", "string", "openai"] = "auto"
     server: Server = "python"
+    mm_hasher_algorithm: Literal["blake3", "sha256"] = "blake3"
 
     def __post_init__(self) -> None:
         if self.block_size is not None:
@@ -50,3 +51,4 @@ class PlanOptions:
         check_choice("of", self.of, "bytes", "pixels")
         check_choice("content_format", self.content_format, "auto", "string", "openai")
         check_choice("server", self.server, "python", "rust")
+        check_choice("mm_hasher_algorithm", self.mm_hasher_algorithm, "blake3", "sha256")

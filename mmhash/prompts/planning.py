@@ -115,7 +115,7 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         read_object(request.body, "mm_processor_kwargs"),
     )
     by_file = engine.names_by_file(options.server, release)
-    named = _name_files(opened, media) if by_file else _name_items(opened, media, options.model_id)
+    named = _name_files(opened, media) if by_file else _name_items(opened, media, options)
     items = [
         PlannedItem(
             placed.modality,
@@ -235,7 +235,7 @@ def _name_files(opened: OpenedPlan, media: Sequence[Media]) -> list[_Named]:
     return named
 
 
-def _name_items(opened: OpenedPlan, media: Sequence[Media], model_id: str | None) -> list[_Named]:
+def _name_items(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> list[_Named]:
     """Return each item's key as the request carries it, and as the engine's blocks have it."""
     engine, release, spelled = opened.engine, opened.release, opened.spelled
     formats = engine.annotate
@@ -254,10 +254,10 @@ def _name_items(opened: OpenedPlan, media: Sequence[Media], model_id: str | None
         )
         for source, one in zip(opened.sources, media, strict=True)
     ]
-    return list(map(_Named, keys, _block_keys(opened, keys, model_id)))
+    return list(map(_Named, keys, _block_keys(opened, keys, options)))
 
 
-def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) -> list[Digest]:
+def _block_keys(opened: OpenedPlan, keys: list[Digest], options: PlanOptions) -> list[Digest]:
     """Return the items' keys as the engine's blocks have them."""
     body = opened.request.body
     processing = read_object(body, "mm_processor_kwargs")
@@ -265,7 +265,7 @@ def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) ->
     if opened.engine.name != "vllm" or not (processing or media_io):
         return keys
     # vLLM hashes a uuid with the options, and with its name of the model.
-    if model_id is None:
+    if options.model_id is None:
         raise InputValueError(
             "the request has processor options, with which vLLM hashes its name of the model:"
             " give it as model_id"
@@ -277,12 +277,13 @@ def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) ->
         identifiers = vllm.identifiers(
             modality,
             [b""] * len(places),
-            model_id=model_id,
+            model_id=options.model_id,
             uuids=[vllm.uuid(keys[place]) for place in places],
             processor_kwargs=processing,
             media_io_kwargs=media_io,
             per_video_options=family.per_video_options,
             version=opened.release,
+            algorithm=options.mm_hasher_algorithm,
         )
         for place, identifier in zip(places, identifiers, strict=True):
             found[place] = Digest("blake3", bytes.fromhex(identifier))

@@ -342,8 +342,8 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     vllm.none_hash: {"version": "0.33.0", "seed": "0", "block_algorithm": "sha256"},
     vllm.uuid: {"key": KEY},
     trtllm.int32s: {"digest": HEX_64},
-    trtllm.mm_hash: {"item": b"abc", "uuid": "u", "version": "1.3.0rc20"},
-    trtllm.mm_hashes: {"items": [b"abc"], "uuids": ["u"], "version": "1.3.0rc20"},
+    trtllm.mm_hash: {"item": b"abc", "uuid": "u", "version": "1.3.0rc22"},
+    trtllm.mm_hashes: {"items": [b"abc"], "uuids": ["u"], "version": "1.3.0rc22"},
     trtllm.uuid: {"key": KEY},
     trtllm.Audio: {"samples": np.zeros(4), "sample_rate": 16000},
     dynamo.block_keys: {

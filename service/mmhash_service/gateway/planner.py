@@ -158,6 +158,7 @@ class _Steps(NamedTuple):
             lora=self.naming.lora,
             lora_path=self.naming.lora_path,
             server=engine.server,
+            mm_hasher_algorithm=engine.mm_hasher_algorithm,
         )
         plan = plan_opened(self.context, opened, found, options)
         # For each policy: tokens that a worker was sent before count neither in its load, by which

@@ -5,7 +5,7 @@ engines only for a worker that names its engine: with numpy they take 0.1 s of C
 """
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import httpx
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ENDPOINT = re.compile(
     r"tcp://\[?(?P<host>[^\s,/*]+?)\]?:(?P<port>\d{1,5})|ipc://[^\s,]+", re.ASCII
 )
-_NAMING = ("server", "block_size", "block_algorithm", "seed")
+_NAMING = ("server", "block_size", "block_algorithm", "seed", "mm_hasher_algorithm")
 """Settings of an engine by which blocks get their names."""
 
 _MEMBERS = ("events", "replay", "engine", *_NAMING, "ranks")
@@ -37,6 +37,8 @@ class EngineSpec(NamedTuple):
     seed: str | None = None
     server: "Server" = "python"
     """SGLang's server: "rust" with SGLANG_RUST_SERVER=1."""
+    mm_hasher_algorithm: "Literal['blake3', 'sha256']" = "blake3"
+    """vLLM's --mm-hasher-algorithm, or VLLM_MM_HASHER_ALGORITHM."""
 
     @property
     def tokens_per_block(self) -> int:
@@ -122,8 +124,16 @@ def _engine_spec(named: dict[str, str]) -> EngineSpec | None:
     server: Server = (
         "rust" if engine.names_by_file(named.get("server", "python"), release) else "python"
     )
+    mm_hasher = named.get("mm_hasher_algorithm", "blake3")
+    if mm_hasher not in ("blake3", "sha256"):
+        raise ValueError("mm_hasher_algorithm of a worker is blake3 or sha256: others have no plan")
     spec = EngineSpec(
-        named["engine"], block_size, named.get("block_algorithm"), named.get("seed"), server
+        named["engine"],
+        block_size,
+        named.get("block_algorithm"),
+        named.get("seed"),
+        server,
+        "sha256" if mm_hasher == "sha256" else "blake3",
     )
     if not named.keys().isdisjoint({"events", "block_algorithm", "seed"}):
         # Without this check, the same error would keep each request from being planned.

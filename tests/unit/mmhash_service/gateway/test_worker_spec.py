@@ -21,9 +21,11 @@ def test_a_worker_has_all_its_parts() -> None:
     assert parse_worker("https://a:80").url == "https://a:80"
 
 
-def test_a_worker_names_sglangs_server_in_rust() -> None:
+def test_a_worker_names_its_server_and_its_hash_of_items() -> None:
     spec = parse_worker("http://a,engine=sglang@0.5.23,server=rust").engine
     assert spec == EngineSpec("sglang@0.5.23", server="rust")
+    vllm = parse_worker("http://a,engine=vllm@0.33.0,mm_hasher_algorithm=sha256").engine
+    assert vllm == EngineSpec("vllm@0.33.0", mm_hasher_algorithm="sha256")
     plain = parse_worker("http://a,engine=sglang@0.5.23,server=python").engine
     assert plain == parse_worker("http://a,engine=sglang@0.5.23").engine
 
@@ -33,6 +35,8 @@ def test_a_worker_names_sglangs_server_in_rust() -> None:
     [
         "",
         "http://a,server=rust",
+        "http://a,mm_hasher_algorithm=sha256",
+        "http://a,engine=vllm,mm_hasher_algorithm=sha512",
         "http://a,engine=sglang@0.5.22,server=rust",
         "http://a,engine=vllm,server=rust",
         "http://a,engine=sglang@0.5.23,server=go",
