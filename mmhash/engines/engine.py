@@ -255,6 +255,7 @@ class Engine:
     blocks: Callable[[Prompt, str], PromptBlocks] | None = None
     prompt_fields: Callable[[str], frozenset[str]] = lambda _: frozenset()
     """Those of `PROMPT_FIELDS` that `blocks` reads, by release."""
+    pad_values: Callable[[Digest | int | bytes, str], list[int]] | None = None
     pad: Callable[[list[int], list[Span], str], list[int]] | None = None
     annotate: AnnotateFormats | None = None
 

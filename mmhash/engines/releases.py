@@ -50,6 +50,9 @@ class Releases(Generic[Recipe]):
         """Return the recipe of a release; an unknown release is an error that lists the known."""
         if type(version) is not str:
             version = text("version", version)
+        engine, at, _ = version.rpartition("@")
+        if at and engine != self.engine:
+            raise InputValueError(f"{version[:40]!r} is not a release of {self.engine}")
         wanted = _parse(version)
         for known in self._ranges:
             if _parse(known.first) <= wanted <= _parse(known.last):
@@ -76,6 +79,7 @@ class Releases(Generic[Recipe]):
 
     def _unknown(self, version: str, hint: str = "") -> InputValueError:
         known = ", ".join(map(str, self._ranges))
+        version = version.rpartition("@")[2]
         return InputValueError(f"{self.engine} {version} is not known; known are {known}{hint}")
 
 
@@ -96,7 +100,7 @@ def is_since(version: str, first: str) -> bool:
 @lru_cache(256)  # 60 calls for a plan, 2 µs each
 def _parse(version: str) -> tuple[tuple[int, ...], int, int]:
     """Return a sort key: the numbers of the release, of its candidate, and of what came after."""
-    match = _VERSION.fullmatch(version)
+    match = _VERSION.fullmatch(version.rpartition("@")[2])  # or sglang@0.5.23
     if match is None:
         raise InputValueError(f"{version[:40]!r} is not a release: give one such as 0.5.23")
     release = [int(number) for number in match["release"].split(".")]

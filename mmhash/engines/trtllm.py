@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # are not known.
 _TAG = b"trtllm.mm.hash.v1"
 RELEASES = Releases(
-    "tensorrt-llm", Range("1.3.0rc22", "1.3.0rc29", _TAG), Range("1.4.0rc0", "1.4.0rc1", _TAG)
+    "trtllm", Range("1.3.0rc22", "1.3.0rc29", _TAG), Range("1.4.0rc0", "1.4.0rc1", _TAG)
 )
 LATEST = RELEASES.latest
 

@@ -280,6 +280,7 @@ ENGINE = Engine(
     hashes_files=is_rust,
     blocks=_blocks,
     prompt_fields=_prompt_fields,
+    pad_values=lambda item, version: pad_values(item, version=version),
     pad=_pad,
     annotate=AnnotateFormats(chat=_chat, native=_native, native_options=_GENERATE_OPTIONS),
     hash_fields=(

@@ -42,9 +42,7 @@ def test_known_releases(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["1.2.1", "1.3.0rc15", "1.3.0", "1.4.0rc2", "1.4.0", "2.0"])
 def test_unknown_releases(version: str) -> None:
-    with pytest.raises(
-        InputValueError, match=r"tensorrt-llm .* known are 1\.3\.0rc22 to 1\.3\.0rc29"
-    ):
+    with pytest.raises(InputValueError, match=r"trtllm .* known are 1\.3\.0rc22 to 1\.3\.0rc29"):
         mm_hash(RGB, version=version)
     with pytest.raises(InputValueError):
         mm_hashes([RGB], version=version)
