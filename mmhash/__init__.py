@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mmhash.client import Client as Client
     from mmhash.cpu import Hasher as Hasher
     from mmhash.digest import Digest as Digest
+    from mmhash.engines import pad_values as pad_values
+    from mmhash.engines import request_fields as request_fields
     from mmhash.errors import ClosedError as ClosedError
     from mmhash.errors import DeviceError as DeviceError
     from mmhash.errors import InputError as InputError
@@ -64,6 +66,8 @@ __all__ = [
     "key",
     "key_file",
     "keys",
+    "pad_values",
+    "request_fields",
     "sign_tag",
     "split",
     "verify_tag",
@@ -86,6 +90,7 @@ _MODULES = {
     "mmhash.client": ("AsyncClient", "Client"),
     "mmhash.cpu": ("Hasher",),
     "mmhash.digest": ("Digest",),
+    "mmhash.engines": ("pad_values", "request_fields"),
     "mmhash.errors": tuple(name for name in __all__ if name.endswith("Error")),
     "mmhash.executor": ("AsyncHasher",),
     "mmhash.hashing": ("PendingKeys", "digest", "key", "keys"),

@@ -99,17 +99,25 @@ def _read_frames(image: "Image.Image", count: int) -> tuple[bytearray, bytes]:
 def read_orientation(image: "Image.Image") -> int:
     """Return the EXIF orientation that an engine applies to the first frame; 1 if there is none.
 
-    Engines call Pillow's `exif_transpose` on a newly opened file, and ignore it if it fails: here
-    it is called on one pixel with the same metadata. The image is at its first frame.
+    The image is at its first frame.
     """
-    from PIL import ExifTags, Image, ImageOps  # noqa: PLC0415  (imported already: for the input)
-
     if image.format == "TIFF":  # Pillow has turned it
         return 1
     if image.format == "PNG":
         image.load()  # its orientation may follow the pixels
+    return applied_orientation(image.info)
+
+
+def applied_orientation(info: dict[Any, Any]) -> int:
+    """Return the EXIF orientation that an engine applies to an image with this metadata.
+
+    Engines call Pillow's `exif_transpose` on a newly opened file, and ignore it if it fails, as for
+    any tag that it cannot write again: here it is called on one pixel.
+    """
+    from PIL import ExifTags, Image, ImageOps  # noqa: PLC0415  (an extra)
+
     pixel = Image.new("1", (1, 1))
-    pixel.info = image.info.copy()
+    pixel.info = info.copy()
     try:
         orientation: Any = pixel.getexif().get(ExifTags.Base.Orientation)
         if orientation not in range(2, 9):

@@ -46,7 +46,7 @@ def plan_request(
     if len(text) > _MAX_REQUEST:
         raise InputValueError(f"{printable(request)}: more than {_MAX_REQUEST} bytes")
     plan = Model.load(model).plan(
-        text, engine, block_size=block_size, algorithm=block_algorithm, seed=seed, of=of
+        text, engine, block_size=block_size, block_algorithm=block_algorithm, seed=seed, of=of
     )
     items = [
         {**item.payload(), "key": item.key.hex(), "engines": {engine: item.fields}}

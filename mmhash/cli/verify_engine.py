@@ -31,7 +31,7 @@ def check_engine(
     with extra("kvindex"):
         from mmhash.verify import verify_engine  # noqa: PLC0415  (needs pyzmq and httpx)
     report = verify_engine(
-        url, events, engine=engine, algorithm=block_algorithm, seed=seed, api_key=api_key
+        url, events, engine=engine, block_algorithm=block_algorithm, seed=seed, api_key=api_key
     )
     if as_json:
         say_json(report.fields())

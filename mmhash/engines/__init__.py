@@ -4,7 +4,15 @@ Only the modules of this package know an engine; all others read `registry.ENGIN
 """
 
 from mmhash.engines.engine import NoFieldError, RequestFields, Span
-from mmhash.engines.registry import find, known, parse, request_fields, split_names
+from mmhash.engines.registry import (
+    find,
+    known,
+    names,
+    pad_values,
+    parse,
+    request_fields,
+    split_names,
+)
 
 __all__ = [
     "NoFieldError",
@@ -12,6 +20,8 @@ __all__ = [
     "Span",
     "find",
     "known",
+    "names",
+    "pad_values",
     "parse",
     "request_fields",
     "split_names",

@@ -17,6 +17,9 @@ from mmhash.tags import TAGS_MEMBER
 RequestFields = dict[str, Any]
 """The fields that carry a key, and the values that the engine derives from them."""
 
+Server = Literal["python", "rust"]
+"""The HTTP server of SGLang: SGLANG_RUST_SERVER=1 starts the one in Rust."""
+
 Step = tuple[str, str]
 """A line of `mmhash explain`: a description and a value."""
 
@@ -95,7 +98,7 @@ class Prompt:
     spans: list[Span] = field(default_factory=list)
     cache_salt: str | None = None
     extra_key: str | None = None
-    algorithm: str | None = None
+    block_algorithm: str | None = None
     seed: str | None = None
     lora: str | None = None
     lora_path: str | None = None
@@ -243,12 +246,16 @@ class Engine:
     hashes_of_key: Callable[[Digest], tuple[str, ...]] = lambda _: ()
     """All texts that a tag for this key allows in a request, in any release."""
 
+    hashes_files: Callable[[str, str], bool] | None = None
+    """True for a server ("rust") and a release that name an image by its file's BLAKE3 digest."""
+
     applies_orientation: Callable[[str], bool] = lambda _: True
     """False for a release that applies EXIF orientation for no model."""
 
     blocks: Callable[[Prompt, str], PromptBlocks] | None = None
     prompt_fields: Callable[[str], frozenset[str]] = lambda _: frozenset()
     """Those of `PROMPT_FIELDS` that `blocks` reads, by release."""
+    pad_values: Callable[[Digest | int | bytes, str], list[int]] | None = None
     pad: Callable[[list[int], list[Span], str], list[int]] | None = None
     annotate: AnnotateFormats | None = None
 
@@ -258,6 +265,8 @@ class Engine:
     """Members of requests that hold media objects, in lists of lists."""
     feature_formats: frozenset[str] = frozenset()
     """The formats of media objects that hold features, in lower case."""
+    unguarded_variable: str | None = None
+    """The environment variable that makes the engine serve without an ASGI app, so unguarded."""
     compression_headers: tuple[str, ...] = ()
     """Headers by which the engine decompresses a body, beside Content-Encoding."""
 
@@ -288,6 +297,17 @@ class Engine:
         if self.applies_orientation(version):
             options = with_orientation(options, orientation)
         return with_options(key, options)
+
+    def names_by_file(self, server: str, version: str) -> bool:
+        """Return True if a server names an image by its file's BLAKE3 digest, and takes no key.
+
+        A server that the engine does not have is an error.
+        """
+        if self.hashes_files is not None:
+            return self.hashes_files(server, version)
+        if server != "python":
+            raise InputValueError(f"{self.name} has no server {server[:40]!r}")
+        return False
 
     def prompt_blocks(self, prompt: Prompt, version: str) -> PromptBlocks:
         """Return the blocks of a prompt; a field that the release lacks is an error."""

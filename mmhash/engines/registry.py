@@ -20,6 +20,11 @@ ENGINES: tuple[Engine, ...] = (
 _BY_NAME = {engine.name: engine for engine in ENGINES}
 
 
+def names() -> tuple[str, ...]:
+    """Return the names of the engines that mmhash knows."""
+    return tuple(_BY_NAME)
+
+
 def known() -> dict[str, list[str]]:
     """Return the known ranges of releases of each engine, oldest first."""
     return {engine.name: [str(known) for known in engine.releases] for engine in ENGINES}
@@ -90,6 +95,22 @@ def request_fields(
     orientation = checks.whole("exif_orientation", exif_orientation, 1, 8)
     key = checks.key("request_fields", key)
     return found.request_fields(found.name_item(key, version, orientation=orientation), version)
+
+
+def pad_values(key_or_hash: Digest | int | bytes, engine: str = "sglang") -> list[int]:
+    """Return the token ids that stand for an item in SGLang's prefix cache.
+
+    Args:
+        key_or_hash: The key of an item, its 64-bit hash, or its 32-byte identity.
+        engine: The engine and its release: `"sglang@0.5.23"`, or `"sglang"` for the newest known.
+
+    >>> pad_values(mmhash.key(b"abc"), "sglang@0.5.22")
+    [225930206]
+    """
+    found, version = find(engine)
+    if found.pad_values is None:
+        raise InputValueError(f"{found.name} has no pad values")
+    return found.pad_values(key_or_hash, version)
 
 
 def explain(key: Digest, engine: str) -> Iterator[Step]:

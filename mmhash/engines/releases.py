@@ -14,9 +14,10 @@ Fallback = Literal["nearest-older"]
 """The recipe for an unknown release: that of the newest known release before it."""
 
 _VERSION = re.compile(
-    r"(?P<release>\d{1,6}(\.\d{1,6}){1,3})((?P<phase>rc|\.post)(?P<number>\d{1,6}))?", re.ASCII
+    r"(?P<release>\d{1,6}(\.\d{1,6}){1,3})(rc(?P<rc>\d{1,6}))?(\.post(?P<post>\d{1,6}))?", re.ASCII
 )
-_PHASES = {"rc": -1, None: 0, ".post": 1}
+_NO_CANDIDATE = 1 << 20
+"""Sorts a release behind its candidates."""
 
 
 class Range(NamedTuple, Generic[Recipe]):
@@ -49,6 +50,9 @@ class Releases(Generic[Recipe]):
         """Return the recipe of a release; an unknown release is an error that lists the known."""
         if type(version) is not str:
             version = text("version", version)
+        engine, at, _ = version.rpartition("@")
+        if at and engine != self.engine:
+            raise InputValueError(f"{version[:40]!r} is not a release of {self.engine}")
         wanted = _parse(version)
         for known in self._ranges:
             if _parse(known.first) <= wanted <= _parse(known.last):
@@ -75,6 +79,7 @@ class Releases(Generic[Recipe]):
 
     def _unknown(self, version: str, hint: str = "") -> InputValueError:
         known = ", ".join(map(str, self._ranges))
+        version = version.rpartition("@")[2]
         return InputValueError(f"{self.engine} {version} is not known; known are {known}{hint}")
 
 
@@ -94,11 +99,11 @@ def is_since(version: str, first: str) -> bool:
 
 @lru_cache(256)  # 60 calls for a plan, 2 µs each
 def _parse(version: str) -> tuple[tuple[int, ...], int, int]:
-    """Return a sort key: the numbers, and -1, 0 or 1 for a version before, at or after these."""
-    match = _VERSION.fullmatch(version)
+    """Return a sort key: the numbers of the release, of its candidate, and of what came after."""
+    match = _VERSION.fullmatch(version.rpartition("@")[2])  # or sglang@0.5.23
     if match is None:
         raise InputValueError(f"{version[:40]!r} is not a release: give one such as 0.5.23")
     release = [int(number) for number in match["release"].split(".")]
     while release[-1:] == [0]:  # 0.31 is 0.31.0
         release.pop()
-    return tuple(release), _PHASES[match["phase"]], int(match["number"] or 0)
+    return tuple(release), int(match["rc"] or _NO_CANDIDATE), int(match["post"] or -1)

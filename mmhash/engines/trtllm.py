@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from PIL import Image
 
 # The recipe came to main with NVIDIA/TensorRT-LLM#14800, opened on 2026-05-31 after 1.3.0rc16, and
-# a video's source hash with #16340, measured on 1.3.0rc20. PyPI has up to 1.4.0rc1. The range
-# is inferred from that: no wheel was opened. Before, main hashed neither shape nor dtype: 1.2.1 and
-# older are not known.
-RELEASES = Releases("tensorrt-llm", Range("1.3.0rc20", "1.4.0", b"trtllm.mm.hash.v1"))
+# a video's source hash with #16340, measured on 1.3.0rc20. The range is inferred from that: it has
+# the releases on PyPI that came later. No wheel was opened: PyPI has placeholders, which fetch the
+# wheels from NVIDIA's own index. Before, main hashed neither shape nor dtype: 1.3.0rc15 and older
+# are not known.
+_TAG = b"trtllm.mm.hash.v1"
+RELEASES = Releases(
+    "trtllm", Range("1.3.0rc22", "1.3.0rc29", _TAG), Range("1.4.0rc0", "1.4.0rc1", _TAG)
+)
 LATEST = RELEASES.latest
 
 # The members of a video's metadata that describe which frames were sampled: these are hashed.
@@ -318,7 +322,7 @@ ENGINE = Engine(
     hashes_of_key=lambda key: (uuid(key),),
     hash_fields=(
         hash_field(
-            "1.3.0rc20 to 1.4.0",
+            "1.3.0rc22 to 1.4.0rc1",
             "Python API",
             "`multi_modal_uuids`",
             "`trtllm.uuid(key)`: 64 hex digits",
@@ -335,7 +339,7 @@ ENGINE = Engine(
         caller_field(
             "disaggregated_params",
             "peers",
-            "1.3.0rc20 to 1.4.0",
+            "1.3.0rc22 to 1.4.0rc1",
             "OpenAI routes",
             "a context server, and its state of the request",
         ),

@@ -12,7 +12,8 @@ from mmhash.arguments import check_number
 from mmhash.digest import Digest
 from mmhash.engines.checks import whole
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.hashing import digest, key
+from mmhash.framing import frame
+from mmhash.hashing import digest
 from mmhash.io.images import read_image_file
 from mmhash.prompts.families.family import MediaSize, Modality
 from mmhash.prompts.headers import engine_size, read_size
@@ -32,6 +33,8 @@ class Media(NamedTuple):
     key: Digest
     exif_orientation: int = 1
     """The orientation of an image whose key is that of its pixels."""
+    file_digest: Digest | None = None
+    """The BLAKE3 digest of an image's file, by which a server in Rust names it."""
 
 
 KnownMedia = Mapping[str, Media] | Callable[[str], Media | None]
@@ -99,7 +102,9 @@ class MediaReader:
         )
         size = MediaSize(width=width, height=height)
         if self._of == "bytes":
-            return Media(size, key(data, tenant=self._tenant))
+            file_digest = digest(data)
+            named = frame("bytes", "", (), file_digest, tenant=self._tenant)
+            return Media(size, named, file_digest=file_digest)
         image = read_image_file(BufferedReader(BytesIO(data)))
         named = image.key(digest(image.pixels), tenant=self._tenant)
         return Media(size, named, image.exif_orientation)

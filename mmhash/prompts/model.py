@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from mmhash.arguments import check_str
 from mmhash.engines import registry
+from mmhash.engines.engine import Server
 from mmhash.errors import InputTypeError, LimitError
 from mmhash.prompts.families import registry as families
 from mmhash.prompts.families.family import Family, Modality, Placeholder
@@ -48,7 +49,7 @@ class Model:
         engine: str,
         *,
         block_size: int | None = None,
-        algorithm: str | None = None,
+        block_algorithm: str | None = None,
         seed: str | None = None,
         lora: str | None = None,
         lora_path: str | None = None,
@@ -60,6 +61,8 @@ class Model:
         model_id: str | None = None,
         chat_template: str | None = None,
         content_format: Literal["auto", "string", "openai"] = "auto",
+        server: Server = "python",
+        mm_hasher_algorithm: Literal["blake3", "sha256"] = "blake3",
     ) -> Plan:
         """Return the plan of a request for an engine.
 
@@ -67,7 +70,7 @@ class Model:
             request: An OpenAI chat or completion, or SGLang's /generate.
             engine: The engine and its release, such as `"vllm@0.32.0"`.
             block_size: The tokens of a block or page; by default 16 for vLLM and 1 for SGLang.
-            algorithm: vLLM's `--prefix-caching-hash-algo`.
+            block_algorithm: vLLM's `--prefix-caching-hash-algo`.
             seed: The PYTHONHASHSEED of vLLM.
             lora: The name of a LoRA adapter.
             lora_path: Its path, which vLLM binds from 0.31 on.
@@ -79,11 +82,14 @@ class Model:
             model_id: The engine's name of the model, for requests with processor options.
             chat_template: The template that the engine was started with, if it is not the model's.
             content_format: The form of messages' contents that vLLM was started with.
+            mm_hasher_algorithm: vLLM's `--mm-hasher-algorithm`, until 0.28 its variable
+                VLLM_MM_HASHER_ALGORITHM: the hash of a uuid and the request's processor options.
+            server: `"rust"` for SGLang with SGLANG_RUST_SERVER=1: it names an image by its file.
         """
         found, release = registry.find(engine)
         options = PlanOptions(
             block_size=block_size,
-            algorithm=algorithm,
+            block_algorithm=block_algorithm,
             seed=seed,
             lora=lora,
             lora_path=lora_path,
@@ -95,6 +101,8 @@ class Model:
             model_id=model_id,
             chat_template=chat_template,
             content_format=content_format,
+            server=server,
+            mm_hasher_algorithm=mm_hasher_algorithm,
         )
         return open_plan(self, found, release, request).plan(options)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mmhash.arguments import check_choice, check_int, check_optional_str
+from mmhash.engines.engine import Server
 from mmhash.errors import InputTypeError
 from mmhash.framing import tenant_key
 from mmhash.prompts.media import KnownMedia
@@ -15,7 +16,7 @@ class PlanOptions:
     """The options of `Model.plan`, which has their descriptions."""
 
     block_size: int | None = None
-    algorithm: str | None = None
+    block_algorithm: str | None = None
     seed: str | None = None
     lora: str | None = None
     lora_path: str | None = None
@@ -27,6 +28,8 @@ class PlanOptions:
     model_id: str | None = None
     chat_template: str | None = None
     content_format: Literal["auto", "string", "openai"] = "auto"
+    server: Server = "python"
+    mm_hasher_algorithm: Literal["blake3", "sha256"] = "blake3"
 
     def __post_init__(self) -> None:
         if self.block_size is not None:
@@ -47,3 +50,5 @@ class PlanOptions:
             )
         check_choice("of", self.of, "bytes", "pixels")
         check_choice("content_format", self.content_format, "auto", "string", "openai")
+        check_choice("server", self.server, "python", "rust")
+        check_choice("mm_hasher_algorithm", self.mm_hasher_algorithm, "blake3", "sha256")

@@ -114,12 +114,13 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         [(source.modality, one.size) for source, one in zip(opened.sources, media, strict=True)],
         read_object(request.body, "mm_processor_kwargs"),
     )
-    named = _name_items(opened, media, options.model_id)
+    by_file = engine.names_by_file(options.server, release)
+    named = _name_files(opened, media) if by_file else _name_items(opened, media, options)
     items = [
         PlannedItem(
             placed.modality,
             name.key,
-            fields=engine.request_fields(name.key, release),
+            fields=engine.request_fields(name.block_key if by_file else name.key, release),
             size=one.size,
             grid=grid,
             start=placed.start,
@@ -130,7 +131,7 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
             expanded.items, named, media, expanded.grids, strict=True
         )
     ]
-    carried = _fill(opened, items, takes_hashes=model.takes_hashes(engine.name, release))
+    carried = by_file or _fill(opened, items, takes_hashes=model.takes_hashes(engine.name, release))
     spans = [
         Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)
@@ -164,7 +165,7 @@ def _name_blocks(
         spans=spans,
         cache_salt=read_text(body, "cache_salt"),
         extra_key=read_text(body, "extra_key"),
-        algorithm=options.algorithm,
+        block_algorithm=options.block_algorithm,
         seed=options.seed,
         lora=options.lora,
         lora_path=options.lora_path,
@@ -213,7 +214,28 @@ def _option_names(formats: AnnotateFormats | None) -> tuple[str, ...]:
     return () if formats is None else (*formats.chat_options, *formats.native_options)
 
 
-def _name_items(opened: OpenedPlan, media: Sequence[Media], model_id: str | None) -> list[_Named]:
+def _name_files(opened: OpenedPlan, media: Sequence[Media]) -> list[_Named]:
+    """Return each image's key, and the digest of its file, by which the engine's blocks name it.
+
+    The engine computes it from the request, which carries no hash.
+    """
+    body, formats = opened.request.body, opened.engine.annotate
+    native = formats.native(opened.release) if formats and formats.native else None
+    if native is not None:
+        body.pop(native.hashes, None)
+    if media and "messages" in body:
+        raise InputValueError("SGLang's server in Rust takes images in /generate only")
+    named = []
+    for one in media:
+        if one.file_digest is None or one.file_digest.algorithm != "blake3":
+            raise InputValueError(
+                "SGLang's server in Rust hashes the file: give its BLAKE3 as file_digest"
+            )
+        named.append(_Named(one.key, one.file_digest))
+    return named
+
+
+def _name_items(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> list[_Named]:
     """Return each item's key as the request carries it, and as the engine's blocks have it."""
     engine, release, spelled = opened.engine, opened.release, opened.spelled
     formats = engine.annotate
@@ -232,10 +254,10 @@ def _name_items(opened: OpenedPlan, media: Sequence[Media], model_id: str | None
         )
         for source, one in zip(opened.sources, media, strict=True)
     ]
-    return list(map(_Named, keys, _block_keys(opened, keys, model_id)))
+    return list(map(_Named, keys, _block_keys(opened, keys, options)))
 
 
-def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) -> list[Digest]:
+def _block_keys(opened: OpenedPlan, keys: list[Digest], options: PlanOptions) -> list[Digest]:
     """Return the items' keys as the engine's blocks have them."""
     body = opened.request.body
     processing = read_object(body, "mm_processor_kwargs")
@@ -243,7 +265,7 @@ def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) ->
     if opened.engine.name != "vllm" or not (processing or media_io):
         return keys
     # vLLM hashes a uuid with the options, and with its name of the model.
-    if model_id is None:
+    if options.model_id is None:
         raise InputValueError(
             "the request has processor options, with which vLLM hashes its name of the model:"
             " give it as model_id"
@@ -255,12 +277,13 @@ def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) ->
         identifiers = vllm.identifiers(
             modality,
             [b""] * len(places),
-            model_id=model_id,
+            model_id=options.model_id,
             uuids=[vllm.uuid(keys[place]) for place in places],
             processor_kwargs=processing,
             media_io_kwargs=media_io,
             per_video_options=family.per_video_options,
             version=opened.release,
+            algorithm=options.mm_hasher_algorithm,
         )
         for place, identifier in zip(places, identifiers, strict=True):
             found[place] = Digest("blake3", bytes.fromhex(identifier))

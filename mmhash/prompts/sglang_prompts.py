@@ -37,9 +37,12 @@ def token_ids(
     for name in ("lora_path", "session_params", "mm_processor_kwargs"):
         refuse(body, name)
     if "messages" not in body:
-        if isinstance(text := body.get("text"), str):
+        ids, text = body.get("input_ids"), body.get("text")
+        if ids is None and isinstance(text, str):
             return model.encode(text, add_special_tokens=True, tenant=options.tenant)
-        return check_ids("input_ids", body.get("input_ids"))
+        if text is not None and request.slots:  # ids come first, but not in every processor
+            raise InputValueError("no plan for media beside both text and input_ids")
+        return check_ids("input_ids", ids)
     refuse(body, "input_ids")
     if isinstance(served := body.get("model"), str) and _ADAPTER.search(served):
         raise InputValueError("no plan for a request with an adapter")

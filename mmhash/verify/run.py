@@ -13,6 +13,7 @@ from mmhash.verify.prompts import Prompt, members, prompts
 from mmhash.verify.subscriber import Subscriber
 
 if TYPE_CHECKING:
+    from mmhash.engines.engine import Server
     from mmhash.engines.releases import Fallback
     from mmhash.kvindex.events import BlocksStored
 
@@ -31,7 +32,9 @@ class Report(NamedTuple):
     # Prompts whose images are not in the stored blocks.
     missing: tuple[str, ...]
     # vLLM's --prefix-caching-hash-algo that fits best.
-    algorithm: str | None = None
+    block_algorithm: str | None = None
+    # SGLang's server: the one in Rust takes no middleware, so no guard.
+    server: "Server" = "python"
 
     @property
     def is_correct(self) -> bool:
@@ -45,13 +48,15 @@ class Report(NamedTuple):
     def line(self) -> str:
         """Return the report on one line."""
         verdict = "named correctly" if self.is_correct else "NOT named correctly"
-        how = f" with {self.algorithm}" if self.algorithm and self.named else ""
+        how = f" with {self.block_algorithm}" if self.block_algorithm and self.named else ""
         line = f"{self.engine}: {verdict}: {self.named} of {self.blocks} blocks{how}"
         if self.blocks == 0:
             line += "; no block was stored: are KV events and the prefix cache on? "
             line += "Is --events their endpoint?"
         if self.missing:
             line += f"; images not found in: {', '.join(self.missing)}"
+        if self.server == "rust":
+            line += "; its server is the one in Rust (SGLANG_RUST_SERVER): no guard protects it"
         return line
 
 
@@ -60,7 +65,7 @@ def verify_engine(
     events: str,
     *,
     engine: str | None = None,
-    algorithm: str | None = None,
+    block_algorithm: str | None = None,
     seed: str | None = None,
     api_key: str | None = None,
 ) -> Report:
@@ -71,7 +76,7 @@ def verify_engine(
         events: The endpoint of its KV events, such as tcp://127.0.0.1:5557.
         engine: The recipe to compare with, as in `vllm@0.32.0`; by default that of the release
             that the server reports, or of the newest known release before it.
-        algorithm: vLLM's --prefix-caching-hash-algo; by default the one that fits.
+        block_algorithm: vLLM's --prefix-caching-hash-algo; by default the one that fits.
         seed: vLLM's PYTHONHASHSEED, if it is set.
         api_key: The engine's API key.
     """
@@ -88,7 +93,7 @@ def verify_engine(
         name, version = registry.parse(release, engine_fallback=fallback)
         with Subscriber(events) as subscriber:
             if name == "vllm":
-                report = _verify_vllm(client, subscriber, version, algorithm, seed)
+                report = _verify_vllm(client, subscriber, version, block_algorithm, seed)
             elif name == "sglang":
                 report = _verify_sglang(client, subscriber, version)
             else:
@@ -109,7 +114,7 @@ def _verify_vllm(
     client: httpx.Client,
     subscriber: Subscriber,
     version: str,
-    algorithm: str | None,
+    block_algorithm: str | None,
     seed: str | None,
 ) -> Report:
     model = _served_model(client)
@@ -121,7 +126,7 @@ def _verify_vllm(
         prompt.name for prompt, events in stored if not vllm.holds_images(events, prompt.images)
     )
     reports = []
-    for candidate in (algorithm,) if algorithm else vllm.ALGORITHMS:
+    for candidate in (block_algorithm,) if block_algorithm else vllm.ALGORITHMS:
         try:
             names = vllm.Names(version, candidate, seed)
             right = [
@@ -159,7 +164,8 @@ def _verify_sglang(client: httpx.Client, subscriber: Subscriber, version: str) -
         else:
             missing.append(prompt.name)
             image_texts = image_texts[:1]  # none fits: the other prompts need not try all again
-    return Report(f"sglang {version}", len(right), sum(right), tuple(missing))
+    server: Server = "rust" if sglang.is_rust(client) else "python"
+    return Report(f"sglang {version}", len(right), sum(right), tuple(missing), server=server)
 
 
 def _served_model(client: httpx.Client) -> str:

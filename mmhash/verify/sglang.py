@@ -24,12 +24,23 @@ IMAGE_TEXTS = (
 
 def release(client: httpx.Client) -> str | None:
     """Return the release of a running SGLang; None if the server is not one."""
+    version = _server_info(client).get("version")
+    return str(version) if version else None
+
+
+def is_rust(client: httpx.Client) -> bool:
+    """Return True if SGLang's server is the one in Rust, which takes no guard."""
+    states = _server_info(client).get("internal_states")
+    first = states[0] if isinstance(states, list) and states else None
+    return isinstance(first, dict) and "rust_mm_transport" in first
+
+
+def _server_info(client: httpx.Client) -> dict[str, Any]:
     for path in ("/server_info", "/get_server_info"):
         answer = client.get(path)
         if answer.status_code == httpx.codes.OK:
-            version = members(answer).get("version")
-            return str(version) if version else None
-    return None
+            return members(answer)
+    return {}
 
 
 def send(client: httpx.Client, prompt: Prompt, image_text: str) -> None:

@@ -63,7 +63,7 @@ class Names:
                 parent=parent,
                 extra=extra,
                 version=self._version,
-                algorithm=self._algorithm,
+                block_algorithm=self._algorithm,
                 seed=self._seed,
             )
             self._keys[name] = parent

@@ -17,7 +17,7 @@ from mmhash.engines.options import with_options
 from tests.attacks.conftest import TAG_SECRET
 
 APPLIES = ["vllm@0.24.0", "vllm@0.32.0"]
-MAY_APPLY = ["sglang@0.5.23", "trtllm@1.4.0", "dynamo@1.6.1"]
+MAY_APPLY = ["sglang@0.5.23", "trtllm@1.4.0rc1", "dynamo@1.6.1"]
 DOES_NOT_APPLY = ["vllm@0.18.0", "vllm@0.23.0"]
 
 

@@ -191,7 +191,7 @@ def names(engine: Engine, prompt: Prompt, ids: list[int]) -> list[int]:
             items=spans,
             cache_salt=prompt.salt,
             lora=None if prompt.lora is None else vllm.Lora(prompt.lora, engine.loras[prompt.lora]),
-            algorithm=engine.algorithm,
+            block_algorithm=engine.algorithm,
             seed=engine.seed,
         )
         return [vllm.event_id(key) for key in keys]

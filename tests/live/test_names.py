@@ -125,7 +125,7 @@ def test_blocks_of_the_service(engine: Engine, service: Service) -> None:
         "spans": spans,
     }
     if engine.algorithm != "sha256":
-        body["algorithm"] = engine.algorithm
+        body["block_algorithm"] = engine.algorithm
     if engine.seed is not None:
         body["seed"] = engine.seed
     with service.new_client() as client:

@@ -398,7 +398,7 @@ def _plan(engine: Engine, model: Model, request: dict[str, Any], case: Case) -> 
 
 # The options of vLLM's names; SGLang has none.
 _STARTED: dict[str, Callable[[Engine], dict[str, Any]]] = {
-    "vllm": lambda engine: {"algorithm": engine.algorithm, "seed": engine.seed},
+    "vllm": lambda engine: {"block_algorithm": engine.algorithm, "seed": engine.seed},
     "sglang": lambda _: {},
 }
 

@@ -8,11 +8,18 @@ import torch
 
 from mmhash.engines import sglang
 from mmhash.view import bytes_of
-from tests.vectors.engine_cases import Case, build
+from tests.vectors.engine_cases import Case, build, payload
 
 
 def cpu_hash(case: Case) -> dict[str, Any]:
     return {"hash_hex": f"{sglang.hash_feature(build(case.input), version=case.version):016x}"}
+
+
+def file_hash(case: Case) -> dict[str, Any]:
+    data, version = payload(case.input["data"]), case.version
+    found = sglang.file_hash(data, version=version)
+    assert found == sglang.hash_feature(data, version=version, server="rust")
+    return {"hash_hex": f"{found:016x}"}
 
 
 def gpu_hash(case: Case) -> dict[str, Any]:
@@ -119,7 +126,7 @@ def namespaced_hash(case: Case) -> dict[str, Any]:
                 number = sglang.hash_feature(build(feature), version=case.version)
             bound = sglang.namespaced_hash(number, given["namespace"], version=case.version)
             return {"hash_hex": f"{bound:016x}"}
-        case "build_artifact_key":
+        case "build_artifact_key" | "muse_spark":
             kwargs = given["preprocess_kwargs"]
             key = sglang.artifact_key(
                 given["content_digest"],
@@ -127,7 +134,10 @@ def namespaced_hash(case: Case) -> dict[str, Any]:
                 processor_fingerprint=given["processor_fingerprint"],
                 preprocess_kwargs=kwargs and build(kwargs),
             )
-            return {"key": key}
+            if given["op"] == "build_artifact_key":
+                return {"key": key}
+            bound = sglang.namespaced_hash(0, key, version=case.version)
+            return {"key": key, "hash_hex": f"{bound:016x}"}
         case "parse_content_hash":
             return {"value": sglang.parse_content_hash(given["value"])}
         case "snapshot_media":
@@ -197,6 +207,7 @@ def _grid(grid: dict[str, Any]) -> Any:
 
 FILES: dict[str, Callable[[Case], object]] = {
     "sglang_cpu_hash": cpu_hash,
+    "sglang_file_hash": file_hash,
     "sglang_gpu_hash": gpu_hash,
     "sglang_pad_values": pad_values,
     "sglang_page_hash": page_hash,

@@ -5,7 +5,7 @@
 
 from mmhash.engines.sglang.bundles import Item, combine_hashes, split_bundle
 from mmhash.engines.sglang.engine import ENGINE
-from mmhash.engines.sglang.features import hash_feature
+from mmhash.engines.sglang.features import file_hash, hash_feature
 from mmhash.engines.sglang.gpu_kernel import gpu_hash
 from mmhash.engines.sglang.identity import (
     artifact_key,
@@ -46,6 +46,7 @@ __all__ = [
     "event_id",
     "event_keys",
     "event_seed",
+    "file_hash",
     "gpu_hash",
     "hash_feature",
     "mm_hash",

@@ -24,7 +24,7 @@ from mmhash.engines.engine import (
 )
 from mmhash.engines.sglang.pads import mm_hash, pad_input_ids, pad_values, padding
 from mmhash.engines.sglang.pages import event_id, event_keys, page_keys
-from mmhash.engines.sglang.releases import RELEASES
+from mmhash.engines.sglang.releases import RELEASES, is_rust
 
 _CONTENT_PREFIX = "sha256:"
 
@@ -277,8 +277,10 @@ ENGINE = Engine(
     explain=_explain,
     fields_of_key=_request_fields,
     hashes_of_key=lambda key: (mm_hash(key), f"{_CONTENT_PREFIX}{key.hex()}"),
+    hashes_files=is_rust,
     blocks=_blocks,
     prompt_fields=_prompt_fields,
+    pad_values=lambda item, version: pad_values(item, version=version),
     pad=_pad,
     annotate=AnnotateFormats(chat=_chat, native=_native, native_options=_GENERATE_OPTIONS),
     hash_fields=(
@@ -299,5 +301,6 @@ ENGINE = Engine(
     caller_fields=_CALLER_FIELDS,
     media_members=_MEDIA_MEMBERS,
     feature_formats=frozenset({"processor_output", "precomputed_embedding"}),
+    unguarded_variable="SGLANG_RUST_SERVER",
     compression_headers=("x-body-compressed",),  # read from 0.5.15 on
 )

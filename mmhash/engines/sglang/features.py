@@ -1,29 +1,38 @@
-"""SGLang's 64-bit hash of a feature: truncated SHA-256 on the CPU, its own mix on a GPU."""
+"""SGLang's 64-bit hash of a feature, or of an encoded file.
+
+A feature's is truncated SHA-256 on the CPU, and the engine's own mix on a GPU. A file's is
+truncated BLAKE3.
+"""
 
 import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mmhash.cpu import hash_bytes
 from mmhash.engines import checks
+from mmhash.engines.engine import Server
 from mmhash.engines.sglang.gpu_kernel import gpu_hash
-from mmhash.engines.sglang.releases import LATEST, RELEASES, require
+from mmhash.engines.sglang.releases import LATEST, RELEASES, is_rust, require
 from mmhash.errors import InputTypeError
 from mmhash.memory import check_copy
 from mmhash.torch_tensor import is_tensor
-from mmhash.view import bytes_of
+from mmhash.view import bytes_of, view_of
 
 if TYPE_CHECKING:
     import torch
 
 
 @checks.readable("the feature")
-def hash_feature(x: Any, *, version: str = LATEST) -> int:
+def hash_feature(x: Any, *, version: str = LATEST, server: Server = "python") -> int:
     """Return SGLang's hash of a feature, by its device: shape and dtype do not count.
 
     A feature is bytes, an array, a tensor, or a list that begins with a tensor. If a tensor is
-    on a GPU, the value is that of the engine's GPU kernel.
+    on a GPU, the value is that of the engine's GPU kernel. The server in Rust hashes no features
+    but the encoded file, which is then `x`: see `file_hash`.
     """
+    if is_rust(server, version):
+        return file_hash(x, version=version)
     recipe = RELEASES.recipe(version)
     tensors = _tensors(x)
     if any(tensor.is_cuda for tensor in tensors):
@@ -32,6 +41,19 @@ def hash_feature(x: Any, *, version: str = LATEST) -> int:
     if recipe.cpu_hash == "raw" or not tensors:
         return _sha256(tensors or [x])
     return _sha256([_widened(_concatenated(tensors), version)])
+
+
+@checks.readable("the file")
+def file_hash(data: Any, *, version: str = LATEST) -> int:
+    """Return the hash of an encoded image by the server in Rust, and by Inkling's processor.
+
+    `data` is the bytes of the file as the engine receives it.
+    """
+    require(RELEASES.recipe(version).file_hash, "hash of files", "0.5.23", version)
+    view = view_of(data)
+    if view.kind != "bytes":
+        raise InputTypeError(f"a file is bytes, not a {view.kind}")
+    return hash_bytes(view.on_host(), "blake3").u64
 
 
 def _tensors(x: Any) -> list["torch.Tensor"]:

@@ -1,17 +1,21 @@
 """Pad values: the token ids that stand for an image in SGLang's prefix cache."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from mmhash.digest import Digest
 from mmhash.engines import checks, engine
-from mmhash.engines.sglang.releases import LATEST, RELEASES, Recipe, require
+from mmhash.engines.engine import Server
+from mmhash.engines.sglang.releases import LATEST, RELEASES, Recipe, is_rust, require
 from mmhash.errors import InputTypeError, InputValueError, shown
 
 IDENTITY_SIZE = 32
 _BASE = 1_000_000
+_RUST_HASH = re.compile("(?:0x)?[0-9a-fA-F]+")
 _MASK_62 = 2**62 - 1
 _MASK_64 = 2**64 - 1
 
@@ -32,17 +36,22 @@ def mm_hash(key: Digest) -> str:
     return f"{checks.key('mm_hash', key).u64:016x}"
 
 
-def parse_mm_hash(text: str, *, version: str = LATEST) -> int:
+def parse_mm_hash(text: str, *, version: str = LATEST, server: Server = "python") -> int:
     """Return the hash that SGLang reads in an entry of `mm_hashes`: an int's low 64 bits, from hex.
 
-    Signs, `0x`, underscores, blanks and Unicode digits are valid, as in the engine. If the engine
-    would fall back to a hash of its own, this is an error.
+    Signs, `0x`, underscores, blanks and Unicode digits are valid, as in the engine; to its server
+    in Rust only `0x` before ASCII digits is. If the engine would fall back to a hash of its own,
+    this is an error.
     """
     require(RELEASES.recipe(version).mm_hashes, "mm_hashes", "0.5.13", version)
-    try:
-        return int(checks.text("an mm_hash", text), 16) & _MASK_64
-    except ValueError:
-        raise InputValueError("an mm_hash is hex digits: SGLang would ignore this one") from None
+    text = checks.text("an mm_hash", text)
+    number = None
+    if not is_rust(server, version) or _RUST_HASH.fullmatch(text):
+        with suppress(ValueError):
+            number = int(text, 16)
+    if number is None:
+        raise InputValueError("an mm_hash is hex digits: SGLang would ignore this one")
+    return number & _MASK_64
 
 
 def pad_values(hash_or_identity: Hash, *, version: str = LATEST) -> list[int]:

@@ -1,6 +1,6 @@
 """The known releases of SGLang, and the recipe of each range."""
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputValueError
@@ -16,6 +16,8 @@ class Recipe(NamedTuple):
     mm_hashes: bool
     namespaces: bool
     wide_pages: bool
+    # SGLANG_RUST_SERVER=1, and the hash of an image's file. 0.5.22 has them too: not compared.
+    file_hash: bool = False
 
 
 RELEASES = Releases(
@@ -26,9 +28,18 @@ RELEASES = Releases(
     Range("0.5.10", "0.5.12", Recipe("raw", True, "shifted", False, False, False)),
     Range("0.5.13", "0.5.19", Recipe("raw", True, "shifted", True, False, False)),
     Range("0.5.20", "0.5.22", Recipe("raw", True, "shifted", True, True, False)),
-    Range("0.5.23", "0.5.23", Recipe("raw", True, "wide", True, True, True)),
+    Range("0.5.23", "0.5.23", Recipe("raw", True, "wide", True, True, True, True)),
 )
 LATEST = RELEASES.latest
+
+
+def is_rust(server: Any, version: str) -> bool:
+    """Return True for the server in Rust, which a release must have; refuse other names."""
+    if server not in ("python", "rust"):
+        raise InputValueError(f"server is 'python' or 'rust', not {server!r}")
+    if server == "rust" and not RELEASES.recipe(version).file_hash:
+        raise InputValueError(f"the Rust server of sglang {version} is not known: 0.5.23 is")
+    return bool(server == "rust")
 
 
 def require(has: bool, what: str, since: str, version: str) -> None:

@@ -7,7 +7,7 @@ from mmhash.engines.vllm.block_extras import ExtraKeys, Lora, event_extra_keys, 
 from mmhash.engines.vllm.block_items import Span
 from mmhash.engines.vllm.blocks import block_key, block_keys, event_id, group_keys, none_hash
 from mmhash.engines.vllm.engine import ENGINE
-from mmhash.engines.vllm.media import EncodedMedia, identifiers, mm_hash, uuid
+from mmhash.engines.vllm.media import EncodedMedia, identifiers, mm_hash, rehash_images, uuid
 from mmhash.engines.vllm.releases import LATEST, RELEASES
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "identifiers",
     "mm_hash",
     "none_hash",
+    "rehash_images",
     "uuid",
 ]

@@ -52,10 +52,10 @@ _BLOCK_HASHES = {
 
 def block_hash(name: str) -> BlockHash:
     """Return the hash function with this name."""
-    name = checks.text("algorithm", name)
+    name = checks.text("block_algorithm", name)
     if name not in _BLOCK_HASHES:
         raise InputValueError(
-            f"unknown algorithm {name[:40]!r}: choose one of {', '.join(_BLOCK_HASHES)}"
+            f"unknown block_algorithm {name[:40]!r}: choose one of {', '.join(_BLOCK_HASHES)}"
         )
     return _BLOCK_HASHES[name]
 

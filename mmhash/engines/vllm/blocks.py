@@ -34,7 +34,7 @@ def block_keys(
     items: Sequence[Span | engine.Span] = (),
     cache_salt: str | None = None,
     lora: Lora | None = None,
-    algorithm: str = DEFAULT_ALGORITHM,
+    block_algorithm: str = DEFAULT_ALGORITHM,
     seed: str | None = None,
     lookahead: int = 0,
     hashed_after: Sequence[int] = (),
@@ -42,13 +42,13 @@ def block_keys(
     """Return the key of each whole block, each bound to those before it.
 
     `items` are in the order of their offsets; one may reach past the tokens, which may be only the
-    beginning of a prompt. `algorithm` is the engine's `--prefix-caching-hash-algo`, `seed` its
-    PYTHONHASHSEED. `lookahead` is how many of the tokens after a block count to it. vLLM hashes a
-    prompt in one step: only if it did not, `hashed_after` has the number of tokens at each earlier
-    step, because until 0.30 that changes the items found in later blocks.
+    beginning of a prompt. `block_algorithm` is the engine's `--prefix-caching-hash-algo`, `seed`
+    its PYTHONHASHSEED. `lookahead` is how many of the tokens after a block count to it. vLLM hashes
+    a prompt in one step: only if it did not, `hashed_after` has the number of tokens at each
+    earlier step, because until 0.30 that changes the items found in later blocks.
     """
-    hash_ = block_hash(algorithm)
-    parent = none_hash(version=version, seed=seed, algorithm=algorithm)
+    hash_ = block_hash(block_algorithm)
+    parent = none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
     tokens = checks.token_list("tokens", tokens)
     block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
     extras, alike = find_extra_keys(
@@ -111,7 +111,7 @@ def block_key(
     parent: bytes = b"",
     extra: ExtraKeys = None,
     version: str = LATEST,
-    algorithm: str = DEFAULT_ALGORITHM,
+    block_algorithm: str = DEFAULT_ALGORITHM,
     seed: str | None = None,
 ) -> bytes:
     """Return the key of one block after `parent`; an empty parent is the root."""
@@ -120,21 +120,21 @@ def block_key(
         raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
     extra = copied_extra_keys(extra, version=version)
     cbor.dumps(extra)  # refuses objects that are not plain: a pickle would take all
-    parent = parent or none_hash(version=version, seed=seed, algorithm=algorithm)
-    return block_hash(algorithm)((parent, tuple(checks.token_list("tokens", tokens)), extra))
+    parent = parent or none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
+    return block_hash(block_algorithm)((parent, tuple(checks.token_list("tokens", tokens)), extra))
 
 
 def none_hash(
-    *, version: str = LATEST, seed: str | None = None, algorithm: str = DEFAULT_ALGORITHM
+    *, version: str = LATEST, seed: str | None = None, block_algorithm: str = DEFAULT_ALGORITHM
 ) -> bytes:
     """Return the root before the first block; `seed` is the engine's PYTHONHASHSEED."""
     recipe = RELEASES.recipe(version)
-    hash_ = block_hash(algorithm)
+    hash_ = block_hash(block_algorithm)
     if seed is None:
         if not (recipe.default_root and hash_.cryptographic):
             raise InputValueError(
-                f"without PYTHONHASHSEED the root of {algorithm} in vllm {version} is random in"
-                " each process: set it there, and give it here as seed"
+                f"without PYTHONHASHSEED the root of {block_algorithm} in vllm {version} is random"
+                " in each process: set it there, and give it here as seed"
             )
         seed = _DEFAULT_SEED
     return hash_(copied_text("seed", seed))

@@ -45,7 +45,7 @@ def _explain(key: Digest, version: str) -> Iterator[Step]:
 
 def _prompt_fields(version: str) -> frozenset[str]:
     recipe = RELEASES.recipe(version)
-    fields = {"cache_salt", "algorithm", "seed", "lora", "lora_path"}
+    fields = {"cache_salt", "block_algorithm", "seed", "lora", "lora_path"}
     fields |= {"lookahead"} if recipe.lookahead else set()
     return frozenset(fields | ({"groups"} if recipe.groups else set()))
 
@@ -76,7 +76,9 @@ def _blocks(prompt: Prompt, version: str) -> PromptBlocks:
         items=items,
         cache_salt=prompt.cache_salt,
         lora=_lora(prompt, version),
-        algorithm=DEFAULT_ALGORITHM if prompt.algorithm is None else prompt.algorithm,
+        block_algorithm=DEFAULT_ALGORITHM
+        if prompt.block_algorithm is None
+        else prompt.block_algorithm,
         seed=prompt.seed,
         lookahead=prompt.lookahead or 0,
         version=version,

@@ -1,4 +1,4 @@
-"""Sizes of images from their headers, without a decoded pixel and without Pillow.
+"""Sizes of images from their headers, without a decoded pixel; Pillow checks EXIF that turns them.
 
 `read_size` reads the size and the orientation that Pillow would give, because the engines open
 images with Pillow. A header on which readers may differ is refused: a plan with a wrong size would

@@ -92,6 +92,15 @@ def read_directory(
     return values
 
 
+def count_entries(data: memoryview, order: str, big: bool, start: int) -> int:
+    """Return the number of tags in a directory; 0 if it lies past the end."""
+    try:
+        (entries,) = struct.unpack_from(order + ("Q" if big else "H"), data, start)
+    except struct.error:
+        return 0
+    return int(entries)
+
+
 def _value(order: str, kind: int, content: memoryview | bytes) -> Any:
     """Return the first number of a value, or the bytes of a string."""
     size, letters = _TYPES[kind]

@@ -153,10 +153,12 @@ class _Steps(NamedTuple):
         engine = self.naming.engine
         options = PlanOptions(
             block_size=engine.block_size,
-            algorithm=engine.algorithm,
+            block_algorithm=engine.block_algorithm,
             seed=engine.seed,
             lora=self.naming.lora,
             lora_path=self.naming.lora_path,
+            server=engine.server,
+            mm_hasher_algorithm=engine.mm_hasher_algorithm,
         )
         plan = plan_opened(self.context, opened, found, options)
         # For each policy: tokens that a worker was sent before count neither in its load, by which

@@ -89,9 +89,9 @@ class Router:
                 context, model, naming, body, self._find_matches, fetches=fetches
             )
         except Problem as problem:
-            return await self._annotate(context, body, find_named, problem.name)
+            return await self._annotate(context, body, find_named, problem.name, engine)
         plan = planned.plan
-        if planned.text is not None and context.signer is not None:
+        if planned.text is not None and context.signer is not None and engine.server != "rust":
             # With the tags.
             body, _ = await with_own_hashes(context, body, find_named, self._settings)
         elif planned.text is not None:
@@ -126,11 +126,18 @@ class Router:
         return {url: match.tokens for url, match in matches.items()}
 
     async def _annotate(
-        self, context: RequestContext, body: bytes, find_named: FindModel, how: str
+        self,
+        context: RequestContext,
+        body: bytes,
+        find_named: FindModel,
+        how: str,
+        engine: EngineSpec,
     ) -> Prepared:
         if not await may_have_media(body, context.work):
             return Prepared(body, how)
-        body, items = await with_own_hashes(context, body, find_named, self._settings)
+        annotated, items = await with_own_hashes(context, body, find_named, self._settings)
+        if engine.server != "rust":  # that one names images by their files, as plans do
+            body = annotated
         if not items:
             return Prepared(body, how)
         key = items[0].item.key.bytes

@@ -5,17 +5,21 @@ engines only for a worker that names its engine: with numpy they take 0.1 s of C
 """
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import httpx
 
 if TYPE_CHECKING:
+    from mmhash.engines.engine import Server
     from mmhash.engines.releases import Fallback
 
 _ENDPOINT = re.compile(
     r"tcp://\[?(?P<host>[^\s,/*]+?)\]?:(?P<port>\d{1,5})|ipc://[^\s,]+", re.ASCII
 )
-_MEMBERS = ("events", "replay", "engine", "block_size", "algorithm", "seed", "ranks")
+_NAMING = ("server", "block_size", "block_algorithm", "seed", "mm_hasher_algorithm")
+"""Settings of an engine by which blocks get their names."""
+
+_MEMBERS = ("events", "replay", "engine", *_NAMING, "ranks")
 _NUMBER = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _MAX_SPEC = 2000
 
@@ -29,8 +33,12 @@ class EngineSpec(NamedTuple):
     name: str
     """The engine and its release, such as vllm@0.32.0."""
     block_size: int | None = None
-    algorithm: str | None = None
+    block_algorithm: str | None = None
     seed: str | None = None
+    server: "Server" = "python"
+    """SGLang's server: "rust" with SGLANG_RUST_SERVER=1."""
+    mm_hasher_algorithm: "Literal['blake3', 'sha256']" = "blake3"
+    """vLLM's --mm-hasher-algorithm, or VLLM_MM_HASHER_ALGORITHM."""
 
     @property
     def tokens_per_block(self) -> int:
@@ -105,18 +113,31 @@ def _is_endpoint(text: str, ranks: int) -> bool:
 def _engine_spec(named: dict[str, str]) -> EngineSpec | None:
     block_size = _number(named, "block_size")
     if "engine" not in named:
-        if not named.keys().isdisjoint({"block_size", "algorithm", "seed"}):
-            raise ValueError("a worker with block_size, algorithm or seed needs its engine")
+        if not named.keys().isdisjoint(_NAMING):
+            raise ValueError(f"a worker with {', '.join(_NAMING)} needs its engine")
         return None
     from mmhash.engines.engine import Prompt  # noqa: PLC0415  (see above)
     from mmhash.engines.registry import find  # noqa: PLC0415
 
-    spec = EngineSpec(named["engine"], block_size, named.get("algorithm"), named.get("seed"))
     # The setting engine_fallback is the service's: check_release() compares with it.
-    engine, release = find(spec.name, engine_fallback="nearest-older")
-    if not named.keys().isdisjoint({"events", "algorithm", "seed"}):
+    engine, release = find(named["engine"], engine_fallback="nearest-older")
+    server: Server = (
+        "rust" if engine.names_by_file(named.get("server", "python"), release) else "python"
+    )
+    mm_hasher = named.get("mm_hasher_algorithm", "blake3")
+    if mm_hasher not in ("blake3", "sha256"):
+        raise ValueError("mm_hasher_algorithm of a worker is blake3 or sha256: others have no plan")
+    spec = EngineSpec(
+        named["engine"],
+        block_size,
+        named.get("block_algorithm"),
+        named.get("seed"),
+        server,
+        "sha256" if mm_hasher == "sha256" else "blake3",
+    )
+    if not named.keys().isdisjoint({"events", "block_algorithm", "seed"}):
         # Without this check, the same error would keep each request from being planned.
-        prompt = Prompt([0], 1, algorithm=spec.algorithm, seed=spec.seed)
+        prompt = Prompt([0], 1, block_algorithm=spec.block_algorithm, seed=spec.seed)
         engine.prompt_blocks(prompt, release)
     return spec
 

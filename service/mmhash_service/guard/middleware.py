@@ -6,6 +6,7 @@ themselves to the engine's own.
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mmhash import TagError
 from mmhash.engines.caller_fields import COMPRESSION_HEADERS, PEER_HEADERS
 from mmhash.engines.registry import find
+from mmhash.errors import InputValueError
 from mmhash.tags import open_tag
 from mmhash_service.api.headers import has_duplicates
 from mmhash_service.api.json_limits import MAX_VALUES
@@ -102,6 +104,7 @@ class Guard:
         self._app = app
         self._settings = GuardSettings(**settings)
         self._engine, _ = find(self._settings.engine)
+        _refuse_unguarded(self._engine.unguarded_variable)
         self._secrets = [
             bytes.fromhex(secret.get_secret_value()) for secret in self._settings.secrets
         ]
@@ -210,6 +213,16 @@ class Guard:
         if refused:
             logger.info("refused %d tags, the first: %s", len(refused), refused[0])
         return allowed
+
+
+def _refuse_unguarded(variable: str | None) -> None:
+    """Refuse an engine that is set to serve without middleware: its requests would pass unseen."""
+    value = os.environ.get(variable, "") if variable else ""
+    if value.lower() not in {"", "0", "false", "n", "no"}:
+        raise InputValueError(
+            f"{variable}={value[:40]} starts a server that takes no middleware, so no guard"
+            " protects it: unset the variable"
+        )
 
 
 def _with_length(scope: Scope, length: int) -> Scope:

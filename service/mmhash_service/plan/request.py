@@ -89,7 +89,9 @@ def _media(requested: RequestedEngine, model_type: str, sized: SizedItem) -> Med
     except InputError as error:
         raise Problem("unplannable-item") from error
     size = MediaSize(width=width, height=height)
-    return Media(size, sized.item.key, sized.item.orientation)
+    content = sized.item.digest
+    is_of_file = sized.item.kind == "bytes" and content.algorithm == "blake3"
+    return Media(size, sized.item.key, sized.item.orientation, content if is_of_file else None)
 
 
 def _item(planned: PlannedItem, sized: SizedItem, requested: RequestedEngine) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def _blocks(text: bytes, settings: Settings) -> str:
         [item_span(span) for span in body.spans],
         cache_salt=body.cache_salt,
         extra_key=body.extra_key,
-        algorithm=body.block_algorithm,
+        block_algorithm=body.block_algorithm,
         seed=body.seed,
         lora=body.lora.name if body.lora else None,
         lora_path=body.lora.path if body.lora else None,

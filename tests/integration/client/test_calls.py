@@ -85,7 +85,7 @@ def test_blocks(connect: Any, url: str) -> None:
 
 
 def test_blocks_of_an_engine_as_it_was_started(connect: Any, url: str) -> None:
-    options: dict[str, Any] = {"seed": "0", "lookahead": 1}
+    options: dict[str, Any] = {"block_algorithm": "xxhash", "seed": "0", "lookahead": 1}
     with connect(url) as client:
         answer = client.blocks(
             IDS,
@@ -94,11 +94,10 @@ def test_blocks_of_an_engine_as_it_was_started(connect: Any, url: str) -> None:
             engine_fallback="nearest-older",
             lora={"name": "l", "path": "/l"},
             groups=[16],
-            block_algorithm="xxhash",
             **options,
         )
     lora = vllm.Lora("l", "/l")
-    keys = vllm.block_keys(IDS, 8, algorithm="xxhash", lora=lora, version="0.33.0", **options)
+    keys = vllm.block_keys(IDS, 8, lora=lora, version="0.33.0", **options)
     assert len(keys) == 4
     assert answer.blocks == [key.hex() for key in keys]
     assert answer.groups[16].blocks == answer.blocks[1::2]

@@ -390,6 +390,32 @@ def test_hashes_end_no_engine_that_takes_none(
         assert ("mm_hashes" in sent) == (model_type == "qwen2_vl")
 
 
+@pytest.mark.parametrize("sign", [False, True])
+@pytest.mark.parametrize("model_type", ["qwen2_vl", "qwen3_vl"])
+def test_sglangs_server_in_rust_names_images_itself(
+    workers: list[EngineProcess], tmp_path: Path, model_type: str, sign: bool
+) -> None:
+    """Its name of an image is the hash of the file: so the gateway finds it and sends none."""
+    models.write(model_type, tmp_path / "model")
+    settings = {"tag_secrets": [SECRET], "gateway.sign": "true"} if sign else {}
+    engine = "sglang@0.5.23,server=rust"
+    with fleet_of(workers, tmp_path / "model", engine=engine, **settings) as fleet:
+        text = "<|vision_start|><|image_pad|><|vision_end|>what is it?" + " and" * 40
+        request = {"text": text, "image_data": picture("red"), "mm_hashes": ["f0"]}
+        sent = json.loads(fleet.client.post("/generate", json=request).json()["body"])
+        assert sent == {"text": text, "image_data": picture("red")}
+        plan = Model.load(tmp_path / "model").plan(
+            request, "sglang@0.5.23", server="rust", block_size=16
+        )
+        fleet.publish(1, plan)
+        assert fleet.matched(request) == [0, 16 * len(plan.blocks)]
+        other = request | {"image_data": picture("blue")}
+        assert fleet.matched(other)[1] < 16
+        unplanned = {"text": text, "image_data": "https://pictures.example/1.png"}
+        sent = json.loads(fleet.client.post("/generate", json=unplanned).json()["body"])
+        assert sent == unplanned
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["round-robin", "least-load", "consistent-hash"])
 def test_the_controls_answer_as_well(

@@ -8,5 +8,6 @@ from sglang.srt.server_args import prepare_server_args
 from tests.live.stand_ins.switched_guard import SwitchedGuard
 
 if __name__ == "__main__":
+    SwitchedGuard(app)  # as the documented launcher does
     app.add_middleware(SwitchedGuard)
     launch_server(prepare_server_args(sys.argv[1:]))

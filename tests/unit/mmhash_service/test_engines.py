@@ -106,13 +106,13 @@ def vllm_blocks(keys: list[bytes]) -> dict[str, list[Any]]:
 @pytest.mark.parametrize(
     ("release", "fields", "options"),
     [
-        ("0.32.0", {}, {"algorithm": "sha256"}),
-        ("0.18.0", {"seed": "0"}, {"algorithm": "sha256", "seed": "0"}),
-        ("0.32.0", {"block_algorithm": "sha256_cbor"}, {"algorithm": "sha256_cbor"}),
+        ("0.32.0", {}, {"block_algorithm": "sha256"}),
+        ("0.18.0", {"seed": "0"}, {"block_algorithm": "sha256", "seed": "0"}),
+        ("0.32.0", {"block_algorithm": "sha256_cbor"}, {"block_algorithm": "sha256_cbor"}),
         (
             "0.32.0",
             {"block_algorithm": "xxhash", "seed": "7"},
-            {"algorithm": "xxhash", "seed": "7"},
+            {"block_algorithm": "xxhash", "seed": "7"},
         ),
         (
             "0.32.0",
@@ -194,7 +194,11 @@ BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
         ("/blocks", BLOCKS | {"groups": []}, "invalid-json"),
         ("/blocks", BLOCKS | {"engine": "vllm@0.28.0", "seed": "0", "groups": [8]}, "no-groups"),
         ("/blocks", BLOCKS | {"engine": "vllm@0.32.0", "lookahead": 1}, "no-lookahead"),
-        ("/blocks", BLOCKS | {"engine": "sglang", "block_algorithm": "sha256"}, "no-algorithm"),
+        (
+            "/blocks",
+            BLOCKS | {"engine": "sglang", "block_algorithm": "sha256"},
+            "no-block-algorithm",
+        ),
         ("/blocks", BLOCKS | {"engine": "sglang", "seed": "0"}, "no-seed"),
         ("/blocks", BLOCKS | {"engine": "sglang", "lora": {"name": "l"}}, "no-lora"),
         (

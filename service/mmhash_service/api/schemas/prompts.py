@@ -77,7 +77,7 @@ class PlanQuery(BaseModel):
         """Return the options of `Model.plan`."""
         names = ("block_size", "seed", "lora", "lora_path", "lookahead", "model_id")
         options = {name: getattr(self, name) for name in names}
-        return options | {"algorithm": self.block_algorithm}
+        return options | {"block_algorithm": self.block_algorithm}
 
 
 class AnnotateQuery(Query):

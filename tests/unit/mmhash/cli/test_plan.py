@@ -46,7 +46,7 @@ def test_the_algorithm_and_the_seed_of_the_server(folder: Path, tmp_path: Path) 
     assert "give it here as seed" in str(refused.exception)
     options = ["--seed", "0", "--block-algorithm", "sha256_cbor", "--json"]
     done = RUN.invoke(app, [*arguments, *options], catch_exceptions=False)
-    plan = Model.load(folder).plan(CHAT, "vllm@0.28.0", seed="0", algorithm="sha256_cbor")
+    plan = Model.load(folder).plan(CHAT, "vllm@0.28.0", seed="0", block_algorithm="sha256_cbor")
     assert json.loads(done.stdout)["blocks"] == plan.blocks != []
 
 

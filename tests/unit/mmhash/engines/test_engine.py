@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 
 import mmhash
 from mmhash.client import Span as ClientSpan
-from mmhash.engines import Span, dynamo, lmcache, request_fields, sglang, split_names, vllm
+from mmhash.engines import Span, dynamo, lmcache, request_fields, sglang, split_names, trtllm, vllm
 from mmhash.engines.options import with_options
 from mmhash.engines.registry import ENGINES
 from mmhash.prompts.plan import Span as PlanSpan  # type: ignore[attr-defined]
@@ -31,6 +32,34 @@ def test_each_engine_takes_it() -> None:
 def test_a_hash_is_not_enough_for_vllm() -> None:
     with pytest.raises(mmhash.InputValueError, match="whole key"):
         vllm.block_keys(IDS, 16, items=[Span(3, 20, hash="0" * 16)])
+
+
+def test_functions_found_from_the_top() -> None:
+    assert {"pad_values", "request_fields"} <= {*mmhash.__all__} & {*dir(mmhash)}
+    assert mmhash.engines.names() == tuple(engine.name for engine in ENGINES)
+    pads = sglang.pad_values(KEY, version="0.5.23")
+    assert mmhash.pad_values(KEY, engine="sglang@0.5.23") == mmhash.pad_values(KEY) == pads
+    assert mmhash.pad_values(KEY.u64, "sglang@0.5.23") == pads
+    assert mmhash.pad_values(KEY.bytes) == sglang.pad_values(KEY.bytes)
+    assert mmhash.pad_values(KEY, "sglang@0.5.22") == sglang.pad_values(KEY, version="0.5.22")
+    assert mmhash.request_fields(KEY, "sglang")["pad_values"] == pads
+    with pytest.raises(mmhash.InputValueError, match="vllm has no pad values"):
+        mmhash.pad_values(KEY, engine="vllm")
+
+
+def test_a_version_may_be_the_name_of_the_engine_too() -> None:
+    assert sglang.pad_values(KEY, version="sglang@0.5.22") == sglang.pad_values(
+        KEY, version="0.5.22"
+    )
+    bundle = sglang.Item("IMAGE", [(0, 1), (1, 2)], np.zeros((2, 3)))
+    assert len(sglang.split_bundle(bundle, version="sglang@0.5.23")) == 2
+    assert len(sglang.split_bundle(bundle, version="sglang@0.5.6")) == 1
+    assert vllm.none_hash(version="vllm@0.32.0") == vllm.none_hash(version="0.32.0")
+    assert trtllm.mm_hash(b"a", version="trtllm@1.4.0rc1") == trtllm.mm_hash(b"a")
+    assert dynamo.url_hash("a", version="dynamo@1.6.1") == dynamo.url_hash("a")
+    for wrong in ("vllm@0.5.23", "sglang@", "@0.5.23", "sglang@0.5.23@1", "sglang@0.4.0"):
+        with pytest.raises(mmhash.InputValueError):
+            sglang.pad_values(KEY, version=wrong)
 
 
 def test_names_of_engines() -> None:

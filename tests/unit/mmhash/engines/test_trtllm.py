@@ -33,14 +33,16 @@ def test_the_spelling_of_an_array_byte_by_byte() -> None:
     assert mm_hash(ROWS) == blake3(b"trtllm.mm.hash.v1" + spelled).hexdigest()
 
 
-@pytest.mark.parametrize("version", ["1.3", "1.3.0", "1.3.1", "1.4.0"])
+@pytest.mark.parametrize(
+    "version", ["1.3.0rc22", "1.3.0rc23.post1", "1.3.0rc29", "1.4.0rc0", "1.4.0rc1"]
+)
 def test_known_releases(version: str) -> None:
     assert mm_hash(RGB, version=version) == mm_hash(RGB)
 
 
-@pytest.mark.parametrize("version", ["1.2.1", "1.4.1", "2.0"])
+@pytest.mark.parametrize("version", ["1.2.1", "1.3.0rc15", "1.3.0", "1.4.0rc2", "1.4.0", "2.0"])
 def test_unknown_releases(version: str) -> None:
-    with pytest.raises(InputValueError, match=r"tensorrt-llm .* known are 1\.3\.0rc20 to 1\.4\.0"):
+    with pytest.raises(InputValueError, match=r"trtllm .* known are 1\.3\.0rc22 to 1\.3\.0rc29"):
         mm_hash(RGB, version=version)
     with pytest.raises(InputValueError):
         mm_hashes([RGB], version=version)

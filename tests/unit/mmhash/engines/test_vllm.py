@@ -371,24 +371,24 @@ def test_neither_torch_nor_pillow_is_loaded() -> None:
 @pytest.mark.parametrize("algorithm", ["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"])
 def test_roots(algorithm: str) -> None:
     for version in RELEASES:
-        one = vllm.none_hash(version=version, seed="0", algorithm=algorithm)
-        assert one == vllm.none_hash(seed="0", algorithm=algorithm)
-        assert one != vllm.none_hash(version=version, seed="", algorithm=algorithm)
+        one = vllm.none_hash(version=version, seed="0", block_algorithm=algorithm)
+        assert one == vllm.none_hash(seed="0", block_algorithm=algorithm)
+        assert one != vllm.none_hash(version=version, seed="", block_algorithm=algorithm)
     for version in ("0.18.0", "0.28.0"):
         with pytest.raises(InputValueError, match="is random in each process"):
-            vllm.none_hash(version=version, algorithm=algorithm)
+            vllm.none_hash(version=version, block_algorithm=algorithm)
     if algorithm.startswith("xxhash"):
         with pytest.raises(InputValueError, match=f"the root of {algorithm} in vllm"):
-            vllm.none_hash(version="0.33.0", algorithm=algorithm)
+            vllm.none_hash(version="0.33.0", block_algorithm=algorithm)
     else:
-        assert vllm.none_hash(version="0.29.0", algorithm=algorithm) == (
-            vllm.none_hash(seed="vllm-none-hash", algorithm=algorithm)
+        assert vllm.none_hash(version="0.29.0", block_algorithm=algorithm) == (
+            vllm.none_hash(seed="vllm-none-hash", block_algorithm=algorithm)
         )
 
 
 def test_wrong_roots() -> None:
     with pytest.raises(InputValueError, match="'md5': choose one of sha256, sha256_cbor, xxhash"):
-        vllm.none_hash(algorithm="md5")
+        vllm.none_hash(block_algorithm="md5")
     with pytest.raises(InputTypeError, match="seed is a str, not int"):
         vllm.none_hash(seed=0)  # type: ignore[arg-type]
 
@@ -398,14 +398,14 @@ def test_a_chain_is_its_blocks() -> None:
     lora = Lora("l", "/l")
     for algorithm in ("sha256", "sha256_cbor", "xxhash_cbor"):
         keys = vllm.block_keys(
-            TOKENS, 16, items=items, cache_salt="s", lora=lora, algorithm=algorithm, seed="0"
+            TOKENS, 16, items=items, cache_salt="s", lora=lora, block_algorithm=algorithm, seed="0"
         )
         extras = vllm.extra_keys(TOKENS, 16, items=items, cache_salt="s", lora=lora)
         parent = b""
         for index, extra in enumerate(extras):
             block = TOKENS[16 * index : 16 * index + 16]
             parent = vllm.block_key(
-                block, parent=parent, extra=extra, algorithm=algorithm, seed="0"
+                block, parent=parent, extra=extra, block_algorithm=algorithm, seed="0"
             )
             assert parent == keys[index]
         assert len(keys) == 4
@@ -467,11 +467,13 @@ def test_blocks_of_one_repeated_token_are_chained_as_others(
             st.sampled_from([token, other])
         )
     options: dict[str, Any] = {"items": items, "cache_salt": salt}
-    keys = vllm.block_keys(tokens, block_size, algorithm=algorithm, seed="0", **options)
+    keys = vllm.block_keys(tokens, block_size, block_algorithm=algorithm, seed="0", **options)
     parent = b""
     for index, extra in enumerate(vllm.extra_keys(tokens, block_size, **options)):
         block = tokens[block_size * index :][:block_size]
-        parent = vllm.block_key(block, parent=parent, extra=extra, algorithm=algorithm, seed="0")
+        parent = vllm.block_key(
+            block, parent=parent, extra=extra, block_algorithm=algorithm, seed="0"
+        )
         assert parent == keys[index]
     assert len(keys) == len(tokens) // block_size
 
@@ -543,9 +545,9 @@ def test_lookahead() -> None:
 
 
 def test_the_algorithm_is_the_engines_own_default() -> None:
-    assert vllm.none_hash() == vllm.none_hash(algorithm="sha256")
-    assert vllm.block_key(TOKENS) == vllm.block_key(TOKENS, algorithm="sha256")
-    assert vllm.block_keys(TOKENS, 16) == vllm.block_keys(TOKENS, 16, algorithm="sha256")
+    assert vllm.none_hash() == vllm.none_hash(block_algorithm="sha256")
+    assert vllm.block_key(TOKENS) == vllm.block_key(TOKENS, block_algorithm="sha256")
+    assert vllm.block_keys(TOKENS, 16) == vllm.block_keys(TOKENS, 16, block_algorithm="sha256")
 
 
 def test_a_larger_block_has_the_key_of_the_last_small_one_in_it() -> None:
@@ -562,10 +564,10 @@ def test_a_larger_block_has_the_key_of_the_last_small_one_in_it() -> None:
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha256_cbor"])
 def test_kinds_of_tokens(algorithm: str) -> None:
-    keys = vllm.block_keys(TOKENS, 16, algorithm=algorithm)
+    keys = vllm.block_keys(TOKENS, 16, block_algorithm=algorithm)
     for tokens in (tuple(TOKENS), np.array(TOKENS), torch.tensor(TOKENS)):
-        assert vllm.block_keys(tokens, 16, algorithm=algorithm) == keys  # type: ignore[arg-type]
-    assert vllm.block_keys([], 16, algorithm=algorithm) == []
+        assert vllm.block_keys(tokens, 16, block_algorithm=algorithm) == keys  # type: ignore[arg-type]
+    assert vllm.block_keys([], 16, block_algorithm=algorithm) == []
 
 
 def test_equal_texts_are_not_one_object_in_a_pickle() -> None:
@@ -573,7 +575,9 @@ def test_equal_texts_are_not_one_object_in_a_pickle() -> None:
     twin = bytes(name, "ascii").decode()
     assert twin is not name
     keys = [
-        vllm.block_keys(TOKENS, 16, items=[Span(name, 1, 2), Span(other, 5, 2)], algorithm="sha256")
+        vllm.block_keys(
+            TOKENS, 16, items=[Span(name, 1, 2), Span(other, 5, 2)], block_algorithm="sha256"
+        )
         for other in (name, twin)
     ]
     assert keys[0] == keys[1]
@@ -601,7 +605,7 @@ def test_equal_texts_are_not_one_object_in_a_pickle() -> None:
         ({"cache_salt": 7}, InputTypeError, "cache_salt is a str, not int"),
         ({"lora": "l"}, InputTypeError, "lora is a Lora or None, not str"),
         ({"lora": Lora("l", None)}, InputTypeError, "lora's path is a str, not NoneType"),
-        ({"algorithm": "sha512"}, InputValueError, "unknown algorithm 'sha512'"),
+        ({"block_algorithm": "sha512"}, InputValueError, "unknown block_algorithm 'sha512'"),
         ({"hashed_after": [8, 4]}, InputValueError, "hashed_after rises, to no more than the 64"),
         ({"hashed_after": [65]}, InputValueError, "hashed_after rises, to no more than the 64"),
         ({"hashed_after": ["8"]}, InputTypeError, "hashed_after is an int, not str"),
@@ -619,7 +623,7 @@ def test_wrong_prompts(change: dict[str, Any], error: type[Exception], message: 
 def test_equal_extra_keys_are_one_block(version: str, algorithm: str) -> None:
     """A pickle shows which texts are one object: those of a block are not, except for the tags."""
     items = [Span("ab", 0, 3), Span("ab", 3, 2), Span("mm", 5, 2)]
-    options: dict[str, Any] = {"version": version, "algorithm": algorithm, "seed": "0"}
+    options: dict[str, Any] = {"version": version, "block_algorithm": algorithm, "seed": "0"}
     request: dict[str, Any] = {"items": items, "cache_salt": "ab", "lora": Lora("ab", "ab")}
     (expected,) = vllm.block_keys(TOKENS[:16], 16, **request, **options)
     (extra,) = vllm.extra_keys(TOKENS[:16], 16, **request, version=version)
@@ -643,7 +647,7 @@ def test_wrong_blocks() -> None:
         vllm.block_key(TOKENS, extra=["a"])  # type: ignore[arg-type]
     for algorithm in ("sha256", "sha256_cbor"):
         with pytest.raises(InputTypeError, match="a block key holds no object"):
-            vllm.block_key(TOKENS, extra=(object(),), algorithm=algorithm)
+            vllm.block_key(TOKENS, extra=(object(),), block_algorithm=algorithm)
 
 
 def _png() -> bytes:

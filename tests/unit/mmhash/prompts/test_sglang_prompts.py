@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+import mmhash
+from mmhash.engines import sglang
 from mmhash.errors import InputValueError
 from mmhash.prompts import Model
 from tests.support import prompt_models
@@ -56,6 +58,64 @@ def test_a_last_message_of_the_assistant_becomes_one_of_the_user(
 ) -> None:
     assert ids_of(model, USER, last) == ids_of(model, USER, {"role": "user", "content": content})
     assert ids_of(model, last, USER) != ids_of(model, {"role": "user", "content": content}, USER)
+
+
+def native(file: bytes, **members: Any) -> dict[str, Any]:
+    image = base64.b64encode(file).decode()
+    return {"text": "hi <|image_pad|> x", "image_data": [image], **members}
+
+
+def png(color: int = 0) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (56, 56), (color, 0, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_the_server_in_rust_names_an_image_by_its_file(model: Model) -> None:
+    plan = model.plan(native(png(), mm_hashes=["f0"]), ENGINE, server="rust")
+    own = sglang.file_hash(png())
+    (item,) = plan.items
+    assert item.key == mmhash.key(png())
+    assert item.fields == {"mm_hash": f"{own:016x}", "pad_values": sglang.pad_values(own)}
+    assert "mm_hashes" not in plan.request  # the engine computes the same hash
+    filled = [(span.start, span.end, own) for span in plan.spans]
+    padded = sglang.pad_input_ids(plan.token_ids, filled)
+    assert plan.blocks == sglang.page_keys(padded, 1)
+    assert len(plan.blocks) == len(plan.token_ids)
+    other = model.plan(native(png(1)), ENGINE, server="rust")
+    assert other.blocks[: item.start] == plan.blocks[: item.start]
+    assert other.blocks[item.start] != plan.blocks[item.start]
+
+
+def test_the_server_in_rust_has_its_own_hashes_of_qwen3_vl(tmp_path: Path) -> None:
+    model = Model.load(prompt_models.write("qwen3_vl", tmp_path))
+    request = native(png())
+    assert len(model.plan(request, ENGINE).blocks) < len(model.plan(request, ENGINE).token_ids)
+    plan = model.plan(request, ENGINE, server="rust")
+    assert len(plan.blocks) == len(plan.token_ids)
+
+
+def test_what_the_server_in_rust_does_not_take_has_no_plan(model: Model) -> None:
+    chat = {"messages": [{"role": "user", "content": [image_part()]}]}
+    with pytest.raises(InputValueError, match="images in /generate only"):
+        model.plan(chat, ENGINE, server="rust", chat_template=PARTS)
+    assert model.plan({"messages": [USER]}, ENGINE, server="rust", chat_template=TEMPLATE).blocks
+    with pytest.raises(InputValueError, match="hashes the file"):
+        model.plan(native(png()), ENGINE, server="rust", of="pixels")
+    with pytest.raises(InputValueError, match="is not known"):
+        model.plan({"text": "hi"}, "sglang@0.5.22", server="rust")
+    with pytest.raises(InputValueError, match="vllm has no server 'rust'"):
+        model.plan({"prompt": "hi"}, "vllm", server="rust")
+
+
+def test_ids_come_before_the_text(model: Model) -> None:
+    ids = [3, 1, 2]
+    assert model.plan({"text": "hi", "input_ids": ids}, ENGINE).token_ids == ids
+    assert model.plan({"text": "hi", "input_ids": None}, ENGINE).token_ids == model.encode(
+        "hi", add_special_tokens=True
+    )
+    with pytest.raises(InputValueError, match="both text and input_ids"):
+        model.plan(native(png(), input_ids=ids), ENGINE)
 
 
 def test_a_last_message_of_parts_stays_the_assistant_s(model: Model) -> None:

@@ -1,7 +1,9 @@
 """Names of published blocks, compared with those of mmhash."""
 
+import json
 from collections.abc import Callable
 
+import httpx
 import pytest
 
 import mmhash
@@ -12,6 +14,7 @@ from mmhash.verify import vllm as verify_vllm
 from mmhash.verify.prompts import Prompt, Sample, prompts
 from mmhash.verify.run import Report
 from tests.support.kv_publisher import encode, stored
+from tests.support.scripted import ScriptedServer
 
 SIZE = 4
 TOKENS = list(range(3 * SIZE))
@@ -32,6 +35,39 @@ def _stored(
 def _sample() -> Sample:
     (sample,) = prompts()[1].images
     return sample
+
+
+@pytest.mark.parametrize(
+    ("states", "is_rust"),
+    [
+        ([{"rust_mm_transport": {"copies": 0}}], True),
+        ([{"rust_mm_transport": {}}], True),
+        ([{}], False),
+        ([], False),
+        ("rust_mm_transport", False),
+        (None, False),
+    ],
+)
+@pytest.mark.parametrize("path", ["/server_info", "/get_server_info"])
+def test_sglangs_server_in_rust_is_found_by_its_state(
+    states: object, is_rust: bool, path: str
+) -> None:
+    info = json.dumps({"version": "0.5.23", "internal_states": states}).encode()
+    with (
+        ScriptedServer((404, {}, b""), by_path={path: (200, {}, info)}) as engine,
+        httpx.Client(base_url=engine.url) as client,
+    ):
+        assert verify_sglang.release(client) == "0.5.23"
+        assert verify_sglang.is_rust(client) is is_rust
+
+
+def test_a_report_names_sglangs_server_in_rust() -> None:
+    report = Report("sglang 0.5.23", 8, 8, (), server="rust")
+    assert report.line() == (
+        "sglang 0.5.23: named correctly: 8 of 8 blocks; its server is the one in Rust"
+        " (SGLANG_RUST_SERVER): no guard protects it"
+    )
+    assert report.fields()["server"] == "rust"
 
 
 def test_a_report_is_one_line() -> None:
@@ -63,7 +99,13 @@ def test_vllm_names_chain(version: str) -> None:
     sample = _sample()
     items = [vllm.Span(vllm.uuid(sample.key), 2, 5)]
     keys = vllm.block_keys(
-        TOKENS, SIZE, version=version, items=items, cache_salt="s", algorithm="sha256", seed="0"
+        TOKENS,
+        SIZE,
+        version=version,
+        items=items,
+        cache_salt="s",
+        block_algorithm="sha256",
+        seed="0",
     )
     extras = vllm.extra_keys(TOKENS, SIZE, version=version, items=items, cache_salt="s")
     published = [
@@ -93,7 +135,7 @@ def test_vllm_names_chain(version: str) -> None:
     ],
 )
 def test_vllm_names_notice_a_change(change: Callable[[list[int]], BlocksStored]) -> None:
-    ids = [vllm.event_id(key) for key in vllm.block_keys(TOKENS, SIZE, algorithm="sha256")]
+    ids = [vllm.event_id(key) for key in vllm.block_keys(TOKENS, SIZE, block_algorithm="sha256")]
     names = verify_vllm.Names(vllm.LATEST, "sha256", None)
     assert all(names.check(_stored(ids, TOKENS), Prompt("p", "")))
     assert not all(names.check(change(ids), Prompt("p", "")))

@@ -10,7 +10,7 @@ from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec, parse_wor
 def test_a_worker_has_all_its_parts() -> None:
     text = (
         "http://a:8000/,events=tcp://a:5557,replay=tcp://a:5558,engine=vllm@0.32.0,block_size=16,"
-        "algorithm=sha256_cbor,seed=0,ranks=2"
+        "block_algorithm=sha256_cbor,seed=0,ranks=2"
     )
     engine = EngineSpec("vllm@0.32.0", 16, "sha256_cbor", "0")
     assert parse_worker(text) == WorkerSpec(
@@ -21,10 +21,25 @@ def test_a_worker_has_all_its_parts() -> None:
     assert parse_worker("https://a:80").url == "https://a:80"
 
 
+def test_a_worker_names_its_server_and_its_hash_of_items() -> None:
+    spec = parse_worker("http://a,engine=sglang@0.5.23,server=rust").engine
+    assert spec == EngineSpec("sglang@0.5.23", server="rust")
+    vllm = parse_worker("http://a,engine=vllm@0.33.0,mm_hasher_algorithm=sha256").engine
+    assert vllm == EngineSpec("vllm@0.33.0", mm_hasher_algorithm="sha256")
+    plain = parse_worker("http://a,engine=sglang@0.5.23,server=python").engine
+    assert plain == parse_worker("http://a,engine=sglang@0.5.23").engine
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
+        "http://a,server=rust",
+        "http://a,mm_hasher_algorithm=sha256",
+        "http://a,engine=vllm,mm_hasher_algorithm=sha512",
+        "http://a,engine=sglang@0.5.22,server=rust",
+        "http://a,engine=vllm,server=rust",
+        "http://a,engine=sglang@0.5.23,server=go",
         "a:8000",
         "ftp://a",
         "http://",
@@ -46,8 +61,8 @@ def test_a_worker_has_all_its_parts() -> None:
         "http://a,engine=vllm,ranks=1000",
         "http://a/v1",
         "http://a:8000/v1/",
-        "http://a,engine=vllm@0.32.0,algorithm=md5",
-        "http://a,engine=vllm@0.32.0,algorithm=xxhash",  # its root is random without a seed
+        "http://a,engine=vllm@0.32.0,block_algorithm=md5",
+        "http://a,engine=vllm@0.32.0,block_algorithm=xxhash",  # its root is random without a seed
         "http://a,engine=vllm@0.20.0,events=tcp://a:1",
         "http://a,engine=sglang@0.5.23,seed=0",
         "http://a,engine=lmcache,events=tcp://a:1",
