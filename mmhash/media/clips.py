@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from mmhash.arguments import check_choice
-from mmhash.cpu import hash_bytes
-from mmhash.digest import Digest, check_algorithm
+from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.framing import frame
 from mmhash.hashing import key
 from mmhash.media.container import Buffer, read_audio_index, read_video_index
 from mmhash.media.frames import decode_audio, decode_video
@@ -20,7 +18,6 @@ from mmhash.media.recipe import (
     Rational,
     Size,
     VideoRecipe,
-    bind_recipe,
     recipe_key,
     select_audio,
     select_video,
@@ -66,8 +63,20 @@ def video(
 
     By source, the key covers the file's bytes and the recipe; nothing is decoded. By frames, it
     is the key of the list of the decoded RGB frames, so equal frames of two files have equal keys.
+
+    Args:
+        source: The file's bytes, or its path.
+        fps: The frames per second that are selected; frame k is the one shown at k / fps seconds.
+        count: Instead, the number of frames, evenly spaced from the first to the last.
+        indices: Instead, the numbers of the frames, ascending.
+        max_frames: A longer selection becomes `count=max_frames`.
+        size: The width and height to which frames are scaled.
+        by: `"source"` or `"frames"`.
+        algorithm: The algorithm of the digest in the key.
+        tenant: 32 secret bytes, as in `key()`.
+        threads: The number of threads that hash the source; all cores by default.
     """
-    _check_by(by)
+    check_choice("by", by, "source", "frames")
     data = _open_source(source)
     recipe = select_video(
         read_video_index(data),
@@ -78,12 +87,8 @@ def video(
         size=size,
     )
     if by == "source":
-        # Before the hash empties the core's caches: after it, this takes 30 µs more. To hash each
-        # part just before its headers are read gains nothing, and reading the index in a thread
-        # beside the hash took 1.39 times the CPU time of the hash, in place of 1.27.
-        canonical = recipe.canonical()
-        whole = _key_of(data, algorithm, tenant, threads)
-        return VideoClip(bind_recipe(whole, canonical), recipe, [])
+        whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
+        return VideoClip(recipe_key(whole, recipe), recipe, [])
     clip = GrowingVideo(algorithm=algorithm, tenant=tenant)
     for picture in decode_video(data, recipe):
         clip.append(picture)
@@ -105,10 +110,22 @@ def audio(
 ) -> AudioClip:
     """Return the key of an audio clip, as bytes or a path, under the recipe of the arguments.
 
-    `start`, `stop` and `window` are in seconds. By frames, the key is that of the list of the
-    windows, each a float32 tensor of samples by channels.
+    By frames, the key is that of the list of the windows, each a float32 tensor of samples by
+    channels.
+
+    Args:
+        source: The file's bytes, or its path.
+        rate: The samples per second; by default the source's.
+        channels: The number of channels; by default the source's.
+        start: The seconds at which the clip begins.
+        stop: The seconds at which it ends; by default the source's end.
+        window: The seconds of a window; by default the clip is one.
+        by: `"source"` or `"frames"`.
+        algorithm: The algorithm of the digest in the key.
+        tenant: 32 secret bytes, as in `key()`.
+        threads: The number of threads that hash the source; all cores by default.
     """
-    _check_by(by)
+    check_choice("by", by, "source", "frames")
     data = _open_source(source)
     recipe = select_audio(
         read_audio_index(data),
@@ -119,7 +136,7 @@ def audio(
         window=window,
     )
     if by == "source":
-        whole = _key_of(data, algorithm, tenant, threads)
+        whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
         return AudioClip(recipe_key(whole, recipe), recipe, [])
     # Without windows, the range is one.
     clip = GrowingAudio(recipe.window or 1 << 62, algorithm=algorithm, tenant=tenant)
@@ -146,16 +163,3 @@ def _open_source(source: Source) -> Buffer:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:
             raise InputValueError("the media is empty") from error
-
-
-def _key_of(data: Buffer, algorithm: str, tenant: bytes | None, threads: int | None) -> Digest:
-    """Return the key of a source's bytes, as `key()` does."""
-    if isinstance(data, memoryview):  # of any format and strides
-        return key(data, algorithm=algorithm, tenant=tenant, threads=threads)
-    # key() looks for tensors and images first: that takes 30 µs after 20 MB were hashed.
-    content = hash_bytes(memoryview(data), check_algorithm(algorithm), threads)
-    return frame("bytes", "", (), content, tenant=tenant)
-
-
-def _check_by(by: str) -> None:
-    check_choice("by", by, "source", "frames")

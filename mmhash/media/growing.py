@@ -57,17 +57,13 @@ class GrowingVideo:
     def append(self, picture: Any) -> Digest:
         """Hash the next frame, and return its key."""
         item = key(picture, algorithm=self._algorithm, tenant=self._tenant)
-        self.append_key(item)
-        return item
-
-    def append_key(self, item: Digest) -> None:
-        """Append a frame by its key."""
         self.frames.append(item)
         self._all.append(item)
         self._tail.append(item)
         if len(self.frames) % self._window == 0:
             self.windows.append(self._tail.key())
             self._tail = _KeyList(self._algorithm, self._tenant)
+        return item
 
     @property
     def tail(self) -> Digest | None:

@@ -29,30 +29,18 @@ def test_tensors_are_read_in_place(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"a": ONE.view(np.int32), "b": TWO},
-        {"a": ONE.reshape(2, 2), "b": TWO},
-        {"a": ONE, "c": TWO},
-        {"a": np.concatenate([ONE, TWO])},
-        {"a": ONE, "b": TWO, "c": np.zeros(0, np.float32)},
-        {"a": ONE.astype(np.float64), "b": TWO.astype(np.float64)},
-    ],
-    ids=["dtype", "shape", "name", "one", "one more", "longer"],
-)
 def test_a_file_that_is_replaced_while_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The header of one file never describes the bytes of another."""
     path = tmp_path / "x"
     save_file({"a": ONE, "b": TWO}, path)
-    save_file(other, tmp_path / "other")
+    save_file({"a": TWO, "b": ONE}, tmp_path / "other")
 
     def open_replaced(*args: Any, **options: Any) -> Any:
         (tmp_path / "other").replace(path)
         return safe_open(*args, **options)
 
     monkeypatch.setattr("mmhash.io.safetensors.safe_open", open_replaced)
-    with pytest.raises(InputValueError, match="changed while it was read"):
+    with pytest.raises(InputValueError, match="replaced while it was read"):
         list(read_tensors(str(path)))
