@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
-from anyio import to_thread
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
@@ -12,10 +11,6 @@ from mmhash.engines.caller_fields import COMPRESSION_HEADERS
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.runtime import metrics, tracing
-
-# Longer pieces are processed in a thread. Those of our server are no longer: at most 0.2 ms of
-# hashing.
-INLINE_MAX_BYTES = 1 << 20
 
 # A body has stalled if it makes less progress than this in `stall_timeout_s`.
 MIN_PROGRESS = 1024
@@ -99,10 +94,7 @@ async def _receive_messages(
             raise ClientDisconnect
         if piece := message["body"]:
             count(len(piece))
-            if len(piece) > INLINE_MAX_BYTES:
-                await to_thread.run_sync(take, piece)
-            else:
-                take(piece)
+            take(piece)
         if not message.get("more_body", False):
             return
 

@@ -17,7 +17,6 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import MAX_DIMS, count_strings
 from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.items.hashed import HashedItem
-from mmhash_service.runtime.concurrency import end_turn
 from mmhash_service.runtime.context import RequestContext
 
 if TYPE_CHECKING:
@@ -30,6 +29,9 @@ MAX_HEADER = 1 << 20
 # thread they would need a body that pauses, or a buffer for what follows: `take` cannot wait.
 _MAX_COMMAS = 40_000
 _MIN_TENSORS = 1000  # even if fewer are allowed, so that more of them get the problem for it
+
+# To frame the digest of one tensor.
+_FRAME_US = 10
 
 _Natural = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -84,12 +86,14 @@ class SafetensorsReader:
         """Return the items, in the order of their bytes."""
         if self._tensors is None or len(self._digests) != len(self._tensors):
             raise Problem("damaged-safetensors")
-        tensors = zip(self._tensors, self._digests, strict=True)
-        items: list[HashedItem] = []
-        for (name, dtype, shape, nbytes), digest in tensors:
-            items.append(self._context.item(name, "tensor", dtype, shape, nbytes, digest))
-            await end_turn(len(items))
-        return items
+        cost_us = _FRAME_US * len(self._tensors)
+        return await self._context.work.run_sized(cost_us, self._items, self._tensors)
+
+    def _items(self, tensors: list[Tensor]) -> list[HashedItem]:
+        return [
+            self._context.item(name, "tensor", dtype, shape, nbytes, digest)
+            for (name, dtype, shape, nbytes), digest in zip(tensors, self._digests, strict=True)
+        ]
 
     def _take_header(self, piece: memoryview) -> memoryview:
         wanted = HEADER_LENGTH_SIZE if self._header_length is None else self._header_length

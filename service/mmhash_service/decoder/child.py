@@ -47,7 +47,8 @@ class DecoderProcess:
         environment["OPENBLAS_NUM_THREADS"] = "1"
         with ExitStack() as files:
             self._file = files.enter_context(_memory_file())
-            self._kept = _map_file(self._file)
+            os.ftruncate(self._file, _KEPT)
+            self._kept = mmap.mmap(self._file, _KEPT)
             files.callback(self._kept.close)
             self._process = ChildProcess(
                 "mmhash_service.decoder.process",
@@ -129,19 +130,6 @@ class DecoderProcess:
         while (code := self._process.poll()) is None:  # noqa: ASYNC110  (there is no event to wait for)
             await asyncio.sleep(0.002)
         return code
-
-
-def _map_file(descriptor: int) -> mmap.mmap:
-    """Map the beginning of a file: 4 MiB, or less under a limit on file sizes."""
-    size = _KEPT
-    while True:
-        try:
-            os.ftruncate(descriptor, size)
-            return mmap.mmap(descriptor, size)
-        except OSError:
-            if size == mmap.PAGESIZE:
-                raise
-            size //= 2
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from io import BytesIO
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from mmhash.cpu import hash_bytes
@@ -58,7 +59,7 @@ def _hash_parts(
     body: bytes, job: MediaJob, selection: VideoSelection | AudioSelection
 ) -> list[Part]:
     if isinstance(selection, AudioSelection):
-        recipe = AudioRecipe(*(getattr(selection, name) for name in selection.__struct_fields__))
+        recipe = AudioRecipe(*msgspec.structs.astuple(selection))
         clip = GrowingAudio(recipe.window or 1 << 62, algorithm=job.algorithm)
         for samples in decode_audio(body, recipe):
             clip.append(samples)
@@ -94,12 +95,8 @@ def load_codecs() -> None:
         body = file.getvalue()
         for chosen in (None, selection):
             for content in (body, body[:-8], b"damaged"):
-                read_media(content, MediaJob(**_fields(job, modality, chosen)))
-
-
-def _fields(job: MediaJob, modality: str, selection: Any) -> dict[str, Any]:
-    fields = {name: getattr(job, name) for name in job.__struct_fields__}
-    return fields | {"modality": modality, "selection": selection}
+                changed = msgspec.structs.replace(job, modality=modality, selection=chosen)
+                read_media(content, changed)
 
 
 def _write(file: BytesIO, container_format: str, codec: str, frame: Any) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
@@ -22,17 +22,10 @@ from mmhash_service.runtime.concurrency import run_few
 from mmhash_service.runtime.context import RequestContext
 
 
-class EncodedImage(NamedTuple):
-    """An image whose pixels are still to be hashed."""
+class Encoded(NamedTuple):
+    """An image whose pixels, or a clip whose frames, are still to be hashed."""
 
-    body: memoryview
-    digest: Digest
-
-
-class EncodedMedia(NamedTuple):
-    """A video or audio clip whose container is still to be read."""
-
-    modality: Modality
+    kind: Literal["image"] | Modality
     body: memoryview
     digest: Digest
 
@@ -43,7 +36,7 @@ class RemoteItem(NamedTuple):
     url: str
 
 
-_Result = list[HashedItem] | EncodedImage | EncodedMedia | RemoteItem
+_Result = list[HashedItem] | Encoded | RemoteItem
 
 HashRemote = Callable[[RequestContext, JsonItem, str], Awaitable[list[HashedItem]]]
 """Hashes the content of a URL as the item requires."""
@@ -87,13 +80,15 @@ async def _finish(
 ) -> list[list[HashedItem]]:
     """Decode images and fetch URLs, a few concurrently, in place of their intermediate results."""
 
-    async def finish(index: int, pending: EncodedImage | EncodedMedia | RemoteItem) -> None:
-        if isinstance(pending, EncodedImage):
-            results[index] = [await hash_pixels(context, items[index].name, *pending)]
-        elif isinstance(pending, EncodedMedia):
-            results[index] = [await hash_media(context, items[index].name, *pending)]
+    async def finish(index: int, pending: Encoded | RemoteItem) -> None:
+        item = items[index]
+        if isinstance(pending, RemoteItem):
+            results[index] = await hash_remote(context, item, pending.url)
+        elif pending.kind == "image":
+            results[index] = [await hash_pixels(context, item.name, pending.body, pending.digest)]
         else:
-            results[index] = await hash_remote(context, items[index], pending.url)
+            modality, body, digest = pending.kind, pending.body, pending.digest
+            results[index] = [await hash_media(context, item.name, modality, body, digest)]
 
     await run_few(
         [
@@ -152,10 +147,7 @@ def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -
     body = memoryview(content)
     if item.kind != "bytes" or (item.url is not None and is_media_url(item.url)):
         refuse_empty(len(content))
-    match item.kind:
-        case "video" | "audio" as modality:
-            return EncodedMedia(modality, body, hash_bytes(body, "blake3"))
-        case "image":
-            return EncodedImage(body, hash_bytes(body, "blake3"))
+    if item.kind in {"image", "video", "audio"}:
+        return Encoded(item.kind, body, hash_bytes(body, "blake3"))
     digest = hash_bytes(body, context.algorithm)
     return [context.item(item.name, "bytes", "", (), len(content), digest)]

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import anyio
 import httpx
 import pytest
 
 import mmhash
 from mmhash_service.api.problems import PROBLEMS
 from mmhash_service.app import create_app
-from mmhash_service.bodies.reading import INLINE_MAX_BYTES, MIN_PROGRESS, StallTimer
+from mmhash_service.bodies.reading import MIN_PROGRESS, StallTimer
 from mmhash_service.runtime.capacity import STREAM_BYTES
 from mmhash_service.settings import Settings
 from tests.support.images import encode_noise
@@ -120,19 +119,6 @@ def test_a_client_that_leaves_half_way_is_no_failure(
     assert server.client.get("/health").status_code == 200
     server.wait_until_idle()
     assert not caplog.records
-
-
-def test_a_piece_longer_than_uvicorn_gives_is_taken_too() -> None:
-    """Straight into the app: only a server other than ours gives it such a piece."""
-    body = bytes(i % 251 for i in range(INLINE_MAX_BYTES + 1))
-
-    async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(create_app(Settings(decoders=1, max_body_bytes=len(body))))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.post("/hash", content=body, headers=RAW)
-
-    answer = anyio.run(ask)
-    assert answer.json()["items"][0]["key"] == mmhash.key(body).hex()
 
 
 def begin(server: Any, stack: ExitStack, body: bytes = b"half") -> socket.socket:
