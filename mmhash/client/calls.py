@@ -318,7 +318,8 @@ def blocks(
     extra_key: str | None = None,
     block_algorithm: str | None = None,
     seed: str | None = None,
-    lora: Mapping[str, str] | None = None,
+    lora: str | None = None,
+    lora_path: str | None = None,
     lookahead: int | None = None,
     groups: Sequence[int] | None = None,
     engine_fallback: Fallback | None = None,
@@ -336,7 +337,8 @@ def blocks(
         extra_key: SGLang's extra key, if the request has one.
         block_algorithm: vLLM's `--prefix-caching-hash-algo`.
         seed: The PYTHONHASHSEED of vLLM.
-        lora: The `name` of an adapter and, for vLLM, its `path`.
+        lora: The name of a LoRA adapter.
+        lora_path: Its path, which vLLM binds from 0.31 on.
         lookahead: The number of tokens after a block that vLLM counts to it.
         groups: The block sizes of the KV-cache groups: multiples of `block_size`.
         engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
@@ -351,7 +353,8 @@ def blocks(
         extra_key=extra_key,
         block_algorithm=block_algorithm,
         seed=seed,
-        lora=None if lora is None else dict(lora),
+        lora=lora,
+        lora_path=lora_path,
         lookahead=lookahead,
         groups=sizes,
         engine_fallback=engine_fallback,

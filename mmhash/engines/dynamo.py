@@ -242,7 +242,7 @@ def _spans(spans: Any) -> list[Span]:
     for index, span in enumerate(found):
         if isinstance(span, engine.Span):
             span = Span(span.hash64(), span.start, span.end - span.start)  # noqa: PLW2901
-        if not issubclass(type(span), Span):
+        if not isinstance(span, Span):
             raise InputTypeError(f"spans holds Spans, not {type(span).__name__}")
         mm_hash, offset, length, is_embed = checks.listed("a span", span)
         found[index] = Span(

@@ -11,14 +11,12 @@ from typing import Literal
 
 import numpy as np
 
-from mmhash.arguments import check_int, check_str
 from mmhash.digest import Digest
 from mmhash.engines import checks, engine
 from mmhash.engines.engine import Engine, RequestFields, Step, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.engines.vllm.block_items import Span as Span  # noqa: PLC0414  (a public name)
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.memory import array_as_list
 
 # "hex": 16 bits of an identifier that is a hex number, for every position. "text": the same, and
 # any other identifier by its SHA-256. "positions": 31 bits of its own for every position.
@@ -37,10 +35,6 @@ _HEX = re.compile(r"(?:0[xX])?([0-9a-fA-F]+)", re.ASCII)
 _VALUES_PER_DIGEST = 8
 _MASK_31 = (1 << 31) - 1
 
-# vLLM's identifiers are far shorter, and prompts have fewer tokens.
-_MAX_IDENTIFIER = 1 << 16
-_MAX_LENGTH = 1 << 24
-
 
 def identifier(key: Digest) -> str:
     """Return the identifier to send to vLLM as the item's uuid: the key as 64 hex digits."""
@@ -50,8 +44,8 @@ def identifier(key: Digest) -> str:
 def token_values(identifier: str, length: int, *, version: str = LATEST) -> list[int]:
     """Return the values that replace an item's `length` placeholders."""
     recipe = RELEASES.recipe(version)
-    _check_identifier(identifier)
-    _check_natural("length", length, _MAX_LENGTH)
+    checks.text("identifier", identifier)
+    checks.whole("length", length, 0, checks.MAX_TOKENS)
     if recipe == "positions":
         return _values_by_position(identifier, length)
     return [_value_of_16_bits(identifier, recipe)] * length
@@ -65,19 +59,14 @@ def substitute(
     `tokens` is a prompt or the beginning of one: a span that reaches past its end is cut.
     """
     RELEASES.recipe(version)
-    tokens = array_as_list("tokens", tokens, checks.MAX_TOKENS)
-    if not isinstance(tokens, (list, tuple)) or set(map(type, tokens)) - {int}:
-        raise InputTypeError("tokens is a list of ints")
-    if not isinstance(spans, (list, tuple)) or isinstance(spans, Span):
-        raise InputTypeError(f"spans is a list of Spans, not {type(spans).__name__}")
-    substituted = list(tokens)
-    for span in spans:
+    substituted = checks.token_list("tokens", tokens)
+    for span in checks.listed("spans", spans):
         if isinstance(span, engine.Span):
             span = Span(identifier(span.whole_key()), span.start, span.end - span.start)  # noqa: PLW2901
         if not isinstance(span, Span):
             raise InputTypeError(f"spans holds Spans, not {type(span).__name__}")
-        _check_natural("a span's offset", span.offset)
-        _check_natural("a span's length", span.length)
+        checks.whole("a span's offset", span.offset)
+        checks.whole("a span's length", span.length)
         if span.offset >= len(substituted):
             continue
         length = min(span.length, len(substituted) - span.offset)
@@ -109,21 +98,6 @@ def _value_of_16_bits(identifier: str, recipe: Recipe) -> int:
     if (match := _HEX.fullmatch(text)) is not None:
         return int(match[1][-4:], 16)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:2], "big")
-
-
-def _check_identifier(identifier: str) -> None:
-    if len(check_str("identifier", identifier)) > _MAX_IDENTIFIER:
-        raise InputValueError(f"identifier has at most {_MAX_IDENTIFIER} characters")
-    try:
-        identifier.encode()
-    except UnicodeEncodeError:
-        raise InputValueError("identifier is not text that UTF-8 can encode") from None
-
-
-def _check_natural(name: str, number: int, most: int | None = None) -> None:
-    if check_int(name, number) < 0 or (most is not None and number > most):
-        limit = "at least 0" if most is None else f"0 to {most}"
-        raise InputValueError(f"{name} is {limit}")
 
 
 def _first_values(key: Digest, version: str) -> list[int]:

@@ -54,7 +54,7 @@ class Audio:
             raise InputTypeError(
                 f"samples is a numpy array or a torch tensor, not {type(self.samples).__name__}"
             )
-        rate = checks.plain("sample_rate", self.sample_rate)
+        rate = self.sample_rate
         if isinstance(rate, bool) or not isinstance(rate, (int, float, str, np.number)):
             raise InputTypeError(f"sample_rate is a number, not {type(rate).__name__}")
         try:
@@ -98,7 +98,6 @@ def mm_hash(item: Any, *, uuid: str | None = None, version: str = LATEST) -> str
     """
     tag = RELEASES.recipe(version)
     uuid = checks.optional_text("uuid", uuid)
-    item = checks.plain("the item", item)
     state = blake3()
     try:
         for piece in _content(item, tag) if uuid is None else _marked(uuid, _content(item, tag)):
@@ -185,11 +184,11 @@ def _audio(audio: Audio) -> _Pieces:
 def _video(video: Video) -> _Pieces:
     yield b"<video>"
     sampling = {name: video.metadata[name] for name in _SAMPLING if name in video.metadata}
-    yield from _value(checks.plain("metadata", sampling))
+    yield from _value(sampling)
     if video.raw_bytes_hash is not None:
         yield b"<raw_bytes>" + _utf8(video.raw_bytes_hash)
     else:
-        for frame in checks.plain("frames", video.frames):
+        for frame in video.frames:
             yield b"<frame>"
             yield from _value(frame)
     if video.audio is not None:

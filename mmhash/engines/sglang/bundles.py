@@ -177,7 +177,7 @@ def _numbers(grid: Any) -> list[list[int]]:
 
 
 def _listed(values: Any) -> list[Any]:
-    return checks.listed("a grid", array_as_list("a grid", values, checks.MAX_VALUES))
+    return checks.listed("a grid", array_as_list("a grid", values, checks.MAX_TOKENS))
 
 
 def _patch_bounds(counts: Any, items: int) -> list[int] | None:

@@ -64,7 +64,7 @@ def _tensors(x: Any) -> list["torch.Tensor"]:
         return []
     if not x or not is_tensor(x[0]):
         raise InputTypeError("sglang hashes a list only if it begins with a tensor")
-    flat = list(_flatten(checks.plain("the feature", x)))
+    flat = list(_flatten(x))
     if not all(map(is_tensor, flat)):
         raise InputTypeError("sglang hashes a list of tensors only if it holds nothing else")
     return flat

@@ -7,7 +7,6 @@ import struct
 import sys
 from collections.abc import Mapping
 from enum import Enum
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,32 +111,7 @@ def artifact_key(
         "processor_fingerprint": checks.text("processor_fingerprint", processor_fingerprint),
         "preprocess_kwargs": {} if preprocess_kwargs is None else preprocess_kwargs,
     }
-    _check_size(identity)
     return _PREFIX + hashlib.sha256(_as_json(_canonical(identity)).encode()).hexdigest()
-
-
-def _check_size(value: Any) -> None:
-    """Refuse values that hold themselves, or that are too many."""
-    level, left = [value], checks.MAX_VALUES
-    for _ in range(checks.MAX_DEPTH):
-        found: list[Any] = []
-        for part in level:
-            # Not all at once: an iterator may have no end, and a wrong length.
-            if dataclasses.is_dataclass(part) and not isinstance(part, type):
-                found += [getattr(part, field.name) for field in dataclasses.fields(part)]
-            elif isinstance(part, Mapping):
-                found += islice(chain(part.keys(), part.values()), left + 1)
-            elif isinstance(part, (list, tuple, set, frozenset)):
-                found += islice(part, left + 1)
-            elif isinstance(part, Enum):
-                found.append(part.value)
-            left -= 1
-            if left < len(found):
-                raise InputValueError(f"preprocess_kwargs hold over {checks.MAX_VALUES} values")
-        if not found:
-            return
-        level = found
-    raise InputValueError(f"preprocess_kwargs are nested deeper than {checks.MAX_DEPTH} levels")
 
 
 def _check_array(array: np.ndarray[Any, Any]) -> None:
@@ -242,7 +216,7 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
 
 def _digits(number: int) -> str:
     try:
-        return str(int.__index__(number))
+        return str(int(number))
     except ValueError:  # Python converts no longer ones (sys.set_int_max_str_digits)
         raise InputValueError("a number has over 4300 digits") from None
 

@@ -97,7 +97,7 @@ def pads_by_release(hash_or_identity: Hash) -> dict[str, list[int]]:
     """Return an item's pad values by ranges of releases, for an older router and a newer engine."""
     found: dict[str, tuple[str, str, list[int]]] = {}
     for first, last, recipe in RELEASES:
-        if recipe.pads != "wide" and issubclass(type(hash_or_identity), bytes):
+        if recipe.pads != "wide" and isinstance(hash_or_identity, bytes):
             continue
         since = found[recipe.pads][0] if recipe.pads in found else first
         found[recipe.pads] = (since, last, _pads(hash_or_identity, recipe, last))
@@ -156,13 +156,13 @@ def _span(span: Any) -> Span:
 
 
 def _pads(item: Hash, recipe: Recipe, version: str) -> list[int]:
-    if issubclass(type(item), bytes):
+    if isinstance(item, bytes):
         item = checks.content("an identity", item)
         require(recipe.pads == "wide", "32-byte identities", "0.5.23", version)
         if len(item) != IDENTITY_SIZE:
             raise InputValueError(f"an identity is {IDENTITY_SIZE} bytes, not {len(item)}")
         return _wide_pads(item)
-    if issubclass(type(item), str):
+    if isinstance(item, str):
         raise InputTypeError(
             "a hash is an int, 32 bytes or a key, not a str: parse_mm_hash() reads hex"
         )

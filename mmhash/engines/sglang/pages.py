@@ -54,7 +54,7 @@ def event_keys(
     require_namespaces(extra_key, cache_salt, version)
     seed = None
     if cache_salt is not None:
-        seed = hashlib.sha256(b"sglang-cache-salt-v1\0" + str.encode(cache_salt)).hexdigest()
+        seed = hashlib.sha256(b"sglang-cache-salt-v1\0" + cache_salt.encode()).hexdigest()
     return _chain(tokens, page_size, seed, version)
 
 
@@ -109,14 +109,14 @@ def _seed(tag: bytes, *parts: str | None) -> bytes | None:
         if part is None:
             hasher.update(b"\0")
         else:
-            encoded = str.encode(part)
+            encoded = part.encode()
             hasher.update(b"\1" + len(encoded).to_bytes(8, "little") + encoded)
     return hasher.digest()
 
 
 def _digest(text: str, name: str) -> bytes:
     """Return the 32 bytes of a key in hex."""
-    if not issubclass(type(text), str) or not _HEX_64.fullmatch(text := str.__str__(text)):
+    if not isinstance(text, str) or not _HEX_64.fullmatch(text):
         raise InputValueError(f"{name} is 64 hex digits")
     return bytes.fromhex(text)
 

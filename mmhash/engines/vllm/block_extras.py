@@ -122,10 +122,9 @@ def _item_keys(
 
 
 def _check_lora(lora: Any) -> Lora:
-    if not issubclass(type(lora), Lora):
+    if not isinstance(lora, Lora):
         raise InputTypeError(f"lora is a Lora or None, not {type(lora).__name__}")
-    name, path = checks.listed("lora", lora)
-    return Lora(copied_text("lora's name", name), copied_text("lora's path", path))
+    return Lora(copied_text("lora's name", lora.name), copied_text("lora's path", lora.path))
 
 
 def _lora_key(lora: Lora, recipe: Recipe) -> Any:
@@ -166,7 +165,7 @@ def copied_extra_keys(extra: ExtraKeys, *, version: str) -> ExtraKeys:
             return copied_text("extra", value)
         return bytes(bytearray(value)) if isinstance(value, bytes) else value
 
-    copy: ExtraKeys = copied(checks.plain("extra", extra))
+    copy: ExtraKeys = copied(extra)
     return copy
 
 
@@ -175,9 +174,8 @@ def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:
     is_tagged = RELEASES.recipe(version).extra_keys == "tagged"
     if extra is None:
         return None
-    if not issubclass(type(extra), tuple):
+    if not isinstance(extra, tuple):
         raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
-    extra = checks.plain("extra", extra)
     if not is_tagged:
         return extra
     if not all(isinstance(key, tuple) and len(key) > 1 for key in extra):

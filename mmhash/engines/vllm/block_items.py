@@ -129,7 +129,7 @@ def check_items(items: Any) -> list[Span]:
     for item in checks.listed("items", items):
         if isinstance(item, engine.Span):
             item = Span(item.whole_key().hex(), item.start, item.end - item.start)  # noqa: PLW2901
-        if not issubclass(type(item), Span):
+        if not isinstance(item, Span):
             raise InputTypeError(f"items holds Spans, not {type(item).__name__}")
         identifier, offset, length = checks.listed("an item", item)
         checked.append(

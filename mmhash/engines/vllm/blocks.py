@@ -116,10 +116,11 @@ def block_key(
 ) -> bytes:
     """Return the key of one block after `parent`; an empty parent is the root."""
     parent = checks.content("parent", parent)
-    if extra is not None and not issubclass(type(extra), tuple):
+    if extra is not None and not isinstance(extra, tuple):
         raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
-    extra = copied_extra_keys(extra, version=version)
-    cbor.dumps(extra)  # refuses objects that are not plain: a pickle would take all
+    with checks.readable("extra"):
+        extra = copied_extra_keys(extra, version=version)
+        cbor.dumps(extra)  # refuses objects that are not plain: a pickle would take all
     parent = parent or none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
     return block_hash(block_algorithm)((parent, tuple(checks.token_list("tokens", tokens)), extra))
 

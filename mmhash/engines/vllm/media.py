@@ -116,8 +116,6 @@ def identifiers(
         raise InputValueError("modality, 'model_id' and the names in processor_kwargs must differ")
 
     def identifier(item: Any, given: str | None) -> str:
-        if given is not None and not issubclass(type(given), str):
-            raise InputTypeError(f"uuids holds str or None, not {type(given).__name__}")
         given = checks.optional_text("an entry of uuids", given)
         if given is not None and not options:
             return given
@@ -184,7 +182,7 @@ def _per_video_lists(processor: Mapping[str, Any], videos: int) -> dict[str, lis
     lists = {
         name: checks.listed(name, merged[name])
         for name in _PER_VIDEO
-        if issubclass(type(merged.get(name)), list)
+        if isinstance(merged.get(name), list)
     }
     for name, values in lists.items():
         if len(values) < videos:
@@ -213,9 +211,8 @@ def _hash(factors: Mapping[str, Any], recipe: Recipe, algorithm: str) -> str:
         raise InputValueError(
             f"unknown algorithm {algorithm[:40]!r}: choose one of {', '.join(_ALGORITHMS)}"
         )
-    if not all(issubclass(type(name), str) for name in factors):
+    if not all(isinstance(name, str) for name in factors):
         raise InputTypeError("the names of processor_kwargs are text")
-    factors = checks.plain("a value", factors)
     hasher = _ALGORITHMS[algorithm]()
     chunks = _framed if recipe.framed else _unframed
     try:
@@ -397,7 +394,7 @@ def _encoded(encoded: EncodedMedia, recipe: Recipe) -> bytes | tuple[str, Any]:
             return image_id
         if recipe.encoded_video and encoded.io_config:
             io_config = checks.named("io_config", encoded.io_config)
-            return "image", {"io_config": checks.plain("io_config", io_config), "data": original}
+            return "image", {"io_config": io_config, "data": original}
         return "image", original
     is_frames = isinstance(media, np.ndarray) or (recipe.tensor_video and is_tensor(media))
     if recipe.encoded_video and is_frames:

@@ -40,8 +40,8 @@ def _blocks(text: bytes, settings: Settings) -> str:
         extra_key=body.extra_key,
         block_algorithm=body.block_algorithm,
         seed=body.seed,
-        lora=body.lora.name if body.lora else None,
-        lora_path=body.lora.path if body.lora else None,
+        lora=body.lora,
+        lora_path=body.lora_path,
         lookahead=body.lookahead,
         groups=body.groups,
     )

@@ -92,7 +92,8 @@ def test_blocks_of_an_engine_as_it_was_started(connect: Any, url: str) -> None:
             8,
             engine="vllm@0.34.0",
             engine_fallback="nearest-older",
-            lora={"name": "l", "path": "/l"},
+            lora="l",
+            lora_path="/l",
             groups=[16],
             **options,
         )

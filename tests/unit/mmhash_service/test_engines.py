@@ -116,10 +116,10 @@ def vllm_blocks(keys: list[bytes]) -> dict[str, list[Any]]:
         ),
         (
             "0.32.0",
-            {"lora": {"name": "l", "path": "/l"}},
+            {"lora": "l", "lora_path": "/l"},
             {"lora": engines.vllm.Lora("l", "/l")},
         ),
-        ("0.29.0", {"lora": {"name": "l"}}, {"lora": engines.vllm.Lora("l", "")}),
+        ("0.29.0", {"lora": "l"}, {"lora": engines.vllm.Lora("l", "")}),
         ("0.33.0", {"lookahead": 1}, {"lookahead": 1}),
     ],
 )
@@ -155,7 +155,7 @@ def test_blocks_of_dynamo_are_chained(client: httpx.Client) -> None:
     wanted = engines.dynamo.sequence_keys(blocks)
     ids = [int(block, 16) for block in blocks]
     assert client.post("/blocks", json=body).json() == {"blocks": wanted, "event_ids": ids}
-    plain = {"engine": "dynamo", "input_ids": IDS, "block_size": 8, "lora": {"name": "l"}}
+    plain = {"engine": "dynamo", "input_ids": IDS, "block_size": 8, "lora": "l"}
     of_lora = engines.dynamo.block_keys(IDS, 8, lora="l")
     answer = client.post("/blocks", json=plain).json()
     assert answer["blocks"] == engines.dynamo.sequence_keys(of_lora)
@@ -187,8 +187,8 @@ BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
         ("/blocks", BLOCKS | {"extra_key": "e"}, "no-extra-key"),
         ("/blocks", BLOCKS | {"block_algorithm": "md5"}, "invalid-json"),
         ("/blocks", BLOCKS | {"block_algorithm": "xxhash"}, "refused-by-engine"),
-        ("/blocks", BLOCKS | {"lora": "l"}, "invalid-json"),
-        ("/blocks", BLOCKS | {"lora": {"name": "l"}}, "refused-by-engine"),
+        ("/blocks", BLOCKS | {"lora": {"name": "l"}}, "invalid-json"),
+        ("/blocks", BLOCKS | {"lora": "l"}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"groups": [8, 12]}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"groups": [8, 8]}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"groups": []}, "invalid-json"),
@@ -200,10 +200,10 @@ BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
             "no-block-algorithm",
         ),
         ("/blocks", BLOCKS | {"engine": "sglang", "seed": "0"}, "no-seed"),
-        ("/blocks", BLOCKS | {"engine": "sglang", "lora": {"name": "l"}}, "no-lora"),
+        ("/blocks", BLOCKS | {"engine": "sglang", "lora": "l"}, "no-lora"),
         (
             "/blocks",
-            BLOCKS | {"engine": "dynamo", "lora": {"name": "l", "path": "p"}},
+            BLOCKS | {"engine": "dynamo", "lora": "l", "lora_path": "p"},
             "no-lora-path",
         ),
         ("/blocks", BLOCKS | {"engine": "trtllm"}, "invalid-json"),

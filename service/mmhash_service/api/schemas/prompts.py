@@ -131,13 +131,6 @@ class PadBody(RequestModel):
     engine_fallback: Fallback | None = FALLBACK
 
 
-class Lora(RequestModel):
-    """A LoRA adapter, as the engine has it."""
-
-    name: Text
-    path: Text | None = Field(default=None, description="vLLM binds it from 0.31 on.")
-
-
 class BlocksBody(RequestModel):
     """The body of `POST /blocks`."""
 
@@ -155,7 +148,10 @@ class BlocksBody(RequestModel):
         default=None, description="vLLM's --prefix-caching-hash-algo; sha256 by default."
     )
     seed: Text | None = Field(default=None, description="The PYTHONHASHSEED of vLLM.")
-    lora: Lora | None = None
+    lora: Text | None = Field(default=None, description="The name of a LoRA adapter.")
+    lora_path: Text | None = Field(
+        default=None, description="The adapter's path, which vLLM binds from 0.31 on."
+    )
     lookahead: Annotated[int, Field(ge=0, le=1024)] | None = Field(
         default=None, description="How many tokens after a block vLLM counts to it."
     )

@@ -332,7 +332,7 @@ def test_wrong_requests() -> None:
         vllm.identifiers("image", PHOTO, model_id="m")  # type: ignore[arg-type]
     with pytest.raises(InputValueError, match="uuids has an entry an item: 1, not 2"):
         vllm.identifiers("image", [PHOTO], model_id="m", uuids=["a", "b"])
-    with pytest.raises(InputTypeError, match="uuids holds str or None, not int"):
+    with pytest.raises(InputTypeError, match="an entry of uuids is a str or None"):
         vllm.identifiers("image", [PHOTO], model_id="m", uuids=[7])  # type: ignore[list-item]
     with pytest.raises(InputValueError, match="must differ"):
         vllm.identifiers(
