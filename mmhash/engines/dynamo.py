@@ -6,7 +6,7 @@ A 64-bit hash is 16 hex digits, as Dynamo sends it to its workers.
 import re
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +27,7 @@ from mmhash.engines.engine import (
     hash_field,
 )
 from mmhash.engines.releases import Range, Releases
-from mmhash.errors import InputTypeError, InputValueError, shown
+from mmhash.errors import InputTypeError, InputValueError
 from mmhash.memory import array_as_list
 from mmhash.pil_image import is_image
 from mmhash.view import bytes_of, view_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 RELEASES: Releases[None] = Releases("dynamo", Range("1.6.0", "1.6.1", None))
 LATEST = RELEASES.latest
 
-Tokens = Iterable[int] | npt.NDArray[np.integer[Any]]
+Tokens = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 _SEED = 1337
 _HEX_16 = re.compile(r"[0-9a-fA-F]{16}")
@@ -177,11 +177,7 @@ def block_keys(
     early. With `eagle` a block also covers the first token of the next.
     """
     RELEASES.recipe(version)
-    block_size = _natural("block_size", block_size)
-    if not 0 < block_size < 1 << 32:
-        raise InputValueError(
-            f"block_size is a number from 1 to 2**32 - 1, not {shown(block_size)}"
-        )
+    block_size = checks.whole("block_size", block_size, 1, (1 << 32) - 1)
     eagle = checks.flag("eagle", eagle)
     data = _u32s(tokens).tobytes()
     seed = _seed(lora, cache_salt)
@@ -228,25 +224,15 @@ def _leading_u64(mm_hash: str) -> int:
         raise InputValueError(f"mm_hash starts with hex digits, not {mm_hash[:16]!r}") from None
 
 
-def _natural(name: str, number: Any) -> int:
-    natural: int = checks.whole(name, number, None)
-    if natural < 0:
-        raise InputValueError(f"{name} is not negative, as {shown(natural)} is")
-    return natural
-
-
 def _spans(spans: Any) -> list[Span]:
-    if isinstance(spans, (Span, engine.Span)):
-        raise InputTypeError("spans is a list, not Span")
     found = checks.listed("spans", spans)
     for index, span in enumerate(found):
         if isinstance(span, engine.Span):
             span = Span(span.hash64(), span.start, span.end - span.start)  # noqa: PLW2901
         if not isinstance(span, Span):
             raise InputTypeError(f"spans holds Spans, not {type(span).__name__}")
-        mm_hash, offset, length, is_embed = checks.listed("a span", span)
-        found[index] = Span(
-            mm_hash, _natural("offset", offset), _natural("length", length), is_embed
+        found[index] = span._replace(
+            offset=checks.whole("offset", span.offset), length=checks.whole("length", span.length)
         )
     return found
 
@@ -289,8 +275,6 @@ def _tails(items: Sequence[Sequence[str] | None] | None) -> list[bytes]:
 
 
 def _u32s(tokens: Any) -> npt.NDArray[np.uint32]:
-    if isinstance(tokens, Iterator):
-        tokens = checks.iterated("tokens", tokens)
     found = checks.tokens("tokens", tokens)
     if isinstance(found, np.ndarray):
         if found.ndim != 1:

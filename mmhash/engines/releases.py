@@ -77,6 +77,11 @@ class Releases(Generic[Recipe]):
             raise self._unknown(version, hint if older else "")
         return older[-1].last
 
+    def require(self, has: bool, what: str, since: str, version: str) -> None:
+        """Raise an error for a feature that a release lacks; it names the first that has it."""
+        if not has:
+            raise InputValueError(f"{self.engine} {version} has no {what}: it came with {since}")
+
     def _unknown(self, version: str, hint: str = "") -> InputValueError:
         known = ", ".join(map(str, self._ranges))
         version = version.rpartition("@")[2]

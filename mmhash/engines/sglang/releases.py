@@ -31,6 +31,7 @@ RELEASES = Releases(
     Range("0.5.23", "0.5.23", Recipe("raw", True, "wide", True, True, True, True)),
 )
 LATEST = RELEASES.latest
+require = RELEASES.require
 
 
 def is_rust(server: Any, version: str) -> bool:
@@ -40,9 +41,3 @@ def is_rust(server: Any, version: str) -> bool:
     if server == "rust" and not RELEASES.recipe(version).file_hash:
         raise InputValueError(f"the Rust server of sglang {version} is not known: 0.5.23 is")
     return bool(server == "rust")
-
-
-def require(has: bool, what: str, since: str, version: str) -> None:
-    """Raise an error for a feature that a release does not have; it names the first that has it."""
-    if not has:
-        raise InputValueError(f"sglang {version} has no {what}: it came with {since}")

@@ -3,7 +3,6 @@
 from typing import Literal, NamedTuple
 
 from mmhash.engines.releases import Range, Releases, is_since
-from mmhash.errors import InputValueError
 
 
 class Recipe(NamedTuple):
@@ -61,6 +60,7 @@ RELEASES = Releases(
     Range("0.33.0", "0.33.0", _0_33),
 )
 LATEST = RELEASES.latest
+require = RELEASES.require
 
 
 def applies_orientation(version: str) -> bool:
@@ -71,9 +71,3 @@ def applies_orientation(version: str) -> bool:
 def strips_billing(version: str) -> bool:
     """Return True for a release that removes Claude Code's line of accounting: 0.32.0 and later."""
     return is_since(version, "0.32.0rc0")
-
-
-def require(has: bool, what: str, since: str, version: str) -> None:
-    """Raise an error for a feature that a release does not have; it names the first that has it."""
-    if not has:
-        raise InputValueError(f"vllm {version} has no {what}: it came with {since}")
