@@ -7,6 +7,7 @@ passes. What its processor returns are the items whose hash and pad values name 
 import asyncio
 import dataclasses
 import os
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -39,8 +40,6 @@ def register() -> None:
     features = chosen("SGLang")
     if not features:
         return
-    from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415
-
     if os.environ.get("SGLANG_RUST_SERVER", "").lower() in {"1", "true", "yes", "on"}:
         if "guard" in features:
             raise SystemExit(
@@ -49,8 +48,11 @@ def register() -> None:
             )
         logger.warning("mmhash is off: no hook runs under SGLANG_RUST_SERVER")
         return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415
+
     plugin = Plugin(features)
     HookRegistry.register(f"{_MANAGER}._tokenize_one_request", plugin.tokenize, HookType.AROUND)
+    HookRegistry.register(f"{_MANAGER}.__init__", plugin.announce, HookType.AFTER)
     if "features" in features and "keys" not in features:
         HookRegistry.register(
             "sglang.srt.managers.mm_utils.gpu_tensor_hash", _gpu_hash, HookType.REPLACE
@@ -65,6 +67,13 @@ class Plugin:
         self._attempt = Attempt()
         self._tags = Tags("sglang")
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mmhash")
+
+    def announce(self, *_: Any) -> None:
+        """Have the HTTP server answer `GET /mmhash`: a gateway asks whose names pages have."""
+        server = sys.modules.get("sglang.srt.entrypoints.http_server")
+        if server is not None:  # no engine embedded in Python
+            facts = {"version": mmhash.__version__, "features": sorted(self._features)}
+            server.app.get("/mmhash")(lambda: facts)
 
     async def tokenize(
         self, original: Callable[[Any, Any], Awaitable[Any]], manager: Any, request: Any
