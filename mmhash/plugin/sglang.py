@@ -15,7 +15,9 @@ from typing import Any
 import mmhash
 from mmhash.digest import Digest
 from mmhash.engines.options import options_text, with_options
-from mmhash.plugin import Attempt, Tags, chosen, logger
+from mmhash.plugin import logger
+from mmhash.plugin.attempt import Attempt
+from mmhash.plugin.tags import Tags
 
 _MANAGER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 
@@ -35,11 +37,8 @@ Names = dict[str, list[Digest | None]]
 """The key of each item of a request, by modality; None if the item has no file."""
 
 
-def register() -> None:
-    """Register the hooks that MMHASH_PLUGIN asks for."""
-    features = chosen("SGLang")
-    if not features:
-        return
+def register(features: frozenset[str]) -> None:
+    """Register the hooks of these features; SGLang applies them."""
     if os.environ.get("SGLANG_RUST_SERVER", "").lower() in {"1", "true", "yes", "on"}:
         if "guard" in features:
             raise SystemExit(

@@ -12,12 +12,12 @@ from importlib import import_module
 from typing import Any
 
 import mmhash
-from mmhash.plugin import Attempt, Tags, chosen
+from mmhash.plugin.attempt import Attempt
+from mmhash.plugin.tags import Tags
 
 
-def register() -> None:
-    """Wrap what MMHASH_PLUGIN asks for; engines call this once in each process."""
-    features = chosen("vLLM")
+def register(features: frozenset[str]) -> None:
+    """Wrap the methods of these features."""
     if not features & {"keys", "guard"}:  # vLLM hashes no features in its scheduler
         return
     from vllm.multimodal.processing.inputs import ProcessorInputs  # noqa: PLC0415

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import mmhash
-from mmhash.plugin import Attempt, Tags, chosen
-from mmhash.plugin.sglang import name_media, register, set_names
+from mmhash.plugin import chosen, register_in_sglang, register_in_vllm
+from mmhash.plugin.attempt import Attempt
+from mmhash.plugin.sglang import name_media, set_names
+from mmhash.plugin.tags import Tags
 from mmhash.tags import sign_tag
 
 SECRET = bytes(range(32))
@@ -19,7 +21,8 @@ SECRET = bytes(range(32))
 def test_nothing_is_on_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MMHASH_PLUGIN", raising=False)
     assert chosen("SGLang") == frozenset()
-    register()  # without SGLang: it is not imported
+    register_in_sglang()  # without the engines: none is imported
+    register_in_vllm()
 
 
 def test_a_misspelled_feature_ends_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,9 +35,9 @@ def test_the_guard_refuses_the_rust_server(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("SGLANG_RUST_SERVER", "1")
     monkeypatch.setenv("MMHASH_PLUGIN", "guard")
     with pytest.raises(SystemExit, match="SGLANG_RUST_SERVER"):
-        register()
+        register_in_sglang()
     monkeypatch.setenv("MMHASH_PLUGIN", "keys")
-    register()  # logs that it is off
+    register_in_sglang()  # logs that it is off
 
 
 def test_a_step_that_fails_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
