@@ -1,0 +1,241 @@
+"""SGLang: names media by the keys of their files, and hashes features in the tokenizer.
+
+`TokenizerManager._tokenize_one_request` is the place that every route and every embedded engine
+passes. What its processor returns are the items whose hash and pad values name pages.
+"""
+
+import asyncio
+import dataclasses
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import mmhash
+from mmhash.digest import Digest
+from mmhash.engines.options import options_text, with_options
+from mmhash.plugin import logger
+from mmhash.plugin.attempt import Attempt
+from mmhash.plugin.tags import Tags
+
+_MANAGER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
+
+# Members of a request that change what its processor makes of the media.
+_REQUEST_OPTIONS = ("mm_processor_kwargs", "images_config", "video_config", "use_audio_in_video")
+
+# Members of a media object that identify it, or are its content.
+_NOT_OPTIONS = frozenset({"url", "content_hash", "type", "format", "image", "video", "audio"})
+
+# By these members a media object names its own content.
+_NAMES = ("hash", "pad_value", "pad_values", "identity", "content_hash")
+
+# Two jobs use two cores; more would take them from the tokenizer.
+_THREADS = 2
+
+Names = dict[str, list[Digest | None]]
+"""The key of each item of a request, by modality; None if the item has no file."""
+
+
+def register(features: frozenset[str]) -> None:
+    """Register the hooks of these features; SGLang applies them."""
+    if os.environ.get("SGLANG_RUST_SERVER", "").lower() in {"1", "true", "yes", "on"}:
+        if "guard" in features:
+            raise SystemExit(
+                "MMHASH_PLUGIN=guard has no effect under SGLANG_RUST_SERVER: that server reads "
+                "callers' hashes itself. Unset one of them."
+            )
+        logger.warning("mmhash is off: no hook runs under SGLANG_RUST_SERVER")
+        return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415
+
+    plugin = Plugin(features)
+    HookRegistry.register(f"{_MANAGER}._tokenize_one_request", plugin.tokenize, HookType.AROUND)
+    HookRegistry.register(f"{_MANAGER}.__init__", plugin.announce, HookType.AFTER)
+    if "features" in features and "keys" not in features:
+        HookRegistry.register(
+            "sglang.srt.managers.mm_utils.gpu_tensor_hash", _gpu_hash, HookType.REPLACE
+        )
+
+
+class Plugin:
+    """The hook, and what it switches on."""
+
+    def __init__(self, features: frozenset[str]) -> None:
+        self._features = features
+        self._attempt = Attempt()
+        self._tags = Tags("sglang")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mmhash")
+
+    def announce(self, *_: Any) -> None:
+        """Have the HTTP server answer `GET /mmhash`: a gateway asks whose names pages have."""
+        server = sys.modules.get("sglang.srt.entrypoints.http_server")
+        if server is not None:  # no engine embedded in Python
+            facts = {"version": mmhash.__version__, "features": sorted(self._features)}
+            server.app.get("/mmhash")(lambda: facts)
+
+    async def tokenize(
+        self, original: Callable[[Any, Any], Awaitable[Any]], manager: Any, request: Any
+    ) -> Any:
+        """Tokenize a request, with its media named."""
+        if "guard" in self._features:
+            self._drop_hashes(request)
+        if request.contains_mm_input():
+            names: Names = {}
+            if "keys" in self._features and not getattr(request, "mm_hashes", None):
+                names = await self._in_thread(name_media, request) or {}
+            request._mmhash_names = names
+            self._wrap(manager.mm_processor)
+        return await original(manager, request)
+
+    async def _in_thread(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._attempt.run, step, *arguments)
+
+    def _drop_hashes(self, request: Any) -> None:
+        """Drop the hashes that the caller names; a valid tag stands for its key."""
+        if given := getattr(request, "mm_hashes", None):
+            hashes = self._tags.hashes_of(given)
+            request.mm_hashes = hashes and [one[:16] for one in hashes]
+        if getattr(request, "mm_content_hashes", None):
+            request.mm_content_hashes = None
+        for member in ("image_data", "video_data", "audio_data"):
+            _drop_names(getattr(request, member, None))
+
+    def _wrap(self, processor: Any) -> None:
+        """Have the items of a processor named as soon as they exist: all models pass here."""
+        original = processor.process_mm_data_async
+        if getattr(original, "is_mmhash", False):
+            return
+
+        async def process(*arguments: Any, **named: Any) -> Any:
+            result = await original(*arguments, **named)
+            names = getattr(named.get("request_obj"), "_mmhash_names", None) or {}
+            items = [one for one in getattr(result, "mm_items", None) or () if _is_item(one)]
+            self._attempt.run(set_names, items, names)
+            if "features" in self._features:
+                await self._hash_features([item for item in items if item.hash is None])
+            return result
+
+        process.is_mmhash = True  # type: ignore[attr-defined]
+        processor.process_mm_data_async = process
+
+    async def _hash_features(self, items: list[Any]) -> None:
+        """Hash items without a file, here instead of in the scheduler."""
+        if items:
+            step = name_features if "keys" in self._features else set_pad_values
+            await self._in_thread(step, items)
+
+
+def name_media(request: Any) -> Names:
+    """Return the keys of a request's media, which from now on carries its content."""
+    given = {name: getattr(request, name, None) for name in _REQUEST_OPTIONS}
+    common = {name: value for name, value in given.items() if value}  # the defaults are false
+    names: Names = {}
+    for modality in ("image", "video", "audio"):
+        member = f"{modality}_data"
+        media = getattr(request, member, None)
+        entries = list(media) if isinstance(media, (list, tuple)) else [media]
+        if not media or any(isinstance(entry, (list, tuple)) for entry in entries):
+            continue
+        for index, entry in enumerate(entries):
+            content = _content_of(entry, modality)
+            key = None
+            if content is not None:
+                entries[index] = _with_content(entry, content)
+                options = options_text(common | _options_of(entry))
+                key = with_options(mmhash.key(content), options)
+            names.setdefault(modality, []).append(key)
+        setattr(request, member, entries)
+    return names
+
+
+def set_names(items: Iterable[Any], names: Names) -> None:
+    """Give each item the hash of its file.
+
+    A model that makes several items of a file, or one of several files, keeps its own hashes.
+    """
+    by_modality: dict[str, list[Any]] = {}
+    for item in items:
+        by_modality.setdefault(item.modality.name.partition("_")[0].lower(), []).append(item)
+    for modality, keys in names.items():
+        found = by_modality.get(modality, [])
+        if len(found) == len(keys):
+            for item, key in zip(found, keys, strict=True):
+                if key is not None:
+                    item.set_hash(key.u64)
+
+
+def name_features(items: list[Any]) -> None:
+    """Name items by the keys of their features, all in one launch for each device."""
+    contents = [
+        item.feature if item.feature is not None else item.precomputed_embeddings for item in items
+    ]
+    for item, key in zip(items, mmhash.keys(contents), strict=True):
+        item.set_hash(key.u64)
+
+
+def set_pad_values(items: list[Any]) -> None:
+    """Have the engine compute its own hashes, in this thread."""
+    for item in items:
+        item.set_pad_value()
+
+
+def _gpu_hash(tensor: Any) -> int:
+    from mmhash.engines.sglang import gpu_hash  # noqa: PLC0415  (needs torch)
+
+    return gpu_hash(tensor)
+
+
+def _content_of(entry: Any, modality: str) -> bytes | None:
+    """Return the encoded bytes of media as the engine would read them; None if it has none."""
+    source = getattr(entry, "url", entry)
+    if isinstance(source, dict):
+        source = None if "format" in source else source.get("url") or source.get(modality)
+    if isinstance(source, bytes):
+        return source
+    if not isinstance(source, str):
+        return None
+    from sglang.srt.utils.common import get_image_bytes, get_video_bytes  # noqa: PLC0415
+
+    content = get_video_bytes(source) if modality == "video" else get_image_bytes(source)
+    return content if isinstance(content, bytes) else None
+
+
+def _with_content(entry: Any, content: bytes) -> Any:
+    """Return media with its content in place of the URL: the engine does not fetch it again."""
+    if dataclasses.is_dataclass(entry) and not isinstance(entry, type):
+        return dataclasses.replace(entry, url=content)
+    if isinstance(entry, dict):
+        return {**entry, "url": content} if "url" in entry else entry
+    return content
+
+
+def _options_of(entry: Any) -> dict[str, Any]:
+    """Return the options of one of the media that are not the engine's defaults."""
+    if dataclasses.is_dataclass(entry) and not isinstance(entry, type):
+        fields = {
+            each.name: getattr(entry, each.name)
+            for each in dataclasses.fields(entry)
+            if getattr(entry, each.name) != each.default
+        }
+    elif isinstance(entry, dict):
+        fields = entry
+    else:
+        return {}
+    return {name: value for name, value in fields.items() if name not in _NOT_OPTIONS}
+
+
+def _drop_names(media: Any) -> None:
+    if isinstance(media, (list, tuple)):
+        for entry in media:
+            _drop_names(entry)
+    elif isinstance(media, dict):
+        for name in _NAMES:
+            media.pop(name, None)
+    elif getattr(media, "content_hash", None) is not None:
+        media.content_hash = None
+
+
+def _is_item(item: Any) -> bool:
+    return hasattr(item, "set_hash") and hasattr(item, "modality")

@@ -1,0 +1,129 @@
+"""The plugin without an engine: what its variable means, and what it does to requests."""
+
+import logging
+import time
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+import pytest
+
+import mmhash
+from mmhash.plugin import chosen, register_in_sglang, register_in_vllm
+from mmhash.plugin.attempt import Attempt
+from mmhash.plugin.sglang import name_media, set_names
+from mmhash.plugin.tags import Tags
+from mmhash.tags import sign_tag
+
+SECRET = bytes(range(32))
+
+
+def test_nothing_is_on_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MMHASH_PLUGIN", raising=False)
+    assert chosen("SGLang") == frozenset()
+    register_in_sglang()  # without the engines: none is imported
+    register_in_vllm()
+
+
+def test_a_misspelled_feature_ends_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMHASH_PLUGIN", "keys,gaurd")
+    with pytest.raises(SystemExit, match="'gaurd'"):
+        chosen("SGLang")
+
+
+def test_the_guard_refuses_the_rust_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SGLANG_RUST_SERVER", "1")
+    monkeypatch.setenv("MMHASH_PLUGIN", "guard")
+    with pytest.raises(SystemExit, match="SGLANG_RUST_SERVER"):
+        register_in_sglang()
+    monkeypatch.setenv("MMHASH_PLUGIN", "keys")
+    register_in_sglang()  # logs that it is off
+
+
+def test_a_step_that_fails_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    attempt = Attempt()
+    with caplog.at_level(logging.ERROR):
+        assert [attempt.run(int, "no number") for _ in range(3)] == [None] * 3
+    assert len(caplog.records) == 1
+    assert attempt.run(int, "7") == 7
+
+
+def test_a_tag_stands_for_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMHASH_GUARD_SECRETS", f'["{SECRET.hex()}"]')
+    key = mmhash.key(b"abc")
+    expires = int(time.time()) + 60
+    tag = sign_tag(key, engine="sglang", tenant=None, expires=expires, secrets=[SECRET])
+    tags = Tags("sglang")
+    assert tags.hash_of(tag) == key.hex()
+    assert tags.hashes_of([tag, key.hex()]) is None
+    assert Tags("vllm").hash_of(tag) is None
+
+
+class Modality(Enum):
+    IMAGE = auto()
+    MULTI_IMAGES = auto()
+    AUDIO = auto()
+
+
+@dataclass
+class Item:
+    modality: Modality
+    hash: int | None = None
+
+    def set_hash(self, value: int) -> None:
+        self.hash = value
+
+
+@dataclass
+class Media:
+    url: Any
+    detail: str = "auto"
+    content_hash: str | None = None
+
+
+@dataclass
+class Request:
+    image_data: Any = None
+    video_data: Any = None
+    audio_data: Any = None
+    mm_processor_kwargs: Any = None
+    use_audio_in_video: bool = False
+    names: Any = field(default=None)
+
+
+def test_a_file_has_its_key_and_stays_with_the_request() -> None:
+    request = Request(image_data=[Media(b"one"), b"two"])
+    names = name_media(request)
+    assert names == {"image": [mmhash.key(b"one"), mmhash.key(b"two")]}
+    assert request.image_data == [Media(b"one"), b"two"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(image_data=[Media(b"one", detail="high")]),
+        Request(image_data=[b"one"], mm_processor_kwargs={"max_pixels": 10}),
+    ],
+)
+def test_options_are_part_of_a_name(request_: Request) -> None:
+    (key,) = name_media(request_)["image"]
+    assert key is not None
+    assert key != mmhash.key(b"one")
+
+
+def test_media_without_a_file_has_no_name() -> None:
+    request = Request(image_data=[{"format": "processor_output", "feature": None}, b"two"])
+    assert name_media(request) == {"image": [None, mmhash.key(b"two")]}
+
+
+def test_items_get_the_hashes_of_their_files() -> None:
+    items = [Item(Modality.IMAGE), Item(Modality.AUDIO), Item(Modality.IMAGE)]
+    one, two = mmhash.key(b"one"), mmhash.key(b"two")
+    set_names(items, {"image": [one, two], "audio": [None]})
+    assert [item.hash for item in items] == [one.u64, None, two.u64]
+
+
+def test_items_that_are_no_files_keep_the_engine_s_hash() -> None:
+    items = [Item(Modality.IMAGE), Item(Modality.IMAGE)]  # tiles of one file
+    set_names(items, {"image": [mmhash.key(b"one")]})
+    assert [item.hash for item in items] == [None, None]
