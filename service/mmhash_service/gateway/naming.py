@@ -6,9 +6,17 @@ the benefit, because no lookup finds anything. No I/O, no clock.
 
 from typing import Literal
 
+from msgspec import Struct, ValidationError
+from msgspec.json import Decoder
+
+RELEASE_PATHS = {"vllm": b"/version", "sglang": b"/server_info"}
+"""Where the server of each engine reports its release."""
+
 # Planned blocks that no event has named until the worker counts as misnamed. Every one of a prompt
 # is missing then, so two short prompts are enough.
 ENOUGH_BLOCKS = 8
+
+_MAX_RELEASE = 64
 
 Verdict = Literal["unknown", "right", "wrong"]
 
@@ -39,3 +47,20 @@ class NameCheck:
         if self._missing >= ENOUGH_BLOCKS:
             return "wrong"
         return "right" if self._found else "unknown"
+
+
+class _Release(Struct):
+    version: str
+
+
+_RELEASE = Decoder(_Release)
+
+
+def read_release(status: int, body: bytes) -> str | None:
+    """Return the release that a server reports, or None if the response has none."""
+    if status != 200:
+        return None
+    try:
+        return _RELEASE.decode(body).version.partition("+")[0][:_MAX_RELEASE]
+    except (ValidationError, ValueError):
+        return None
