@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -12,6 +13,7 @@ from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
 from mmhash_service.gateway.conversations import Conversations
 from mmhash_service.gateway.engine_load import count_requests
+from mmhash_service.gateway.naming import RELEASE_PATHS, read_release
 from mmhash_service.gateway.served_models import ServedModels, read_model_list
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
@@ -24,6 +26,13 @@ LEAST_CACHED_TOKENS = 1 << 14
 
 # A worker file that has changed is read again after at most this time: it may be half written.
 _SETTLE_S = 1.0
+
+# A healthy worker publishes events within this time of its first probe, or its address is wrong.
+_PATIENCE_S = 10.0
+_WARNED = float("inf")
+
+# The blocks of a request that are looked up when it has been answered.
+_CHECKED_BLOCKS = 64
 
 PROBE_SPACING_S = 0.002
 """The time between the first probes of two workers: a probe takes the event loop 0.5 ms."""
@@ -115,6 +124,34 @@ class Fleet:
         computing = {url: worker.new_parts for url, worker in self.workers.items()}
         return self.conversations.crowding(computing, self.cached_tokens)
 
+    def check_names(self, worker: Worker, blocks: Sequence[int]) -> None:
+        """Compare the blocks of an answered request with those that the worker's events list."""
+        if not blocks or worker.spec.engine is None or worker.spec.events is None:
+            return
+        match = self.index.match(list(blocks[:_CHECKED_BLOCKS]), 1).get(worker.url)
+        before = worker.names.verdict
+        worker.names.add(found=match.tokens if match else 0, missing=len(blocks))
+        if worker.names.verdict == "wrong" != before:
+            logger.warning("worker %s: %s", worker.url, self._misnamed(worker))
+        elif before == "wrong" and worker.names.verdict == "right":
+            logger.info("worker %s stores blocks under their planned names", worker.url)
+
+    def _misnamed(self, worker: Worker) -> str:
+        """Return the likely cause of a worker whose events list no planned block."""
+        stats, spec = self.index.stats().workers.get(worker.url), worker.spec
+        planned = f"{worker.names.missing} planned blocks are not among its KV events"
+        if stats is None or not stats.is_connected:
+            return f"{planned}: nothing answers at events={spec.events}"
+        if not stats.events:
+            return f"{planned}: none came from events={spec.events}. Is this its port?"
+        engine = spec.engine and spec.engine.name
+        if worker.release and engine and worker.release != engine:
+            return f"{planned}: it reports {worker.release}, and engine={engine} is planned for"
+        return (
+            f"{planned}, which list {stats.blocks} others. Its block_size, algorithm or seed may "
+            f"differ: run `mmhash verify-engine {worker.url} --events {spec.events}`"
+        )
+
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
         """Note that a request to a worker failed.
 
@@ -189,6 +226,7 @@ class Fleet:
         """Note how many tokens the caches hold, and who began again: within seconds is enough."""
         stats = self.index.stats().workers
         self._compare_block_sizes(stats)
+        self._compare_connections(stats)
         for url, worker in self.workers.items():
             if url in stats:
                 worker.note_restarts(stats[url].restarts + stats[url].disconnects)
@@ -267,6 +305,7 @@ class Fleet:
             if worker.readmit():
                 self._count_healthy()
                 logger.info("worker %s is healthy", worker.url)
+                await self._compare_release(worker)
 
     async def _probe(self, worker: Worker) -> None:
         timeout_s = self._settings.health_timeout_s
@@ -276,6 +315,48 @@ class Fleet:
         if self._settings.engine_metrics:
             _, text = await worker.probe(b"/metrics", timeout_s)
             worker.engine_requests = count_requests(text)
+
+    async def _compare_release(self, worker: Worker) -> None:
+        """Ask a worker for its engine and release, and warn if another one is planned for."""
+        spec = worker.spec.engine
+        if spec is None:
+            return
+        name, _, planned = spec.name.partition("@")
+        for engine, path in RELEASE_PATHS.items():
+            try:
+                release = read_release(*await worker.probe(path, self._settings.health_timeout_s))
+            except WorkerError:
+                continue  # the next probe says more
+            if release:
+                worker.release = f"{engine}@{release}"
+                break
+        else:
+            return
+        if engine != name or (planned and planned != release):
+            logger.warning(
+                "worker %s reports %s, and engine=%s is planned for: if block names differ between "
+                "them, no lookup finds anything",
+                worker.url, worker.release, spec.name,
+            )  # fmt: skip
+
+    def _compare_connections(self, stats: Mapping[str, WorkerStats]) -> None:
+        """Warn once of a healthy worker whose KV events have not been connected for a while."""
+        now = time.monotonic()
+        for url, worker in self.workers.items():
+            if worker.spec.events is None or not worker.is_healthy:
+                worker.silent_since = None
+            elif url in stats and stats[url].is_connected:
+                if worker.silent_since == _WARNED:
+                    logger.info("worker %s: its KV events are connected", url)
+                worker.silent_since = None
+            elif worker.silent_since is None:
+                worker.silent_since = now
+            elif now - worker.silent_since >= _PATIENCE_S:
+                worker.silent_since = _WARNED
+                logger.warning(
+                    "worker %s: nothing answers at events=%s, so nothing counts as cached there",
+                    url, worker.spec.events,
+                )  # fmt: skip
 
     async def _list_models(self, worker: Worker) -> Mapping[str, Adapter | None]:
         """Return the models that a worker lists; those of before if it does not answer."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from mmhash_service.gateway.connection import Connection, RefusedError
 from mmhash_service.gateway.expected import ExpectedBlocks
 from mmhash_service.gateway.headers import request_head
+from mmhash_service.gateway.naming import NameCheck
 from mmhash_service.gateway.pool import Pool
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import NO_BLOCKS, SentBlocks, UnnamedBlocks
@@ -48,6 +49,11 @@ class Worker:
         """The blocks without names that this process has sent to it."""
         self.engine_requests = 0
         """The requests that it reports itself."""
+        self.names = NameCheck()
+        self.release = ""
+        """The engine and release that its server reports, such as vllm@0.32.0."""
+        self.silent_since: float | None = None
+        """Since when a healthy worker has had no connected KV events."""
         self.has_size_warning = False
         """True once the log has the size of its blocks, which is not that of its plans."""
         self._authorization = settings.authorization

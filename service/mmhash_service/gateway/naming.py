@@ -1,0 +1,66 @@
+"""Whether a worker stores blocks under the names that the gateway plans for it.
+
+A wrong release, engine, algorithm, seed, block size or events port fails no request. It only costs
+the benefit, because no lookup finds anything. No I/O, no clock.
+"""
+
+from typing import Literal
+
+from msgspec import Struct, ValidationError
+from msgspec.json import Decoder
+
+RELEASE_PATHS = {"vllm": b"/version", "sglang": b"/server_info"}
+"""Where the server of each engine reports its release."""
+
+# Planned blocks that no event has named until the worker counts as misnamed. Every one of a prompt
+# is missing then, so two short prompts are enough.
+ENOUGH_BLOCKS = 8
+
+_MAX_RELEASE = 64
+
+Verdict = Literal["unknown", "right", "wrong"]
+
+
+class NameCheck:
+    """Compares the blocks that one worker was expected to store with its events."""
+
+    def __init__(self) -> None:
+        self._missing = 0
+        self._found = 0
+
+    def add(self, *, found: int, missing: int) -> None:
+        """Count the blocks of a request that the worker has answered."""
+        if found:
+            self._found += found
+            self._missing = 0  # what is evicted at once, or published late, is no wrong name
+        else:
+            self._missing += missing
+
+    @property
+    def missing(self) -> int:
+        """The planned blocks since the last one that an event named."""
+        return self._missing
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return what the events say so far."""
+        if self._missing >= ENOUGH_BLOCKS:
+            return "wrong"
+        return "right" if self._found else "unknown"
+
+
+class _Release(Struct):
+    version: str
+
+
+_RELEASE = Decoder(_Release)
+
+
+def read_release(status: int, body: bytes) -> str | None:
+    """Return the release that a server reports, or None if the response has none."""
+    if status != 200:
+        return None
+    try:
+        return _RELEASE.decode(body).version.partition("+")[0][:_MAX_RELEASE]
+    except (ValidationError, ValueError):
+        return None
