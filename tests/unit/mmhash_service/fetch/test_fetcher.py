@@ -157,9 +157,6 @@ def test_no_proxy_is_asked(origin: Any, monkeypatch: pytest.MonkeyPatch) -> None
     ("answer", "problem"),
     [
         (HEAD + "Content-Length: 4\r\nConnection: close\r\n\r\nabc", "url-failed"),  # short
-        (HEAD + "Content-Length: 3\r\n\r\nabcd", "url-failed"),  # long
-        (HEAD + "Content-Length: 3\r\n\r\nabc" + HEAD + "Content-Length: 0\r\n\r\n", "url-failed"),
-        (HEAD + "Content-Length: 0\r\n\r\nabcd", "url-failed"),
         (HEAD + "\r\nabc", "url-failed"),  # none
         (HEAD + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc", "url-failed"),
         (HEAD + "Content-Length: -3\r\n\r\nabc", "url-failed"),
@@ -167,7 +164,6 @@ def test_no_proxy_is_asked(origin: Any, monkeypatch: pytest.MonkeyPatch) -> None
         (HEAD + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "url-failed"),
         (HEAD + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "url-failed"),
         (HEAD + "Transfer-Encoding: chunked\r\n\r\n-3\r\nabc\r\n0\r\n\r\n", "url-failed"),
-        (HEAD + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nabc", "url-failed"),
         (HEAD + f"Content-Length: {LIMIT + 1}\r\n\r\n", "url-too-large"),
         (HEAD + f"Content-Length: {10**18}\r\n\r\n", "url-too-large"),
         (HEAD + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "url-failed"),
@@ -421,11 +417,6 @@ def test_a_304_about_other_content_has_it_sent(origin: Any) -> None:
     assert get(origin, "/", known=ETAG).contents == [b"new"]
     assert "If-None-Match" in origin.heads[0]
     assert "If-None-Match" not in origin.heads[1]
-
-
-def test_a_304_with_a_body_is_refused(origin: Any) -> None:
-    origin.answers["/"] = b"HTTP/1.1 304 No\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"
-    assert refusal(origin, known=ETAG) == "url-failed"
 
 
 def test_a_304_after_a_redirect_is_refused(origin: Any) -> None:
