@@ -80,7 +80,7 @@ def inside(_host: VisitedHost) -> VisitedHost:
 def allowing(_host: VisitedHost) -> Any:
     """A server that may ask the host, and reads 1000 bytes of it."""
     hosts = [f"127.0.0.1:{_host.port}"]
-    with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"], url_max_bytes=1000) as server:
+    with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"], max_body_bytes=1000) as server:
         yield server
 
 

@@ -80,12 +80,12 @@ PROBLEMS = {
     "url-too-large": ProblemSpec(
         413,
         "URL too large",
-        "The content of the URL is longer than the setting url_max_bytes allows.",
+        "The content of the URL is longer than the setting max_body_bytes allows.",
     ),
     "json-too-large": ProblemSpec(
         413,
         "JSON too large",
-        "The JSON is longer than the setting max_json_bytes allows, or has more than 150000 "
+        "The JSON is longer than a 16th of the setting max_held_bytes, or has more than 150000 "
         "values.",
     ),
     "too-many-items": ProblemSpec(
@@ -333,12 +333,12 @@ PROBLEMS = {
     "url-timeout": ProblemSpec(
         504,
         "URL timeout",
-        "The content of the URL did not arrive within the setting url_timeout_s.",
+        "The content of the URL did not arrive within the setting work_timeout_s.",
     ),
     "busy": ProblemSpec(
         429,
         "Busy",
-        "The server holds as many bytes or requests as max_held_bytes and max_calls allow.",
+        "The server holds as many bytes of requests as the setting max_held_bytes allows.",
     ),
     "draining": ProblemSpec(
         503,

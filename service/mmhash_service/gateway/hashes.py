@@ -63,11 +63,10 @@ def _names_media(body: bytes) -> bool:
     return any(name in body for name in _MEDIA_NAMES)
 
 
-def build_own_context(
-    request: Request, engine: str, admission: Admission, settings: GatewaySettings
-) -> RequestContext:
+def build_own_context(request: Request, engine: str, admission: Admission) -> RequestContext:
     """Build the context in which the gateway hashes a request's media for an engine."""
-    return build_context(request, _hash_query(engine, settings.sign), admission)
+    sign = bool(request.app.state.settings.tag_secrets)
+    return build_context(request, _hash_query(engine, sign), admission)
 
 
 @cache  # 20 µs each; engines are those of the settings

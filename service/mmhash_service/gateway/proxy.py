@@ -105,7 +105,7 @@ class Proxy:
         self._fleet = router.fleet
         self._router = router
         self._timeout_s = gateway.worker_timeout_s
-        self._patience_s = 2 * gateway.connect_timeout_s
+        self._patience_s = 2 * gateway.health_timeout_s
         # A key of the gateway is no business of the workers.
         self._authorization = gateway.authorization
         self._keeps_authorization = not self._authorization and not settings.api_key_digests

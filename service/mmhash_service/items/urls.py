@@ -113,7 +113,7 @@ class _UrlItem:
 
 async def _read_file(context: RequestContext, url: str, take: Take, tensor: Tensor | None) -> None:
     settings, run = context.settings, context.work.run
-    file, nbytes = await run(open_file, url, settings.file_root, settings.url_max_bytes)
+    file, nbytes = await run(open_file, url, settings.file_root, settings.max_body_bytes)
     with file:
         _check_length(tensor, nbytes)
         missing = nbytes

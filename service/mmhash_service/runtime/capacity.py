@@ -58,7 +58,6 @@ class Limits:
 
     def __init__(self, settings: Settings) -> None:
         self.max_held = settings.max_held_bytes
-        self.max_calls = settings.max_calls
         self.max_items = settings.max_items
         self.max_decoded = _DECODED_PER_PIXEL * settings.max_pixels
         self.held = 0
@@ -67,15 +66,12 @@ class Limits:
         # Set after SIGTERM: admitted requests are answered, new ones are refused.
         self.draining = False
         metrics.MAX_HELD_BYTES.set(self.max_held)
-        metrics.MAX_CALLS.set(self.max_calls)
 
     @contextmanager
     def admit(self) -> Iterator[Admission]:
         """Admit a request, or refuse it before its body is read."""
         if self.draining:
             raise Problem("draining")
-        if self.calls >= self.max_calls:
-            raise Problem("busy")
         self.calls += 1
         metrics.CALLS.inc()
         try:

@@ -37,7 +37,7 @@ class RequestContext:
     memo: Memo
     fetcher: Fetcher
     mapped: MappedHasher
-    # The namespace of the request's memo entries: empty, or the secret of a private tenant.
+    # The namespace of the request's memo entries: empty, or the secret of its tenant.
     space: bytes
     # The query, if it asks for the frames of videos and audio clips.
     recipe: HashQuery | None = None
@@ -115,7 +115,6 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
     # All of one request are of the same settings: a reload replaces them at any time.
     settings = state.settings
     tenant = resolve_tenant(request, settings)
-    is_private = tenant is not None and tenant.name in settings.private_tenants
     fallback = query.engine_fallback or settings.engine_fallback
     engines = parse_engines(query.engines, fallback)
     names = tuple(engine.name for engine in engines)
@@ -133,6 +132,6 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
         memo=state.memo,
         fetcher=state.fetcher,
         mapped=state.mapped,
-        space=tenant.secret if tenant is not None and is_private else b"",
+        space=tenant.secret if tenant is not None else b"",
         recipe=query if query.of == "frames" else None,
     )

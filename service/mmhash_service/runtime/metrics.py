@@ -68,12 +68,6 @@ UNREAD_BYTES = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
-MAX_CALLS = Gauge(
-    "mmhash_max_calls",
-    "The setting max_calls, of all workers together.",
-    registry=REGISTRY,
-    multiprocess_mode="livesum",
-)
 MAX_HELD_BYTES = Gauge(
     "mmhash_max_held_bytes",
     "The setting max_held_bytes, of all workers together.",

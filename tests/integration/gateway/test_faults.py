@@ -342,7 +342,6 @@ def test_a_worker_that_joins_is_probed_at_once(tmp_path: Path) -> None:
         "gateway.refresh_s": "0.1",
         "gateway.health_interval_s": "3600",  # so the first probe has to succeed
         "gateway.health_timeout_s": "300",
-        "gateway.connect_timeout_s": "300",
     }
     with engines(2) as (one, two):
         file.write_text(f"{one.url}\n")

@@ -68,9 +68,7 @@ def test_an_unknown_tenant_is_refused(client: httpx.Client, name: str) -> None:
 
 @pytest.fixture
 def signing() -> Any:
-    settings = Settings(
-        decoders=1, tag_secrets=(NEW.hex(), OLD.hex()), tenants={"acme": "11" * 32}, tag_ttl_s=60
-    )
+    settings = Settings(decoders=1, tag_secrets=(NEW.hex(), OLD.hex()), tenants={"acme": "11" * 32})
     with running(create_app(settings)) as server:
         yield server.client
 

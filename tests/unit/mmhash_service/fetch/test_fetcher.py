@@ -56,8 +56,8 @@ def get(
     changed = {
         "url_hosts": [f"name.example:{origin.port}"],
         "url_networks": LOOPBACK,
-        "url_max_bytes": LIMIT,
-        "url_timeout_s": 60,
+        "max_body_bytes": LIMIT,
+        "work_timeout_s": 60,
     }
     got = Got()
 
@@ -231,7 +231,7 @@ def test_a_host_that_takes_its_time_is_left(
 ) -> None:
     origin.answers["/"] = act
     with counted("url-timeout"):
-        assert refusal(origin, url_timeout_s=0.3) == "url-timeout"
+        assert refusal(origin, work_timeout_s=0.3) == "url-timeout"
 
 
 def test_hosts_that_are_left_take_no_connection_for_ever(
@@ -242,7 +242,7 @@ def test_hosts_that_are_left_take_no_connection_for_ever(
 
     async def fetch() -> None:
         settings = Settings(
-            url_hosts=[f"name.example:{origin.port}"], url_networks=LOOPBACK, url_timeout_s=1
+            url_hosts=[f"name.example:{origin.port}"], url_networks=LOOPBACK, work_timeout_s=1
         )
         fetcher = Fetcher(settings, local)
         base = f"http://name.example:{origin.port}"

@@ -652,6 +652,5 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
         "mmhash_service.guard.middleware",
         "mmhash_service.guard.settings",
         "mmhash_service.api.headers",
-        "mmhash_service.prefixed_settings",
-        "mmhash_service.secret_files",
+        "mmhash_service.base_settings",
     }
