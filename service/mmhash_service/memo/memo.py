@@ -121,7 +121,7 @@ class Memo:
     def keep_header_in_memory(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
         """Store the header of an image in memory only: to read it again is cheap."""
         entry = entries.header_entry(space, encoded)
-        self._put_in_memory(entry.name, entry.seal(pack(header)))
+        self._cache.put(entry.name, entry.seal(pack(header)))
 
     async def _once(
         self, kind: str, entry: SealedEntry, read: Unpack[T], compute: Compute
@@ -202,21 +202,16 @@ class Memo:
         sealed = None if self._store is None else await self._store.get(entry.name)
         value = None if sealed is None else entry.open(sealed)
         if sealed is not None and value is not None:
-            self._put_in_memory(entry.name, sealed)
+            self._cache.put(entry.name, sealed)
         return value
 
     def _put(self, entry: SealedEntry, value: bytes) -> None:
         if len(value) > MAX_VALUE:
             return
         sealed = entry.seal(value)
-        self._put_in_memory(entry.name, sealed)
+        self._cache.put(entry.name, sealed)
         if self._store is not None:
             self._store.put(entry.name, sealed)
-
-    def _put_in_memory(self, name: bytes, sealed: bytes) -> None:
-        before = self._cache.nbytes
-        self._cache.put(name, sealed)
-        metrics.MEMO_BYTES.inc(self._cache.nbytes - before)
 
 
 class _Running:

@@ -60,7 +60,6 @@ async def annotate_request(request: Request) -> Response:
         plan = None
         if query.plan is not None and model is not None:
             plan = await plan_request(context, model, query.of_plan(query.plan), text)
-            metrics.PLANS.labels(query.plan).inc()
         payload = await state.work.run(_join, annotated, items, plan, engine.recipe)
         return LongResponse(payload, state.limits)
 

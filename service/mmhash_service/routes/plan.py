@@ -32,7 +32,6 @@ async def plan(request: Request) -> Response:
         model = state.models.find(query.model)
         text = await read_json(request, state.settings, admission)
         answer = await plan_request(context, model, query, text)
-        metrics.PLANS.labels(query.model).inc()
         for item in answer["items"]:
             metrics.ITEMS.labels(item["kind"]).inc()
         payload = await state.work.run(msgspec.json.encode, answer)

@@ -94,12 +94,10 @@ class Limits:
         if self.unread and self.unread + nbytes > self.max_held:
             raise Problem("busy")
         self.unread += nbytes
-        metrics.UNREAD_BYTES.inc(nbytes)
         try:
             yield
         finally:
             self.unread -= nbytes
-            metrics.UNREAD_BYTES.dec(nbytes)
 
     @contextmanager
     def reserve(self, whole: Admission | None = None) -> Iterator[Admission]:
