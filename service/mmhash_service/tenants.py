@@ -58,6 +58,6 @@ def build_signer(settings: Settings, engines: tuple[str, ...], tenant: Tenant | 
     if not settings.tag_secrets:
         raise Problem("sign-off")
     if len(engines) != 1:
-        raise Problem("sign-engine")
+        raise Problem("invalid-query", reason="with sign, engines names exactly one")
     secret = bytes.fromhex(settings.tag_secrets[0].get_secret_value())
     return Signer(engines[0], tenant.name if tenant else None, secret)

@@ -195,7 +195,7 @@ def test_a_host_that_gives_another_length_than_it_says_is_refused(
     url = f"http://127.0.0.1:{inside.port}/"
     for head, status, name in (
         ("Content-Length: 7", 502, "url-failed"),
-        ("Content-Length: 99999999999", 413, "url-too-large"),
+        ("Content-Length: 99999999999", 413, "body-too-large"),
         ("Content-Encoding: gzip\r\nContent-Length: 6", 502, "url-failed"),
         ("X: y", 502, "url-failed"),
     ):

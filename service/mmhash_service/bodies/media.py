@@ -80,7 +80,7 @@ class _Clip:
         """Return the item under the recipe of the query."""
         query = self._context.recipe
         if query is None:
-            raise Problem("no-recipe")
+            raise Problem("invalid-recipe", reason="the query has no of=frames")
         index, status = await self._index()
         recipe = await self._context.work.run(select, query, self._modality, index)
         if query.by in {None, "source"}:
@@ -169,8 +169,8 @@ def select(query: HashQuery, modality: Modality, index: VideoIndex | AudioIndex)
     names, others = VIDEO_FIELDS, AUDIO_FIELDS
     if modality == "audio":
         names, others = others, names
-    if any(getattr(query, name) is not None for name in others):
-        raise Problem("invalid-recipe")
+    if wrong := [name for name in others if getattr(query, name) is not None]:
+        raise Problem("invalid-recipe", reason=f"{wrong[0]} is not for {modality}")
     options = {name: getattr(query, name) for name in names}
     try:
         if isinstance(index, VideoIndex):
@@ -181,7 +181,7 @@ def select(query: HashQuery, modality: Modality, index: VideoIndex | AudioIndex)
         options["start"] = options["start"] or 0
         return select_audio(index, **options)
     except (InputError, LimitError) as error:
-        raise Problem("invalid-recipe") from error
+        raise Problem("invalid-recipe", reason=str(error)) from error
 
 
 def _numbers(text: str | None, separator: str) -> list[int] | None:
@@ -214,6 +214,7 @@ def _selection(
     width, height = recipe.size or (index.width, index.height)
     count = len(recipe.indices)
     if count > MAX_PARTS or count * width * height > max_pixels:
-        raise Problem("media-too-large")
+        reason = f"{count} frames of {width} x {height} pixels; at most {max_pixels} pixels"
+        raise Problem("media-too-large", reason=reason)
     decoded = (recipe.indices[-1] + 1) * index.width * index.height
     return VideoSelection(list(recipe.indices), recipe.size), decoded + count * width * height

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from io import BytesIO
-from math import prod
 from typing import Protocol
 
 from mmhash import Digest
-from mmhash.dtypes import ITEM_SIZE
-from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import Item
+from mmhash_service.bodies.parsing import check_length
 from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.memo.entries import Pixels
 from mmhash_service.memo.memo import CacheStatus
@@ -49,8 +47,7 @@ class StreamReader:
         if self._tensor is None:
             return [self._context.item(self._name, "bytes", "", (), nbytes, digest)]
         dtype, shape = self._tensor
-        if nbytes != prod(shape) * ITEM_SIZE[dtype]:
-            raise Problem("wrong-length")
+        check_length(dtype, shape, nbytes)
         return [self._context.item(self._name, "tensor", dtype, shape, nbytes, digest)]
 
 

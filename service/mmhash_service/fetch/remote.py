@@ -27,7 +27,7 @@ class Remote:
         self.unchanged = response.status == 304
         self.length = None if self.unchanged else _length(response.status, headers)
         if self.length is not None and self.length > max_bytes:
-            raise Problem("url-too-large")
+            raise Problem("body-too-large", reason="the content of the URL is too long")
         # The number of bytes read.
         self.count = 0
         # Revalidates the content later; None if it must not be stored.
@@ -41,7 +41,7 @@ class Remote:
         async for chunk in self._response.aiter_stream():
             self.count += len(chunk)
             if self.count > self._max_bytes:
-                raise Problem("url-too-large")
+                raise Problem("body-too-large", reason="the content of the URL is too long")
             take(chunk)
             if len(chunk) < _SMALL_CHUNK:
                 await asyncio.sleep(0)

@@ -145,12 +145,12 @@ class Proxy:
 
         settings = self._settings
         content_type = request.headers.get("content-type", "")
-        limit, too_large = settings.max_body_bytes, "body-too-large"
+        limit = settings.max_body_bytes
         # Engines read a body without a type as JSON, and the plan each of a prompt.
         is_prompt = request.scope["path"] in PROMPT_PATHS
         if is_prompt or not content_type or "json" in content_type.lower():
-            limit, too_large = settings.max_json_bytes, "json-too-large"
-        await read_body(request, limit, take, settings.stall_timeout_s, too_large)
+            limit = settings.max_json_bytes
+        await read_body(request, limit, take, settings.stall_timeout_s)
         if not pieces:
             return b""
         return await without_callers_hashes(b"".join(pieces), content_type, self._work)

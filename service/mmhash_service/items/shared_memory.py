@@ -83,7 +83,7 @@ def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
     try:
         parts = mmhash.split(feature, grids=item.grids, counts=item.counts)
     except InputError as error:
-        raise Problem("invalid-bundle") from error
+        raise Problem("invalid-tensor") from error
     return [(item.part_name(number), part) for number, part in enumerate(parts)]
 
 

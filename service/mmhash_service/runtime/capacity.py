@@ -32,13 +32,13 @@ class Admission:
         """Count items of the request, or raise the problem `too-many-items`."""
         self._whole._items += items
         if self._whole._items > self._limits.max_items:
-            raise Problem("too-many-items")
+            raise Problem("too-many-items", reason=f"at most {self._limits.max_items} items")
 
     def count_decoded(self, nbytes: int, encoded_nbytes: int) -> None:
         """Count what a file decoded to, or raise the problem `costly-items`."""
         self._whole._decoded += max(0, nbytes - _DECODED_PER_BYTE * encoded_nbytes)
         if self._whole._decoded > self._limits.max_decoded:
-            raise Problem("costly-items")
+            raise Problem("too-many-items", reason="they decode to too many bytes")
 
     def reserve(self) -> AbstractContextManager["Admission"]:
         """Reserve bytes for a part of the request, released at the end of the context."""

@@ -268,6 +268,6 @@ def test_a_picture_of_50000_by_50000_is_refused_by_its_head(client: httpx.Client
     data = zlib.compress(bytes(1000))
     body = png(50_000, 50_000, chunk(b"IDAT", data), color_type=2)
     answer = client.post("/hash?of=pixels", content=body, headers={"content-type": "image/png"})
-    assert problem_of(answer) == (413, "image-too-large")
+    assert problem_of(answer) == (413, "media-too-large")
     answer = client.post("/hash?of=pixels", files=[("a", ("a", body, "image/png"))])
-    assert problem_of(answer) == (413, "image-too-large")
+    assert problem_of(answer) == (413, "media-too-large")

@@ -80,10 +80,10 @@ def test_a_process_without_files_decodes_what_one_with_files_does() -> None:
 @pytest.mark.parametrize(
     ("number", "problem"),
     [
-        (signal.SIGSEGV, "damaged-image"),
-        pytest.param(signal.SIGBUS, "damaged-image", marks=pytest.mark.slow),
-        pytest.param(signal.SIGABRT, "damaged-image", marks=pytest.mark.slow),
-        (signal.SIGPROF, "costly-image"),
+        (signal.SIGSEGV, "damaged-media"),
+        pytest.param(signal.SIGBUS, "damaged-media", marks=pytest.mark.slow),
+        pytest.param(signal.SIGABRT, "damaged-media", marks=pytest.mark.slow),
+        (signal.SIGPROF, "costly-media"),
         # Not the image's fault: another process decodes it.
         (signal.SIGKILL, ""),
         pytest.param(signal.SIGTERM, "", marks=pytest.mark.slow),
@@ -168,7 +168,7 @@ def test_small_images_are_answered_while_large_ones_are_decoded(photo: bytes) ->
             await pool.decode(memoryview(photo), "blake3")
         assert not all(task.done() for task in large)
         for answer in await asyncio.gather(*large, return_exceptions=True):
-            assert not isinstance(answer, BaseException) or problem_of(answer) == "costly-image"
+            assert not isinstance(answer, BaseException) or problem_of(answer) == "costly-media"
 
     run_with_pool(race, work_timeout_s=60.0)
 

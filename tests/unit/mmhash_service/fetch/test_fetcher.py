@@ -89,7 +89,7 @@ def refusal(origin: Any, path: str = "/", **more: Any) -> str:
     with pytest.raises(Problem) as refused:
         get(origin, path, **more)
     # The log is told why, unless the name of the problem says it all.
-    assert (refused.value.__cause__ is None) == (refused.value.name == "url-too-large")
+    assert (refused.value.__cause__ is None) == (refused.value.name == "body-too-large")
     return refused.value.name
 
 
@@ -162,8 +162,8 @@ def test_no_proxy_is_asked(origin: Any, monkeypatch: pytest.MonkeyPatch) -> None
         (HEAD + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "url-failed"),
         (HEAD + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "url-failed"),
         (HEAD + "Transfer-Encoding: chunked\r\n\r\n-3\r\nabc\r\n0\r\n\r\n", "url-failed"),
-        (HEAD + f"Content-Length: {LIMIT + 1}\r\n\r\n", "url-too-large"),
-        (HEAD + f"Content-Length: {10**18}\r\n\r\n", "url-too-large"),
+        (HEAD + f"Content-Length: {LIMIT + 1}\r\n\r\n", "body-too-large"),
+        (HEAD + f"Content-Length: {10**18}\r\n\r\n", "body-too-large"),
         (HEAD + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "url-failed"),
         (HEAD + "Content-Encoding: br, identity\r\nContent-Length: 3\r\n\r\nabc", "url-failed"),
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nabc", "url-failed"),
@@ -196,7 +196,7 @@ def test_a_limit_is_kept_where_no_length_is_told(origin: Any) -> None:
             connection.sendall(b"8000\r\n" + bytes(0x8000) + b"\r\n")
 
     origin.answers["/"] = endless
-    assert refusal(origin) == "url-too-large"
+    assert refusal(origin) == "body-too-large"
     origin.answers["/full"] = origin.ok(bytes(LIMIT))
     assert get(origin, "/full").contents == [bytes(LIMIT)]
 

@@ -101,7 +101,7 @@ def test_the_item_does_not_contradict_the_handle(
         assert problem_of(answer) == (422, "invalid-handle")
     for counts in ([1], 41):
         answer = post(client, proof, shm=shared.handle(), counts=counts)
-        assert problem_of(answer) == (422, "invalid-bundle")
+        assert problem_of(answer) == (422, "invalid-tensor")
     answer = post(client, proof, shm=shared.handle(), counts=2**62)
     assert problem_of(answer) == (413, "too-many-items")
 

@@ -180,7 +180,7 @@ def test_a_tensor_of_another_length_is_sent_again(service: Service, origin: Any)
     origin.answers["/"] = origin.ok(BUNDLE.tobytes(), 'ETag: "e"')
     items_of(service.post(service.item("/")))
     answer = service.post(service.item("/") | tensor(shape=[4, 13]))
-    assert problem_of(answer) == (422, "wrong-length")
+    assert problem_of(answer) == (422, "invalid-tensor")
     assert "If-None-Match" not in origin.heads[1]
 
 
@@ -210,7 +210,7 @@ def test_a_tenant_s_urls_are_his_own(service: Service, origin: Any) -> None:
     ("path", "answer", "problem"),
     [
         ("/", b"HTTP/1.1 404 A secret\r\nContent-Length: 6\r\n\r\nsecret", (502, "url-failed")),
-        ("/", b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", (413, "url-too-large")),
+        ("/", b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", (413, "body-too-large")),
         ("/", b"HTTP/1.1 302 A\r\nLocation: http://secret/\r\n\r\n", (403, "url-refused")),
         ("/", b"secret", (502, "url-failed")),
         ("\\@secret/", b"", (422, "invalid-url")),
@@ -248,7 +248,7 @@ def test_the_bomb_behind_an_encoding_is_not_opened(service: Service, origin: Any
         ({"kind": "bytes", "url": "file:///etc/passwd"}, "url-off"),
         ({"kind": "bytes", "url": "ftp://name.example/"}, "invalid-url"),
         ({"kind": "bytes", "url": "data:;base64,?"}, "invalid-base64"),
-        (tensor(url="http://127.0.0.1/", dtype="f16"), "unknown-dtype"),
+        (tensor(url="http://127.0.0.1/", dtype="f16"), "invalid-tensor"),
         (tensor(url="http://127.0.0.1/", counts=51_000), "too-many-items"),
     ],
 )
@@ -272,7 +272,7 @@ def test_a_tensor_of_the_wrong_length_is_refused(
         service.item("/chunked")["url"],
         f"file://{service.root}/short",
     ):
-        assert problem_of(service.post(item | {"url": url})) == (422, "wrong-length")
+        assert problem_of(service.post(item | {"url": url})) == (422, "invalid-tensor")
 
 
 def test_many_images_come_by_few_connections_and_are_not_all_held(

@@ -173,7 +173,7 @@ def test_what_nobody_waits_for_any_more_ends() -> None:
 
 def test_an_error_is_everybody_s_who_waited_and_is_not_kept() -> None:
     async def test(memo: Memo, decode: Decoder) -> None:
-        decode.fails_with = Problem("damaged-image")
+        decode.fails_with = Problem("damaged-media")
         calls = [asyncio.create_task(memo.pixels(b"", "blake3", ENCODED, decode)) for _ in range(5)]
         await asyncio.sleep(0.01)
         decode.may.set()
@@ -281,7 +281,7 @@ def test_a_damaged_image_is_refused_each_time(shared: httpx.Client) -> None:
             content=image[: len(image) // 2],
             headers={"content-type": "image/png"},
         )
-        assert problem_of(answer) == (422, "damaged-image")
+        assert problem_of(answer) == (422, "damaged-media")
 
 
 def test_a_memo_of_no_bytes_holds_nothing(images: list[bytes]) -> None:
