@@ -23,8 +23,7 @@ from pydantic_settings import SettingsConfigDict
 
 from mmhash_service.base_settings import SourcedSettings
 
-# Larger values are mistakes, and some would only fail when used.
-_MAX_BYTES = 1 << 53
+# Larger values are mistakes.
 _MAX_TIMEOUT_S = 24 * 3600
 
 # sizeof(sun_path) on Linux, including the terminating zero byte.
@@ -80,7 +79,6 @@ class Settings(SourcedSettings):
     max_body_bytes: int = Field(
         default=1 << 30,
         ge=1,
-        le=_MAX_BYTES,
         description="The largest request body, and the largest content of a URL, in bytes.",
     )
     max_items: int = Field(
@@ -121,7 +119,6 @@ class Settings(SourcedSettings):
     max_held_bytes: int = Field(
         default=256 << 20,
         ge=1 << 20,
-        le=_MAX_BYTES,
         description="The maximum number of body bytes in the memory of a process; a streamed body "
         "counts as 256 KiB, and a JSON body may have a 16th. Long responses have as much again "
         "until they are read.",
@@ -153,7 +150,6 @@ class Settings(SourcedSettings):
     memo_bytes: int = Field(
         default=64 << 20,
         ge=0,
-        le=_MAX_BYTES,
         description="The size of the in-memory memo of each process, in bytes.",
     )
     engine_fallback: Literal["nearest-older"] | None = Field(

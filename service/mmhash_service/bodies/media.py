@@ -38,9 +38,6 @@ Recipe = VideoRecipe | AudioRecipe
 
 T = TypeVar("T")
 
-# The text of as many indices as are decoded.
-_MAX_INDICES_TEXT = 20 * MAX_PARTS
-
 _INDEX: msgspec.msgpack.Decoder[VideoIndexed | AudioIndexed] = msgspec.msgpack.Decoder(
     VideoIndexed | AudioIndexed
 )
@@ -187,8 +184,9 @@ def select(query: HashQuery, modality: Modality, index: VideoIndex | AudioIndex)
 def _numbers(text: str | None, separator: str) -> list[int] | None:
     if text is None:
         return None
-    numbers = [parse_natural(each) for each in text.split(separator)]
-    if len(text) > _MAX_INDICES_TEXT or None in numbers:
+    # Of more numbers than are decoded, the last part has separators, and is no number.
+    numbers = [parse_natural(each) for each in text.split(separator, MAX_PARTS)]
+    if None in numbers:
         raise Problem("invalid-recipe")
     return [number for number in numbers if number is not None]
 

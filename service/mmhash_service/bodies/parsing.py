@@ -21,7 +21,6 @@ MAX_DIMS = 32
 
 # 19 digits hold every number below 2**63; int() is slow only for much longer ones.
 _NATURAL = re.compile(r"[0-9]{1,19}", re.ASCII)
-_MAX_SHAPE = MAX_DIMS * 20
 
 # A type and subtype of RFC 6838, and any parameters.
 _MEDIA_TYPE = re.compile(
@@ -49,10 +48,9 @@ def parse_shape(text: str) -> tuple[int, ...]:
     """Return the shape of a text such as `1,3,224,224`; the empty text is a scalar's."""
     if not text:
         return ()
-    # The length is checked first, so that a long text is not split.
-    numbers = text.split(",") if len(text) <= _MAX_SHAPE else []
-    shape = [parse_natural(number) for number in numbers]
-    if not 1 <= len(shape) <= MAX_DIMS or None in shape:
+    # Of a longer text, the last part has commas, and is no number.
+    shape = [parse_natural(number) for number in text.split(",", MAX_DIMS)]
+    if len(shape) > MAX_DIMS or None in shape:
         raise Problem("invalid-tensor", reason=f"the shape is not 1 to {MAX_DIMS} integers")
     return tuple(number for number in shape if number is not None)
 

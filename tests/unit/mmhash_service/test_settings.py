@@ -138,7 +138,7 @@ SIZES = ("max_body_bytes", "max_held_bytes", "memo_bytes")
         {"nothing": 1},
         {"url_networks": ["10.0.0.1/8"]},
         *({name: value} for name in TIMES for value in ("nan", "inf", "-inf", "-1", "1e400", 0)),
-        *({name: value} for name in SIZES for value in (-1, 10**40, "9" * 5000, "1e9", "")),
+        *({name: value} for name in SIZES for value in (-1, "9" * 5000, "1e9", "")),
         *({"host": host} for host in ("", "a b", "a\0", "a\nb", "\ud800", "x" * 300)),
         {"host": "http://localhost"},
         {"host": "[::1]"},

@@ -125,7 +125,11 @@ def test_a_reason_has_values_of_the_request(client: httpx.Client) -> None:
 
 
 def test_a_reason_is_bounded_and_is_json(client: httpx.Client) -> None:
-    answer = client.post("/hash?engines=vllm@x", content=b"").json()
+    answer = client.post(
+        "/hash?engines=vllm@0.99.0",
+        content=b"",
+        headers={"content-type": "application/octet-stream"},
+    ).json()
     assert answer["type"] == "urn:mmhash:problem:unknown-engine"
     assert "vllm" in answer["reason"]
     assert len(Problem("unknown-engine", reason="x" * 5000).reason or "") == 300
