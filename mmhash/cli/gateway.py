@@ -23,6 +23,9 @@ from mmhash.cli.server_settings import (
 )
 from mmhash.errors import InputValueError
 
+# Before the name of a setting of the gateway in `--set`.
+_GATEWAY = "gateway."
+
 
 def run_gateway(
     *,
@@ -62,11 +65,11 @@ def run_gateway(
 ) -> None:
     """Forward requests to vLLM and SGLang workers, each to the one that has its prefix cached."""
     with extra("service"):
+        from mmhash_service.base_settings import settings_errors  # noqa: PLC0415
         from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
         from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
-        from mmhash_service.setting_errors import settings_errors  # noqa: PLC0415
-        from mmhash_service.settings import GATEWAY, Settings, parse_assignment  # noqa: PLC0415
+        from mmhash_service.settings import Settings  # noqa: PLC0415
 
         if not check:  # as in serve.py
             from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415
@@ -81,12 +84,12 @@ def run_gateway(
         "policy": policy,
     }
     options = {"host": host, "port": port, "uds": uds, "workers": workers}
-    own = [text.removeprefix(GATEWAY) for text in settings or () if text.startswith(GATEWAY)]
-    others = [text for text in settings or () if not text.startswith(GATEWAY)]
+    own = [text.removeprefix(_GATEWAY) for text in settings or () if text.startswith(_GATEWAY)]
+    others = [text for text in settings or () if not text.startswith(_GATEWAY)]
     with settings_errors():
-        assigned = dict(parse_assignment(text, of_gateway=True) for text in own)
+        assigned = dict(GatewaySettings.parse_assignment(text, _GATEWAY) for text in own)
         gateway = GatewaySettings(**with_options(assigned, fleet))
-        assigned = dict(map(parse_assignment, others))
+        assigned = dict(map(Settings.parse_assignment, others))
         effective = Settings(**with_options(assigned, options))
         gateway.check_releases(effective.engine_fallback)
     if not gateway.has_workers:

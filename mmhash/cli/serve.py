@@ -41,10 +41,10 @@ def serve(
 ) -> None:
     """Serve HTTP until stopped; options override MMHASH_… variables, which override the file."""
     with extra("service"):
+        from mmhash_service.base_settings import settings_errors  # noqa: PLC0415
         from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
-        from mmhash_service.setting_errors import settings_errors  # noqa: PLC0415
-        from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
+        from mmhash_service.settings import Settings  # noqa: PLC0415
 
         if not check:  # FastAPI, the engines and numpy: 0.3 of 0.5 s of CPU
             from mmhash_service.app import create_app  # noqa: PLC0415
@@ -54,7 +54,7 @@ def serve(
     use_config(config)
     options = {"host": host, "port": port, "uds": uds, "workers": workers}
     with settings_errors():
-        assigned = dict(map(parse_assignment, settings or ()))
+        assigned = dict(map(Settings.parse_assignment, settings or ()))
         effective = Settings(**with_options(assigned, options))
         gateway = GatewaySettings()
         gateway.check_releases(effective.engine_fallback)
