@@ -77,7 +77,7 @@ def test_check_does_not_serve(served: list[Settings]) -> None:
         ("memo_url=redis://:hunter2@127.0.0.1:1", "memo_url: the redis store cannot be used"),
         ("memo_url=memcached://:hunter2@a", "settings: memo_url: write sqlite:PATH"),
         ("models={empty}", "models: tiny cannot be planned"),
-        ("url_hosts=example.org", r'url_hosts: .*its form is \["example.org"\]'),
+        ("url_hosts=example.org", "url_hosts: not JSON"),
         ("log_level=debug", "unknown name log_level: docs/settings.md"),
     ],
 )
@@ -96,7 +96,7 @@ def test_check_names_what_cannot_be_used(
     ("variable", "value", "reason"),
     [
         ("POLICY", "best", "settings: policy: "),
-        ("WORKER_LIST", "http://a:1", "settings: worker_list: not JSON; its form is "),
+        ("WORKER_LIST", "http://a:1", "settings: worker_list: not JSON: "),
         ("WORKER_LIST", '["http://a:1,engine=vllm@0.99"]', "settings: vllm 0.99 is not known"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_variable_that_is_not_json_shows_its_form(
 ) -> None:
     monkeypatch.setenv("MMHASH_TENANTS", "hunter2")
     done = CliRunner().invoke(app, ["serve", "--check"])
-    assert 'tenants: not JSON; its form is {"acme": "64 hex digits"}' in str(done.exception)
+    assert 'tenants: not JSON: lists and tables are written ["a", "b"]' in str(done.exception)
     assert "hunter2" not in str(done.exception)
 
 
