@@ -138,13 +138,13 @@ def blank_digests(algorithm: Algorithm, count: int) -> list[Digest]:
 
 
 def fill_digests(digests: list[Digest], contents: list[builtins.bytes]) -> None:
-    """Set the bytes of blank digests: 0.06 µs for each, where unchecked_digest() takes 0.2."""
+    """Set the bytes of blank digests, which is faster than making them now."""
     for digest, content in zip(digests, contents, strict=True):
         _set_bytes(digest, content)
 
 
 def unchecked_digest(algorithm: Algorithm, content: builtins.bytes) -> Digest:
-    """Return a digest that a hash function has just made: 0.2 µs, where the checks take 0.5."""
+    """Return a digest that a hash function has just made: it needs no checks."""
     digest = object.__new__(Digest)
     _set_algorithm(digest, algorithm)
     _set_bytes(digest, content)

@@ -17,8 +17,8 @@ MAX_ITEMS = 1 << 20
 class Bundle:
     """The items of a feature that holds many, each a slice that is made when it is accessed.
 
-    `keys()` hashes the items in place without making slices, which take torch 2 µs each. It is a
-    Sequence by registration: as a subclass, `isinstance` would take 0.5 µs for any other object.
+    `keys()` hashes the items in place without making slices. It is a Sequence by registration: for
+    a subclass, `isinstance` is slow for any other object.
     """
 
     index = Sequence.index

@@ -15,14 +15,11 @@ from xxhash import xxh3_128, xxh3_128_digest
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-# The leaves of the xxh3 tree (docs/spec.md). Smaller leaves suit a GPU, larger ones a CPU: one
-# thread has, at 20 MiB and at 512 MiB, 0.86 and 0.76 of the speed of one XXH3-128 over all with
-# leaves of 64 KiB, 0.87 and 0.84 with 128 KiB, 0.91 and 0.92 with 256 KiB.
+# The leaves of the xxh3 tree (docs/spec.md). Smaller leaves suit a GPU, larger ones a CPU.
 XXH3_LEAF = 256 * 1024
 XXH3_ROOT_SEED = int.from_bytes(b"mmh-root", "big")
 
-# XXH3 is as fast as memory, so a thread needs this much data to be worth starting: two threads
-# took 5.0 times as long as one at 1 MiB, 1.2 at 20 MiB, 1.06 at 64 MiB and 0.73 at 128 MiB.
+# XXH3 is as fast as memory, so a thread needs this much data to be worth starting.
 XXH3_SHARE = 32 << 20
 
 # The CPU limit of this process's control group, as a container sees it: a quota and a period, or
@@ -73,7 +70,7 @@ def _cpu_limit(cpu_max: Path) -> int | None:
 
 @cache
 def _thread_pool(process: int) -> "ThreadPoolExecutor":  # noqa: ARG001  (a child has no threads)
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (4 ms: it imports logging)
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (it imports logging)
 
     return ThreadPoolExecutor(cpu_count(), thread_name_prefix="mmhash")
 
@@ -93,7 +90,7 @@ def blake3_state(threads: int) -> State:
     # Neither blake3's thread pools nor the locks with which it creates them survive a fork.
     if threads == 1 or os.getpid() != _threads_of:
         return blake3()
-    # AUTO shares one pool of all cores; a number creates a separate pool (0.5 ms).
+    # AUTO shares one pool of all cores; a number creates a separate pool.
     return blake3(max_threads=blake3.AUTO if threads >= cpu_count() else threads)
 
 

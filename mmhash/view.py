@@ -170,7 +170,7 @@ def _has_addresses(form: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return the spec's name of a numpy dtype; cached, because numpy takes 1.4 µs to format it."""
+    """Return the spec's name of a numpy dtype; cached, because numpy formats it."""
     if dtype.hasobject:
         raise InputTypeError("an object array holds pointers, not content: convert its elements")
     if dtype.names is not None:

@@ -45,8 +45,8 @@ class Driver:
             call.argtypes = arguments
             call.restype = ctypes.c_int
             self._calls[name] = call
-        # Each launch calls these two. They have no argtypes, whose conversions would take 0.2 of
-        # 0.4 µs and 0.7 of 1.1, so an address must be a c_void_p: an int is cut to 32 bits.
+        # Each launch calls these two. They have no argtypes, whose conversions take half of a call,
+        # so an address must be a c_void_p: an int is cut to 32 bits.
         self._get_current, self._launch = library["cuCtxGetCurrent"], library["cuLaunchKernel"]
         self.call("cuInit", 0)
 

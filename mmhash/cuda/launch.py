@@ -17,7 +17,7 @@ _KERNEL_NAMES: Final = {
 }
 
 # A thread polls the flag, with the GIL, around the time at which the results are expected, and
-# sleeps before and after. An event would cost each launch 1 µs here and more on the device.
+# sleeps before and after. An event would make each launch longer, here and on the device.
 _POLL_S = 100e-6
 _SLEEP_S = 50e-6
 

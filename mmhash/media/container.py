@@ -2,8 +2,7 @@
 
 FFmpeg gets the source as a buffer, so that no path or address in a file is opened, and reads only
 the formats that are listed here: others are playlists of other files. No decoder is allowed: that
-is safer, and FFmpeg would decode the first frames, which takes 5 ms of a video of 36 MB instead of
-0.3.
+is safer, and FFmpeg would decode the first frames.
 """
 
 import mmap
@@ -36,8 +35,8 @@ _OPTIONS = {
     "fpsprobesize": "0",
 }
 _NO_DECODER = {"codec_whitelist": "none"}
-# FFmpeg reads 40 packets of Matroska for a time that a decoder would know: 1.1 of the 1.7 ms to
-# open a video of 20 MB. A frame rate that no header declares takes these packets.
+# FFmpeg reads 40 packets of Matroska for a time that a decoder would know, which takes longer than
+# the rest. A frame rate that no header declares takes these packets.
 _ONE_PACKET = {"max_ts_probe": "0"}
 
 # The sizes of the boxes of MP4 that are visited to find a fragment.

@@ -26,7 +26,7 @@ BLOCK = 1 << 18
 _RUN = 4096
 
 # torch splits a longer cast between its own threads. With other work on all cores they wait for
-# one another: the features then took five times as long as with Inductor.
+# one another.
 _CAST = 32767
 
 # Several shares for each thread, because other work may delay one.

@@ -9,7 +9,7 @@ from mmhash.cpu import cpu_count, hash_raw
 from mmhash.digest import DIGEST_SIZE, Algorithm
 from mmhash.states import FlatBuffer
 
-# Each call starts its threads, in 0.05 ms each, so a thread needs this much to hash.
+# Each call starts its threads, so a thread needs this much to hash.
 SHARE = 1 << 20
 
 

@@ -192,7 +192,11 @@ BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
         ("/blocks", BLOCKS | {"groups": [8, 12]}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"groups": [8, 8]}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"groups": []}, "invalid-json"),
-        ("/blocks", BLOCKS | {"engine": "vllm@0.28.0", "seed": "0", "groups": [8]}, "refused-by-engine"),
+        (
+            "/blocks",
+            BLOCKS | {"engine": "vllm@0.28.0", "seed": "0", "groups": [8]},
+            "refused-by-engine",
+        ),
         ("/blocks", BLOCKS | {"engine": "vllm@0.32.0", "lookahead": 1}, "refused-by-engine"),
         (
             "/blocks",
