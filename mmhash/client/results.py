@@ -60,7 +60,7 @@ class PlannedPrompt(Struct, frozen=True):
     token_ids: list[int]
     items: list[dict[str, Any]]
     spans: list[Span]
-    blocks: list[_Hex]
+    blocks: list[str]
     event_ids: list[int]
     request: dict[str, Any]
     recipe: str | None = None
@@ -73,7 +73,7 @@ class Blocks(Struct, frozen=True):
     used in place of an unknown one.
     """
 
-    blocks: list[_Hex]
+    blocks: list[str]
     event_ids: list[int]
     groups: "dict[int, Blocks] | None" = None
     recipe: str | None = None
@@ -132,6 +132,22 @@ class _JsonBlocks(Struct):
     recipe: str | None = None
 
 
+class _Span(Struct):
+    start: _Number
+    end: _Number
+    key: _Hex
+
+
+class _JsonPlan(Struct):
+    token_ids: list[int]
+    items: list[dict[str, Any]]
+    spans: list[_Span]
+    blocks: list[_Hex]
+    event_ids: list[int]
+    request: dict[str, Any]
+    recipe: str | None = None
+
+
 class _Info(Struct):
     in_place: list[str]
 
@@ -152,9 +168,17 @@ def read_annotated(body: bytes, expected: ExpectedItem) -> Annotated:
 
 def read_plan(body: bytes) -> PlannedPrompt:
     """Read the response to `POST /plan`."""
-    plan = _decode(body, PlannedPrompt)
+    plan = _decode(body, _JsonPlan)
     _check_event_ids(plan)
-    return plan
+    return PlannedPrompt(
+        plan.token_ids,
+        plan.items,
+        [Span(span.start, span.end, _digest("blake3", span.key)) for span in plan.spans],
+        plan.blocks,
+        plan.event_ids,
+        plan.request,
+        plan.recipe,
+    )
 
 
 def read_padded(body: bytes, count: int) -> list[int]:
@@ -186,7 +210,7 @@ def read_info(body: bytes) -> dict[str, Any]:
 
 def _decode(body: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(body, type=kind, dec_hook=_convert)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         malformed(str(error))
     except (msgspec.DecodeError, RecursionError):
@@ -194,11 +218,11 @@ def _decode(body: bytes, kind: type[T]) -> T:
         raise ServiceError(detail, status=200) from None
 
 
-def _convert(kind: type, value: Any) -> Any:
-    """Return the digest of a hex text: of the types above, msgspec does not know this one."""
-    if kind is not Digest or not isinstance(value, str):
-        raise NotImplementedError
-    return Digest("blake3", bytes.fromhex(value))
+def _digest(algorithm: Algorithm, text: str) -> Digest:
+    try:
+        return Digest(algorithm, bytes.fromhex(text))
+    except InputError as error:  # it has another length
+        malformed(str(error))
 
 
 def _item(item: _JsonItem, expected: ExpectedItem) -> Item:
@@ -209,25 +233,22 @@ def _item(item: _JsonItem, expected: ExpectedItem) -> Item:
     if not item.engines.keys() <= expected.engines:
         names = ", ".join(sorted(expected.engines)) or "none"
         malformed(f"an item's 'engines' are not those requested: {names}")
-    try:
-        return Item(
-            item.name,
-            item.kind,
-            item.dtype,
-            item.shape,
-            item.nbytes,
-            Digest(item.algorithm, bytes.fromhex(item.digest)),
-            Digest("blake3", bytes.fromhex(item.key)),
-            item.engines,
-            item.memo,
-            item.tag,
-            item.exif_orientation,
-            tuple(Digest("blake3", bytes.fromhex(frame)) for frame in item.frames or ()),
-        )
-    except InputError as error:
-        malformed(str(error))
+    return Item(
+        item.name,
+        item.kind,
+        item.dtype,
+        item.shape,
+        item.nbytes,
+        _digest(item.algorithm, item.digest),
+        _digest("blake3", item.key),
+        item.engines,
+        item.memo,
+        item.tag,
+        item.exif_orientation,
+        tuple(_digest("blake3", frame) for frame in item.frames or ()),
+    )
 
 
-def _check_event_ids(answer: PlannedPrompt | _JsonBlocks | _Group) -> None:
+def _check_event_ids(answer: _JsonPlan | _JsonBlocks | _Group) -> None:
     if len(answer.event_ids) != len(answer.blocks):
         malformed("its 'event_ids' are not one for each block")
