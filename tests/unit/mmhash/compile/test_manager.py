@@ -1,6 +1,5 @@
 import re
 import sys
-import warnings
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -49,16 +48,6 @@ def test_a_pass_that_fails_is_undone_and_named(broken: Pass, reason: str) -> Non
     assert other.rolled_back == ""
 
 
-def test_it_is_said_once() -> None:
-    manager = PassManager([Raises()])
-    with pytest.warns(UserWarning, match="was rolled back"):
-        manager(traced())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        manager(traced())
-    assert manager.last_report().rows[0].rolled_back
-
-
 def test_the_report_is_a_table() -> None:
     manager = PassManager([TimesInstead(), Raises()])
     with pytest.warns(UserWarning, match="was rolled back"):
@@ -67,11 +56,6 @@ def test_the_report_is_a_table() -> None:
     assert head.split() == ["pass", "matches", "nodes", "ms", "uuid"]
     assert re.fullmatch(r"times_instead +1 +3 -> 3 +\d+\.\d\d +[0-9a-f]{12}", first)
     assert re.fullmatch(r"raises .* rolled back: RuntimeError: not today", second)
-
-
-def test_before_the_first_graph_the_report_is_empty() -> None:
-    assert PassManager().last_report().rows == ()
-    assert str(PassManager().last_report()).split() == ["pass", "matches", "nodes", "ms", "uuid"]
 
 
 def test_a_uuid_tells_settings_and_sources_apart(
