@@ -29,7 +29,8 @@ def test_the_answers_of_the_service(server_url: str) -> None:
 
 
 def test_every_link_leads_somewhere() -> None:
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    names = "README.md", "CONTRIBUTING.md", "SECURITY.md"
+    for page in [*map(ROOT.joinpath, names), *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
