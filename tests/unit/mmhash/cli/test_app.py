@@ -7,7 +7,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -79,21 +78,6 @@ def test_interrupt_ends_without_a_trace(tmp_path: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_interrupt_while_it_starts() -> None:
-    code = """
-import sys
-class Interrupt:
-    def find_spec(self, name, *_):
-        if name == "typer":
-            raise KeyboardInterrupt
-sys.meta_path.insert(0, Interrupt())
-from mmhash.cli import main
-main()
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
-
-
 @pytest.mark.timeout(60)  # a line that is kept back is waited for
 def test_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
@@ -102,16 +86,6 @@ def test_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
         process.stdout.readline()
         process.stdout.close()
         process.stdin.close()
-        assert process.wait() == 1
-        assert process.stderr.read() == b""
-
-
-def test_reader_that_never_came_is_no_error() -> None:
-    """Output that only the end of the process writes."""
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    with start("--version", stdout=write_end) as process:
-        os.close(write_end)
         assert process.wait() == 1
         assert process.stderr.read() == b""
 
@@ -133,13 +107,6 @@ def test_errors_of_ours_are_one_line(tmp_path: Path) -> None:
         )
 
 
-def test_output_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
-    (tmp_path / "dž").write_bytes(b"")
-    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
-    with start("key", "dž", cwd=tmp_path, env=environment) as process:
-        assert process.stdout.read().decode() == f"{mmhash.key(b'').hex()}  dž\n"
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -154,33 +121,6 @@ def test_wrong_usage_exits_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
-def test_help_names_the_commands() -> None:
-    printable = CliRunner().invoke(app, ["--help"]).stdout
-    assert all(command in printable for command in ("key", "serve", "env"))
-
-
-def test_help_has_a_short_option_and_flags_have_no_value() -> None:
-    for arguments in ([], ["key"], ["bulk"]):
-        done = CliRunner().invoke(app, [*arguments, "-h"])
-        assert (done.exit_code, done.stdout) == (
-            0, CliRunner().invoke(app, [*arguments, "--help"]).stdout
-        )  # fmt: skip
-        assert "<bool>" not in done.stdout
-
-
-def test_a_wrong_value_is_one_line_without_the_parser_s_words() -> None:
-    with start("key", "--algorithm", "md5") as process:
-        assert process.wait() == 2
-        message = process.stderr.read().decode()
-    assert "Invalid value for '--algorithm': 'md5' is not one of 'blake3', 'xxh3'." in message
-
-
-def test_an_empty_name_is_no_file() -> None:
-    with start("key", "") as process:
-        assert process.wait() == 1
-        assert process.stderr.read() == b"mmhash: '': No such file or directory\n"
-
-
 @pytest.mark.parametrize("command", ["key", "bulk", "plan"])
 def test_closed_standard_input_is_not_another_file(command: str, tmp_path: Path) -> None:
     """A file that is opened would get its number, and be read in its place."""
@@ -193,13 +133,6 @@ def test_closed_standard_input_is_not_another_file(command: str, tmp_path: Path)
     done = subprocess.run(closed, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "mmhash: -: Bad file descriptor\n"
-
-
-def test_closed_standard_output_is_not_another_file(tmp_path: Path) -> None:
-    out = tmp_path / "keys"
-    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh"]
-    subprocess.run([*closed, *COMMAND, "bulk", __file__, "--out", str(out)], check=False)
-    assert set(pq.read_table(out)["kind"].to_pylist()) == {None}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -253,23 +186,3 @@ def test_commands_on_bytes_import_what_they_need(command: str, tmp_path: Path) -
     output, found = imported(heavy, name, str(file), *options)
     assert found == set()
     assert output
-
-
-@pytest.mark.parametrize(
-    ("words", "completions"),
-    [("mmhash ver", ["verify-engine"]), ("mmhash bulk --colu", ["--column"])],
-)
-def test_shell_completion(words: str, completions: list[str]) -> None:
-    variables = {
-        "_MMHASH_COMPLETE": "complete_bash",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(words.count(" ")),
-    }
-    done = subprocess.run(
-        [Path(sys.executable).with_name("mmhash")],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.split() == completions

@@ -83,23 +83,6 @@ def test_what_is_not_known(arguments: list[str], words: str) -> None:
     assert words in str(done.exception)
 
 
-def test_an_animation_is_all_of_its_frames(tmp_path: Path) -> None:
-    path = tmp_path / "pages.tiff"
-    pages = [Image.new("L", (8, 8), shade) for shade in range(3)]
-    pages[0].save(path, save_all=True, append_images=pages[1:])
-    shown = RUN.invoke(app, ["explain", "vllm@0.32.0", str(path)]).stdout
-    assert "192 bytes, 3 frames" in shown
-    assert mmhash.key_file(path, of="pixels").hex() in shown
-    keyed = RUN.invoke(app, ["key", "--of=pixels", str(path)]).stdout
-    assert mmhash.key_file(path, of="pixels").hex() in keyed
-
-
-def test_a_text_file_is_no_image(tmp_path: Path) -> None:
-    path = tmp_path / "text.png"
-    path.write_text("no image")
-    assert "not an image" in str(RUN.invoke(app, ["explain", "vllm", str(path)]).exception)
-
-
 def test_the_steps_have_the_orientation(tmp_path: Path) -> None:
     path = tmp_path / "turned.png"
     exif = Image.Exif()

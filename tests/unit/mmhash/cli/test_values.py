@@ -1,7 +1,5 @@
 """The values of arguments and options: texts and choices as they are, all others by Typer."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mmhash.cli.values import PlainCommand, PlainGroup
+from mmhash.cli.values import PlainCommand
 
 Choice = Literal["blake3", "xxh3"]
 
@@ -78,59 +76,3 @@ def test_a_wrong_value_is_refused(arguments: tuple[str, ...], reason: str) -> No
     error = run(*arguments).exception
     assert error.exit_code == 2
     assert reason in error.format_message()
-
-
-def test_the_help_shows_no_value_for_a_flag() -> None:
-    (line,) = [line for line in run("--help").output.splitlines() if "--flag" in line]
-    assert "BOOL" not in line.upper()
-
-
-def test_a_group_has_flags_without_values_too() -> None:
-    app = typer.Typer(cls=PlainGroup, add_completion=False)
-    given: list[tuple[bool, str | None]] = []
-
-    @app.callback()
-    def group(
-        flag: Annotated[bool, typer.Option("--flag")] = False, text: str | None = None
-    ) -> None:
-        given.append((flag, text))
-
-    @app.command()
-    def nothing() -> None:
-        """Do nothing."""
-
-    done = CliRunner().invoke(app, ["--help"])
-    (line,) = [line for line in done.output.splitlines() if "--flag" in line]
-    assert "BOOL" not in line.upper()
-    assert CliRunner().invoke(app, ["--flag", "--text", "7", "nothing"]).exit_code == 0
-    assert given == [(True, "7")]
-
-
-@pytest.mark.parametrize(
-    ("options", "imports"),
-    [
-        ([], False),
-        (["--text", "x", "--choice", "xxh3", "--flag"], False),
-        (["--number", "7"], True),
-    ],
-)
-def test_only_converted_values_import_pydantic(options: list[str], imports: bool) -> None:
-    """It takes half of the CPU of a short command."""
-    program = """
-import sys
-from typing import Annotated, Literal
-import typer
-from mmhash.cli.values import PlainCommand
-
-app = typer.Typer(add_completion=False)
-
-@app.command(cls=PlainCommand)
-def command(text: str = "", choice: Literal["xxh3"] = "xxh3", number: int | None = None,
-            flag: Annotated[bool, typer.Option("--flag")] = False) -> None:
-    print("pydantic" in sys.modules)
-
-app()
-"""
-    command = [sys.executable, "-c", program, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{imports}\n"
