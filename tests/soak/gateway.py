@@ -229,7 +229,11 @@ def faults_of(environment: Environment) -> list[Fault]:
     workers, redis, turns = environment.workers, environment.redis, cycle(environment.workers)
 
     def all_of(act: Callable[[Worker], object]) -> Callable[[], None]:
-        return lambda: [act(worker) for worker in workers] and None
+        def on_all() -> None:
+            for worker in workers:
+                act(worker)
+
+        return on_all
 
     def switch(name: str) -> tuple[Callable[[], None], Callable[[], None]]:
         return all_of(lambda one: one.switch(name, True)), all_of(
