@@ -3,18 +3,16 @@
 Kind, dtype, shape, mode, palette and the number of bytes are in the frame that is hashed to a key.
 """
 
-import base64
 from io import BytesIO
 from itertools import product
 from typing import Any
 
-import pytest
 from PIL import Image
 
 import mmhash
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.engines import sglang
-from tests.support.responses import items_of, refusal_of
+from tests.support.responses import items_of
 
 
 def keys(server: Any, *tensors: tuple[bytes, str, str]) -> set[str]:
@@ -85,39 +83,3 @@ def test_no_two_ways_to_nest_the_same_bytes_are_one() -> None:
         [[a], [b], [c]], [a, b, c, b""], [a, b, c, []], [], [[]], [[], []],
     ]  # fmt: skip
     assert len({mmhash.key(twin).hex() for twin in twins}) == len(twins)
-
-
-@pytest.mark.parametrize(
-    ("content", "dtype", "shape", "problem"),
-    [
-        *((bytes(16), dtype, "1", "unknown-dtype") for dtype in ("object", "V8", "<f2", "")),
-        *((bytes(16), dtype, "1", "unknown-dtype") for dtype in ("FLOAT16", "float16 ")),
-        *((bytes(3000), "uint8", shape, "wrong-length") for shape in ("30,99", "31,100", "3001")),
-        (bytes(3000), "uint8", "9223372036854775807,9223372036854775807", "wrong-length"),
-        (b"", "uint8", "1", "wrong-length"),
-        (b"", "uint8", "", "wrong-length"),
-    ],
-)
-def test_what_is_no_tensor_is_refused(
-    server: Any, content: bytes, dtype: str, shape: str, problem: str
-) -> None:
-    assert refusal_of(server.hash(content, dtype=dtype, shape=shape)) == problem
-
-
-@pytest.mark.parametrize(
-    "cut",
-    [
-        {"counts": [1, 2]},
-        {"counts": [4, 1]},
-        {"counts": [2**63 - 1, 5]},
-        {"counts": 2**62},
-        {"counts": 3},
-        {"grids": [[1, 2], [2, 2]]},
-        {"grids": [[2**62, 2**62, 16]]},
-        {"counts": [4], "grids": [[2, 2]]},
-    ],
-)
-def test_a_bundle_that_its_items_do_not_fill_is_refused(server: Any, cut: dict[str, Any]) -> None:
-    data = base64.b64encode(bytes(8)).decode()
-    item = {"kind": "tensor", "dtype": "uint8", "shape": [4, 2], "data": data, **cut}
-    assert refusal_of(server.hash_json(item)) in {"invalid-bundle", "too-many-items"}

@@ -3,14 +3,13 @@
 Its length and its values are counted before it is parsed, and a thread parses it, not the event loop.
 """
 
-import json
 from typing import Any
 
 import pytest
 
 from tests.support.responses import refusal_of
 
-CALLS = ["/hash", "/pad", "/blocks", "/annotate?engine=vllm", "/annotate?engine=sglang"]
+CALLS = ["/hash", "/blocks", "/annotate?engine=vllm"]
 JSON = {"content-type": "application/json"}
 
 INVALID = {
@@ -57,36 +56,16 @@ def test_too_much_json_is_refused(server: Any, call: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
+    "spans",
     [
-        {"spans": [{"start": 0, "end": 2**62, "hash": "0" * 16}]},
-        {"spans": [{"start": 3, "end": 1, "hash": "0" * 16}]},
-        {
-            "spans": [
-                {"start": 0, "end": 2, "hash": "0" * 16},
-                {"start": 1, "end": 3, "hash": "1" * 16},
-            ]
-        },
-        {"spans": [{"start": 0, "end": 1, "hash": "0x" + "0" * 14}]},
-        {"spans": [{"start": 0, "end": 1, "hash": "\u0660" * 16}]},
-        {"spans": [{"start": 0, "end": 1}]},
-        {"input_ids": [-1]},
-        {"input_ids": [2**64]},
-        {"input_ids": [1.0]},
-        {"engine": "sglang@99.99.99"},
-        {"engine": "sglang@0.5." + "9" * 1000},
-        {"engine": "../../etc/passwd"},
+        [{"start": 0, "end": 2**62, "hash": "0" * 16}],
+        [{"start": 3, "end": 1, "hash": "0" * 16}],
+        [{"start": 0, "end": 2, "hash": "0" * 16}, {"start": 1, "end": 3, "hash": "1" * 16}],
+        [{"start": 0, "end": 1, "hash": "0x" + "0" * 14}],
+        [{"start": 0, "end": 1, "hash": "\u0660" * 16}],
     ],
-    ids=lambda body: json.dumps(body)[:60],
 )
-@pytest.mark.parametrize("call", ["/pad", "/blocks"])
-def test_spans_and_ids_that_are_amiss_are_refused(
-    server: Any, call: str, body: dict[str, Any]
-) -> None:
-    base: dict[str, Any] = {"engine": "sglang", "input_ids": [1, 2, 3], "spans": []}
-    if call == "/blocks":
-        base["block_size"] = 2
-    answer = server.client.post(call, json={**base, **body})
-    assert refusal_of(answer) in {
-        "invalid-json", "refused-by-engine", "invalid-span", "unknown-engine",
-    }  # fmt: skip
+def test_spans_that_are_amiss_are_refused(server: Any, spans: list[dict[str, Any]]) -> None:
+    body = {"engine": "sglang", "input_ids": [1, 2, 3], "spans": spans}
+    answer = server.client.post("/pad", json=body)
+    assert refusal_of(answer) in {"invalid-json", "refused-by-engine", "invalid-span"}

@@ -166,12 +166,6 @@ def test_a_disconnect_reaches_the_worker(gateway: Service, fleet: list[EnginePro
         wait_until_idle(client)
 
 
-def test_equal_workers_take_turns(client: httpx.Client) -> None:
-    wait_until_idle(client)
-    names = [client.post("/tokenize", json={}).json()["worker"] for _ in range(6)]
-    assert sorted(names) == ["w0"] * 3 + ["w1"] * 3
-
-
 @pytest.mark.parametrize("path", ["/v1/completions", "/route"])
 @pytest.mark.parametrize("is_chunked", [False, True])
 def test_json_that_is_too_long_is_refused_by_its_own_limit(
