@@ -91,13 +91,10 @@ def session_of(pid: int) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
-def test_workers_exit_when_their_supervisor_does(
-    start: Callable[..., Supervisor], number: signal.Signals
-) -> None:
+def test_workers_exit_when_their_supervisor_does(start: Callable[..., Supervisor]) -> None:
     supervisor = start("--workers", "2", port=free_port())
     workers = supervisor.wait_for_workers()
-    supervisor.process.send_signal(number)
+    supervisor.process.kill()
     wait_until(lambda: not any(map(runs, workers)))
     # The address is free.
     assert start("--workers", "2", port=supervisor.port).wait_for_workers()

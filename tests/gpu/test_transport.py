@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import mmhash
-from mmhash.engines import sglang
 from mmhash.transport import (
     FeaturePool,
     IpcTensor,
@@ -23,7 +22,6 @@ from mmhash.transport import (
     materialize,
     remove_orphans,
 )
-from tests.replay import test_prefix_replay as replayed
 
 pytestmark = pytest.mark.gpu
 
@@ -149,21 +147,6 @@ def make_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Feature
 
 def texts(keys: list[mmhash.Digest]) -> list[str]:
     return [str(key) for key in keys]
-
-
-@pytest.mark.parametrize("version", ["0.5.8", "0.5.22", "0.5.23"])
-def test_the_prefix_replay(consumer: Consumer, make_pool: Any, version: str) -> None:
-    pool = make_pool()
-
-    def behind_ipc(images: list[torch.Tensor]) -> list[Any]:
-        leased = pool.lease(torch.concat(images).cuda())
-        counts = [len(image) for image in images]
-        return [mmhash.Digest.parse(key) for key in consumer.ask("keys", leased.handle(), counts)]
-
-    found = replayed.replay(behind_ipc, version)
-    assert found == [(4128, 0), (4128, 4096), (32, 4096), (32, 8192)]
-    assert found == replayed.replay(replayed.separate, version)
-    assert sglang.hash_feature(replayed.A) is not None
 
 
 def test_the_copy_follows_the_stream(consumer: Consumer, make_pool: Any) -> None:

@@ -282,7 +282,7 @@ def test_ctrl_c_ends_it_and_what_is_finished_stays(many: Path, out: Path, is_for
 
 @pytest.mark.slow
 def test_ctrl_c_while_the_processes_start_ends_it(many: Path, out: Path) -> None:
-    for delay in range(8):
+    for delay in range(0, 8, 2):
         with subprocess.Popen(
             command(many, "--out", out, "--processes", 2),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
