@@ -63,11 +63,9 @@ test-all: $(DEV)
 	$(PYTEST) -m "not live" $(ARGS)
 	$(MAKE) live
 
-# Without the tests that interrupt the program at any line: one that interrupts coverage itself
-# leaves its lock taken, and the run never ends.
 coverage: $(DEV)
 	HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not slow and not live" --cov --cov-report term:skip-covered \
-		$(SLOW_FOLDERS) --ignore tests/property/test_interruptions.py $(ARGS)
+		$(SLOW_FOLDERS) $(ARGS)
 
 check: $(DEV)
 	$(BIN)/ruff check .

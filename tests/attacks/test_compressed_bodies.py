@@ -11,11 +11,16 @@ import pytest
 import mmhash
 from tests.support.responses import items_of, refusal_of
 
+CODINGS = ["gzip", "deflate", "br", "zstd", "x-gzip", "gzip, gzip", "Identity, gzip", ""]
+
 
 @pytest.mark.parametrize(
-    "coding", ["gzip", "deflate", "br", "zstd", "x-gzip", "gzip, gzip", "Identity, gzip", ""]
+    ("path", "coding"),
+    [
+        *(("/hash", coding) for coding in CODINGS),
+        *((path, "gzip") for path in ("/annotate?engine=vllm", "/pad", "/blocks")),
+    ],
 )
-@pytest.mark.parametrize("path", ["/hash", "/annotate?engine=vllm", "/pad", "/blocks"])
 def test_it_is_refused(server: Any, path: str, coding: str) -> None:
     kind = "application/octet-stream" if path == "/hash" else "application/json"
     headers = {"content-type": kind, "content-encoding": coding}

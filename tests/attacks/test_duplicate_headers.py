@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.guarded import through_guard
 from tests.support.responses import refusal_of
-from tests.support.victim import serving
 
 RAW = (b"Content-Type", b"application/octet-stream")
 VALUES = {
@@ -61,24 +60,6 @@ def test_on_every_path(server: Any, path: bytes) -> None:
     for name, (one, other) in list(VALUES.items())[4:]:
         answer = server.send_raw(request(path, [(name, one), (name, other)]))
         assert refusal_of(answer) == "duplicate-header"
-
-
-def test_no_api_key_is_chosen_of_two() -> None:
-    import mmhash
-
-    digests = json.dumps([mmhash.digest(b"good").hex()])
-    with serving("good", api_key_digests=digests) as server:
-        for keys in ([b"Bearer good", b"Bearer bad"], [b"Bearer bad", b"Bearer good"]):
-            headers = [(b"Authorization", key) for key in keys]
-            answer = server.send_raw(request(b"/hash", headers))
-            assert refusal_of(answer) == "duplicate-header"
-
-
-def test_an_id_of_two_is_neither(server: Any) -> None:
-    headers = [(b"X-Request-Id", b"one"), (b"X-Request-Id", b"two")]
-    head = server.send_raw(request(b"/hash", headers)).partition(b"\r\n\r\n")[0]
-    assert b"x-request-id: one" not in head
-    assert b"x-request-id: two" not in head
 
 
 def test_many_of_a_header_that_takes_many_values_are_fine(server: Any) -> None:

@@ -153,11 +153,3 @@ def test_all_processes_together_stay_below_the_documented_sum() -> None:
     assert 200 in answers
     print(f"peak {watch.peak / MIB:.0f} MiB of {BOUND / MIB:.0f}, {os.cpu_count()} cores")
     assert watch.peak < BOUND
-
-
-def test_the_page_has_the_sum() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
-    assert (
-        "`workers` * (192 MiB + `memo_bytes` + 5 * `max_held_bytes` + (`decoders` + 1) * "
-        "(192 MiB + 20 bytes * `max_pixels`))" in page.replace("\N{MULTIPLICATION SIGN}", "*")
-    )

@@ -91,24 +91,13 @@ def session_of(pid: int) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
-def test_workers_exit_when_their_supervisor_does(
-    start: Callable[..., Supervisor], number: signal.Signals
-) -> None:
-    supervisor = start("--processes", "2", port=free_port())
+def test_workers_exit_when_their_supervisor_does(start: Callable[..., Supervisor]) -> None:
+    supervisor = start("--workers", "2", port=free_port())
     workers = supervisor.wait_for_workers()
-    supervisor.process.send_signal(number)
+    supervisor.process.kill()
     wait_until(lambda: not any(map(runs, workers)))
     # The address is free.
     assert start("--processes", "2", port=supervisor.port).wait_for_workers()
-
-
-def test_workers_that_start_exit_too(start: Callable[..., Supervisor]) -> None:
-    supervisor = start("--processes", "2")
-    wait_until(lambda: len(supervisor.workers) == 2)
-    workers = supervisor.workers
-    supervisor.process.kill()
-    wait_until(lambda: not any(map(runs, workers)))
 
 
 def test_a_request_is_finished_while_the_next_service_has_the_address(
@@ -132,28 +121,6 @@ def test_a_request_is_finished_while_the_next_service_has_the_address(
     wait_until(lambda: not any(map(runs, workers)))
 
 
-def test_a_request_that_never_ends_does_not_keep_an_orphan(
-    start: Callable[..., Supervisor],
-) -> None:
-    supervisor = start("--processes", "2", "--set", "grace_s=0.3")
-    workers = supervisor.wait_for_workers()
-    with supervisor.begin_request():
-        supervisor.process.kill()
-        wait_until(lambda: not any(map(runs, workers)))
-
-
-def test_a_worker_that_is_stopped_meanwhile_exits_when_it_goes_on(
-    start: Callable[..., Supervisor],
-) -> None:
-    supervisor = start("--processes", "2")
-    workers = supervisor.wait_for_workers()
-    os.kill(workers[0], signal.SIGSTOP)
-    supervisor.process.kill()
-    wait_until(lambda: not runs(workers[1]))
-    os.kill(workers[0], signal.SIGCONT)
-    wait_until(lambda: not runs(workers[0]))
-
-
 def test_workers_that_were_suspended_while_they_drain_are_not_killed(
     start: Callable[..., Supervisor],
 ) -> None:
@@ -171,27 +138,6 @@ def test_workers_that_were_suspended_while_they_drain_are_not_killed(
             os.kill(pid, signal.SIGCONT)
         answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 ")
-    assert supervisor.process.wait(60) == 0
-    assert "killing it" not in supervisor.log.text
-
-
-@pytest.mark.parametrize("state", ["starts", "reloads"])
-def test_a_supervisor_that_was_stopped_keeps_its_workers(
-    start: Callable[..., Supervisor], state: str
-) -> None:
-    supervisor = start("--processes", "2")
-    wait_until(lambda: len(supervisor.workers) == 2)
-    if state == "reloads":
-        supervisor.wait_for_workers()
-        supervisor.process.send_signal(signal.SIGHUP)
-    supervisor.process.send_signal(signal.SIGSTOP)
-    workers = supervisor.workers
-    time.sleep(12)  # more than the seconds after which a worker counts as hung
-    assert httpx.get(f"{supervisor.url}/live", timeout=60).status_code == 200
-    supervisor.process.send_signal(signal.SIGCONT)
-    time.sleep(3)
-    assert supervisor.wait_for_workers() == workers
-    supervisor.process.terminate()
     assert supervisor.process.wait(60) == 0
     assert "killing it" not in supervisor.log.text
 
@@ -282,36 +228,6 @@ def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
         wait_until(lambda: not any(map(runs, workers)))
     finally:
         supervisor.kill()
-
-
-@pytest.mark.parametrize(
-    ("workers", "number", "to_all"),
-    [
-        (1, signal.SIGTERM, False),
-        (2, signal.SIGINT, False),
-        (2, signal.SIGTERM, True),
-        (2, signal.SIGINT, True),
-    ],
-)
-def test_a_signal_to_any_process_drains_them(
-    start: Callable[..., Supervisor], workers: int, number: signal.Signals, to_all: bool
-) -> None:
-    supervisor = start("--processes", str(workers))
-    pids = supervisor.wait_for_workers() if workers > 1 else []
-    with supervisor.begin_request() as connection:
-        if to_all:  # as a terminal or systemd does
-            os.killpg(supervisor.process.pid, number)
-        else:
-            supervisor.process.send_signal(number)
-        wait_until(lambda: "draining: 1 " in supervisor.log.text)
-        time.sleep(0.2)  # two ticks of the server
-        connection.sendall(b"def")
-        answer = read_all(connection)
-    assert answer.startswith(b"HTTP/1.1 200 ")
-    assert supervisor.process.wait(service.TIMEOUT_S) == 0
-    assert not any(map(runs, pids))
-    assert "Traceback" not in supervisor.log.text
-    assert "exited with" not in supervisor.log.text
 
 
 def test_the_next_supervisor_removes_what_a_killed_one_left(tmp_path: Path) -> None:

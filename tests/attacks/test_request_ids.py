@@ -30,11 +30,3 @@ def test_what_is_no_plain_word_is_not_taken(server: Any, value: bytes) -> None:
     answer = server.client.get("/version", headers=[(b"x-request-id", value)])
     assert answer.status_code == 200
     assert re.fullmatch("[0-9a-f]{16}", answer.headers["x-request-id"])
-
-
-def test_line_breaks_end_the_request(server: Any) -> None:
-    answer = server.send_raw(
-        b"GET /version HTTP/1.1\r\nConnection: close\r\nX-Request-Id: a\rSet-Cookie: x\r\n\r\n"
-    )
-    assert answer.startswith(b"HTTP/1.1 400 ")
-    assert b"Set-Cookie" not in answer

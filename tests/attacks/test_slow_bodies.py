@@ -18,15 +18,9 @@ KINDS = [b"application/octet-stream", b"application/json", b"multipart/form-data
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("length", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked"])
-def test_a_body_that_does_not_come_is_refused(impatient: Any, kind: bytes, length: bytes) -> None:
-    assert refusal_of(impatient.send_raw(HEAD % (kind, length))) == "stalled-body"
-
-
-def test_a_body_that_comes_by_the_byte_is_refused(impatient: Any) -> None:
-    with impatient.connect() as connection:
-        connection.sendall(HEAD % (KINDS[0], b"Content-Length: 1000000"))
-        flood(connection, b"y", count=30_000, pause_s=0.01)
+def test_a_body_that_does_not_come_is_refused(impatient: Any, kind: bytes) -> None:
+    head = HEAD % (kind, b"Transfer-Encoding: chunked")
+    assert refusal_of(impatient.send_raw(head)) == "stalled-body"
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,20 @@ REFUSED = {
     "a length beyond 64 bits": b"Content-Length: 18446744073709551616\r\n\r\n",
     "chunked, but not last": b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
     "chunked twice": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+    "gzip below chunks": b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "gzip in a header of its own": (
+        b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    ),
+    "identity": b"Transfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+    "an empty coding": b"Transfer-Encoding: , chunked\r\n\r\n0\r\n\r\n",
+    "an empty coding behind": b"Transfer-Encoding: chunked,\r\n\r\n0\r\n\r\n",
+    "chunks with a parameter": b"Transfer-Encoding: chunked;q=1\r\n\r\n0\r\n\r\n",
+    "chunks in quotes": b'Transfer-Encoding: "chunked"\r\n\r\n0\r\n\r\n',
+    "a tab behind the coding": b"Transfer-Encoding: chunked\t\r\n\r\n0\r\n\r\n",
+    "a letter of another alphabet": (b"Transfer-Encoding: chun\xe2\x84\xaaed\r\n\r\n0\r\n\r\n"),
+    "chunks and an upgrade": (
+        b"Upgrade: h2c\r\nConnection: upgrade\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"
+    ),
     "a coding like it": b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
     "a torn coding": b"Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
     "a chunk beyond 64 bits": b"Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n",
@@ -82,6 +96,21 @@ def test_what_follows_a_body_is_the_next_request_and_no_more(server: Any) -> Non
 def test_bare_line_feeds_do_not_hide_a_header(server: Any) -> None:
     answer = server.send_raw(HEAD.replace(b"\r\n", b"\n") + b"Content-Length: 38\n\n" + HIDDEN)
     assert statuses(answer) == [b"400"]
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/2.0"])
+def test_chunks_belong_to_http_1_1(server: Any, version: bytes) -> None:
+    head = HEAD.replace(b"HTTP/1.1", version)
+    body = b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    assert statuses(server.send_raw(head + body + HIDDEN)) == [b"400"]
+
+
+@pytest.mark.parametrize("value", [b"Chunked", b"CHUNKED", b"  chunked ", b"\tchunked"])
+def test_chunks_are_undone(server: Any, value: bytes) -> None:
+    lines = b"Connection: close\r\nTransfer-Encoding:" + value
+    answer = server.send_raw(HEAD + lines + b"\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+    assert statuses(answer) == [b"200"]
+    assert b'"nbytes":3' in answer
 
 
 @pytest.mark.parametrize("version", [b"", b" HTTP/0.9", b" HTTP/2.0", b" HTTP/1.2", b" HTTP/3.0"])

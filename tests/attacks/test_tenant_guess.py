@@ -32,13 +32,6 @@ def test_a_name_that_is_not_known_is_refused(server: Any, name: str) -> None:
     assert refusal_of(answer) == "unknown-tenant"
 
 
-def test_of_two_tenants_neither_is_believed(server: Any) -> None:
-    for names in (["acme", "umbrella"], ["acme", "acme"], ["acme", ""]):
-        headers = [*RAW.items(), *(("x-mmhash-tenant", name) for name in names)]
-        answer = server.client.post("/hash", content=BODY, headers=headers)
-        assert refusal_of(answer) == "duplicate-header"
-
-
 def test_keys_of_two_tenants_never_meet(server: Any) -> None:
     keys = {key_of(server, None), key_of(server, "acme"), key_of(server, "umbrella")}
     assert len(keys) == 3

@@ -23,9 +23,6 @@ from tests.support.service import serving
 PATIENCE_MS = 60_000
 INSTALL_S = 200
 
-# To the browser no secure origin, as a host of a plain network is.
-PLAIN_HOST = "plain.test"
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--pictures", help="the folder to keep the pictures of the pages in")
@@ -38,12 +35,6 @@ def url() -> Iterator[str]:
         yield service.url
 
 
-@pytest.fixture
-def plain_url(url: str) -> str:
-    """The same server by a name that is no secure origin."""
-    return url.replace("127.0.0.1", PLAIN_HOST)
-
-
 # Not for the session: while Playwright runs, no other test could run an event loop of its own.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
@@ -54,7 +45,6 @@ def browser() -> Iterator[Browser]:
     # Chromium's sandbox refuses to work for root.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     arguments += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    arguments.append(f"--host-resolver-rules=MAP {PLAIN_HOST} 127.0.0.1")
     with sync_playwright() as playwright:
         try:
             browser = playwright.chromium.launch(

@@ -126,22 +126,6 @@ def test_a_chosen_image_shows_its_digests_its_key_and_each_engine_s_spelling(
     assert all(at.startswith((url, "blob:")) for at in asked)  # and nobody else
 
 
-def test_files_can_be_dropped_anywhere(page: Page, tmp_path: Path) -> None:
-    paths = []
-    for blue in (10, 20):
-        path = tmp_path / f"{blue}.png"
-        path.write_bytes(encoded(picture(blue=blue)))
-        paths.append(str(path))
-    session = page.context.new_cdp_session(page)
-    data = {"items": [], "files": paths, "dragOperationsMask": 1}
-    for kind in ("dragEnter", "dragOver", "drop"):
-        event = {"type": kind, "x": 5, "y": 5, "data": data}
-        session.send("Input.dispatchDragEvent", event)
-    wait_for(page, 2)
-    keys = [values(card)["key"] for card in cards(page).all()]
-    assert keys == [mmhash.key(picture(blue=blue)).hex() for blue in (10, 20)]
-
-
 def test_a_picture_can_be_pasted(page: Page) -> None:
     choose(page, photo_png=PHOTO)
     cards(page).get_by_role("img").evaluate(
@@ -192,21 +176,9 @@ COLORED.putpalette(bytes(index * 7 % 256 for index in range(768)))
         ),
         (
             PHOTO,
-            encoded(picture((48, 33))),
-            "Not the same: they differ in pixels and size as shown.",
-            "different different different not-known same different",
-        ),
-        (
-            PHOTO,
             encoded(GREY),
             "Not the same: they differ in pixels and mode.",
             "different different same different same different",
-        ),
-        (
-            encoded(Image.new("RGB", (4, 6))),
-            encoded(Image.new("RGB", (6, 4))),
-            "Not the same: they differ in size as shown.",
-            "different same different not-known same different",
         ),
         (
             encoded(GREY),
@@ -221,7 +193,7 @@ COLORED.putpalette(bytes(index * 7 % 256 for index in range(768)))
             "different different same different different different",
         ),
     ],
-    ids=["bytes", "file", "turned", "pixels", "size", "mode", "shape", "palette", "frames"],
+    ids=["bytes", "file", "turned", "pixels", "mode", "palette", "frames"],
 )
 def test_two_images_are_compared(
     page: Page, one: bytes, other: bytes, verdict: str, same: str
@@ -234,41 +206,6 @@ def test_two_images_are_compared(
     assert {name: cells[-1] for name, cells in rows(page).items()} == dict(
         zip(names, words, strict=True)
     )
-
-
-def test_any_two_of_several_images_can_be_compared(page: Page) -> None:
-    choose(page, a_png=PHOTO, b_png=encoded(GREY), c_png=PHOTO)
-    verdict = page.get_by_role("region", name="Compare two images").get_by_role("status")
-    expect(verdict).to_contain_text("Not the same")
-    assert rows(page)["mode"] == ["1 byte per pixel", "3 bytes per pixel", "different"]
-    sizes = [
-        f"{len(body):,} bytes, {mmhash.digest(body).hex()[:12]}…" for body in (encoded(GREY), PHOTO)
-    ]
-    assert rows(page)["bytes"] == [*sizes, "different"]
-    page.get_by_label("first", exact=True).select_option("1. a.png")
-    expect(verdict).to_have_text("The same, byte for byte.")
-    page.get_by_role("button", name="Remove 1. a.png").click()
-    expect(verdict).to_contain_text("Not the same")
-    page.get_by_role("button", name="Remove 3. c.png").click()
-    expect(verdict).to_be_hidden()
-
-
-def test_what_the_browser_cannot_show_is_hashed_all_the_same(page: Page) -> None:
-    choose(page, photo_png=PHOTO, scan_tiff=encoded(picture(), "TIFF"))
-    card = cards(page).last
-    expect(card).to_contain_text("no picture")
-    assert values(card)["key"] == mmhash.key(picture()).hex()
-    assert rows(page)["size as shown"] == ["48 \u00d7 32", "not known", "not known"]
-    choose(page, scan_tiff=encoded(picture(), "TIFF"))
-    assert "size as shown" not in rows(page)  # nothing is known of either
-
-
-def test_each_value_can_be_copied(page: Page) -> None:
-    choose(page, photo_png=PHOTO)
-    for name, value in values(cards(page).first).items():
-        page.get_by_role("button", name=f"Copy {name}").click()
-        expect(page.locator("#status")).to_have_text(f"Copied: {name}.")
-        assert clipboard(page) == value
 
 
 def test_all_values_can_be_copied_as_json(page: Page) -> None:
@@ -296,14 +233,6 @@ def test_the_copied_curl_command_has_the_same_answer(page: Page, tmp_path: Path)
     )
     (item,) = json.loads(done.stdout)["items"]
     assert item["key"] == mmhash.key(picture()).hex()
-
-
-def test_where_a_page_may_not_copy_the_value_is_selected(tab: Page, plain_url: str) -> None:
-    tab.goto(plain_url)
-    choose(tab, photo_png=PHOTO)
-    tab.get_by_role("button", name="Copy key").click()
-    expect(tab.locator("#status")).to_have_text("Selected: key. Copy it with Ctrl+C.")
-    assert tab.evaluate("getSelection().toString()") == values(cards(tab).first)["key"]
 
 
 def test_the_keyboard_is_enough(page: Page) -> None:
@@ -338,19 +267,6 @@ def test_the_keyboard_is_enough(page: Page) -> None:
     page.keyboard.press("Space")
     expect(cards(page)).to_have_count(1)
     expect(chooser(page)).to_be_focused()
-
-
-def test_what_happens_is_announced(page: Page) -> None:
-    status = page.locator("#status")
-    expect(status).to_have_role("status")
-    choose(page, photo_png=PHOTO)
-    expect(status).to_have_text("1. photo.png: done.")
-    choose(page, broken_png=b"nothing")
-    problem = cards(page).last.get_by_role("alert")
-    expect(problem).to_have_text(
-        "Unsupported image. The image is not a JPEG, PNG, WebP, GIF, BMP or TIFF file."
-    )
-    assert page.get_by_text("Unsupported image").count() == 1
 
 
 def test_of_what_is_refused_the_page_says_why(page: Page) -> None:
@@ -399,14 +315,6 @@ def test_a_file_s_name_is_text_and_nothing_foreign_runs(page: Page, complaints: 
     expect(page).to_have_title("mmhash")
     assert len(complaints) == len(foreign)
     complaints.clear()
-
-
-def test_the_memo_s_part_is_shown(page: Page) -> None:
-    image = encoded(picture(blue=201))  # which no other test shows
-    choose(page, a_png=image, b_png=image)
-    first, again = cards(page).all()
-    expect(first).to_contain_text("memo miss")
-    expect(again).to_contain_text("memo hit")
 
 
 @contextmanager

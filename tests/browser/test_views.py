@@ -17,7 +17,6 @@ import pytest
 from PIL import Image, ImageOps
 from playwright.sync_api import Browser, Page, expect
 
-import mmhash
 from mmhash.prompts import Model
 from tests.support.gateway import engines, gateway_before
 from tests.support.kv_publisher import Publisher, stored
@@ -26,42 +25,6 @@ from tests.support.service import TIMEOUT_S, serving
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-# The ratio of WCAG 2.2, level AA; that of large text.
-CONTRAST = 4.5
-LARGE_CONTRAST = 3.0
-
-# For each text that is shown: its own words, size and weight, colour, and the grounds behind it.
-TEXTS = """() => [...document.querySelectorAll("body *")]
-  .filter((element) => element.checkVisibility() && !element.closest("svg, option"))
-  .filter((element) => element.matches("input, textarea, select") ||
-    [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()))
-  .map((element) => {
-    const { color, fontSize, fontWeight } = getComputedStyle(element);
-    const grounds = [];
-    for (let one = element; one; one = one.parentElement) {
-      grounds.push(getComputedStyle(one).backgroundColor);
-    }
-    const text = element.textContent.trim().slice(0, 40);
-    return { text, color, grounds, size: parseFloat(fontSize), weight: Number(fontWeight) };
-  })"""
-
-# The words that are shown in two lines. Hashes, addresses and file names may be: they are one word.
-BROKEN_WORDS = """() => {
-  const broken = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-    if (!node.parentElement.checkVisibility() || node.parentElement.closest("code, h3, option, textarea")) continue;
-    for (const { 0: word, index } of node.textContent.matchAll(/[A-Za-z]{1,20}(?![\\w:/.-])/g)) {
-      const range = new Range();
-      range.setStart(node, index);
-      range.setEnd(node, index + word.length);
-      const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
-      if (lines.size > 1) broken.push(word);
-    }
-  }
-  return broken;
-}"""
 
 
 def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
@@ -200,17 +163,6 @@ def test_a_prompt_without_a_plan_has_the_reason_next_to_its_field(tab: Page, ser
     expect(tab.get_by_role("heading", name="Plan")).to_be_hidden()
 
 
-def test_without_models_the_page_says_how_to_name_one(tab: Page, url: str) -> None:
-    tab.goto(f"{url}/prompt")
-    expect(tab.get_by_role("status")).to_contain_text("--set models=")
-    expect(tab.get_by_role("button", name="Plan")).to_be_disabled()
-
-
-def test_without_workers_the_page_says_how_to_start_a_gateway(tab: Page, url: str) -> None:
-    tab.goto(f"{url}/fleet")
-    expect(tab.get_by_role("status")).to_contain_text("mmhash gateway --worker")
-
-
 def test_the_fleet_follows_the_gateway(tab: Page, fleet: str, chat: str) -> None:
     tab.goto(f"{fleet}/fleet")
     workers = httpx.get(f"{fleet}/workers", timeout=TIMEOUT_S).json()["workers"]
@@ -240,79 +192,6 @@ def test_the_workers_are_ranked_for_a_request(tab: Page, fleet: str) -> None:
     for row, worker in zip(ranked.all(), workers, strict=True):
         expect(row.get_by_role("rowheader")).to_have_text(worker["url"])
         expect(row.locator("td").first).to_have_text(str(worker["matched_tokens"]))
-
-
-def test_a_page_asks_for_the_api_key(tab: Page, model: Path) -> None:
-    digests = [mmhash.digest(b"secret").hex()]
-    with serving(settings={"models": {"tiny": str(model)}, "api_key_digests": digests}) as one:
-        tab.goto(f"{one.url}/prompt")
-        field = tab.get_by_label("This service requires an API key.")
-        field.fill("secret")
-        field.press("Enter")
-        expect(tab.get_by_role("combobox", name="model")).to_have_value("tiny")
-        expect(field).to_be_hidden()
-
-
-@pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read_on_its_ground(
-    tab: Page, pages: dict[str, str], name: str, scheme: Any
-) -> None:
-    tab.emulate_media(color_scheme=scheme)
-    fill(tab, name, pages[name])
-    if name == "keys":
-        refused = {"name": "a.png", "mimeType": "image/png", "buffer": b"nothing"}
-        tab.get_by_label("Drop images here").set_input_files([refused])
-        expect(tab.get_by_role("alert").last).not_to_be_empty()
-    texts = tab.evaluate(TEXTS)
-    assert len(texts) > 15
-    for text in texts:
-        is_large = text["size"] >= 24 or (text["size"] >= 18.66 and text["weight"] >= 700)
-        grounds = [ground for ground in text["grounds"] if ground != "rgba(0, 0, 0, 0)"]
-        ratio = contrast(text["color"], grounds[0])
-        assert ratio >= (LARGE_CONTRAST if is_large else CONTRAST), (text, ratio)
-        assert (luminance(grounds[-1]) < 0.2) == (scheme == "dark")
-    # Colours that carry meaning (WCAG 1.4.11): each run of tokens on the ground of its bar.
-    for color, ground in tab.locator(".bar > span").evaluate_all(
-        """(all) => all.map((one) => [one, one.closest(".track")])
-            .map((pair) => pair.map((one) => getComputedStyle(one).backgroundColor))"""
-    ):
-        assert contrast(color, ground) >= LARGE_CONTRAST, (color, ground)
-
-
-def contrast(text: str, ground: str) -> float:
-    """Return the ratio of two colours as WCAG defines it."""
-    lighter, darker = sorted((luminance(text), luminance(ground)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def luminance(color: str) -> float:
-    """Return the relative luminance of a colour of CSS, as WCAG defines it."""
-    values = [int(value) / 255 for value in re.findall(r"\d+", color)[:3]]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in values]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-@pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("width", [360, 640], ids=["phone", "1280 pixels at 200 percent"])
-def test_on_a_narrow_screen_nothing_is_cut_off_and_no_word_broken(
-    tab: Page, pages: dict[str, str], name: str, width: int
-) -> None:
-    """To the layout, a zoom of 200 % is a viewport of half the width."""
-    tab.set_viewport_size({"width": width, "height": 740})
-    fill(tab, name, pages[name])
-    if name == "keys":
-        body = encoded(sunset(), "PNG")
-        files = [{"name": f"{'a' * 100}.png", "mimeType": "image/png", "buffer": body}]
-        tab.get_by_label("Drop images here").set_input_files(files)
-        expect(tab.get_by_role("list", name="Images").get_by_role("listitem")).to_have_count(3)
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    edges = tab.locator("button, select, textarea, code, td, h3, .value, .bar").evaluate_all(
-        "(all) => all.filter((element) => element.checkVisibility())"
-        ".map((element) => element.getBoundingClientRect().right)"
-    )
-    assert max(edges) <= width
-    assert tab.evaluate(BROKEN_WORDS) == []
 
 
 @pytest.mark.parametrize("name", ["prompt", "fleet"])

@@ -49,7 +49,6 @@ def test_the_report_is_the_one_that_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_pass_of_15_lines(tmp_path: Path) -> None:
-    assert len([line for line in PASS.splitlines() if line]) <= 15
+def test_the_pass_runs(tmp_path: Path) -> None:
     _, row = printed_by(PASS + USE, tmp_path)
     assert row[:5] == ["cast_once", "1", "7", "->", "6"]

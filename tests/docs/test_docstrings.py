@@ -1,8 +1,7 @@
-"""The examples in docstrings of the public functions, run; and their arguments, all described."""
+"""Run the examples in docstrings."""
 
 import asyncio
 import doctest
-import inspect
 import json
 from collections.abc import Iterator
 from importlib import import_module
@@ -30,22 +29,6 @@ MODULES = [
     "mmhash.tags",
 ]
 
-CALLABLES = [
-    *(getattr(mmhash, name) for name in mmhash.__all__ if name.islower()),
-    mmhash.AsyncClient,
-    mmhash.AsyncHasher,
-    mmhash.Client,
-    mmhash.Digest,
-    mmhash.Hasher,
-    mmhash.Client.hash,
-    mmhash.Client.annotate,
-    mmhash.Client.plan,
-    mmhash.Client.pad,
-    mmhash.Client.blocks,
-    mmhash.engines.Span,
-    mmhash.engines.request_fields,
-]
-
 
 @pytest.fixture(scope="module")
 def service_url() -> Iterator[str]:
@@ -62,12 +45,3 @@ def test_examples(name: str, service_url: str, tmp_path: Path) -> None:
     result = doctest.testmod(import_module(name), extraglobs=names)
     assert result.attempted
     assert not result.failed
-
-
-@pytest.mark.parametrize("function", CALLABLES, ids=lambda function: function.__qualname__)
-def test_arguments_are_described(function: object) -> None:
-    assert callable(function)
-    text = inspect.getdoc(function) or ""
-    _, _, described = text.partition("Args:\n")
-    for name in inspect.signature(function).parameters:
-        assert name == "self" or f"    {name}: " in described, name

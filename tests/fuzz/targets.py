@@ -18,16 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import numpy as np
-import torch
 from PIL import Image
 from safetensors import deserialize
 
 import mmhash
 from mmhash import Digest
 from mmhash.digest import Algorithm
-from mmhash.dtypes import ITEM_SIZE
-from mmhash.engines import sglang
 from mmhash.engines.caller_fields import KINDS
 from mmhash.engines.sglang.identity import parse_content_hash
 from mmhash.engines.sglang.pads import parse_mm_hash
@@ -42,11 +38,7 @@ from mmhash_service.app import create_app
 from mmhash_service.bodies.multipart import MultipartReader
 from mmhash_service.bodies.parsing import (
     parse_base64,
-    parse_dtype,
     parse_media_type,
-    parse_natural,
-    parse_quality,
-    parse_shape,
 )
 from mmhash_service.bodies.readers import Reader, StreamReader
 from mmhash_service.bodies.safetensors import SafetensorsReader
@@ -328,36 +320,6 @@ def _without_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @target
-def natural(data: bytes) -> None:
-    number = parse_natural(_text(data))
-    assert number is None or (
-        0 <= number < 1 << 63 and str(number) == data.decode().lstrip("0").rjust(1, "0")
-    )
-
-
-@target
-def shape(data: bytes) -> None:
-    parsed = parse_shape(_text(data))
-    assert parse_shape(",".join(map(str, parsed))) == parsed
-
-
-@target
-def dtype(data: bytes) -> None:
-    assert parse_dtype(_text(data)).encode() == data
-
-
-@target
-def media_type(data: bytes) -> None:
-    text = data.decode("latin-1")
-    assert "/".join(parse_media_type(text)) == text.partition(";")[0].rstrip(" \t").lower()
-
-
-@target
-def quality(data: bytes) -> None:
-    assert 0 <= parse_quality(data.decode("latin-1"), "application/json") <= 1
-
-
-@target
 def base64_text(data: bytes) -> None:
     content = parse_base64(_text(data))
     assert base64.b64decode(data) == content
@@ -449,60 +411,6 @@ def sglang_hash(data: bytes) -> None:
 def sglang_content_hash(data: bytes) -> None:
     text = parse_content_hash(_text(data))
     assert parse_content_hash(text) == text
-
-
-@target
-def sglang_pads(data: bytes) -> None:
-    ids = np.frombuffer(data[: len(data) // 4 * 4], "<i4").tolist()
-    spans = list(zip(ids[::3], ids[1::3], ids[2::3], strict=False))
-    assert len(sglang.pad_input_ids(range(1000), spans)) == 1000
-
-
-@target
-def buffer(data: bytes) -> None:
-    """A dtype, three sides and three strides, a byte each, over the rest as memory."""
-    if len(data) < 8:
-        return
-    name = sorted(ITEM_SIZE)[data[0] % len(ITEM_SIZE)]
-    memory = np.frombuffer(data, np.uint8)[7:]
-    shape, strides = [side % 5 for side in data[1:4]], [step % 7 for step in data[4:7]]
-    size = ITEM_SIZE[name]
-    span = 1 + sum((side - 1) * step for side, step in zip(shape, strides, strict=True))
-    if min(shape) == 0 or span * size > len(memory) or name not in np.sctypeDict:
-        return
-    array = np.ndarray(shape, name, memory, 0, [step * size for step in strides])
-    tensor = torch.from_numpy(memory[: span * size].copy()).view(getattr(torch, name))
-    key = mmhash.key(array)
-    assert key == mmhash.key(tensor.as_strided(shape, strides))
-    assert key == mmhash.key(np.frombuffer(array.tobytes(), name).reshape(shape))
-    assert mmhash.digest(memoryview(array)) == mmhash.digest(array)
-
-
-@target
-def digest(data: bytes) -> None:
-    text = _text(data)
-    assert str(Digest.parse(text)) == text.lower()
-
-
-class _Rows:
-    def __init__(self, count: int) -> None:
-        self.shape = (count,)
-
-    def __getitem__(self, cuts: tuple[slice]) -> int:
-        return cuts[0].stop - cuts[0].start
-
-
-@target
-def split(data: bytes) -> None:
-    try:
-        sent = json.loads(data)
-    except (ValueError, RecursionError):
-        return
-    if isinstance(sent, dict) and not (
-        isinstance(sent.get("counts"), int) and sent["counts"] > 1000
-    ):
-        cuts = mmhash.split(_Rows(12), grids=sent.get("grids"), counts=sent.get("counts"))
-        assert sum(cuts) == 12
 
 
 @target

@@ -2,10 +2,8 @@
 
 import gc
 import json
-import os
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +14,6 @@ import pytest
 import torch
 
 import mmhash
-from mmhash import DeviceError, TransportError, cuda
-from mmhash.engines import sglang
 from mmhash.transport import (
     FeaturePool,
     IpcTensor,
@@ -26,7 +22,6 @@ from mmhash.transport import (
     materialize,
     remove_orphans,
 )
-from tests.replay import test_prefix_replay as replayed
 
 pytestmark = pytest.mark.gpu
 
@@ -154,21 +149,6 @@ def texts(keys: list[mmhash.Digest]) -> list[str]:
     return [str(key) for key in keys]
 
 
-@pytest.mark.parametrize("version", ["0.5.8", "0.5.22", "0.5.23"])
-def test_the_prefix_replay(consumer: Consumer, make_pool: Any, version: str) -> None:
-    pool = make_pool()
-
-    def behind_ipc(images: list[torch.Tensor]) -> list[Any]:
-        leased = pool.lease(torch.concat(images).cuda())
-        counts = [len(image) for image in images]
-        return [mmhash.Digest.parse(key) for key in consumer.ask("keys", leased.handle(), counts)]
-
-    found = replayed.replay(behind_ipc, version)
-    assert found == [(4128, 0), (4128, 4096), (32, 4096), (32, 8192)]
-    assert found == replayed.replay(replayed.separate, version)
-    assert sglang.hash_feature(replayed.A) is not None
-
-
 def test_the_copy_follows_the_stream(consumer: Consumer, make_pool: Any) -> None:
     pool = make_pool()
     values = NOISE[: 8 * MIB].cuda()
@@ -199,16 +179,6 @@ def test_64_items_behind_one_handle(make_pool: Any) -> None:
     assert consumer.ask("keys", leased.handle(), counts) == local
     assert texts(mmhash.keys(mmhash.split(pool.lease(bundle.cuda()), counts=counts))) == local
     consumer.end()
-
-
-def test_a_carried_digest_opens_nothing(make_pool: Any) -> None:
-    values = NOISE[:MIB].cuda()
-    pool = make_pool()
-    leased = pool.lease(values)
-    leased.attach_digest(mmhash.digest(values))
-    handle = leased.handle()
-    pool.close()
-    assert mmhash.key(IpcTensor.open(handle)) == mmhash.key(values)
 
 
 def test_reconstruct_borrow_and_materialize(consumer: Consumer, make_pool: Any) -> None:
@@ -252,77 +222,6 @@ def test_a_pool_that_is_full_lends_host_memory_and_says_so_once(
     assert not any((Path("/dev/shm") / handle["name"]).exists() for handle in handles)
 
 
-def test_a_late_reader_gets_an_error_and_no_bytes(consumer: Consumer, make_pool: Any) -> None:
-    pool = make_pool(4, timeout=0.05)
-    values, others = NOISE[: 3 * MIB].cuda(), NOISE[MIB : 4 * MIB].cuda()
-    handle = pool.lease(values).handle()
-    assert consumer.ask("hold", handle) == [str(mmhash.key(values))]
-    reader = IpcTensor.open(handle)
-    assert mmhash.key(reader) == mmhash.key(values)
-    time.sleep(0.1)
-    with pytest.raises(TransportError, match="lease is over"), reader.borrow():
-        assert isinstance(pool.lease(others), IpcTensor)
-    with pytest.raises(TransportError, match="lease is over"):
-        mmhash.key(reader)
-    with pytest.raises(RuntimeError, match="TransportError: the lease is over"):
-        consumer.ask("again")
-    with pytest.raises(RuntimeError, match="TransportError: the lease is over"):
-        consumer.ask("reconstruct", handle)
-
-
-def test_what_is_read_while_the_lease_ends_is_not_believed(
-    make_pool: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    pool = make_pool(4, timeout=0.0)
-    values = NOISE[: 3 * MIB].cuda()
-    reader = IpcTensor.open(pool.lease(values).handle())
-    mmhash.key(reader)
-    launch = cuda.hash_segments
-
-    def then_lose(*arguments: Any, **options: Any) -> Any:
-        flight = launch(*arguments, **options)
-        torch.cuda.synchronize()
-        assert isinstance(pool.lease(values), IpcTensor)
-        torch.cuda.synchronize()
-        return flight
-
-    monkeypatch.setattr(cuda, "hash_segments", then_lose)
-    for call in (mmhash.key, mmhash.digest):
-        reader = IpcTensor.open(pool.lease(values).handle())
-        with pytest.raises(TransportError, match="lease is over"):
-            call(reader)
-
-
-def test_a_consumer_killed_before_it_acknowledges(make_pool: Any) -> None:
-    pool = make_pool(4, timeout=0.05)
-    values = NOISE[: 3 * MIB].cuda()
-    consumer = Consumer()
-    consumer.ask("hold", pool.lease(values).handle())
-    consumer.process.kill()
-    consumer.end()
-    time.sleep(0.1)
-    assert isinstance(pool.lease(values), IpcTensor)
-
-
-def test_two_consumers_each_have_a_word(make_pool: Any) -> None:
-    pool = make_pool(4, consumers=2)
-    values = NOISE[: 3 * MIB].cuda()
-    handle = pool.lease(values).handle()
-    with IpcTensor.open(handle) as first:
-        mmhash.key(first)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert isinstance(pool.lease(values), SharedTensor)
-    second = IpcTensor.open(handle, consumer=1)
-    assert mmhash.key(second) == mmhash.key(values)
-    for _ in range(2):
-        second.close()
-    with pytest.raises(TransportError, match="closed"):
-        mmhash.key(second)
-    assert isinstance(pool.lease(values), IpcTensor)
-
-
 def test_a_producer_killed_while_it_is_read() -> None:
     producer = subprocess.Popen(
         [sys.executable, "-c", PRODUCER],
@@ -351,34 +250,6 @@ def test_a_producer_killed_while_it_is_read() -> None:
     late.end()
 
 
-def test_a_stale_mapping_is_dropped(make_pool: Any) -> None:
-    consumer = Consumer()
-    values = NOISE[:MIB].cuda()
-    for _ in range(3):
-        pool = make_pool(4)
-        consumer.ask("keys", pool.lease(values).handle())
-        pool.close()
-        assert consumer.ask("mappings") == 1
-    consumer.end()
-
-
-def test_a_forged_range_is_refused(consumer: Consumer, make_pool: Any) -> None:
-    pool = make_pool(4)
-    leased = pool.lease(NOISE[:MIB].cuda())
-    good = leased.handle()
-    lease = good["lease"]
-    for forged in [
-        good | {"offset": MIB},
-        good | {"nbytes": 2 * MIB, "shape": [2 * MIB]},
-        good | {"lease": lease | {"generation": lease["generation"] + 1}},
-        good | {"lease": lease | {"slot": 7}},
-        good | {"lease": lease | {"slot": 5000}},
-    ]:
-        with pytest.raises(RuntimeError, match="TransportError"):
-            consumer.ask("keys", forged)
-    assert consumer.ask("keys", good) == [str(mmhash.key(NOISE[:MIB]))]
-
-
 def test_ten_thousand_leases_leave_nothing(make_pool: Any) -> None:
     pool = make_pool(4)
     values = NOISE[: MIB // 4].cuda()
@@ -395,33 +266,6 @@ def test_ten_thousand_leases_leave_nothing(make_pool: Any) -> None:
     assert (pool._ledger.leased, pool._ledger.leases) == (0, 0)
     assert torch.cuda.mem_get_info()[0] == free
     assert len(list(Path("/proc/self/fd").iterdir())) == files
-
-
-def test_a_forked_child_cannot_use_the_parents_gpu_memory(make_pool: Any) -> None:
-    pool = make_pool(4)
-    values = NOISE[:MIB].cuda()
-    expected = str(mmhash.key(values))
-    feature = IpcTensor.open(pool.lease(values).handle())
-    assert str(mmhash.key(feature)) == expected  # mapped by the parent
-    torch.cuda.synchronize()
-    child = os.fork()
-    if child == 0:
-        # Only os._exit() ends the child: neither pytest nor CUDA may clean up in it.
-        status = 1
-        try:
-            for use in (lambda: pool.lease(values), lambda: mmhash.key(feature)):
-                with pytest.raises(DeviceError, match="forked from"):
-                    use()
-            feature.close()  # acknowledges nothing
-            pool.close()  # frees nothing of the parent's
-            status = 0
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    # In the parent the lease, the mapping and the pool are still valid.
-    assert str(mmhash.key(feature)) == expected
-    assert isinstance(pool.lease(values), IpcTensor)
 
 
 two_gpus = pytest.mark.skipif(

@@ -1,8 +1,6 @@
 """The index with publishers on real sockets, some in processes: restarts, gaps, silence, garbage."""
 
 import random
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -133,30 +131,6 @@ def test_a_killed_worker_is_dropped_and_its_successor_starts_empty() -> None:
         assert stats(index).disconnects == 1
 
 
-def test_a_worker_that_restarts_has_its_new_rank_and_block_size() -> None:
-    with ExitStack() as stack:
-        first = stack.enter_context(Publisher(rank=0))
-        index = stack.enter_context(started(first))
-        first.publish(stored(1, 2, 3, size=32))
-        until(lambda: tokens(index, 1, 2, 3) == 96)
-        first.close()
-        until(lambda: not stats(index).is_connected)
-        second = Publisher(port(first.events), port(first.replay or ""), rank=3)
-        stack.enter_context(second).publish(stored(1, 2, 3))
-        until(lambda: tokens(index, 1, 2, 3))
-        assert index.match([1, 2, 3])[URL].ranks == {3: 48}
-        assert (stats(index).block_size, stats(index).garbage) == (16, 0)
-
-
-def test_a_program_that_speaks_another_protocol_is_no_lost_connection() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        worker = Worker(URL, f"tcp://127.0.0.1:{server.getsockname()[1]}")
-        with Index([worker], silence_s=60) as index:
-            for _ in range(3):  # each time the index connects again
-                server.accept()[0].close()
-            assert stats(index).disconnects == 0
-
-
 def test_a_stopped_worker_is_dropped_until_it_goes_on() -> None:
     with ExitStack() as stack:
         process = stack.enter_context(PublisherProcess())
@@ -167,61 +141,6 @@ def test_a_stopped_worker_is_dropped_until_it_goes_on() -> None:
         until(lambda: not tokens(index, 1))
         process.resume()
         until(lambda: tokens(index, 1))
-
-
-def test_a_publisher_that_hangs_is_dropped_until_it_publishes(publisher: Publisher) -> None:
-    with started(publisher, silence_s=1, replay_s=1) as index:
-        publisher.publish(stored(1))
-        until(lambda: tokens(index, 1))
-        publisher.answers = False
-        until(lambda: not tokens(index, 1))
-        assert stats(index).is_connected
-        publisher.answers = True
-        publisher.publish(stored(2))
-        until(lambda: tokens(index, 1, 2) == 32)
-
-
-def test_an_unhealthy_worker_is_dropped_until_it_is_healthy(publisher: Publisher) -> None:
-    is_healthy = threading.Event()
-    is_healthy.set()
-    with started(publisher, silence_s=1, health=lambda _: is_healthy.is_set()) as index:
-        publisher.publish(stored(1))
-        until(lambda: tokens(index, 1))
-        is_healthy.clear()
-        until(lambda: not tokens(index, 1))
-        assert not stats(index).is_healthy
-        is_healthy.set()
-        until(lambda: tokens(index, 1))
-
-
-def test_garbage_is_counted_and_passed_over(publisher: Publisher) -> None:
-    with started(publisher) as index:
-        publisher.publish(stored(1))
-        until(lambda: tokens(index, 1))
-        publisher.send_frames([b"topic"])
-        publisher.send_frames([b"", b"12", b""])
-        publisher.send_frames([b"x"] * 7)
-        until(lambda: stats(index).garbage == 3)
-        assert tokens(index, 1) == 16
-        publisher.send(b"\xc1 no MessagePack")
-        publisher.publish(stored(2))
-        # A batch that cannot be read may have removed any block.
-        until(lambda: tokens(index, 2))
-        assert tokens(index, 1) == 0
-        assert stats(index).drops == 1
-
-
-def test_a_port_that_speaks_something_else_is_no_worker() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, Publisher() as publisher:
-        server.settimeout(30)
-        other = Worker("http://other", f"tcp://127.0.0.1:{server.getsockname()[1]}")
-        with Index([other, of(publisher)]) as index:
-            connection, _ = server.accept()
-            with connection:
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
-                publisher.publish(stored(1))
-                until(lambda: tokens(index, 1))
-            assert not index.stats().workers["http://other"].is_connected
 
 
 def test_ranks_publish_at_consecutive_ports() -> None:
@@ -253,22 +172,6 @@ def consecutive() -> Iterator[tuple[Publisher, Publisher]]:
             return
 
 
-def test_the_lag_is_measured(publisher: Publisher) -> None:
-    with started(publisher) as index:
-        until(lambda: stats(index).is_connected and publisher.requests)
-        publisher.publish(stored(1), time=time.time() - 7)
-        until(lambda: stats(index).lag_s >= 7)
-        publisher.publish(stored(2), time=time.time())
-        until(lambda: stats(index).lag_s < 7)
-        publisher.answers = False
-        publisher.publish(stored(3), is_lost=True)
-        publisher.publish(stored(4), time=time.time())
-        until(lambda: stats(index).gaps == 1)
-        until(lambda: stats(index).lag_s > 0.3)  # the gap is open
-        publisher.answers = True
-        until(lambda: stats(index).blocks == 4)
-
-
 def test_workers_come_and_go(publisher: Publisher) -> None:
     with Index() as index, Publisher() as other:
         publisher.publish(stored(1))
@@ -285,16 +188,6 @@ def test_workers_come_and_go(publisher: Publisher) -> None:
             index.remove(URL)
         index.add(of(publisher))
         until(lambda: tokens(index, 1))
-
-
-def test_a_long_replay_is_complete() -> None:
-    """A publisher's queue of 1000 answers drops what does not fit: the rest is asked for again."""
-    with Publisher() as publisher:
-        for number in range(10_000):
-            publisher.publish(stored(number))
-        with started(publisher) as index:
-            until(lambda: stats(index).blocks == 10_000)
-            assert tokens(index, *range(10_000)) == 160_000
 
 
 def test_a_replay_longer_than_the_limit_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,22 +4,12 @@ import json
 import os
 import random
 import socket
-import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
 from typing import Self
 
-import httpx
 import pytest
-import uvicorn
 from blake3 import blake3
 
-from mmhash_service.app import create_app
-from mmhash_service.server.protocol import BoundedProtocol
-from mmhash_service.settings import Settings
 from tests.support.service import Service, serving
 
 KIB = 1 << 10
@@ -170,58 +160,3 @@ def test_a_client_that_disconnects_within_a_body(service: Service) -> None:
     with Client(service) as client:
         client.send(head(MIB) + bytes(MIB))
         assert client.key() == digest(bytes(MIB))
-
-
-@pytest.mark.slow
-def test_a_stalled_body_is_refused_and_a_slow_one_is_not() -> None:
-    body, timeout_s = os.urandom(200 * KIB), 3
-    with (
-        serving(settings={"stall_timeout_s": timeout_s}) as service,
-        Client(service) as stalled,
-        Client(service) as slow,
-    ):
-        for client in (stalled, slow):
-            client.send(head(len(body)) + body[: 190 * KIB])
-        for start in range(190 * KIB, len(body), 2 * KIB):  # 1.25 times the time-out in all
-            time.sleep(timeout_s / 4)
-            slow.send(body[start : start + 2 * KIB])
-        assert slow.key() == digest(body)
-        status, _ = stalled.response()
-        assert status == 408
-
-
-@pytest.mark.slow
-def test_event_loops_in_two_threads_of_one_process() -> None:
-    bodies = [bytes([seed]) * (8 * MIB) for seed in range(4)]
-    with running_directly() as one, running_directly() as two, ThreadPoolExecutor(4) as pool:
-
-        def wrong(index: int) -> int:
-            body = bodies[index]
-            wanted = digest(body)
-            headers = {"content-type": "application/octet-stream"}
-            with httpx.Client(base_url=(one, two)[index % 2], timeout=60) as client:
-                answers = [client.post("/hash", content=body, headers=headers) for _ in range(25)]
-            return sum(answer.json()["items"][0]["digest"] != wanted for answer in answers)
-
-        assert list(pool.map(wrong, range(4))) == [0, 0, 0, 0]
-
-
-@contextmanager
-def running_directly() -> Iterator[str]:
-    """Run the application with the service's own protocol in a thread; yield its URL."""
-    config = uvicorn.Config(
-        create_app(Settings(decoders=1)),
-        loop="uvloop",
-        http=partial(BoundedProtocol, stall_timeout_s=30),  # type: ignore[arg-type]
-        log_config=None,
-    )
-    server = uvicorn.Server(config)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()

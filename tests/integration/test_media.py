@@ -8,8 +8,10 @@ import pytest
 
 import mmhash
 from mmhash.media import recipe_key
-from tests.support import service
+from mmhash_service.app import create_app
+from mmhash_service.settings import Settings
 from tests.support.clips import make_audio, make_video
+from tests.support.in_process import running
 from tests.support.responses import items_of
 
 TENANT = bytes(range(32))
@@ -18,13 +20,8 @@ FILM, SOUND = make_video("h264.mp4"), make_audio("flac.flac")
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    server = service.Service(settings={"tenants": {"acme": TENANT.hex()}})
-    try:
-        server.wait_until_listening()
-        with server.new_client() as client:
-            yield client
-    finally:
-        server.kill()
+    with running(create_app(Settings(decoders=1, tenants={"acme": TENANT.hex()}))) as server:
+        yield server.client
 
 
 def post(client: Any, body: bytes, kind: str, **query: Any) -> dict[str, Any]:

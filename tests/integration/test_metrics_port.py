@@ -42,10 +42,3 @@ def test_the_port_has_the_metrics_without_a_key_and_nothing_else(workers: int) -
     (processes,) = re.findall(r"^mmhash_processes (\S+)", text, re.MULTILINE)
     # Each worker has at least two decoders; several have a supervisor.
     assert float(processes) >= workers + (workers > 1)
-
-
-def test_the_ports_must_be_different() -> None:
-    from mmhash_service.settings import Settings
-
-    with pytest.raises(ValueError, match="metrics_port and port must be different"):
-        Settings(port=9000, metrics_port=9000)

@@ -16,7 +16,6 @@ from tests.support.service import (
     TIMEOUT_S,
     Service,
     count,
-    environment,
     handles_signals,
     serving,
 )
@@ -105,19 +104,6 @@ def test_a_new_worker_has_the_models_of_the_others(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_that_cannot_be_read_again_stays(folder: Path) -> None:
-    with (
-        serving(settings={"models": {"tiny": str(folder)}}) as service,
-        service.new_client() as client,
-    ):
-        before = plan(client)
-        (folder / "tokenizer.json").write_text("{")
-        service.process.send_signal(signal.SIGHUP)
-        service.log.wait_for("tiny cannot be planned.*the model that was read before stays")
-        assert plan(client) == before
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_bad_directory_fails_the_start(folder: Path, workers: str) -> None:
     (folder / "config.json").write_text('{"model_type": "unheard-of"}')
@@ -132,24 +118,3 @@ def test_a_bad_directory_fails_the_start(folder: Path, workers: str) -> None:
     line = done.stderr.splitlines()[-1]
     assert line.startswith("mmhash: models: tiny cannot be planned: ")
     assert "unheard-of" in line
-
-
-@pytest.mark.slow
-def test_models_of_the_environment_and_of_a_file(folder: Path, tmp_path: Path) -> None:
-    file = tmp_path / "settings.toml"
-    file.write_text(f'[models]\ntiny = "{folder}"\n')
-    for env in (
-        environment(MMHASH_MODELS=f'{{"tiny": "{folder}"}}'),
-        environment(MMHASH_CONFIG=str(file)),
-    ):
-        with serving(env=env) as service, service.new_client() as client:
-            assert client.get("/info").json()["models"] == ["tiny"]
-            assert plan(client)
-
-
-@pytest.mark.slow
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    service = Service(settings={"models": {"tiny": str(tmp_path / "none")}})
-    assert service.process.wait(TIMEOUT_S) != 0
-    service.log.join()
-    assert "the directory of tiny does not exist" in service.log.text

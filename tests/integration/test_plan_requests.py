@@ -12,8 +12,10 @@ import pytest
 from PIL import Image
 
 from mmhash.prompts import Model
+from mmhash_service.app import create_app
+from mmhash_service.settings import Settings
 from tests.support import prompt_models
-from tests.support.service import serving
+from tests.support.in_process import running
 
 
 def _url(colour: str, mime: str = "image/png") -> str:
@@ -61,9 +63,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[httpx.Client]:
-    settings = {"models": {"tiny": str(folder)}}
-    with serving(settings=settings) as service, service.new_client() as client:
-        yield client
+    with running(create_app(Settings(models={"tiny": folder}))) as server:
+        yield server.client
 
 
 @pytest.mark.parametrize(("engine", "request_"), CASES)

@@ -72,25 +72,3 @@ def test_the_service_routes_by_the_workers_events(
             # It is no proxy: nothing was sent to a worker.
             assert client.post("/v1/chat/completions", json=CHAT).status_code == 404
             assert all(one["requests"] == 0 for one in client.get("/workers").json()["workers"])
-
-
-def test_a_worker_that_is_gone_comes_last(fleet: list[EngineProcess]) -> None:
-    with (
-        serving(env=variables(*(one.url for one in fleet))) as service,
-        service.new_client() as client,
-    ):
-        wait_until(lambda: all(one["healthy"] for one in client.get("/workers").json()["workers"]))
-        fleet[0].kill()
-        wait_until(lambda: not client.get("/workers").json()["workers"][0]["healthy"])
-        try:
-            answer = client.post("/route", json=CHAT).json()
-            assert [one["url"] for one in answer["workers"]] == [fleet[1].url, fleet[0].url]
-            assert answer["plan"] is None
-        finally:
-            fleet[0].start()
-
-
-def test_a_service_without_workers_has_no_such_routes() -> None:
-    with serving() as service, service.new_client() as client:
-        assert client.post("/route", json=CHAT).status_code == 404
-        assert client.get("/workers").status_code == 404

@@ -1,1 +1,1 @@
-"""The service under load and faults for minutes, judged by the library and by its own memory."""
+"""The service and the gateway under load and faults for minutes, judged by the library and by their memory."""

@@ -1,123 +1,219 @@
 """One run: load, faults and samples, second by second, and what was not as it must be."""
 
-import multiprocessing
-import queue
+import argparse
+import asyncio
+import random
+import tempfile
 import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
 
-from mmhash.client.shared import POOL_BYTES
-from tests.soak import load, verdict
-from tests.soak.environment import Environment, Service
-from tests.soak.faults import Fault, Faults
-from tests.soak.load import Load, Outcome
-from tests.soak.report import Sample, tell
-from tests.soak.watch import usage
+import httpx
 
-MIB = 1 << 20
+from tests.soak.measure import Usage, second_half, usage
+from tests.support.service import TIMEOUT_S, Service, count
 
-# How long services may take to let go of what was given up at the end.
-_SETTLE_S = 60
+Verdict = Literal["right", "wrong", "lost", "broken", "cancelled"]
+
+SLOTS = 8
+CANCELLED = 0.08
+# A request without an answer by then, however often it was sent, is lost.
+PATIENCE_S = 60.0
+KILLED = "exited with -9"
+# Processes that were just started grow for a while: a shorter run tells nothing of a leak.
+JUDGED_FROM_S = 300.0
 
 
-class Run:
-    """Its outcomes, and a sample of each service a second."""
+class Outcome(NamedTuple):
+    """The outcome of a request, its times, and how often it was refused and sent again."""
 
-    def __init__(self, environment: Environment, seconds: float, rate: float) -> None:
-        self._services, self._seconds = environment.services, seconds
+    kind: str
+    verdict: Verdict
+    began: float
+    took: float
+    resent: int
+    detail: str = ""
+
+
+class ResendError(Exception):
+    """The service cannot answer for now: a client sends its request again."""
+
+
+class BrokenError(Exception):
+    """The reply began and did not end: what sent it was killed meanwhile."""
+
+
+class Question(NamedTuple):
+    """A request, and the answer that it must have."""
+
+    expected: Any
+    ask: Callable[[], Awaitable[Any]]
+
+
+class Load(ABC):
+    """Slots that send one request after another until the time is over."""
+
+    kinds: tuple[str, ...]
+
+    def __init__(self, url: str, rate: float, seconds: float) -> None:
+        self.draw = random.Random(0)
         self.outcomes: list[Outcome] = []
-        self.samples: list[Sample] = []
-        self._faults = Faults(environment)
-        context = multiprocessing.get_context("spawn")
-        self._queue = context.Queue()
-        self._start = time.monotonic()
-        each, until = rate / len(self._services), self._start + seconds
-        loads = [
-            Load(
-                number,
-                service.name,
-                service.socket,
-                environment.folder,
-                environment.origin,
-                each,
-                until,
-            )
-            for number, service in enumerate(self._services)
-        ]
-        self._loads = [
-            context.Process(target=load.run, args=(one, self._queue), daemon=True) for one in loads
-        ]
+        self.http = httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, trust_env=False)
+        self._rate, self._seconds = rate, seconds
 
-    def to_the_end(self) -> list[str]:
-        """Run it; everything that was not as it must be."""
-        for process in self._loads:
-            process.start()
-        while any(process.is_alive() for process in self._loads):
-            self._second()
-        self._second()
-        return [
-            *verdict.failures(self.outcomes),
-            *(f"a load ended with {one.exitcode}" for one in self._loads if one.exitcode != 0),
-            *(f"nobody felt: {fault}" for fault in self._faults.unfelt()),
-            *self._grown(),
-            *(problem for service in self._services for problem in _left(service)),
-        ]
+    @abstractmethod
+    def question(self, kind: str) -> Question:
+        """Make a request of a kind."""
 
-    def _second(self) -> None:
-        """Do what is due, let a second pass, and see what it brought."""
-        second = time.monotonic() - self._start
-        faults = self._faults.act(second / self._seconds)
-        time.sleep(max(0.0, self._start + second + 1 - time.monotonic()))
-        came = self._came()
-        samples = [_sample(second, service, came, faults) for service in self._services]
-        self.outcomes += came
-        self.samples += samples
-        tell(samples, self.outcomes)
+    async def run(self) -> None:
+        """Send requests, and wait for the last answers."""
+        until = time.monotonic() + self._seconds
+        async with self.http, asyncio.TaskGroup() as slots:
+            for _ in range(SLOTS):
+                slots.create_task(self._slot(until))
 
-    def _came(self) -> list[Outcome]:
-        found = []
-        while True:
-            try:
-                found.append(self._queue.get_nowait())
-            except queue.Empty:
-                return found
+    async def _slot(self, until: float) -> None:
+        while time.monotonic() < until:
+            self.outcomes.append(await self._request(self.draw.choice(self.kinds)))
+            await asyncio.sleep(self.draw.expovariate(self._rate / SLOTS))
 
-    def _grown(self) -> list[str]:
-        """Memory and descriptors that climbed, if the run was long enough to tell."""
-        found = []
-        for service in self._services:
-            own = [one for one in self.samples if one.service == service.name]
-            taken: dict[str, list[float]] = {
-                "MiB": [one.memory_mib for one in own],
-                "descriptors": [one.descriptors for one in own],
-            }
-            # The load has ended: its client's pool, with the ledger, is all that may be mapped yet.
-            if own[-1].clients_mib > POOL_BYTES / MIB + 1:
-                found.append(f"{service.name} maps more than its client's pool")
-            for unit, values in taken.items():
-                trend = verdict.second_half(values)
-                print(f"memo in {service.name}, second half: {trend} {unit}")
-                if self._seconds >= verdict.JUDGED_FROM_S and not trend.is_flat:
-                    found.append(f"it grew: {service.name}, {unit}")
-        return found
+    async def _request(self, kind: str) -> Outcome:
+        expected, ask = await asyncio.to_thread(self.question, kind)
+        is_given_up = self.draw.random() < CANCELLED
+        patience_s = 10 ** self.draw.uniform(-4, -1) if is_given_up else PATIENCE_S
+        began, resent, detail = time.monotonic(), 0, ""
+        verdict: Verdict = "right"
+        try:
+            async with asyncio.timeout(patience_s):
+                while True:
+                    try:
+                        answer = await ask()
+                        break
+                    except ResendError:
+                        resent += 1
+                        await asyncio.sleep(0.2)
+            if answer != expected:
+                verdict, detail = "wrong", f"{answer!r:.300} is not {expected!r:.300}"
+        except TimeoutError:
+            verdict = "cancelled" if is_given_up else "lost"
+        except BrokenError as error:
+            verdict, detail = "broken", str(error)
+        except httpx.HTTPError as error:
+            verdict, detail = "lost", repr(error)
+        return Outcome(kind, verdict, began, time.monotonic() - began, resent, detail)
 
 
-def _sample(second: float, service: Service, came: list[Outcome], faults: list[Fault]) -> Sample:
-    took = sorted(
-        one.took for one in came if one.service == service.name and one.verdict != "cancelled"
-    )
-    p99_ms = round(took[int(len(took) * 0.99)] * 1e3, 1) if took else 0.0
-    names = ", ".join(fault.name for fault in faults if fault.service is service)
-    used = usage(service)
-    return Sample(round(second, 1), service.name, *used, len(took), p99_ms, names)
+class Fault(NamedTuple):
+    """Something done after that part of the run."""
+
+    at: float
+    name: str
+    act: Callable[[], object]
 
 
-def _left(service: Service) -> list[str]:
-    """Return the requests and bytes still counted without clients, a bad exit status, and the log's errors."""
-    metrics = "mmhash_calls_in_progress", "mmhash_held_bytes"
-    until = time.monotonic() + _SETTLE_S
-    while left := [f"{service.name}: {name} is not 0" for name in metrics if service.count(name)]:
-        if time.monotonic() > until:
-            break
-        time.sleep(0.2)
-    if status := service.shut_down():
-        left.append(f"{service.name} ended with {status}")
-    return [*left, *(f"{service.name} logged: {line}" for line in service.errors())]
+def between(
+    times: tuple[tuple[float, float], ...],
+    name: str,
+    start: Callable[[], object],
+    stop: Callable[[], object],
+) -> list[Fault]:
+    """Return the faults that begin and end at these parts of the run."""
+    return [
+        fault
+        for begin, end in times
+        for fault in (Fault(begin, name, start), Fault(end, f"{name}: over", stop))
+    ]
+
+
+async def run(service: Service, load: Load, faults: list[Fault], seconds: float) -> list[Usage]:
+    """Run it to the end; return a sample for each second."""
+    start = time.monotonic()
+    due = sorted(faults, key=lambda fault: fault.at)
+    samples: list[Usage] = []
+    running = asyncio.create_task(load.run())
+    while not running.done():
+        second = time.monotonic() - start
+        now = [fault for fault in due if fault.at <= second / seconds]
+        del due[: len(now)]
+        for fault in now:
+            await asyncio.to_thread(fault.act)  # it may wait for a process
+        samples.append(await asyncio.to_thread(usage, service.process.pid))
+        names = ", ".join(fault.name for fault in now)
+        print(f"{second:4.0f} s, {len(load.outcomes)} requests, {samples[-1]} {names}", flush=True)
+        await asyncio.sleep(max(0.0, start + second + 1 - time.monotonic()))
+    await running
+    return samples
+
+
+def failures_of(outcomes: list[Outcome]) -> list[str]:
+    """Return the wrong and lost requests, and the kinds of requests without a correct answer."""
+    found = [
+        f"{one.verdict}: {one.kind} {one.detail}"
+        for one in outcomes
+        if one.verdict in {"wrong", "lost"}
+    ]
+    right = {one.kind for one in outcomes if one.verdict == "right"}
+    return found + [f"no answer to {kind}" for kind in {one.kind for one in outcomes} - right]
+
+
+def growth(samples: list[Usage], seconds: float) -> list[str]:
+    """Return what grew, if the run was long enough to tell."""
+    found = []
+    for name in Usage._fields:
+        trend = second_half([getattr(one, name) for one in samples])
+        print(f"{name}, second half: {trend}, {'flat' if trend.is_flat else 'it grew'}")
+        if seconds >= JUDGED_FROM_S and not trend.is_flat:
+            found.append(f"{name} grew")
+    return found
+
+
+def leftovers(service: Service, *metrics: str, error: str = "Traceback") -> list[str]:
+    """Stop the service; return what it still counts without clients, and lines with an error."""
+    until, found = time.monotonic() + TIMEOUT_S, []
+    with service.new_client(trust_env=False) as client:
+        for name in metrics:
+            while (left := count(client, name)) and time.monotonic() < until:
+                time.sleep(0.2)
+            found += [f"{name} is {left}"] if left else []
+    service.process.terminate()
+    if status := service.process.wait(TIMEOUT_S):
+        found.append(f"the service exited with {status}")
+    service.log.join()
+    return found + [line for line in service.log if error in line and KILLED not in line]
+
+
+def print_table(outcomes: list[Outcome]) -> None:
+    """Print the requests by kind and verdict."""
+    verdicts = get_args(Verdict)
+    print(f"| request | {' | '.join(verdicts)} | sent again |")
+    print("| --- |" + " ---: |" * (len(verdicts) + 1))
+    for kind in [*sorted({one.kind for one in outcomes}), "all"]:
+        own = [one for one in outcomes if kind in {one.kind, "all"}]
+        counts = Counter(one.verdict for one in own)
+        cells = [*(counts[one] for one in verdicts), sum(one.resent > 0 for one in own)]
+        print(f"| {kind} | {' | '.join(map(str, cells))} |")
+
+
+def main(
+    soak: Callable[[Any, float, float], tuple[list[Outcome], list[str]]],
+    start: Callable[[Path], AbstractContextManager[Any]],
+) -> int:
+    """Run a soak as the command line asks, and return the exit status."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--rate", type=float, default=40.0, help="requests per second, about")
+    asked = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="mmhash-soak-") as folder,
+        start(Path(folder)) as environment,
+    ):
+        outcomes, failures = soak(environment, asked.minutes * 60, asked.rate)
+    print_table(outcomes)
+    for failure in failures[:50]:
+        print(failure)
+    print("failed" if failures else "good")
+    return int(bool(failures))

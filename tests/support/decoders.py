@@ -67,12 +67,6 @@ def state(pid: int) -> str:
     return fields[0] if fields else "Z"
 
 
-def cpu_ticks(pid: int) -> int:
-    """Return the user time of a process, and 0 if it has exited."""
-    fields = _fields(pid)
-    return int(fields[11]) if fields else 0
-
-
 def _fields(pid: int) -> list[str]:
     """Return the fields of a process's stat behind its name, or none if it is gone."""
     try:

@@ -1,6 +1,5 @@
 """Workers that end, hang, start late or lie: no request is lost that another one can answer."""
 
-import itertools
 import json
 import signal
 import socket
@@ -20,10 +19,6 @@ from mmhash.engines import vllm
 from tests.support.engine_worker import STREAM
 from tests.support.gateway import EngineProcess, engines, gateway_before, healthy, replace
 from tests.support.listening import serve_connections, stop_listening
-from tests.support.origin import Origin
-from tests.support.ports import free_port
-from tests.support.redis import BINARY, NEEDED, RedisServer
-from tests.support.scripted import ScriptedServer
 from tests.support.service import Service, count
 from tests.support.waiting import wait_until
 
@@ -68,19 +63,6 @@ def test_a_worker_that_ends_before_its_response_is_replaced_once() -> None:
         wait_until(lambda: len(alive()) <= 1)
         assert len(alive()) == 1  # a request that ends workers does not reach all of them
         assert client.post(PATH, json=CHAT).json()["worker"] == alive()[0].name
-
-
-@pytest.mark.parametrize("alive", [0, 1])
-def test_retries_are_the_attempts_beyond_the_first(alive: int) -> None:
-    """Failures were counted, also that of the last attempt."""
-    settings = {"gateway.policy": "round-robin", "gateway.eject_after": "1000"}
-    with fleet_of(1 + alive, **settings) as (started, _, client):
-        # The worker that is killed has the next turn.
-        wait_until(lambda: client.post(PATH, json=CHAT).json()["worker"] == started[-1].name)
-        started[0].kill()
-        answer = client.post(PATH, json=CHAT)
-        assert answer.status_code == 200 if alive else answer.status_code in {502, 503}
-        assert count(client, "mmhash_gateway_retries_total") == alive
 
 
 def test_a_response_that_breaks_is_not_completed() -> None:
@@ -147,68 +129,6 @@ def test_a_worker_that_stays_silent_is_a_timeout() -> None:
             answer.read()
 
 
-def test_a_worker_that_starts_late_gets_requests_when_it_is_ready() -> None:
-    late = EngineProcess("late")
-    with (
-        engines(1) as (first,),
-        gateway_before([first.url, late.url]) as gateway,
-        gateway.new_client() as client,
-    ):
-        assert {client.post(PATH, json=CHAT).json()["worker"] for _ in range(4)} == {"w0"}
-        try:
-            late.start()
-            wait_until(lambda: healthy(client) == [True, True])
-            names = {client.post(PATH, json=CHAT).json()["worker"] for _ in range(4)}
-            assert names == {"w0", "late"}
-        finally:
-            late.kill()
-
-
-def test_a_worker_whose_health_is_bad_gets_no_requests() -> None:
-    loading = ScriptedServer((503, {}, b"loading"))
-    with (
-        loading,
-        engines(1) as (first,),
-        gateway_before([loading.url, first.url]) as gateway,
-        gateway.new_client() as client,
-    ):
-        wait_until(lambda: healthy(client) == [False, True])
-        assert {client.post(PATH, json=CHAT).json()["worker"] for _ in range(4)} == {"w0"}
-    assert set(loading.paths) == {"/health"}
-
-
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"SSH-2.0-OpenSSH\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 300 + b"\r\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000,
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
-        b"",
-    ],
-)
-def test_a_worker_that_does_not_speak_http_is_replaced(garbage: bytes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
-
-        def serve(connection: socket.socket) -> None:
-            if connection.recv(65536).startswith(b"GET /health"):
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-            else:
-                connection.sendall(garbage)
-
-        serve_connections(listener, serve)
-        (good,) = stack.enter_context(engines(1))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        gateway = stack.enter_context(
-            gateway_before([url, good.url], settings={"gateway.policy": "round-robin"})
-        )
-        with gateway.new_client() as client:
-            for _ in range(3):
-                assert client.post(PATH, json=CHAT).json()["worker"] == "w0"
-        stop_listening(listener)
-
-
 def test_a_response_without_a_length_ends_with_its_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
 
@@ -228,8 +148,10 @@ def test_a_response_without_a_length_ends_with_its_connection() -> None:
         stop_listening(listener)
 
 
-@pytest.mark.parametrize("length", [b"", b"Content-Length: 100\r\n"])
-@pytest.mark.parametrize("status", [b"304 Not Modified", b"204 No Content"])
+@pytest.mark.parametrize(
+    ("status", "length"),
+    [(b"304 Not Modified", b"Content-Length: 100\r\n"), (b"204 No Content", b"")],
+)
 def test_a_response_without_a_body_leaves_the_connection_open(status: bytes, length: bytes) -> None:
     """The length of a 304 is that of the content which the client has already."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
@@ -293,12 +215,6 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:;base64,YWJj"}}
             id="its worker has another release",
         ),
         pytest.param(
-            ["w0", "w1,engine=sglang@0.5.23"],
-            ["w0,engine=vllm@0.32.0", "w1,engine=vllm@0.33.0,block_size=32"],
-            id="each has another engine",
-        ),
-        pytest.param(["w0", "w1"], ["w1,engine=vllm@0.32.0"], id="its worker leaves"),
-        pytest.param(
             ["w0", "w1"],
             ["w2,engine=vllm@0.32.0", "w3,engine=vllm@0.33.0"],
             id="all are replaced",
@@ -357,15 +273,6 @@ def test_a_worker_that_joins_is_probed_at_once(tmp_path: Path) -> None:
             assert "mmhash_gateway_healthy_workers 1.0" in client.get("/metrics").text
 
 
-def test_a_dns_name_stands_for_its_addresses() -> None:
-    with engines(1) as (one,):
-        spec = f"http://localhost:{one.port}"
-        with gateway_before([], "--worker-dns", spec) as gateway, gateway.new_client() as client:
-            urls = {worker["url"] for worker in client.get("/workers").json()["workers"]}
-            assert f"http://127.0.0.1:{one.port}" in urls
-            assert client.post(PATH, json=CHAT).json()["worker"] == "w0"
-
-
 def test_a_draining_gateway_finishes_its_streams() -> None:
     with fleet_of(1) as (_, gateway, client):
         with client.stream("POST", PATH, json=CHAT | {"stream": True}) as answer:
@@ -395,92 +302,6 @@ def test_a_request_that_outlives_the_grace_period_is_refused_by_name(workers: in
         assert answer.headers["connection"] == "close"
         gateway.wait()
         wait_until(lambda: engine.state()["aborted"] == 1)
-
-
-def test_a_response_that_outlives_the_grace_period_is_not_completed() -> None:
-    with fleet_of(1, grace_s=0.5) as ((engine,), gateway, client):
-        chat = CHAT | {"stream": True, "mode": "hang-in-stream"}
-        with client.stream("POST", PATH, json=chat) as answer:
-            pieces = answer.iter_raw()
-            assert next(pieces).startswith(STREAM[0])
-            gateway.process.send_signal(signal.SIGTERM)
-            with pytest.raises(httpx.RemoteProtocolError):
-                b"".join(pieces)
-        gateway.wait()
-        wait_until(lambda: engine.state()["aborted"] == 1)
-
-
-def test_two_processes_forward_too() -> None:
-    with (
-        engines(1) as (one,),
-        gateway_before([one.url], settings={"processes": 2}) as gateway,
-        gateway.new_client() as client,
-    ):
-        wait_until(lambda: client.post(PATH, json=CHAT).status_code == 200)
-        wait_until(lambda: healthy(client) == [True])
-
-
-def test_a_gateway_without_its_memo_forwards() -> None:
-    """Redis that is gone costs a lookup, not a request."""
-    settings = {"memo_url": f"redis://127.0.0.1:{free_port()}/0"}
-    with (
-        engines(1) as (one,),
-        gateway_before([f"{one.url},engine=vllm@0.32.0"], settings=settings) as gateway,
-        gateway.new_client() as client,
-    ):
-        image = {"type": "image_url", "image_url": {"url": "data:;base64,YWJj"}}
-        chat = {"messages": [{"role": "user", "content": [image]}]}
-        for _ in range(3):
-            sent = json.loads(client.post(PATH, json=chat).json()["body"])
-            assert sent["messages"][0]["content"][0]["uuid"]
-
-
-@pytest.mark.skipif(BINARY is None, reason=NEEDED)
-def test_redis_is_lost_while_requests_arrive(tmp_path: Path) -> None:
-    """Each request is answered, with the right hash, before, while and after Redis is gone."""
-    origin, redis = Origin(), RedisServer(tmp_path)
-    settings = {
-        "memo_url": redis.url,
-        "url_hosts": [f"127.0.0.1:{origin.port}"],
-        "url_networks": ["127.0.0.0/8"],
-        "gateway.media_urls": "fetch",
-    }
-    numbers = itertools.count()
-    try:
-        with (
-            engines(1) as (one,),
-            gateway_before([f"{one.url},engine=vllm@0.32.0"], settings=settings) as gateway,
-            gateway.new_client() as client,
-        ):
-
-            def ask(times: int) -> None:
-                for number in itertools.islice(numbers, times):
-                    content = b"image %d" % (number // 2)  # the second one is in the memo
-                    origin.answers[f"/{number // 2}"] = origin.ok(content, "ETag: x")
-                    url = f"http://127.0.0.1:{origin.port}/{number // 2}"
-                    image = {"type": "image_url", "image_url": {"url": url}}
-                    chat = {"messages": [{"role": "user", "content": [image]}]}
-                    answer = client.post(PATH, json=chat)
-                    assert answer.status_code == 200, answer.text
-                    sent = json.loads(answer.json()["body"])["messages"][0]["content"][0]
-                    assert sent["uuid"] == vllm.uuid(mmhash.key(content))
-
-            def failures() -> float:
-                return count(client, "mmhash_memo_failures_total")
-
-            ask(4)
-            before = failures()  # on a busy machine Redis may have been too slow
-            redis.kill()
-            ask(4)
-            wait_until(lambda: failures() > before)
-            redis.start()
-            redis.freeze()
-            ask(4)
-            redis.thaw()
-            ask(4)
-    finally:
-        redis.kill()
-        origin.close()
 
 
 def test_a_body_counts_until_the_worker_has_read_it() -> None:

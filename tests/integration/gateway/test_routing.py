@@ -190,15 +190,6 @@ def test_a_decision_counts_once_by_the_engine_of_its_worker(
         assert count(client, decisions) == 4
 
 
-def test_a_decision_without_workers_counts(tmp_path: Path) -> None:
-    file = tmp_path / "workers"
-    file.touch()
-    arguments = ("--worker-file", str(file))
-    with gateway_before([], *arguments) as gateway, gateway.new_client() as client:
-        assert client.post(PATH, json=chat("hello ")).status_code == 503
-        assert count(client, "mmhash_gateway_decisions_total", how="no-workers") == 1
-
-
 def test_blocks_of_another_size_are_shown_and_logged(
     workers: list[EngineProcess], folder: Path
 ) -> None:
@@ -256,39 +247,6 @@ def test_an_image_that_cannot_be_read_has_no_plan(fleet: Fleet, url: str) -> Non
         answer = fleet.client.post("/route", json=chat("no plan ", url))
         assert answer.status_code == 200
         assert answer.json()["plan"] is None
-
-
-def test_the_plan_is_in_the_answer_of_route(fleet: Fleet, model: Model) -> None:
-    request = chat("a plan ", picture("red"))
-    plan = model.plan(request, ENGINE, block_size=16)
-    answer = fleet.client.post("/route", json=request).json()
-    assert answer["plan"] == {"tokens": len(plan.token_ids), "blocks": len(plan.blocks)}
-    assert answer["request"] == plan.request
-
-
-def test_a_prefix_counts_as_far_as_it_is_the_same(fleet: Fleet, model: Model) -> None:
-    plan = model.plan(chat("some text "), ENGINE, block_size=16)
-    fleet.publish(1, plan)
-    longer = chat("some text ")
-    longer["messages"][0]["content"].append({"type": "text", "text": "and another end"})
-    assert 0 < fleet.matched(longer)[1] <= 16 * len(plan.blocks)
-
-
-def test_a_caller_cannot_name_a_hash(fleet: Fleet, model: Model) -> None:
-    request = chat("describe it ", picture("red"))
-    fleet.publish(0, model.plan(request, ENGINE, block_size=16))
-    forged = chat("describe it ", picture("blue"))
-    forged["messages"][0]["content"][0]["uuid"] = model.plan(request, ENGINE).request["messages"][
-        0
-    ]["content"][0]["uuid"]
-    assert fleet.matched(forged) == [0, 0]
-
-
-def test_media_by_url_is_forwarded_without_a_plan(fleet: Fleet) -> None:
-    request = chat("describe it ", "https://e.example/1.png")
-    answer = fleet.client.post("/route", json=request).json()
-    assert answer["plan"] is None
-    assert answer["request"] == request
 
 
 def test_a_lost_batch_is_replayed(fleet: Fleet, model: Model) -> None:
@@ -417,17 +375,6 @@ def test_sglangs_server_in_rust_names_images_itself(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["round-robin", "least-load", "consistent-hash"])
-def test_the_controls_answer_as_well(
-    workers: list[EngineProcess], folder: Path, policy: str
-) -> None:
-    with fleet_of(workers, folder, **{"gateway.policy": policy}) as fleet:
-        request = chat("describe it ", picture("red"))
-        names = [fleet.client.post(PATH, json=request).json()["worker"] for _ in range(4)]
-        assert len(set(names)) == (1 if policy == "consistent-hash" else 2)
-
-
-@pytest.mark.slow
 def test_workers_of_two_engines_get_their_own_fields(
     workers: list[EngineProcess], folder: Path
 ) -> None:
@@ -457,29 +404,6 @@ def test_blocks_are_expected_while_a_request_runs(fleet: Fleet) -> None:
         assert routed[0]["expected_tokens"] == 16 * blocks
         assert "expected_tokens" not in routed[1]
     wait_until(lambda: not any(one["expected_blocks"] for one in fleet.states()))
-
-
-@pytest.mark.slow
-def test_gateways_agree_on_the_home_of_new_content(
-    workers: list[EngineProcess], folder: Path
-) -> None:
-    specs = [f"{one.url},engine={ENGINE},block_size=16" for one in workers]
-    settings = {"models": {"tiny": str(folder)}}
-    with ExitStack() as stack:  # new ones: the requests of other tests would crowd the workers
-        clients = []
-        for order in (specs, specs[::-1]):
-            gateway = stack.enter_context(gateway_before(order, settings=settings))
-            client = stack.enter_context(gateway.new_client())
-            wait_until(lambda client=client: healthy(client) == [True, True])  # type: ignore[misc]
-            clients.append(client)
-        homes = []
-        for number in range(30):  # 8 would have one home in one of 128 runs
-            request = chat(f"{number} new content ")
-            answers = [one.post("/route", json=request).json() for one in clients]
-            first, second = (answer["workers"][0]["url"] for answer in answers)
-            assert first == second
-            homes.append(first)
-        assert len(set(homes)) == 2
 
 
 def test_an_image_whose_blocks_have_no_names_stays_with_its_worker(

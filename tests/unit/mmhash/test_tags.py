@@ -146,12 +146,12 @@ def test_secrets_of_one_short_id_are_told_apart(monkeypatch: pytest.MonkeyPatch)
         verify_tag(tag, KEY, **GOOD | {"secrets": [NEW]})
 
 
-@pytest.mark.parametrize("bit", range(480))
-def test_a_tag_with_any_bit_turned_is_refused(bit: int) -> None:
-    raw = bytearray(urlsafe_b64decode(TAG))
-    raw[bit // 8] ^= 1 << bit % 8
-    with pytest.raises(TagError):
-        tags.open_tag(urlsafe_b64encode(raw).decode(), **GOOD)
+def test_a_tag_with_any_bit_turned_is_refused() -> None:
+    for bit in range(480):
+        raw = bytearray(urlsafe_b64decode(TAG))
+        raw[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(TagError):
+            tags.open_tag(urlsafe_b64encode(raw).decode(), **GOOD)
 
 
 @given(st.binary(min_size=60, max_size=60))

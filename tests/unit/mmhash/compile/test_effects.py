@@ -1,6 +1,5 @@
 """Nodes that only read are those of a list; the list holds no function that writes."""
 
-import inspect
 import math
 import operator
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from torch.fx import Graph, Node
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.nn import functional
 
-from mmhash.compile import effects
 from mmhash.compile.effects import may_write, storages_of, written_storages
 from mmhash.compile.nodes import DIGEST, DIGESTS
 
@@ -111,22 +109,3 @@ def test_a_written_storage_is_that_of_all_views() -> None:
     written = written_storages(module.graph)
     assert written == set(storages_of(x))
     assert written.isdisjoint(storages_of(y))
-
-
-def test_no_listed_function_takes_a_tensor_to_write_to() -> None:
-    """In C++ `out` is given by name only; in Python it may stand anywhere."""
-    for function in effects._FUNCTIONS:
-        if inspect.isfunction(function):
-            assert not {"out", "inplace"} & inspect.signature(function).parameters.keys(), function
-
-
-def test_every_listed_name_is_one_of_torch() -> None:
-    holders = (torch, torch.Tensor, aten, torch.ops.prims)
-    assert [n for n in effects._NAMES if not any(hasattr(holder, n) for holder in holders)] == []
-    assert not any(name.endswith("_") for name in effects._NAMES)
-
-
-def test_a_graph_module_that_was_traced_reads_only() -> None:
-    module = torch.fx.symbolic_trace(lambda x: torch.cat([x, x * 2]).sum(0))
-    FakeTensorProp(module).propagate(X)
-    assert written_storages(module.graph) == set()

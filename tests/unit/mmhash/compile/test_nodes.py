@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.fx import Graph, Node
 
-from mmhash.compile.nodes import copy_of, number_of, source_of, step_of
+from mmhash.compile.nodes import number_of, source_of, step_of
 
 aten = torch.ops.aten
 
@@ -64,24 +64,6 @@ def test_the_source_of_a_part() -> None:
     part = graph.call_function(aten.select.int, (part, 0, 1))
     assert source_of(part) is x
     assert source_of(graph.call_function(torch.neg, (part,))) is not x
-
-
-def test_a_copy_has_what_was_set_on_the_nodes() -> None:
-    graph = Graph()
-    x = graph.placeholder("x")
-    x._of_dynamo = "kept"  # type: ignore[attr-defined]
-    graph.output(x)
-    twin = copy_of(graph)
-    first = next(iter(twin.nodes))
-    assert first is not x
-    assert first._of_dynamo == "kept"
-    assert first.graph is twin
-
-
-def test_a_part_without_positional_arguments_is_its_own_source() -> None:
-    graph = Graph()
-    part = graph.call_function(torch.split, (), {"tensor": graph.placeholder("x")})
-    assert source_of(part) is part
 
 
 def _scalar(graph: Graph, *args: object, **kwargs: object) -> Node:

@@ -35,38 +35,6 @@ def test_a_worker_that_cannot_be_is_a_named_error(options: dict[str, object], te
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"url": None}, "url is a str, not NoneType"),
-        ({"events": None}, "events is a str, not NoneType"),
-        ({"events": b"tcp://127.0.0.1:5557"}, "events is a str, not bytes"),
-        ({"replay": 5558}, "replay is a str or None, not int"),
-        ({"engine": 1}, "engine is a str or None, not int"),
-        ({"ranks": "2"}, "ranks is an int, not str"),
-        ({"ranks": 2.0}, "ranks is an int, not float"),
-    ],
-)
-def test_an_argument_of_a_worker_has_its_type(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(InputTypeError, match=f"^{text}$"):
-        Worker(**{"url": "http://a", "events": EVENTS, **options})
-
-
-@pytest.mark.parametrize(
-    ("workers", "text"),
-    [
-        (["http://a"], "a worker is a Worker, not str: give Worker"),
-        ([None], "a worker is a Worker, not NoneType: give Worker"),
-        ("http://a", "a worker is a Worker, not str: give Worker"),
-        (None, "workers is a list of Worker, not NoneType"),
-        (Worker("http://a", EVENTS), "workers is a list of Worker, not Worker"),
-    ],
-)
-def test_an_index_takes_a_list_of_workers(workers: Any, text: str) -> None:
-    with pytest.raises(InputTypeError, match=text):
-        Index(workers)
-
-
-@pytest.mark.parametrize(
     ("options", "error", "text"),
     [
         ({"max_blocks": "9"}, InputTypeError, "max_blocks is an int, not str"),
@@ -117,27 +85,6 @@ def test_ids_may_be_numbers_of_numpy(index: Index) -> None:
     assert index.match(np.array([1, 2]))["http://a"].tokens == 32
     assert index.match(np.array([1, -2]))["http://a"].tokens == 16
     assert index.match(np.array([1, (2).to_bytes(32, "big")], object))["http://a"].tokens == 32
-
-
-@pytest.mark.parametrize(
-    ("block_size", "error", "text"),
-    [
-        ("16", InputTypeError, "block_size is an int, not str"),
-        (0, InputValueError, "block_size is at least 1, not 0"),
-    ],
-)
-def test_a_match_has_blocks_of_some_size(
-    index: Index, block_size: Any, error: type[Exception], text: str
-) -> None:
-    with pytest.raises(error, match=f"^{text}$"):
-        index.match([1, 2], block_size)
-
-
-def test_a_url_that_is_no_text_is_an_error(index: Index) -> None:
-    with pytest.raises(InputTypeError, match=r"^url is a str, not list$"):
-        index.remove(["http://a"])  # type: ignore[arg-type]
-    with pytest.raises(InputTypeError, match="a worker is a Worker, not str"):
-        index.add("http://b")  # type: ignore[arg-type]
 
 
 def test_an_index_runs_once() -> None:

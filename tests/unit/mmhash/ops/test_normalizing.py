@@ -96,13 +96,6 @@ def test_large_batches_and_large_images(shape: tuple[int, ...], algorithm: str) 
         )
 
 
-def test_in_inference_mode_too() -> None:
-    """It is a mode of the caller's thread, not of those that make the features."""
-    pixels = torch.randint(0, 256, (9, 3, 250, 300), dtype=torch.uint8)
-    with torch.inference_mode():
-        check(pixels, None, torch.tensor(MEAN), torch.tensor(STD), torch.float16, 1, "blake3")
-
-
 def test_what_takes_huge_pages_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(normalizing, "_HUGE_FROM", 1)
     for dtype in normalizing.OUT_DTYPES:
@@ -143,20 +136,6 @@ def test_any_mean_std_and_scale(
 ) -> None:
     pixels = torch.arange(256, dtype=torch.uint8).repeat(2).view(1, 2, 256)
     check(pixels, scale, torch.tensor(mean), torch.tensor(std), dtype, 1, "blake3")
-
-
-def test_lists_and_shaped_tensors_are_taken_alike() -> None:
-    by_list = ops.normalize_digest(PIXELS, None, MEAN, STD, torch.float16)
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
-    for one, other in zip(
-        by_list, ops.normalize_digest(PIXELS, None, mean, std, torch.float16), strict=True
-    ):
-        assert torch.equal(one, other)
-
-
-def test_a_strided_batch_is_read_in_its_own_order() -> None:
-    pixels = PIXELS.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-    check(pixels, None, torch.tensor(MEAN), torch.tensor(STD), torch.float16, 1, "blake3")
 
 
 @pytest.mark.parametrize(

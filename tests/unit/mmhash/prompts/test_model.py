@@ -1,12 +1,10 @@
 """A model is read from its directory, and plans are those of an engine."""
 
 import base64
-import inspect
 import io
 import json
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ import mmhash
 from mmhash.engines import sglang, vllm
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.prompts import Media, MediaSize, Model, UnknownMediaError, UnknownModelError
-from mmhash.prompts.options import PlanOptions
 from tests.support import prompt_models
 
 ENGINE = "vllm@0.32.0"
@@ -253,13 +250,6 @@ def test_an_option_that_json_does_not_have_is_an_error(model: Model, number: Any
         model.plan({"prompt": "hi", "mm_processor_kwargs": {"min_pixels": number}}, ENGINE)
 
 
-def test_an_option_that_holds_itself_is_an_error(model: Model) -> None:
-    options: dict[str, Any] = {}
-    options["images_kwargs"] = options
-    with pytest.raises(InputValueError, match="a request is a JSON object: Circular reference"):
-        model.plan({"prompt": "hi", "mm_processor_kwargs": options}, ENGINE)
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -349,25 +339,6 @@ def test_the_frames_of_a_video_have_their_types(
         model.plan(chat, ENGINE, media={"a": Media(size, KEY)})
 
 
-@pytest.mark.parametrize("directory", [None, 3, b"models"])
-def test_a_directory_is_a_path(directory: Any) -> None:
-    kind = type(directory).__name__
-    with pytest.raises(InputTypeError, match=f"^directory is a str or a pathlib.Path, not {kind}$"):
-        Model.load(directory)
-
-
-def test_a_text_is_a_text(model: Model) -> None:
-    with pytest.raises(InputTypeError, match=r"^text is a str, not bytes$"):
-        model.encode(b"hi", add_special_tokens=False)  # type: ignore[arg-type]
-
-
-def test_all_options_of_a_plan_are_its_arguments() -> None:
-    """With `**options`, neither an editor nor a type checker showed what it takes."""
-    arguments = inspect.signature(Model.plan).parameters.values()
-    named = {one.name: one.default for one in arguments if one.kind is one.KEYWORD_ONLY}
-    assert named == {field.name: field.default for field in fields(PlanOptions)}
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -391,14 +362,6 @@ def test_a_wrong_file_is_named(folder: Path, tmp_path: Path, name: str, text: st
         (tmp_path / name).write_text(text)
     with pytest.raises(UnknownModelError):
         Model.load(tmp_path)
-
-
-def test_headers_are_read_without_tokenizers_and_templates() -> None:
-    code = (
-        "import sys, mmhash, mmhash.prompts.headers, mmhash_service.memo.memo; "
-        "assert not {'tokenizers', 'jinja2', 'mmhash.prompts.model'} & sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_neither_torch_nor_transformers_is_imported(folder: Path) -> None:

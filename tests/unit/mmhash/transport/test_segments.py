@@ -1,6 +1,5 @@
 """Segments: whole or not there, opened by name, swept when their owner is dead."""
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -125,21 +124,3 @@ def test_a_process_id_that_is_used_again_does_not_protect_an_orphan(folder: Path
     name = f"mmhash-{os.getpid()}-1-{RANDOM}"  # this process was started later
     (folder / name).touch()
     assert name in remove_orphans()
-
-
-def test_a_lock_protects_what_belongs_to_another_namespace(folder: Path) -> None:
-    name = f"mmhash-4194304-1-{RANDOM}"  # no such process
-    with (folder / name).open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert name not in remove_orphans()
-        assert segments.has_owner(name)
-    assert name in remove_orphans()
-
-
-def test_sweep_leaves_what_is_not_named_so(folder: Path) -> None:
-    paths = [folder / name for name in ("mmhash-x", f"mmhash-1-1-{RANDOM}.bak", f"a-1-1-{RANDOM}")]
-    for path in paths:
-        path.touch()
-    remove_orphans()
-    for path in paths:
-        path.unlink()

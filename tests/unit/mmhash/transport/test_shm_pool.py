@@ -1,6 +1,5 @@
 """SharedPool: features follow each other in the same pages, and no reader takes one for another."""
 
-import gc
 import json
 import subprocess
 import sys
@@ -15,7 +14,6 @@ import torch
 import mmhash
 from mmhash import Digest, InputTypeError, InputValueError, TransportError
 from mmhash.transport import SharedPool, SharedTensor
-from mmhash.transport.lease import Lease
 from mmhash.transport.segments import DIRECTORY, pool_mappings
 
 KIB = 1024
@@ -102,23 +100,6 @@ def test_a_late_reader_gets_an_error_and_no_bytes() -> None:
                 read(feature)
 
 
-def test_what_changes_while_it_is_read_is_not_believed(
-    pool: SharedPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reader opens the lease, which ends before the reader has read all bytes."""
-    opened = SharedTensor.open(pool.lease(NOISE).handle())
-    assert opened.view[0] == NOISE[0]
-    over = Lease.check
-    opened.close()
-    reopened = SharedTensor.open(opened.handle())
-    monkeypatch.setattr(Lease, "check", lambda _: None)
-    view = reopened.__mmhash_view__()
-    monkeypatch.setattr(Lease, "check", over)
-    pool._ledger.collect()
-    with pytest.raises(TransportError, match="the lease is over"):
-        view.on_host()
-
-
 def test_without_room_it_goes_beside_the_pool(pool: SharedPool, reader: Any) -> None:
     first, second = pool.lease(NOISE), pool.lease(NOISE[::-1])
     assert first.handle()["name"] != second.handle()["name"]
@@ -137,21 +118,6 @@ def test_each_consumer_has_a_word() -> None:
         SharedTensor.open(handle, consumer=consumer).close()
         pool._ledger.collect()
     assert pool._ledger.leases == 0
-
-
-@pytest.mark.parametrize("change", [{"offset": 1}, {"offset": 64 * KIB}, {"nbytes": 41 * KIB}])
-def test_a_forged_range_is_refused(pool: SharedPool, change: dict[str, int]) -> None:
-    handle = pool.lease(NOISE).handle() | {"shape": [40 * KIB]} | change
-    handle["shape"] = [handle["nbytes"]]
-    with pytest.raises(TransportError, match="are not within"):
-        mmhash.key(SharedTensor.open(handle))
-
-
-@pytest.mark.parametrize("change", [{"generation": 7}, {"slot": 3}, {"slot": 5000}])
-def test_a_forged_lease_is_refused(pool: SharedPool, change: dict[str, int]) -> None:
-    handle = pool.lease(NOISE).handle()
-    with pytest.raises(TransportError):
-        mmhash.key(SharedTensor.open(handle | {"lease": handle["lease"] | change}))
 
 
 def test_a_closed_pool_is_gone_and_leaves_nothing() -> None:
@@ -173,17 +139,6 @@ def test_a_closed_pool_is_gone_and_leaves_nothing() -> None:
     mmhash.key(SharedTensor.open(another.lease(b"x").handle()))
     assert handle["name"] not in pool_mappings._mappings  # nor is its memory kept
     another.close()
-
-
-def test_two_thousand_leases_take_no_more_room(pool: SharedPool) -> None:
-    expected = mmhash.key(NOISE)
-    for _ in range(2000):
-        with SharedTensor.open(pool.lease(NOISE[: 10 * KIB]).handle()) as opened:
-            assert opened.nbytes == 10 * KIB
-    gc.collect()
-    pool._ledger.collect()
-    assert (pool._ledger.leased, pool._ledger.leases) == (0, 0)
-    assert mmhash.key(pool.lease(NOISE)) == expected
 
 
 def test_what_it_does_not_hold_is_refused(pool: SharedPool) -> None:

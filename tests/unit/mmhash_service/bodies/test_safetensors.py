@@ -104,6 +104,9 @@ BAD_HEADERS = {
     "a text of the metadata twice": b'{"__metadata__":{"a":"b","a":"b"}}',
     "twice": b'{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},'
     b'"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}',
+    "twice by an escape": b'{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},'
+    b'"\\u0061":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}',
+    "half a byte": {"a": {"dtype": "F4", "shape": [3], "data_offsets": [0, 1]}},
     "deep": b'{"a":' + b"[" * 100_000,
     "many commas": b'{"a":[' + b"1," * 50_000 + b"1]}",
 }

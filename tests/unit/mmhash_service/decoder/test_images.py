@@ -1,8 +1,6 @@
 """Images by their pixels: the library's view, whatever the format; no damage or bomb gets past."""
 
-import random
 import struct
-import zlib
 from io import BytesIO
 
 import pytest
@@ -14,7 +12,6 @@ from mmhash_service.decoder import images
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import MAX_FRAMES, Decoded, Refused
 from tests.support.images import encode_noise
-from tests.support.png import chunk, png
 
 ENOUGH = 1 << 20
 
@@ -55,12 +52,6 @@ def of_library(body: bytes, algorithm: str = "blake3") -> Decoded:
     with Image.open(BytesIO(body)) as image:
         orientation = read_orientation(image)
     return Decoded(frames, len(pixels), digest.bytes, extra, orientation)
-
-
-def png_of_size(width: int, height: int, frames: int = 0) -> bytes:
-    """A PNG that claims a size and a number of frames, and holds next to nothing."""
-    control = chunk(b"acTL", struct.pack(">II", frames, 0)) if frames else b""
-    return png(width, height, control, chunk(b"IDAT", zlib.compress(b"")), color_type=2)
 
 
 def gif_frame(left: int, top: int, width: int, height: int) -> bytes:
@@ -106,55 +97,10 @@ def test_a_gif_that_grows_is_counted_as_it_grows_and_read_from_its_start() -> No
     assert decoded(body, 60_002) == of_library(body)
 
 
-def test_a_gif_that_grows_to_a_bomb_is_refused() -> None:
-    body = gif_of(gif_frame(0, 0, 1, 1), gif_frame(65_000, 65_000, 1, 1))
-    assert refusal(body) == "media-too-large"
-
-
-@pytest.mark.parametrize("side", [1025, 9_460, 13_378, 2**31 - 1])
-def test_a_bomb_is_refused_by_its_header(side: int) -> None:
-    """Above `max_pixels`, where Pillow warns, where Pillow gives up, and as large as can be."""
-    assert refusal(png_of_size(side, side)) == "media-too-large"
-
-
-def test_a_claim_of_many_frames_is_refused_or_damaged() -> None:
-    assert refusal(png_of_size(1024, 1024, frames=2**31)) == "damaged-media"
-
-
 def test_the_number_of_frames_has_a_limit_of_its_own() -> None:
     frame = gif_frame(0, 0, 1, 1)
     assert decoded(gif_of(*[frame] * MAX_FRAMES)).frames == MAX_FRAMES
     assert refusal(gif_of(*[frame] * (MAX_FRAMES + 1))) == "media-too-large"
-
-
-@pytest.mark.parametrize("body", [b"", b"no image", b"<svg/>", b"%PDF-1.7", bytes(1000)])
-def test_what_is_no_image_is_refused(body: bytes) -> None:
-    assert refusal(body) == "unsupported-media-type"
-
-
-@pytest.mark.parametrize("name", ["PPM", "ICO", "TGA", "PCX"])
-def test_no_other_format_is_decoded(name: str) -> None:
-    assert refusal(encode_noise(name)) == "unsupported-media-type"
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_truncated_image_is_damaged(name: str) -> None:
-    body = encode_noise(name, size=(64, 48))
-    assert refusal(body[: len(body) * 2 // 3]) == "damaged-media"
-
-
-@pytest.mark.parametrize(("name", "mode", "frames"), CASES)
-def test_no_damage_is_more_than_a_problem(name: str, mode: str, frames: int) -> None:
-    whole = encode_noise(name, mode, frames=frames)
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    rng = random.Random(seed)
-    for _ in range(200):
-        body = bytearray(whole)
-        for _ in range(rng.randrange(4)):
-            body[rng.randrange(min(len(body), 400))] = rng.choice([0, 1, 127, 128, 255])
-        del body[rng.randrange(len(body)) :]
-        assert isinstance(decode_image(bytes(body), "blake3", 10_000), Decoded | Refused)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "LA", "I;16", "CMYK", "F"])

@@ -17,11 +17,10 @@ import pytest
 from PIL import Image
 
 import mmhash
-from mmhash.cli import health
 from mmhash.framing import frame
 from mmhash.image import FORMATS
 from mmhash_service.api.problems import Problem
-from mmhash_service.decoder import pool, sandbox
+from mmhash_service.decoder import pool
 from mmhash_service.decoder.child import DecoderProcess
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import Decoded, Deferred, Hello, Refused
@@ -166,66 +165,6 @@ def test_a_job_that_is_not_done_in_time_ends_with_its_process(
         await wait_until_replaced(pool, stopped[0])
 
     run_with_pool(late, work_timeout_s=0.4)
-
-
-def test_a_job_that_nobody_waits_for_ends_with_its_process_too(
-    photo: bytes, stopped: list[int]
-) -> None:
-    async def leave(pool: DecoderPool) -> None:
-        job = asyncio.create_task(pool.decode(memoryview(photo), "blake3"))
-        while not stopped:
-            await asyncio.sleep(0.01)
-        job.cancel()
-        await wait_until_replaced(pool, stopped[0])
-
-    run_with_pool(leave, work_timeout_s=0.4)
-
-
-def test_requests_that_share_a_decode_have_a_deadline_each(
-    photo: bytes, stopped: list[int]
-) -> None:
-    settings = Settings(work_timeout_s=3)
-    encoded = mmhash.digest(photo)
-
-    async def share(pool: DecoderPool) -> None:
-        memo = Memo(settings)
-
-        def ask() -> asyncio.Task[Any]:
-            decode = partial(pool.decode, memoryview(photo), "blake3")
-            return asyncio.create_task(memo.pixels(b"", "blake3", encoded, decode))
-
-        first = ask()
-        while not stopped:
-            await asyncio.sleep(0.01)
-        second = ask()
-        while not first.done():
-            # Only the last of these still waits when the first gives up, for at most 0.2 s then.
-            second.cancel()
-            second = ask()
-            await asyncio.sleep(0.2)
-        assert problem_of(first.exception()) == "too-slow"
-        os.kill(stopped[0], signal.SIGCONT)
-        pixels, status = await second
-        assert (pixels, status) == (await pool.decode(memoryview(photo), "blake3"), "hit")
-
-    run_with_pool(share, work_timeout_s=3)
-
-
-@pytest.mark.slow
-def test_small_images_are_answered_while_large_ones_are_decoded(photo: bytes) -> None:
-    async def race(pool: DecoderPool) -> None:
-        large = [
-            asyncio.create_task(pool.decode(memoryview(slow_bmp(20_000_000 + at)), "blake3"))
-            for at in range(3)
-        ]
-        await asyncio.sleep(0.1)
-        for _ in range(3):
-            await pool.decode(memoryview(photo), "blake3")
-        assert not all(task.done() for task in large)
-        for answer in await asyncio.gather(*large, return_exceptions=True):
-            assert not isinstance(answer, BaseException) or problem_of(answer) == "costly-media"
-
-    run_with_pool(race, work_timeout_s=60.0)
 
 
 def test_a_job_whose_caller_has_gone_is_not_begun(photo: bytes) -> None:
@@ -381,10 +320,6 @@ def test_cores_are_divided_among_the_workers(monkeypatch: pytest.MonkeyPatch) ->
     assert decoder_count(Settings(decoders=40)) == 40
 
 
-def test_address_space_is_that_of_this_process() -> None:
-    assert 1 << 20 < sandbox.address_space() < 1 << 50
-
-
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd_create")
 def test_an_image_that_is_not_written_wholly_never_has_anothers_key(
     monkeypatch: pytest.MonkeyPatch,
@@ -425,7 +360,3 @@ def test_an_image_that_is_not_written_wholly_never_has_anothers_key(
             await check(body)
 
     run_with_pool(decode, work_timeout_s=60)
-
-
-def test_readiness_is_answered_before_the_health_check_gives_up() -> None:
-    assert pool._READY_TIMEOUT_S < health._TIMEOUT_S

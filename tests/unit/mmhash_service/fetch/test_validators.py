@@ -57,6 +57,33 @@ def test_without_proof_or_leave_nothing_is_kept(headers: dict[str, str]) -> None
 @pytest.mark.parametrize(
     "headers",
     [
+        [("ETag", b'"\xe9"')],
+        [("ETag", b'"\xc3\xa9"')],
+        [("ETag", b'"\xf0\x9f\x98\x80"')],
+        [("ETag", b'"a"'), ("ETag", b'"b"')],
+        [("Last-Modified", HOUR_AGO.encode() + b" (\xe9)"), ("Date", DATE.encode())],
+        [
+            ("Last-Modified", b"Mon, 01 Jan 9999999999999999999 00:00:00 GMT"),
+            ("Date", DATE.encode()),
+        ],
+        [
+            ("Last-Modified", b"Mon, 01 Jan 2020 00:00:00 +9999999999999999"),
+            ("Date", DATE.encode()),
+        ],
+        [
+            ("Last-Modified", HOUR_AGO.encode()),
+            ("Date", b"Jan -0000 24:61:61 GMT 999999999999999999"),
+        ],
+    ],
+)
+def test_what_cannot_be_sent_back_is_not_kept(headers: list[tuple[str, bytes]]) -> None:
+    raw = [(name.encode(), value) for name, value in headers]
+    assert validator_of(httpx.Headers(raw)) is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
         {"Cache-Control": "max-age=0, no-cache, must-revalidate"},
         {"Cache-Control": "public", "Vary": "Accept-Encoding, Origin"},
     ],

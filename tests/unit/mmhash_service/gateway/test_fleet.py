@@ -1,7 +1,6 @@
 """The turns of a fleet, and its list of workers."""
 
 import asyncio
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import BrokenError
-from mmhash_service.gateway.fleet import PROBE_SPACING_S, Fleet
+from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.policy import Candidate, rank
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
@@ -18,8 +17,6 @@ from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec, parse_worker
 from tests.support.kv_publisher import Publisher, stored
 from tests.support.waiting import wait_until
-
-RANKS = "http://127.0.0.1:{},events=tcp://127.0.0.1:2000,engine=vllm@0.32.0,ranks=256\n"
 
 
 @pytest.fixture
@@ -64,28 +61,6 @@ def test_a_document_that_is_asked_often_stays_with_its_worker(fleet: Fleet) -> N
         conversation_reuse=fleet.conversations.reused_tokens,
     )
     assert ranked[0].url == one.url
-
-
-def test_more_ranks_than_an_index_has_leave_the_fleet_running(tmp_path: Path) -> None:
-    """Such workers have no KV events, and the list is read again."""
-
-    async def run() -> None:
-        await fleet.open()
-        replace("".join(RANKS.format(number) for number in range(1, 401)))
-        await asyncio.to_thread(wait_until, lambda: len(fleet.workers) == 400)
-        replace("http://127.0.0.1:1\n")
-        await asyncio.to_thread(wait_until, lambda: len(fleet.workers) == 1)
-        await fleet.close()
-
-    def replace(text: str) -> None:
-        new = tmp_path / "new"
-        new.write_text(text)
-        new.rename(file)
-
-    file = tmp_path / "workers"
-    replace("http://127.0.0.1:1\n")
-    fleet = Fleet(GatewaySettings(worker_file=file, refresh_s=0.05, health_interval_s=3600))
-    asyncio.run(run())
 
 
 def test_a_file_counts_when_two_reads_have_found_it(tmp_path: Path) -> None:
@@ -154,10 +129,6 @@ def test_a_worker_whose_events_begin_again_has_lost_what_it_was_sent() -> None:
             assert worker.sent.count_tokens(blocks) == 0
 
 
-def test_a_fleet_without_workers_is_not_crowded() -> None:
-    assert Fleet(GatewaySettings()).crowding() == {}
-
-
 def test_an_ejected_worker_does_not_say_where_an_adapter_is() -> None:
     """A dead one that had loaded it from another path kept its requests from being planned."""
     settings, engine = GatewaySettings(eject_after=1), EngineSpec("vllm@0.32.0")
@@ -172,52 +143,6 @@ def test_an_ejected_worker_does_not_say_where_an_adapter_is() -> None:
     assert fleet.adapters("lora", engine) == {new}
     fleet.workers["http://b:1"].fail()
     assert fleet.adapters("lora", engine) == {old, new}
-
-
-def test_the_first_probes_of_many_workers_are_spread(tmp_path: Path) -> None:
-    """Those of 1000 workers that joined at once delayed other requests by 0.6 s."""
-    count = 50
-    probed: list[float] = []
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionResetError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                if b"/health " in head:
-                    probed.append(time.monotonic())
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-        writer.close()
-
-    async def probes(number: int) -> list[float]:
-        await asyncio.to_thread(wait_until, lambda: len(probed) >= number)
-        return [probed.pop(0) for _ in range(number)]
-
-    async def run() -> tuple[float, list[list[float]]]:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        write(file)
-        settings = GatewaySettings(worker_file=file, refresh_s=0.05, health_interval_s=1)
-        joining = Fleet(settings)
-        await joining.open()
-        since = time.monotonic()
-        write(file, *(f"{url}{number}" for number in range(count)))
-        async with asyncio.timeout(60):
-            joined_s = (await probes(count))[-1] - since
-            await joining.close()
-            opened = Fleet(settings)
-            await opened.open()
-            await probes(count)  # at the start, before any request is accepted
-            again = [await probes(count) for _ in range(3)]
-            await opened.close()
-        server.close()
-        return joined_s, again
-
-    file = tmp_path / "workers"
-    joined_s, again = asyncio.run(run())
-    assert joined_s >= (count - 1) * PROBE_SPACING_S
-    # On a busy machine the first of a round may be received late: not in each of three.
-    spread_s = max(times[-1] - times[0] for times in again)
-    assert spread_s >= (count - 1) * PROBE_SPACING_S * 0.9
 
 
 def test_of_a_long_page_of_metrics_the_beginning_counts() -> None:

@@ -436,11 +436,6 @@ def test_a_tool_s_schema_may_name_a_parameter_so() -> None:
     assert ask(request, on_untagged="refuse").request == request
 
 
-def test_null_is_no_hash() -> None:
-    request = chat(part(None), mm_hashes=[None], multi_modal_uuids={"image": [None]})  # type: ignore[arg-type]
-    assert ask(request, on_untagged="refuse").request == request
-
-
 # The generator takes constants from the sources, so also the names of other members.
 TEXTS = st.text(st.characters(codec="utf-8")).filter(lambda text: text not in OTHER_FIELDS)
 VALUES = st.recursive(
@@ -564,15 +559,6 @@ def test_before_a_real_server(behind_guard: Any) -> None:
     refused = client.post(path, content=bytes(9 << 20))
     assert refused.status_code == 413
     assert refused.headers["content-type"] == "application/problem+json"
-
-
-def test_no_two_readings_of_one_request_over_a_socket(behind_guard: Any) -> None:
-    path = b"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nConnection: close\r\n"
-    body = b'{"uuid":"x","a":1}'
-    answer = behind_guard.send_raw(
-        path + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-    )
-    assert answer.endswith(b'{"a":1}')
 
 
 def test_what_comes_after_the_body_is_passed_on() -> None:

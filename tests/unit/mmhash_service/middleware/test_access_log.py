@@ -55,12 +55,6 @@ def test_each_answer_has_an_id_of_its_own_or_the_caller_s(client: httpx.Client) 
     assert given.headers["x-request-id"] == "A-1.b_2"
 
 
-@pytest.mark.parametrize("bad", ["", "a b", "a" * 65, '"', "\u00e9"])
-def test_an_id_that_is_no_plain_word_is_not_taken(client: httpx.Client, bad: str) -> None:
-    answer = client.get("/info", headers={"x-request-id": bad.encode("latin-1")})
-    assert answer.headers["x-request-id"] != bad
-
-
 @pytest.mark.parametrize("stderr", [StringIO], indirect=True)
 def test_for_machines_the_log_is_json(stderr: StringIO) -> None:
     with running(create_app(Settings(decoders=1))) as server:
@@ -77,17 +71,6 @@ def test_for_machines_the_log_is_json(stderr: StringIO) -> None:
     assert entries[0]["request_id"] == "me"
     assert (entries[1]["body_bytes"], entries[1]["level"]) == (3, "info")
     assert entries[1]["duration_ms"] > 0
-
-
-@pytest.mark.parametrize("stderr", [StringIO], indirect=True)
-def test_pages_are_named(stderr: StringIO) -> None:
-    paths = ["/", "/prompt", "/docs", "/openapi.json", "/page/page.js"]
-    with running(create_app(Settings(decoders=1))) as server:
-        for path in paths:
-            server.client.get(path)
-        server.wait_until_idle()
-    entries = [json.loads(line)["message"] for line in stderr.getvalue().splitlines()]
-    assert [entry.split()[1] for entry in entries] == paths
 
 
 @pytest.mark.parametrize("stderr", [Terminal], indirect=True)

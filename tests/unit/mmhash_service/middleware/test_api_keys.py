@@ -1,5 +1,6 @@
 """API keys: with any set, every call but the probes needs one."""
 
+import hmac
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from blake3 import blake3
 
 from mmhash_service.app import create_app
+from mmhash_service.middleware import api_keys
 from mmhash_service.middleware.api_keys import PROBES
 from mmhash_service.routes.page import FILES
 from mmhash_service.settings import Settings
@@ -47,6 +49,12 @@ def test_each_key_opens_every_call(guarded: Any, key: str) -> None:
         {"authorization": "first key"},
         {"authorization": "Basic first key"},
         {"authorization": b"Bearer \xff\xfe"},
+        {"authorization": ""},
+        {"authorization": "Bearer"},
+        {"authorization": "Bearer  first key"},
+        {"authorization": "bearer FIRST KEY"},
+        with_key("first key, Bearer x"),
+        with_key("a" * 60_000),
     ],
 )
 def test_without_a_good_key_no_call_is_answered(guarded: Any, headers: dict[str, Any]) -> None:
@@ -71,3 +79,21 @@ def test_a_body_without_a_key_is_not_read(guarded: Any) -> None:
         b"Content-Length: 1000000\r\nExpect: 100-continue\r\n\r\n"
     )
     assert answer.startswith(b"HTTP/1.1 401 ")
+
+
+def test_every_key_is_compared_whole_whichever_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timing would tell a key byte by byte; the work that it could show is counted here."""
+    digests = tuple(blake3(key.encode()).hexdigest() for key in KEYS)
+    compared: list[tuple[int, int]] = []
+
+    def count(one: str, other: str) -> bool:
+        compared.append((len(one), len(other)))
+        return hmac.compare_digest(one, other)
+
+    monkeypatch.setattr(api_keys, "compare_digest", count)
+    seen = set()
+    for key in (*KEYS, "", "a", "first", KEYS[0] + "a", "\xff" * 1000):
+        compared.clear()
+        api_keys._is_valid(key, digests)
+        seen.add(tuple(compared))
+    assert seen == {((64, 64),) * len(KEYS)}

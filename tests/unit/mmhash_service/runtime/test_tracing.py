@@ -1,7 +1,5 @@
 """Spans: nothing without an SDK; with one, the parts of a request, and no content of it."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -108,12 +106,6 @@ def test_a_refused_request_has_a_span_with_the_problem(
     )
 
 
-def test_probes_have_no_span(traced: Server, exporter: InMemorySpanExporter) -> None:
-    traced.client.get("/live")
-    traced.client.get("/metrics")
-    assert not exporter.get_finished_spans()
-
-
 def test_an_error_names_its_problem_and_not_its_message(exporter: InMemorySpanExporter) -> None:
     assert tracing.enable()
     with pytest.raises(ValueError, match="a client's bytes"), tracing.span("receive"):
@@ -138,13 +130,3 @@ def test_without_an_sdk_nothing_is_recorded() -> None:
     headers = [(b"traceparent", b"theirs")]
     assert tracing.propagate(headers) is headers
     assert tracing.trace_id() == ""
-
-
-def test_without_the_package_the_service_starts() -> None:
-    code = (
-        "import sys; sys.modules['opentelemetry'] = None\n"
-        "from mmhash_service.runtime import tracing\n"
-        "assert not tracing.has_api and not tracing.enable()\n"
-        "with tracing.span('hash'): tracing.note('a', 1)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,6 +1,6 @@
 """An engine's HTTP and KV events without a model, with faults that the soak asks for.
 
-python -m tests.soak.gateway.worker PORT EVENTS_PORT REPLAY_PORT
+python -m tests.soak.worker PORT EVENTS_PORT REPLAY_PORT
 
 A reply is a function of the request, so that the load can tell a wrong one.
 """

@@ -1,1 +1,0 @@
-"""A soak of the gateway: load, and faults of the workers, their events and Redis."""
