@@ -92,7 +92,7 @@ def session_of(pid: int) -> int | None:
 
 
 def test_workers_exit_when_their_supervisor_does(start: Callable[..., Supervisor]) -> None:
-    supervisor = start("--workers", "2", port=free_port())
+    supervisor = start("--processes", "2", port=free_port())
     workers = supervisor.wait_for_workers()
     supervisor.process.kill()
     wait_until(lambda: not any(map(runs, workers)))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import mmhash
-from mmhash.transport import IpcTensor, SharedTensor
 from tests.support.responses import items_of, refusal_of
 
 

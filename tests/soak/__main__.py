@@ -85,7 +85,7 @@ def started(folder: Path) -> Iterator[Environment]:
             "memo_url": redis.url,
             "memo_bytes": 256 << 10,  # full long before memory is judged
         }
-        service = serving("--workers", "2", settings=settings, env=environment())
+        service = serving("--processes", "2", settings=settings, env=environment())
         yield Environment(stack.enter_context(service), redis, files, origin)
 
 

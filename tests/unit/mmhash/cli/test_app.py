@@ -6,14 +6,12 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import mmhash
-from mmhash.cli.app import COMMANDS, PlainCommand, app, load_command
+from mmhash.cli.app import COMMANDS, app, load_command
 
 COMMAND = [sys.executable, "-m", "mmhash"]
 

@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import sys
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from mmhash_service.decoder.child import DecoderProcess
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import Decoded, Deferred, Hello, Refused
 from mmhash_service.decoder.pool import DecoderPool, decoder_count, pixels_of
-from mmhash_service.memo.memo import Memo
 from mmhash_service.settings import Settings
 from tests.support.decoders import children, run_with_pool, state, wait_until_ready
 from tests.support.images import encode_noise
