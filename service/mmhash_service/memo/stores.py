@@ -1,6 +1,6 @@
 """The table of stores behind the memo: the form of each URL, its parser and its store class.
 
-Settings validation, the memo and docs/urls.md read it. A new store is one module and one row.
+Settings validation, the memo and docs/memo.md read it. A new store is one module and one row.
 """
 
 import re

@@ -6,7 +6,7 @@ import pytest
 
 from mmhash_service.memo.stores import STORES, StoreType, check_memo_url, create_store, scheme_of
 
-PAGE = Path(__file__).parents[4] / "docs" / "urls.md"
+PAGE = Path(__file__).parents[4] / "docs" / "memo.md"
 
 URLS = {
     "sqlite": "sqlite:/tmp/memo",
