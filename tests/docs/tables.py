@@ -1,4 +1,4 @@
-"""The tables of the docs that repeat the code: engines, settings and problems.
+"""The tables of the docs that repeat the code: engines, settings, problems and metrics.
 
 python -m tests.docs.tables    # write them into the pages
 """
@@ -13,6 +13,7 @@ from mmhash_service.api.problems import PROBLEMS
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.middleware import _PROBLEMS as GUARD_PROBLEMS
 from mmhash_service.guard.settings import GuardSettings
+from mmhash_service.runtime.metrics import REGISTRY
 from mmhash_service.settings import Settings
 from tests.support.setting_rows import row_of
 
@@ -76,6 +77,17 @@ def problems(head: str, of: Iterable[tuple[str, int, str]]) -> Iterator[str]:
         yield f"| `{name}` | {status} | {detail} |"
 
 
+def metrics() -> Iterator[str]:
+    """Yield the rows of the metrics."""
+    yield "| metric | labels | meaning |"
+    yield "| --- | --- | --- |"
+    for collector in REGISTRY._collector_to_names:
+        labels = ", ".join(getattr(collector, "_labelnames", ()))
+        for family in collector.collect():
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            yield f"| {name} | {labels} | {family.documentation} |"
+
+
 TABLES = {
     "engines.md": [list(releases()), list(hash_fields())],
     "gateway.md": [list(settings(GatewaySettings, "MMHASH_GATEWAY_"))],
@@ -84,6 +96,7 @@ TABLES = {
         list(settings(GuardSettings, "MMHASH_GUARD_")),
         list(problems("problem", ((n, p[0], p[2]) for n, p in GUARD_PROBLEMS.items()))),
     ],
+    "observability.md": [list(metrics())],
     "problems.md": [list(problems("name", ((n, p[0], p[2]) for n, p in PROBLEMS.items())))],
     "settings.md": [list(settings(Settings, "MMHASH_"))],
 }
