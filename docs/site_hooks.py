@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the page of the command line, and the files outside docs/ that pages link to."""
+"""Hooks of mkdocs: the generated pages, and the files outside docs/ that pages link to."""
 
 import re
 import subprocess
@@ -16,7 +16,8 @@ _OUTSIDE = re.compile(r"\[((?:[^\]\\]|\\.)*)\]\(\.\./([^)#]+)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the page of the command line, and each file that a page links to."""
+    """Add the overview, the page of the command line, and each file that a page links to."""
+    files.append(File.generated(config, "index.md", content=overview()))
     files.append(File.generated(config, "cli.md", content=command_line()))
     targets = {
         match[2]
@@ -37,6 +38,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def _inside(match: re.Match[str]) -> str:
     text, target = match.groups()
     return f"[{text}]({target})" if (ROOT / target).is_file() else text
+
+
+def overview() -> str:
+    """Return the README with its links as they are from docs/."""
+    text = (ROOT / "README.md").read_text().replace("](docs/", "](")
+    return re.sub(r"\[(\w+)\]\([A-Z]+\.md\)", r"\1", text)  # pages of the repository only
 
 
 def command_line() -> str:

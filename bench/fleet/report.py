@@ -1,4 +1,4 @@
-"""Results of a comparison: a CSV file with each run, and the table that the docs show."""
+"""Results of a comparison: a CSV file with each run, and a table of their means."""
 
 import csv
 import statistics
@@ -10,8 +10,6 @@ from bench.support.measure import RESULTS
 
 CSV = RESULTS / "fleet.csv"
 TABLE = RESULTS / "fleet.md"
-PAGE = Path(__file__).parents[2] / "docs" / "fleet.md"
-_BEGIN, _END = "<!-- fleet -->\n", "<!-- end of fleet -->"
 
 _HEAD = (
     "engines", "trace (working set / cache)", "policy", "cached tokens",
@@ -23,7 +21,7 @@ _HEAD = (
 def keep(runs: list[Run]) -> None:
     """Write runs to the CSV file in place of older ones of the same engines and traces.
 
-    The table and the page that show them follow.
+    The table that shows them follows.
     """
     measured = {(one.engine, one.workers, one.trace) for one in runs}
     older = [one for one in read(CSV) if (one.engine, one.workers, one.trace) not in measured]
@@ -31,10 +29,7 @@ def keep(runs: list[Run]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Run._fields)
         writer.writerows([*older, *runs])
-    newest = table(read(CSV))
-    TABLE.write_text(newest)
-    before, _, rest = PAGE.read_text().partition(_BEGIN)
-    PAGE.write_text(before + _BEGIN + newest + _END + rest.partition(_END)[2])
+    TABLE.write_text(table(read(CSV)))
 
 
 def read(path: Path) -> list[Run]:

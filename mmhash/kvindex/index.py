@@ -60,7 +60,7 @@ class Index:
             index.match(plan.event_ids)["http://a:8000"].tokens
 
     A worker's blocks are dropped when it disconnects, restarts, stops answering or is unhealthy,
-    and when events are lost and cannot be replayed; see docs/kvindex.md.
+    and when events are lost and cannot be replayed; see docs/routing.md.
     """
 
     def __init__(

@@ -33,16 +33,14 @@ GATEWAY, SERVICE = "http://127.0.0.1:8780", "http://127.0.0.1:8781"
 # Run by this file, as they are.
 PAGES = (
     "README.md",
-    "bytes-or-pixels.md",
     "gateway.md",
-    "kvindex.md",
     "operations.md",
     "prompts.md",
     "quickstart-library.md",
     "quickstart-sglang.md",
     "quickstart-sidecar.md",
     "quickstart-vllm.md",
-    "troubleshooting.md",
+    "routing.md",
 )
 
 # Run by others.
@@ -50,14 +48,9 @@ ELSEWHERE = {
     "annotate.md": "tests/docs/test_http.py",
     "bulk.md": "tests/docs/test_snippets.py",
     "client.md": "tests/docs/test_client.py",
-    "compile.md": "tests/docs/test_compile.py",
-    "cuda.md": "tests/docs/test_snippets.py",
+    "cuda.md": "tests/docs/test_compile.py",
     "docker.md": "tests/packaging/test_image.py",  # by `make image`
-    "engine-sglang.md": "tests/live",
-    "engine-vllm.md": "tests/live",
     "engines.md": "tests/docs/test_snippets.py",
-    "executor.md": "tests/docs/test_snippets.py",
-    "fleet.md": "bench/fleet",
     "guard.md": "tests/live/test_guard.py",
     "http.md": "tests/docs/test_http.py",
     "live.md": "tests/live",

@@ -49,7 +49,7 @@ def test_engines() -> None:
 
 def test_executor() -> None:
     items = [b"a", object()]
-    first, second = programs("executor.md")
+    first, second, _ = programs("transport.md")
     names = {"AsyncHasher": mmhash.AsyncHasher, "items": items, "pixels": b"p", "audio": b"a"}
     found = run_async(first, dict(names))
     assert found["keys"] == mmhash.keys([b"p", b"a"])
@@ -67,7 +67,7 @@ def test_executor() -> None:
 
 def test_transport_through_shared_memory() -> None:
     """The left of the page's two columns; the right one needs a GPU."""
-    (program,) = programs("transport.md")
+    *_, program = programs("transport.md")
     here = "\n".join(line.split("   ")[0] for line in program.splitlines())
     sent: list[dict[str, Any]] = []
     patches = np.arange(24, dtype=np.float32).reshape(6, 4)
@@ -86,7 +86,7 @@ def test_cuda() -> None:
 
     features = torch.arange(24, dtype=torch.float32, device="cuda").reshape(6, 4)
     names: dict[str, Any] = {"mmhash": mmhash, "features": features, "grids": [(1, 2), (1, 4)]}
-    (program,) = programs("cuda.md")
+    program, *_ = programs("cuda.md")
     exec(program, names)
     assert names["keys"] == mmhash.keys([features[:2].cpu(), features[2:].cpu()])
 

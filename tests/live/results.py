@@ -34,7 +34,6 @@ def record(file: str, row: str, column: str, value: str) -> None:
 _ROOT = Path(__file__).parents[2]
 PAGES = {
     _ROOT / "docs" / "live.md": ("matrix", "plans", "attacks"),
-    _ROOT / "README.md": ("matrix",),
     _ROOT / "docs" / "gateway.md": ("gateway",),
 }
 

@@ -9,7 +9,7 @@ The size of a new conversation is not known from its first turn, so each counts 
 those before it. A worker at which many conversations have begun is thus crowded before they have
 grown, and the next ones go elsewhere, even if it has their system prompt. On 16 seeds of `agents`
 and two slow workers, simulated, 86.2 % of the tokens are cached; 82.9 when only the tokens counted
-that a worker had been sent (docs/fleet.md has the command). No I/O, no clock.
+that a worker had been sent (docs/benchmarks.md has the command). No I/O, no clock.
 """
 
 from collections.abc import Mapping

@@ -1,12 +1,21 @@
-"""The tables of docs/engines.md and docs/guard.md, as the engine registry has them.
+"""The tables of the docs that repeat the code: engines, settings, problems and metrics.
 
-python -m tests.docs.engine_tables    # write them into the pages
+python -m tests.docs.tables    # write them into the pages
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pydantic_settings import BaseSettings
+
 from mmhash.engines.registry import ENGINES
+from mmhash_service.api.problems import PROBLEMS
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.guard.middleware import _PROBLEMS as GUARD_PROBLEMS
+from mmhash_service.guard.settings import GuardSettings
+from mmhash_service.runtime.metrics import REGISTRY
+from mmhash_service.settings import Settings
+from tests.support.setting_rows import row_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -52,9 +61,44 @@ def caller_fields() -> Iterator[str]:
             )
 
 
+def settings(of: type[BaseSettings], prefix: str) -> Iterator[str]:
+    """Yield the rows of settings."""
+    yield "| setting | variable | default | meaning |"
+    yield "| --- | --- | --- | --- |"
+    for name, field in of.model_fields.items():
+        yield row_of(name, prefix, field)
+
+
+def problems(head: str, of: Iterable[tuple[str, int, str]]) -> Iterator[str]:
+    """Yield the rows of problems: their names, status and detail."""
+    yield f"| {head} | status | detail |"
+    yield "| --- | --- | --- |"
+    for name, status, detail in of:
+        yield f"| `{name}` | {status} | {detail} |"
+
+
+def metrics() -> Iterator[str]:
+    """Yield the rows of the metrics."""
+    yield "| metric | labels | meaning |"
+    yield "| --- | --- | --- |"
+    for collector in REGISTRY._collector_to_names:
+        labels = ", ".join(getattr(collector, "_labelnames", ()))
+        for family in collector.collect():
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            yield f"| {name} | {labels} | {family.documentation} |"
+
+
 TABLES = {
     "engines.md": [list(releases()), list(hash_fields())],
-    "guard.md": [list(caller_fields())],
+    "gateway.md": [list(settings(GatewaySettings, "MMHASH_GATEWAY_"))],
+    "guard.md": [
+        list(caller_fields()),
+        list(settings(GuardSettings, "MMHASH_GUARD_")),
+        list(problems("problem", ((n, p[0], p[2]) for n, p in GUARD_PROBLEMS.items()))),
+    ],
+    "observability.md": [list(metrics())],
+    "problems.md": [list(problems("name", ((n, p[0], p[2]) for n, p in PROBLEMS.items())))],
+    "settings.md": [list(settings(Settings, "MMHASH_"))],
 }
 
 
