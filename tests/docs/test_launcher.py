@@ -11,7 +11,7 @@ import pytest
 from mmhash.errors import InputValueError
 from mmhash_service.guard import Guard
 
-PAGE = Path(__file__).parents[2] / "docs" / "engine-sglang.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guard.md"
 SETTINGS = {"MMHASH_GUARD_ENGINE": "sglang", "MMHASH_GUARD_SECRETS": f'["{"5a" * 32}"]'}
 
 # As much of SGLang as the launcher imports.
