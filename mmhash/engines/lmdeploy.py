@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mmhash.digest import Digest
+from mmhash.engines import checks
 from mmhash.engines.engine import Engine, Step, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
@@ -26,10 +27,8 @@ LATEST = RELEASES.latest
 # The engine hashes the repr() of any other object, which for most holds an address.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
-_MAX_DEPTH = 64
-_MAX_INT_BITS = 1 << 12
 
-
+@checks.readable("the item")
 def content_hash(
     data: Any, meta: Any = None, mrope_pos_ids: Any = None, *, version: str = LATEST
 ) -> str:
@@ -41,14 +40,12 @@ def content_hash(
     RELEASES.recipe(version)
     hasher = hashlib.sha256()
     for value in (data, meta, mrope_pos_ids):
-        _update(hasher, value, 0)
+        _update(hasher, value)
     return hasher.hexdigest()
 
 
-def _update(hasher: "hashlib._Hash", value: Any, depth: int) -> None:
+def _update(hasher: "hashlib._Hash", value: Any) -> None:
     """Hash one value, led by its type; a container's values follow in brackets."""
-    if depth > _MAX_DEPTH:
-        raise InputValueError(f"values are nested at most {_MAX_DEPTH} deep")
     if is_tensor(value):
         _update_tensor(hasher, value)
     elif isinstance(value, np.ndarray):
@@ -56,19 +53,19 @@ def _update(hasher: "hashlib._Hash", value: Any, depth: int) -> None:
     elif isinstance(value, dict):
         hasher.update(b"dict:{")
         for name in sorted(value, key=_checked_repr):
-            _update(hasher, name, depth + 1)
+            _update(hasher, name)
             hasher.update(b":")
-            _update(hasher, value[name], depth + 1)
+            _update(hasher, value[name])
             hasher.update(b",")
         hasher.update(b"}")
     elif isinstance(value, (list, tuple)):
         hasher.update(f"{type(value).__name__}:[".encode())
         for entry in value:
-            _update(hasher, entry, depth + 1)
+            _update(hasher, entry)
             hasher.update(b",")
         hasher.update(b"]")
     elif isinstance(value, enum.Enum):
-        _update(hasher, value.value, depth + 1)
+        _update(hasher, value.value)
     else:
         hasher.update(f"{type(value).__name__}:{_checked_repr(value)}".encode())
 
@@ -96,14 +93,7 @@ def _checked_repr(value: Any) -> str:
             f"lmdeploy hashes the repr() of a {type(value).__name__}, which may differ in each "
             "process: give plain values, arrays, tensors, lists and dicts"
         )
-    if type(value) is int and value.bit_length() > _MAX_INT_BITS:
-        raise InputValueError(f"an int has at most {_MAX_INT_BITS} bits")
-    text = repr(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputValueError("a str is not text that UTF-8 can encode") from None
-    return text
+    return checks.text("a value", repr(value))
 
 
 def _explain(key: Digest, version: str) -> Iterator[Step]:

@@ -99,15 +99,8 @@ def mm_hash(item: Any, *, uuid: str | None = None, version: str = LATEST) -> str
     tag = RELEASES.recipe(version)
     uuid = checks.optional_text("uuid", uuid)
     state = blake3()
-    try:
-        for piece in _content(item, tag) if uuid is None else _marked(uuid, _content(item, tag)):
-            state.update(piece)
-    except RecursionError:
-        raise InputValueError("the item is nested too deep") from None
-    except InputError:
-        raise
-    except (ValueError, BufferError) as error:
-        raise InputValueError(f"the item holds what cannot be read: {error}") from None
+    for piece in _content(item, tag) if uuid is None else _marked(uuid, _content(item, tag)):
+        state.update(piece)
     return state.hexdigest()
 
 
