@@ -12,6 +12,9 @@ from mmhash.cli.extras import extra
 from mmhash.cli.report import say, say_json
 from mmhash.errors import InputValueError
 
+# Before the name of a setting of the gateway in `--set`.
+_GATEWAY = "gateway."
+
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="MMHASH_HOST")]
 Port = Annotated[
     int | None,
@@ -55,10 +58,10 @@ def serve(
     Options override MMHASH_… variables, which override the file of --config.
     """
     with extra("service"):
+        from mmhash_service.base_settings import settings_errors  # noqa: PLC0415
         from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
-        from mmhash_service.setting_errors import settings_errors  # noqa: PLC0415
-        from mmhash_service.settings import Settings, parse_assignment  # noqa: PLC0415
+        from mmhash_service.settings import Settings  # noqa: PLC0415
 
         if not check:  # FastAPI, the engines and numpy: most of the CPU of a check
             from mmhash_service.app import create_app  # noqa: PLC0415
@@ -67,7 +70,9 @@ def serve(
     _use_config(config)
     options = {"host": host, "port": port, "uds": uds, "processes": processes}
     with settings_errors():
-        effective = Settings(**_merged(dict(map(parse_assignment, settings or ())), options))
+        effective = Settings(
+            **_merged(dict(map(Settings.parse_assignment, settings or ())), options)
+        )
         gateway = GatewaySettings()
         gateway.check_releases(effective.engine_fallback)
     if check:
@@ -117,11 +122,11 @@ def run_gateway(
 ) -> None:
     """Forward requests to the workers that have their prefix cached."""
     with extra("service"):
+        from mmhash_service.base_settings import settings_errors  # noqa: PLC0415
         from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
         from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
-        from mmhash_service.setting_errors import settings_errors  # noqa: PLC0415
-        from mmhash_service.settings import GATEWAY, Settings, parse_assignment  # noqa: PLC0415
+        from mmhash_service.settings import Settings  # noqa: PLC0415
 
         if not check:  # as for `serve`
             from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415
@@ -135,12 +140,12 @@ def run_gateway(
         "policy": policy,
     }
     options = {"host": host, "port": port, "uds": uds, "processes": processes}
-    own = [text.removeprefix(GATEWAY) for text in settings or () if text.startswith(GATEWAY)]
-    others = [text for text in settings or () if not text.startswith(GATEWAY)]
+    own = [text.removeprefix(_GATEWAY) for text in settings or () if text.startswith(_GATEWAY)]
+    others = [text for text in settings or () if not text.startswith(_GATEWAY)]
     with settings_errors():
-        assigned = dict(parse_assignment(text, of_gateway=True) for text in own)
+        assigned = dict(GatewaySettings.parse_assignment(text, _GATEWAY) for text in own)
         gateway = GatewaySettings(**_merged(assigned, fleet))
-        effective = Settings(**_merged(dict(map(parse_assignment, others)), options))
+        effective = Settings(**_merged(dict(map(Settings.parse_assignment, others)), options))
         gateway.check_releases(effective.engine_fallback)
     if not gateway.has_workers:
         raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")

@@ -56,7 +56,7 @@ def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
     try:
         engine, version = find(name, engine_fallback=engine_fallback)
     except InputError as error:
-        raise Problem("unknown-engine") from error
+        raise Problem("unknown-engine", reason=str(error)) from error
     release = name.partition("@")[2]
     if release in {"", version}:
         return RequestedEngine(name, engine, version, None)
@@ -74,4 +74,4 @@ def item_span(span: prompts.Span) -> Span:
     try:
         return Span(span.start, span.end, key, span.hash)
     except ItemSpanError as error:
-        raise Problem("invalid-span") from error
+        raise Problem("refused-by-engine", reason=str(error)) from error

@@ -12,6 +12,9 @@ from mmhash_service.settings import Settings
 
 TENANT_HEADER = "X-Mmhash-Tenant"
 
+# Long enough for a request that waits for its engine.
+TAG_TTL_S = 600
+
 TENANT_PARAMETER = {"name": TENANT_HEADER, "in": "header", "schema": {"type": "string"}}
 """The header in the OpenAPI of a request."""
 
@@ -29,11 +32,10 @@ class Signer(NamedTuple):
     engine: str
     tenant: str | None
     secret: bytes
-    ttl_s: int
 
     def tag(self, key: Digest) -> str:
-        """Return a tag that is valid from now for as long as the settings say."""
-        expires = int(time.time()) + self.ttl_s
+        """Return a tag that is valid from now for TAG_TTL_S."""
+        expires = int(time.time()) + TAG_TTL_S
         return sign_tag(
             key, engine=self.engine, tenant=self.tenant, expires=expires, secrets=[self.secret]
         )
@@ -56,6 +58,6 @@ def build_signer(settings: Settings, engines: tuple[str, ...], tenant: Tenant | 
     if not settings.tag_secrets:
         raise Problem("sign-off")
     if len(engines) != 1:
-        raise Problem("sign-engine")
+        raise Problem("invalid-query", reason="with sign, engines names exactly one")
     secret = bytes.fromhex(settings.tag_secrets[0].get_secret_value())
-    return Signer(engines[0], tenant.name if tenant else None, secret, settings.tag_ttl_s)
+    return Signer(engines[0], tenant.name if tenant else None, secret)

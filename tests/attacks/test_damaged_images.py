@@ -25,7 +25,7 @@ def test_one_that_is_cut_is_refused(server: Any, name: str) -> None:
     body = encoded(name)
     for part in (0.02, 0.5, 0.9):
         answer = server.hash(body[: int(len(body) * part)], f"image/{name.lower()}", of="pixels")
-        assert refusal_of(answer) in {"damaged-image", "unsupported-image"}
+        assert refusal_of(answer) in {"damaged-media", "unsupported-media-type"}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_one_that_is_cut_is_refused(server: Any, name: str) -> None:
     ids=["nothing", "svg", "eps", "pdf", "jp2", "psd", "ppm", "pickle"],
 )
 def test_what_is_none_of_the_six_formats_is_refused(server: Any, body: bytes) -> None:
-    assert refusal_of(server.hash(body, "image/png", of="pixels")) == "unsupported-image"
+    assert refusal_of(server.hash(body, "image/png", of="pixels")) == "unsupported-media-type"
 
 
 def test_the_content_type_does_not_choose_the_decoder(server: Any) -> None:

@@ -35,7 +35,7 @@ def test_equal_bytes_read_otherwise_are_another_item() -> None:
 )
 def test_what_is_no_dtype_of_the_spec_is_refused(server: Any, dtype: str) -> None:
     answer = server.hash(bytes(16), dtype=dtype, shape="1")
-    assert refusal_of(answer) == "unknown-dtype"
+    assert refusal_of(answer) == "invalid-tensor"
 
 
 @pytest.mark.parametrize("dtype", ["O", "V8", "U4", "S4", "datetime64[s]"])

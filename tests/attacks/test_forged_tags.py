@@ -105,4 +105,4 @@ def test_the_service_signs_for_the_tenant_that_was_named_alone(signing: Any) -> 
     with pytest.raises(TagError):
         verify(item["tag"], key, now=time.time(), tenant="umbrella")
     unsigned = signing.hash(b"abc", sign=1, engines="vllm,sglang")
-    assert unsigned.json()["type"] == "urn:mmhash:problem:sign-engine"
+    assert unsigned.json()["type"] == "urn:mmhash:problem:invalid-query"

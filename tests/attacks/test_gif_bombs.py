@@ -39,7 +39,7 @@ def gif(*frames: tuple[int, int], screen: tuple[int, int] = (1, 1)) -> bytes:
 )
 def test_it_is_refused(server: Any, bomb: bytes) -> None:
     before = server.memory()
-    assert refusal_of(server.hash(bomb, "image/gif", of="pixels")) == "image-too-large"
+    assert refusal_of(server.hash(bomb, "image/gif", of="pixels")) == "media-too-large"
     assert server.memory() - before < 64 << 20
 
 
@@ -47,14 +47,14 @@ def test_two_such_gifs_are_refused_in_one_call(server: Any) -> None:
     bomb = gif(*[(1, 1)] * 100_000)
     files = [("a", ("a.gif", bomb, "image/gif"))] * 4
     answer = server.client.post("/hash", files=files, params={"of": "pixels"})
-    assert refusal_of(answer) == "image-too-large"
+    assert refusal_of(answer) == "media-too-large"
 
 
 def test_a_gif_of_more_frames_than_pixels_allow_is_refused(server: Any) -> None:
     body = BytesIO()
     frames = [Image.new("L", (320, 240), 20 * shade) for shade in range(10)]
     frames[0].save(body, "GIF", save_all=True, append_images=frames[1:])
-    assert refusal_of(server.hash(body.getvalue(), "image/gif", of="pixels")) == "image-too-large"
+    assert refusal_of(server.hash(body.getvalue(), "image/gif", of="pixels")) == "media-too-large"
 
 
 def test_a_gif_in_a_request_to_plan_is_refused() -> None:

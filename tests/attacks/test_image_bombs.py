@@ -26,7 +26,7 @@ from tests.support.responses import items_of, refusal_of
 from tests.support.victim import serving
 
 # Refused for its contents, not for want of time.
-REFUSALS = {"costly-image", "damaged-image", "image-too-large", "unsupported-image"}
+REFUSALS = {"costly-media", "damaged-media", "media-too-large", "unsupported-media-type"}
 
 # Above what any of these may take even where other programs take the cores; below what they took.
 BOUND_S = 60
@@ -270,7 +270,7 @@ def test_many_small_files_of_many_pixels_are_not_all_decoded(form: str) -> None:
         )
 
     with serving(decoders=1) as server:
-        assert refusal_of(send(server, map(flat_webp, range(40)))) == "costly-items"
+        assert refusal_of(send(server, map(flat_webp, range(40)))) == "too-many-items"
         assert send(server, map(noise, range(40))).status_code == 200
         # A few do not count as many, and known ones do not count.
         assert send(server, map(flat_webp, range(8))).status_code == 200
@@ -298,6 +298,6 @@ def test_many_small_clips_of_many_pixels_are_not_all_decoded() -> None:
 
     # A clip of 60 frames of 300 kB; all of a request may decode to 32 bytes for each pixel.
     with serving(decoders=1, max_pixels=5_000_000) as server:
-        assert refusal_of(send(map(flat_clip, range(0, 240, 10)))) == "costly-items"
+        assert refusal_of(send(map(flat_clip, range(0, 240, 10)))) == "too-many-items"
         assert send(map(flat_clip, range(4))).status_code == 200
         assert send([flat_clip(100)] * 24).status_code == 200  # known ones do not count

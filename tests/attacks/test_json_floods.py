@@ -38,7 +38,7 @@ INVALID = {
 @pytest.mark.parametrize("name", INVALID)
 def test_such_json_is_refused(server: Any, call: str, name: str) -> None:
     answer = server.client.post(call, content=INVALID[name], headers=JSON)
-    assert refusal_of(answer) in {"invalid-json", "json-too-large"}
+    assert refusal_of(answer) in {"invalid-json", "body-too-large"}
 
 
 TOO_LARGE = {
@@ -53,7 +53,7 @@ TOO_LARGE = {
 @pytest.mark.parametrize("name", TOO_LARGE)
 def test_too_much_json_is_refused(server: Any, call: str, name: str) -> None:
     answer = server.client.post(call, content=TOO_LARGE[name], headers=JSON)
-    assert refusal_of(answer) in {"json-too-large", "body-too-large"}
+    assert refusal_of(answer) == "body-too-large"
 
 
 def test_items_are_counted(server: Any) -> None:
@@ -93,7 +93,7 @@ def test_items_are_counted(server: Any) -> None:
 def test_an_item_that_is_amiss_is_refused(server: Any, item: dict[str, Any]) -> None:
     found = refusal_of(server.hash_json(item))
     assert found in {
-        "invalid-json", "no-content", "invalid-base64", "incomplete-tensor", "wrong-length", "invalid-url",
+        "invalid-json", "invalid-base64", "invalid-tensor", "invalid-url",
     }  # fmt: skip
 
 
@@ -129,5 +129,5 @@ def test_spans_and_ids_that_are_amiss_are_refused(
         base["block_size"] = 2
     answer = server.client.post(call, json={**base, **body})
     assert refusal_of(answer) in {
-        "invalid-json", "refused-by-engine", "invalid-span", "unknown-engine",
+        "invalid-json", "refused-by-engine", "unknown-engine",
     }  # fmt: skip

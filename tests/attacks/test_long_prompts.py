@@ -37,7 +37,7 @@ PLAN = "/plan?model=tiny&engine=sglang@0.5.23"
 def planning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("model"))
     with serving(
-        models={"tiny": str(folder)}, work_timeout_s=120, max_json_bytes=16 << 20
+        models={"tiny": str(folder)}, work_timeout_s=120, max_held_bytes=256 << 20
     ) as server:
         yield server
 
@@ -146,9 +146,9 @@ REFUSED = {
     "text": ("unplannable-prompt", {"text": "a" * (MAX_TEXT + 1)}),
     "chat": ("unplannable-prompt", {"messages": [{"role": "user", "content": "a" * MAX_TEXT}]}),
     "tokens": ("unplannable-prompt", {"text": "a b " * (MAX_TOKENS // 4 + 100)}),
-    "ids": ("json-too-large", {"input_ids": [1] * 200_000}),
-    "objects": ("json-too-large", {"text": "a", "other": [{}] * 200_000}),
-    "names": ("json-too-large", {"text": "a", "other": dict.fromkeys(map(str, range(100_000)))}),
+    "ids": ("body-too-large", {"input_ids": [1] * 200_000}),
+    "objects": ("body-too-large", {"text": "a", "other": [{}] * 200_000}),
+    "names": ("body-too-large", {"text": "a", "other": dict.fromkeys(map(str, range(100_000)))}),
 }
 
 

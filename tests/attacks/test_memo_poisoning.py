@@ -38,7 +38,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 def _replica(redis: Redis) -> Iterator[Any]:
     port = redis.connection_pool.connection_kwargs["port"]
     url = f"redis://127.0.0.1:{port}"
-    settings = {"memo_url": url, "memo_bytes": 0, "private_tenants": ["acme"]}
+    settings = {"memo_url": url, "memo_bytes": 0}
     with serving(program=PATIENT_COMMAND, **settings) as server:
         yield server
 
@@ -104,9 +104,7 @@ def test_another_kind_of_value_is_a_miss(replica: Any, redis: Redis) -> None:
     assert (found["key"], found["memo"]) == (key, "miss")
 
 
-def test_a_private_tenant_neither_reads_nor_writes_what_others_do(
-    replica: Any, redis: Redis
-) -> None:
+def test_a_tenant_neither_reads_nor_writes_what_others_do(replica: Any, redis: Redis) -> None:
     body, _ = picture(6)
     assert hash_pixels(replica, body)["memo"] == "miss"
     entries(redis, 1)
@@ -114,7 +112,7 @@ def test_a_private_tenant_neither_reads_nor_writes_what_others_do(
     assert hash_pixels(replica, body, "acme")["memo"] == "miss"
     entries(redis, 2)
     assert hash_pixels(replica, body, "acme")["memo"] == "hit"
-    assert hash_pixels(replica, body, "umbrella")["memo"] == "hit"
+    assert hash_pixels(replica, body, "umbrella")["memo"] == "miss"
 
 
 def test_the_store_shows_neither_contents_nor_names(replica: Any, redis: Redis) -> None:

@@ -40,13 +40,13 @@ def test_it_does_run_where_it_is_opened(bomb: bytes, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content_type", "query", "problem"),
     [
-        ("application/x-safetensors", {}, "invalid-safetensors-header"),
-        ("image/png", {"of": "pixels"}, "unsupported-image"),
+        ("application/x-safetensors", {}, "damaged-safetensors"),
+        ("image/png", {"of": "pixels"}, "unsupported-media-type"),
         ("application/json", {}, "invalid-json"),
         ("application/x-pickle", {}, "unsupported-media-type"),
         ("application/x-pytorch", {}, "unsupported-media-type"),
-        ("application/octet-stream", {"dtype": "object", "shape": "1"}, "unknown-dtype"),
-        ("application/octet-stream", {"dtype": "float16", "shape": "1"}, "wrong-length"),
+        ("application/octet-stream", {"dtype": "object", "shape": "1"}, "invalid-tensor"),
+        ("application/octet-stream", {"dtype": "float16", "shape": "1"}, "invalid-tensor"),
     ],
 )
 def test_it_is_refused(

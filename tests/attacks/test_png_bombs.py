@@ -34,7 +34,7 @@ def test_pixels_beyond_the_limit_are_refused_by_the_head(
 ) -> None:
     before = server.memory()
     large = png_of(zlib.compress(b"\0"), size=(width, height))
-    assert refusal_of(server.hash(large, "image/png", of="pixels")) == "image-too-large"
+    assert refusal_of(server.hash(large, "image/png", of="pixels")) == "media-too-large"
     assert server.memory() - before < 64 * MIB
 
 
@@ -51,7 +51,7 @@ def test_pixels_beyond_the_limit_are_refused_by_the_head(
 def test_a_chunk_that_unpacks_to_megabytes_is_refused(server: Any, bomb: bytes) -> None:
     before = server.memory()
     image = png_of(PIXELS, bomb)
-    assert refusal_of(server.hash(image, "image/png", of="pixels")) == "damaged-image"
+    assert refusal_of(server.hash(image, "image/png", of="pixels")) == "damaged-media"
     assert server.memory() - before < 128 * MIB
 
 
@@ -66,11 +66,11 @@ def test_frames_beyond_the_limit_are_refused(server: Any) -> None:
     body = BytesIO()
     frames = [Image.new("L", (320, 240), shade) for shade in range(10)]
     frames[0].save(body, "PNG", save_all=True, append_images=frames[1:])
-    assert refusal_of(server.hash(body.getvalue(), "image/png", of="pixels")) == "image-too-large"
+    assert refusal_of(server.hash(body.getvalue(), "image/png", of="pixels")) == "media-too-large"
 
 
 def test_a_claim_of_a_billion_frames_is_none(server: Any) -> None:
     claim = chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0))
     assert (
-        refusal_of(server.hash(png_of(PIXELS, claim), "image/png", of="pixels")) == "damaged-image"
+        refusal_of(server.hash(png_of(PIXELS, claim), "image/png", of="pixels")) == "damaged-media"
     )

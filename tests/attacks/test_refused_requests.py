@@ -57,7 +57,7 @@ def test_a_refused_request_changes_nothing_that_is_known_of_a_worker(client: htt
 def test_a_refused_request_begins_no_conversation() -> None:
     """New conversations would avoid a worker to which a client sends what its engine refuses."""
     with engines(1) as (worker,):
-        gateway = GatewaySettings(worker_list=(worker.url, UNREACHABLE), connect_timeout_s=20)
+        gateway = GatewaySettings(worker_list=(worker.url, UNREACHABLE), health_timeout_s=20)
         app = create_gateway(Settings(), gateway)
         with running(app) as server:
             for status in (400, 200):
@@ -71,7 +71,7 @@ def test_a_refused_request_begins_no_conversation() -> None:
 
 def test_a_request_without_a_body_begins_no_conversation() -> None:
     with engines(1) as (worker,):
-        gateway = GatewaySettings(worker_list=(worker.url, UNREACHABLE), connect_timeout_s=20)
+        gateway = GatewaySettings(worker_list=(worker.url, UNREACHABLE), health_timeout_s=20)
         app = create_gateway(Settings(), gateway)
         with running(app) as server:
             before = app.state.resources.fleet.crowding()

@@ -80,7 +80,7 @@ def inside(_host: VisitedHost) -> VisitedHost:
 def allowing(_host: VisitedHost) -> Any:
     """A server that may ask the host, and reads 1000 bytes of it."""
     hosts = [f"127.0.0.1:{_host.port}"]
-    with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"], url_max_bytes=1000) as server:
+    with serving(url_hosts=hosts, url_networks=["127.0.0.0/8"], max_body_bytes=1000) as server:
         yield server
 
 
@@ -195,7 +195,7 @@ def test_a_host_that_gives_another_length_than_it_says_is_refused(
     url = f"http://127.0.0.1:{inside.port}/"
     for head, status, name in (
         ("Content-Length: 7", 502, "url-failed"),
-        ("Content-Length: 99999999999", 413, "url-too-large"),
+        ("Content-Length: 99999999999", 413, "body-too-large"),
         ("Content-Encoding: gzip\r\nContent-Length: 6", 502, "url-failed"),
         ("X: y", 502, "url-failed"),
     ):

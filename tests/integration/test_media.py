@@ -84,7 +84,7 @@ def test_parts_and_json_items_are_as_bodies(client: Any) -> None:
     answer = client.post("/hash", json={"items": items}, params={"of": "frames"})
     assert [item["key"] for item in items_of(answer)] == expected
     without = client.post("/hash", json={"items": items})
-    assert without.json()["type"] == "urn:mmhash:problem:no-recipe"
+    assert without.json()["type"] == "urn:mmhash:problem:invalid-recipe"
 
 
 def test_engines_get_the_key_under_the_recipe(client: Any) -> None:
@@ -100,4 +100,4 @@ def test_without_frames_a_query_has_no_recipe(client: Any) -> None:
     assert answer.json()["type"] == "urn:mmhash:problem:invalid-query"
     headers = {"content-type": "application/octet-stream"}
     answer = client.post("/hash", content=FILM, headers=headers, params={"of": "frames"})
-    assert answer.json()["type"] == "urn:mmhash:problem:frames-not-media"
+    assert answer.json()["type"] == "urn:mmhash:problem:invalid-query"

@@ -84,7 +84,7 @@ def test_the_log_says_why_a_call_was_refused(service: Service) -> None:
     headers = {"content-type": "image/png"}
     answer = httpx.post(url, content=b"no image", headers=headers, timeout=TIMEOUT_S)
     assert answer.status_code == 415
-    assert re.search("unsupported-image: .*UnidentifiedImageError", service.stop())
+    assert re.search("unsupported-media-type: .*UnidentifiedImageError", service.stop())
 
 
 @pytest.mark.slow

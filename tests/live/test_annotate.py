@@ -212,7 +212,7 @@ def test_other_routes_get_no_hashes(engine: Engine, service: TestClient, path: s
     answer = service.post("/annotate", params={"engine": engine.spelling}, json=body)
     assert answer.status_code == 422
     problem = answer.json()["type"].removeprefix("urn:mmhash:problem:")
-    assert problem == ("responses-request" if path == "/v1/responses" else "no-field")
+    assert problem == "no-field"
 
 
 @only("vllm")

@@ -12,7 +12,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from mmhash_service.settings import LIBRARY_VARIABLES, Settings
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.guard.settings import GuardSettings
+from mmhash_service.settings import Settings
 from tests.support.decoders import wait_for_ready
 from tests.support.service import serving
 
@@ -97,7 +99,11 @@ def test_compose_takes_it_and_finds_a_misspelt_field(tmp_path: Path) -> None:
 
 
 def test_every_variable_is_a_setting() -> None:
-    known = LIBRARY_VARIABLES | {f"MMHASH_{name.upper()}" for name in Settings.model_fields}
+    known = {
+        variable
+        for kind in (Settings, GatewaySettings, GuardSettings)
+        for variable in kind.known_variables()
+    }
     root = DEPLOY.parent
     for path in (*COMPOSE, *KUBERNETES, root / "Dockerfile", root / "docs" / "docker.md"):
         assert set(re.findall(r"MMHASH_[A-Z_]+", path.read_text())) <= known

@@ -53,9 +53,9 @@ def test_an_answer_is_right_only_if_it_is_the_librarys() -> None:
     assert judge(one, oracle.answer_of(answer(b"abc"))) == "right"
     assert judge(one, oracle.answer_of(answer(b"xyz"))) == "wrong"
     assert judge(one, oracle.answer_of(httpx.Response(200, json={"items": []}))) == "wrong"
-    problem = httpx.Response(422, json={"type": "urn:mmhash:problem:wrong-length"})
+    problem = httpx.Response(422, json={"type": "urn:mmhash:problem:invalid-tensor"})
     assert judge(one, oracle.answer_of(problem)) == "wrong"
-    assert judge(one._replace(expected="wrong-length"), oracle.answer_of(problem)) == "right"
+    assert judge(one._replace(expected="invalid-tensor"), oracle.answer_of(problem)) == "right"
 
 
 def test_the_oracle_says_what_the_spec_and_the_docs_say() -> None:

@@ -19,7 +19,6 @@ COMMAND = (sys.executable, "-m", "mmhash", "gateway", *FEW)
 QUICK = {
     "gateway.health_interval_s": "0.1",
     "gateway.health_timeout_s": "20",
-    "gateway.connect_timeout_s": "20",
 }
 
 

@@ -17,7 +17,7 @@ from tests.support.decoders import wait_for_ready
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 LIMITS = {
     "max_body_bytes": 8 << 20,
-    "max_json_bytes": 4 << 20,
+    "max_held_bytes": 64 << 20,
     "max_items": 50,
     "max_pixels": 640 * 480,
     "tenants": TENANTS,

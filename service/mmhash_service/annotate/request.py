@@ -29,8 +29,11 @@ FindModel = Callable[[str], "Model | None"]
 UrlTreatment = Literal["fetch", "url", "ignore"]
 """Media at http(s) URLs: keyed by their content, by the URL, or left without a hash."""
 
-# A member of each request that is neither a chat nor native, and the problem with it.
-_OTHER_APIS = {"prompt": "completions-request", "input": "responses-request"}
+# A member of each request that is neither a chat nor native, and why it takes no hash.
+_OTHER_APIS = {
+    "prompt": "a completions request has no media: send it as it is, or a chat",
+    "input": "a Responses request has no field for a hash: send a chat",
+}
 
 
 class _Slots(NamedTuple):
@@ -123,9 +126,9 @@ def _refuse_other_apis(body: Object, formats: AnnotateFormats, release: str) -> 
     native = formats.native(release) if formats.native is not None else None
     if "messages" in body or (native is not None and is_native(body, native)):
         return
-    for name, problem in _OTHER_APIS.items():
+    for name, reason in _OTHER_APIS.items():
         if name in body:
-            raise Problem(problem)
+            raise Problem("no-field", reason=reason)
 
 
 def _neither_chat_nor_native() -> Problem:

@@ -33,12 +33,15 @@ _BY_STATUS = {404: "not-found", 405: "method-not-allowed"}
 
 
 def problem_response(
-    name: str, headers: Mapping[str, str] | None = None, parts: Sequence[InvalidPart] = ()
+    name: str,
+    headers: Mapping[str, str] | None = None,
+    parts: Sequence[InvalidPart] = (),
+    reason: str | None = None,
 ) -> Response:
     """Return the response for the problem, and count it."""
     problem = PROBLEMS[name]
     metrics.PROBLEMS.labels(name).inc()
-    answer = ProblemAnswer.model_validate(problem.document(name))
+    answer = ProblemAnswer.model_validate(problem.document(name, reason))
     if parts:
         answer.errors = [ProblemError(**part._asdict()) for part in parts]
     headers = headers or _HEADERS.get(name)
@@ -59,7 +62,7 @@ async def _handle(_request: Request, error: Exception) -> Response:
         case Problem():
             if error.__cause__ is not None:
                 logger.info("%s: %s", error.name, _describe(error.__cause__))
-            return problem_response(error.name, parts=error.parts)
+            return problem_response(error.name, parts=error.parts, reason=error.reason)
         case RequestValidationError():
             return problem_response("invalid-query")
         case HTTPException() if error.status_code in _BY_STATUS:

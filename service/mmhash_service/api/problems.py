@@ -1,18 +1,12 @@
 """The problems: every way in which a request can fail, each with one fixed public text.
 
-The message of an exception may hold paths, addresses or a client's bytes: it is only logged.
+A `reason` may be given where a problem is raised, with values of the caller's own request. Any
+other message of an exception may hold paths, addresses or a decoder's state: it is only logged.
 """
 
-from mmhash.dtypes import ITEM_SIZE
-from mmhash.engines.engine import PROMPT_FIELDS
 from mmhash_service.api.problem_spec import InvalidPart, Problem, ProblemSpec
 
-__all__ = ["PROBLEMS", "InvalidPart", "Problem", "unsupported_field"]
-
-
-def unsupported_field(name: str) -> str:
-    """Return the name of the problem that an engine has no such field of a prompt."""
-    return f"no-{name.replace('_', '-')}"
+__all__ = ["PROBLEMS", "InvalidPart", "Problem"]
 
 
 PROBLEMS = {
@@ -70,96 +64,36 @@ PROBLEMS = {
         "The server received fewer than 1024 bytes of the body within the setting stall_timeout_s.",
     ),
     "body-too-large": ProblemSpec(
-        413, "Body too large", "The body is longer than the setting max_body_bytes allows."
-    ),
-    "image-too-large": ProblemSpec(
         413,
-        "Image too large",
-        "The image has more pixels in all its frames than the setting max_pixels allows, or more "
-        "than 10000 frames.",
-    ),
-    "url-too-large": ProblemSpec(
-        413,
-        "URL too large",
-        "The content of the URL is longer than the setting url_max_bytes allows.",
-    ),
-    "json-too-large": ProblemSpec(
-        413,
-        "JSON too large",
-        "The JSON is longer than the setting max_json_bytes allows, or has more than 150000 "
-        "values.",
+        "Body too large",
+        "The body, or the content of a URL, is longer than the setting max_body_bytes allows; "
+        "or JSON is longer than a 16th of max_held_bytes, or has more than 150000 values.",
     ),
     "too-many-items": ProblemSpec(
-        413, "Too many items", "The body has more items than the setting max_items allows."
+        413,
+        "Too many items",
+        "The body has more items than the setting max_items allows, or its images and clips "
+        "decode to far more bytes than their files have: send fewer in one request.",
     ),
     "unsupported-media-type": ProblemSpec(
         415,
         "Unsupported media type",
-        "The Content-Type must be application/octet-stream, image/*, video/*, audio/* or "
-        "application/x-safetensors, or, for a whole body, multipart/form-data or application/json.",
+        "POST /hash takes application/octet-stream, image/*, video/*, audio/* or "
+        "application/x-safetensors, and for a whole body multipart/form-data or "
+        "application/json; other calls take application/json. Pixels are those of a JPEG, "
+        "PNG, WebP, GIF, BMP or TIFF file.",
     ),
-    "not-json": ProblemSpec(415, "Not JSON", "The Content-Type must be application/json."),
     "unsupported-encoding": ProblemSpec(
         415,
         "Unsupported encoding",
         "A body or part must have no Content-Encoding, and no Content-Transfer-Encoding other than "
         "binary, 8bit or 7bit.",
     ),
-    "unsupported-image": ProblemSpec(
-        415,
-        "Unsupported image",
-        "The image is not a JPEG, PNG, WebP, GIF, BMP or TIFF file.",
-    ),
     "invalid-query": ProblemSpec(
         422,
         "Invalid query",
-        "The query has an unknown or repeated parameter, or a value that is not allowed: errors "
-        "names the parameters.",
-    ),
-    "incomplete-tensor": ProblemSpec(
-        422, "Incomplete tensor", "A tensor needs both dtype and shape, and only a tensor has them."
-    ),
-    "unknown-dtype": ProblemSpec(
-        422, "Unknown dtype", f"The dtype must be one of {', '.join(ITEM_SIZE)}."
-    ),
-    "invalid-shape": ProblemSpec(
-        422,
-        "Invalid shape",
-        "The shape must be at most 32 decimal integers from 0 to 2**63 - 1, separated by commas; "
-        "the shape of a scalar is empty.",
-    ),
-    "tensor-not-raw": ProblemSpec(
-        422,
-        "Tensor not raw",
-        "With dtype and shape the body must be application/octet-stream and hold only the "
-        "elements, little-endian and in C order.",
-    ),
-    "wrong-length": ProblemSpec(
-        422,
-        "Wrong length",
-        "The length of the content is not the product of the shape times the size of an element.",
-    ),
-    "pixels-not-image": ProblemSpec(
-        422, "Pixels of no image", "With of=pixels the Content-Type must be image/*."
-    ),
-    "costly-image": ProblemSpec(
-        422,
-        "Costly image",
-        "Decoding the image takes more time or memory than its length and pixels justify.",
-    ),
-    "costly-items": ProblemSpec(
-        413,
-        "Costly items",
-        "The images and clips of the body decode to far more bytes than their files have: send "
-        "fewer of them in one request.",
-    ),
-    "empty-media": ProblemSpec(
-        422,
-        "Empty media",
-        "An image, video or audio clip has no bytes: its file may be missing.",
-    ),
-    "damaged-image": ProblemSpec(
-        422, "Damaged image", "The image is truncated or cannot be decoded."
+        "The query has an unknown or repeated parameter, or a value that is not allowed for "
+        "this request: errors names the parameters, or reason says why.",
     ),
     "unknown-model": ProblemSpec(
         422,
@@ -187,64 +121,41 @@ PROBLEMS = {
     "refused-by-engine": ProblemSpec(
         422,
         "Refused by the engine",
-        "This release of the engine does not accept these ids, spans or names.",
+        "This release of the engine does not accept these ids, spans, names or fields: "
+        "docs/http.md lists the fields of each.",
     ),
-    **{
-        unsupported_field(name): ProblemSpec(
-            422,
-            f"No {name}",
-            f"The engine or its release has no {name}: docs/http.md lists the fields of each.",
-        )
-        for name in PROMPT_FIELDS
-    },
     "no-field": ProblemSpec(
         422,
         "No field",
-        "This release of the engine has no field for a hash in such a request: docs/engines.md "
-        "lists those that have one.",
-    ),
-    "completions-request": ProblemSpec(
-        422,
-        "Completions request",
-        "A completions request (prompt) has no media, so there is nothing to annotate: send it to "
-        "the engine as it is, or send a chat request (messages).",
-    ),
-    "responses-request": ProblemSpec(
-        422,
-        "Responses request",
-        "A Responses request (input) has no field for a hash in any engine: send a chat request "
-        "(messages).",
-    ),
-    "frames-not-media": ProblemSpec(
-        422,
-        "Frames of no media",
-        "Only bodies and parts of video/* and audio/*, and JSON items of these kinds, have frames.",
-    ),
-    "no-recipe": ProblemSpec(
-        422, "No recipe", "A JSON item of the kind video or audio needs of=frames in the query."
+        "This release of the engine has no field for a hash in such a request: "
+        "docs/engines.md lists those that have one. Completions and Responses requests have "
+        "none.",
     ),
     "invalid-recipe": ProblemSpec(
         422,
         "Invalid recipe",
-        "The recipe has a value out of range, two ways to select frames, fields of another kind of "
-        "media, or selects nothing of this source.",
+        "A video or audio item needs of=frames and a recipe without a value out of range, two "
+        "ways to select frames or fields of another kind of media, which selects something of "
+        "this source.",
     ),
     "damaged-media": ProblemSpec(
         422,
         "Damaged media",
-        "The body is no video or audio file in a known container, lacks the stream, or cannot be "
-        "decoded up to the last selected frame.",
+        "The image, video or audio file is truncated, of no known format, lacks the stream, "
+        "or cannot be decoded up to the last selected frame.",
     ),
     "costly-media": ProblemSpec(
         422,
         "Costly media",
-        "Reading the media takes more time or memory than its bytes and pixels justify.",
+        "Decoding the image or clip takes more time or memory than its length and pixels justify.",
     ),
     "media-too-large": ProblemSpec(
         413,
         "Media too large",
-        "The media has more than 1048576 frames or packets, or the recipe selects more than 1024 "
-        "frames or windows to decode, or more pixels than the setting max_pixels allows.",
+        "An image has more pixels in all its frames than the setting max_pixels allows, or "
+        "more than 10000 frames; or a clip has more than 1048576 frames or packets, or the "
+        "recipe selects more than 1024 frames or windows to decode, or more pixels than "
+        "max_pixels.",
     ),
     "no-media-extra": ProblemSpec(
         501,
@@ -252,38 +163,24 @@ PROBLEMS = {
         "The server lacks PyAV, which videos and audio clips need: "
         "install mmhash-keys[media] beside it.",
     ),
-    "invalid-span": ProblemSpec(
-        422,
-        "Invalid span",
-        "A span must have either a key or a hash; for vLLM it must have a key.",
-    ),
     "damaged-multipart": ProblemSpec(
         422,
         "Damaged multipart",
         "The multipart/form-data has no valid boundary, a part without a name, or no end.",
     ),
-    "invalid-safetensors-header": ProblemSpec(
-        422,
-        "Invalid safetensors header",
-        "The header must be at most 1 MiB of JSON, and place the tensors without gaps or overlaps, "
-        "each with the length that its dtype and shape require.",
-    ),
     "damaged-safetensors": ProblemSpec(
-        422, "Damaged safetensors", "The body does not have the length that its header requires."
+        422,
+        "Damaged safetensors",
+        "The header must be at most 1 MiB of JSON, and place the tensors without gaps or "
+        "overlaps, each with the length that its dtype and shape require; the body must have "
+        "the length that the header requires.",
     ),
     "invalid-json": ProblemSpec(
         422,
         "Invalid JSON",
-        "The body is not JSON of the schema in /openapi.json: errors has the places.",
-    ),
-    "unreadable-json": ProblemSpec(
-        422,
-        "Unreadable JSON",
-        "The body is not JSON in UTF-8, is nested deeper than 200 levels, or has half of a "
-        "surrogate pair or an integer of more than 4300 digits.",
-    ),
-    "no-content": ProblemSpec(
-        422, "No content", "An item must have exactly one of data, url, shm and cuda_ipc."
+        "The body is not JSON in UTF-8 of the schema in /openapi.json, is nested deeper than "
+        "200 levels, or has half of a surrogate pair or an integer of more than 4300 digits: "
+        "errors has the places.",
     ),
     "invalid-base64": ProblemSpec(
         422, "Invalid base64", "The data of an item must be standard base64 with padding."
@@ -294,21 +191,17 @@ PROBLEMS = {
         "The URL must be a data: URL without a fragment and with at most 100000 escapes, or an "
         "http(s): or file: URL of at most 4096 bytes, in normal form, without credentials.",
     ),
-    "sign-engine": ProblemSpec(
-        422,
-        "No engine to sign for",
-        "A tag is valid for one engine: with sign, engines must name exactly one.",
-    ),
-    "invalid-bundle": ProblemSpec(
-        422,
-        "Invalid bundle",
-        "A bundle must be a tensor with either grids or counts, whose items add up to its first "
-        "dimension.",
-    ),
     "invalid-handle": ProblemSpec(
         422,
         "Invalid handle",
         "The handle of an item is malformed, cannot be opened, or is of another kind.",
+    ),
+    "invalid-tensor": ProblemSpec(
+        422,
+        "Invalid tensor",
+        "A tensor needs a dtype, a shape of at most 32 integers, and as many bytes as both "
+        "say, little-endian and in C order; a bundle is a tensor with either grids or counts, "
+        "whose items add up to its first dimension.",
     ),
     "internal-error": ProblemSpec(
         500,
@@ -318,8 +211,8 @@ PROBLEMS = {
     "url-failed": ProblemSpec(
         502,
         "URL failed",
-        "The URL's host or file did not return the whole content, unencoded and with the declared "
-        "length.",
+        "The URL's host or file did not return the whole content, unencoded and with the "
+        "declared length.",
     ),
     "worker-failed": ProblemSpec(
         502,
@@ -334,12 +227,12 @@ PROBLEMS = {
     "url-timeout": ProblemSpec(
         504,
         "URL timeout",
-        "The content of the URL did not arrive within the setting url_timeout_s.",
+        "The content of the URL did not arrive within the setting work_timeout_s.",
     ),
     "busy": ProblemSpec(
         429,
         "Busy",
-        "The server holds as many bytes or requests as max_held_bytes and max_calls allow.",
+        "The server holds as many bytes of requests as the setting max_held_bytes allows.",
     ),
     "draining": ProblemSpec(
         503,

@@ -7,8 +7,13 @@ from pydantic import BaseModel, ValidationError
 
 from mmhash_service.api.problems import InvalidPart, Problem
 from mmhash_service.api.validation import invalid_members
-from mmhash_service.bodies.parsing import count_strings, parse_media_type, refuse_many_values
-from mmhash_service.bodies.reading import read_body
+from mmhash_service.bodies.parsing import (
+    count_strings,
+    parse_media_type,
+    refuse_many_values,
+    unsupported_type,
+)
+from mmhash_service.bodies.reading import read_body, too_large
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.settings import Settings
 
@@ -20,11 +25,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 async def read_json(request: Request, settings: Settings, admission: Admission) -> bytes:
     """Return the whole body of a request that must be JSON."""
-    if parse_media_type(request.headers.get("content-type", "")) != ("application", "json"):
-        raise Problem("not-json")
+    content_type = request.headers.get("content-type", "")
+    if parse_media_type(content_type) != ("application", "json"):
+        raise unsupported_type(content_type)
     body = JsonText(settings, admission)
     limit, timeout_s = settings.max_json_bytes, settings.stall_timeout_s
-    await read_body(request, limit, body.take, timeout_s, "json-too-large")
+    await read_body(request, limit, body.take, timeout_s)
     return bytes(body.text)
 
 
@@ -39,7 +45,7 @@ class JsonText:
     def take(self, piece: bytes | memoryview, /) -> None:
         """Append the next piece."""
         if len(self.text) + len(piece) > self._max_bytes:
-            raise Problem("json-too-large")
+            raise too_large(self._max_bytes)
         self._admission.hold(_COPIES * len(piece))
         self.text += piece
 

@@ -39,9 +39,6 @@ from mmhash_service.runtime.context import RequestContext
 Modality = Literal["video", "audio"]
 Recipe = VideoRecipe | AudioRecipe
 
-# The text of as many indices as are decoded.
-_MAX_INDICES_TEXT = 20 * MAX_PARTS
-
 
 def _codec(kind: Any) -> Codec[Answer]:
     """Return the codec of a decoder's answer of that kind."""
@@ -94,7 +91,7 @@ class _Clip:
         """Return the item under the recipe of the query."""
         query = self._context.recipe
         if query is None:
-            raise Problem("no-recipe")
+            raise Problem("invalid-recipe", reason="the query has no of=frames")
         index, status = await self._index()
         recipe = await self._context.work.run(select, query, self._modality, index)
         if query.by in {None, "source"}:
@@ -175,8 +172,8 @@ def select(query: HashQuery, modality: Modality, index: VideoIndex | AudioIndex)
     names, others = VIDEO_FIELDS, AUDIO_FIELDS
     if modality == "audio":
         names, others = others, names
-    if any(getattr(query, name) is not None for name in others):
-        raise Problem("invalid-recipe")
+    if wrong := [name for name in others if getattr(query, name) is not None]:
+        raise Problem("invalid-recipe", reason=f"{wrong[0]} is not for {modality}")
     options = {name: getattr(query, name) for name in names}
     try:
         if isinstance(index, VideoIndex):
@@ -187,14 +184,15 @@ def select(query: HashQuery, modality: Modality, index: VideoIndex | AudioIndex)
         options["start"] = options["start"] or 0
         return select_audio(index, **options)
     except (InputError, LimitError) as error:
-        raise Problem("invalid-recipe") from error
+        raise Problem("invalid-recipe", reason=str(error)) from error
 
 
 def _numbers(text: str | None, separator: str) -> list[int] | None:
     if text is None:
         return None
-    numbers = [parse_natural(each) for each in text.split(separator)]
-    if len(text) > _MAX_INDICES_TEXT or None in numbers:
+    # Of more numbers than are decoded, the last part has separators, and is no number.
+    numbers = [parse_natural(each) for each in text.split(separator, MAX_PARTS)]
+    if None in numbers:
         raise Problem("invalid-recipe")
     return [number for number in numbers if number is not None]
 
@@ -220,6 +218,7 @@ def _selection(
     width, height = recipe.size or (index.width, index.height)
     count = len(recipe.indices)
     if count > MAX_PARTS or count * width * height > max_pixels:
-        raise Problem("media-too-large")
+        reason = f"{count} frames of {width} x {height} pixels; at most {max_pixels} pixels"
+        raise Problem("media-too-large", reason=reason)
     decoded = (recipe.indices[-1] + 1) * index.width * index.height
     return VideoSelection(list(recipe.indices), recipe.size), decoded + count * width * height

@@ -2,6 +2,8 @@
 
 import binascii
 import re
+from collections.abc import Sequence
+from math import prod
 from typing import TypeVar
 
 import pybase64
@@ -19,7 +21,6 @@ MAX_DIMS = 32
 
 # 19 digits hold every number below 2**63; int() is slow only for much longer ones.
 _NATURAL = re.compile(r"[0-9]{1,19}", re.ASCII)
-_MAX_SHAPE = MAX_DIMS * 20
 
 # A type and subtype of RFC 6838, and any parameters.
 _MEDIA_TYPE = re.compile(
@@ -47,19 +48,27 @@ def parse_shape(text: str) -> tuple[int, ...]:
     """Return the shape of a text such as `1,3,224,224`; the empty text is a scalar's."""
     if not text:
         return ()
-    # The length is checked first, so that a long text is not split.
-    numbers = text.split(",") if len(text) <= _MAX_SHAPE else []
-    shape = [parse_natural(number) for number in numbers]
-    if not 1 <= len(shape) <= MAX_DIMS or None in shape:
-        raise Problem("invalid-shape")
+    # Of a longer text, the last part has commas, and is no number.
+    shape = [parse_natural(number) for number in text.split(",", MAX_DIMS)]
+    if len(shape) > MAX_DIMS or None in shape:
+        raise Problem("invalid-tensor", reason=f"the shape is not 1 to {MAX_DIMS} integers")
     return tuple(number for number in shape if number is not None)
 
 
 def parse_dtype(text: str) -> str:
     """Return `text` if it is the name of a supported dtype."""
     if text not in ITEM_SIZE:
-        raise Problem("unknown-dtype")
+        reason = f"the dtype {text[:32]!r} is not one of {', '.join(ITEM_SIZE)}"
+        raise Problem("invalid-tensor", reason=reason)
     return text
+
+
+def check_length(dtype: str, shape: Sequence[int], nbytes: int) -> None:
+    """Refuse content that has another length than the tensor."""
+    expected = prod(shape) * ITEM_SIZE[dtype]
+    if nbytes != expected:
+        reason = f"the content has {nbytes} bytes; the dtype and shape need {expected}"
+        raise Problem("invalid-tensor", reason=reason)
 
 
 def parse_quality(text: str, name: str) -> float:
@@ -90,9 +99,14 @@ def parse_media_type(text: str) -> tuple[str, str]:
     """Return the type and subtype of a Content-Type, in lower case and without parameters."""
     match = _MEDIA_TYPE.fullmatch(text)
     if match is None:
-        raise Problem("unsupported-media-type")
+        raise unsupported_type(text)
     main, _, sub = match["name"].lower().partition("/")
     return main, sub
+
+
+def unsupported_type(text: str) -> Problem:
+    """Return the problem with a Content-Type."""
+    return Problem("unsupported-media-type", reason=f"the Content-Type is {text[:100]!r}")
 
 
 def parse_query(parameters: QueryParams, model: type[Model]) -> Model:
@@ -112,7 +126,7 @@ def parse_query(parameters: QueryParams, model: type[Model]) -> Model:
 def refuse_many_values(text: bytes | bytearray) -> None:
     """Refuse a JSON text that may have more values than a parser may read in one call."""
     if has_many_values(text):
-        raise Problem("json-too-large")
+        raise Problem("body-too-large", reason="the JSON has too many values")
 
 
 def count_strings(text: bytes | bytearray) -> int:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from io import BytesIO
-from math import prod
 from typing import Protocol
 
 from mmhash import Digest
-from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.problems import Problem
+from mmhash_service.bodies.parsing import check_length
 from mmhash_service.bodies.stream import AlignedHasher
 from mmhash_service.items.hashed import HashedItem, MemoStatus
 from mmhash_service.memo.entries import Pixels
@@ -31,7 +30,7 @@ class Reader(Protocol):
 def refuse_empty(nbytes: int) -> None:
     """Refuse an image or a clip without bytes: every missing file would have the same key."""
     if not nbytes:
-        raise Problem("empty-media")
+        raise Problem("damaged-media", reason="it has no bytes: its file may be missing")
 
 
 class StreamReader:
@@ -59,8 +58,7 @@ class StreamReader:
         if self._tensor is None:
             return [self._context.item(self._name, "bytes", "", (), nbytes, digest)]
         dtype, shape = self._tensor
-        if nbytes != prod(shape) * ITEM_SIZE[dtype]:
-            raise Problem("wrong-length")
+        check_length(dtype, shape, nbytes)
         return [self._context.item(self._name, "tensor", dtype, shape, nbytes, digest)]
 
 

@@ -34,11 +34,10 @@ async def read_body(
     limit: int,
     take: Callable[[bytes | memoryview], None],
     stall_timeout_s: float,
-    too_large: str = "body-too-large",
 ) -> int:
     """Pass each piece of the body to `take` as it arrives, and return the total length.
 
-    A body that is longer than the limit is the problem `too_large`. A piece's memory is reused when
+    A longer body than the limit is the problem `body-too-large`. A piece's memory is reused when
     `take` has returned.
     """
     # All bodies pass here: a gateway or engine that decompresses one would see other bytes.
@@ -46,9 +45,9 @@ async def read_body(
         if request.headers.get(name, "identity").lower() != "identity":
             raise Problem("unsupported-encoding")
     if (declared_length(request) or 0) > limit:
-        raise Problem(too_large)
+        raise too_large(limit)
     timer = StallTimer(stall_timeout_s)
-    body = _Body(limit, take, too_large)
+    body = _Body(limit, take)
     extension = request.scope.get("extensions", {}).get(RECEIVE_BODY)
     try:
         with tracing.span("receive"), timer:
@@ -63,14 +62,16 @@ async def read_body(
     return body.length
 
 
+def too_large(limit: int) -> Problem:
+    """Return the problem with a body that is longer than a limit in bytes."""
+    return Problem("body-too-large", reason=f"at most {limit} bytes are accepted")
+
+
 class _Body:
     """The length of a body so far, and its limit."""
 
-    def __init__(
-        self, limit: int, take: Callable[[bytes | memoryview], None], too_large: str
-    ) -> None:
+    def __init__(self, limit: int, take: Callable[[bytes | memoryview], None]) -> None:
         self.length = 0
-        self._too_large = too_large
         self._limit = limit
         self._take = take
 
@@ -78,7 +79,7 @@ class _Body:
         """Pass a piece on."""
         self.length += len(piece)
         if self.length > self._limit:
-            raise Problem(self._too_large)
+            raise too_large(self._limit)
         self._take(piece)
 
 

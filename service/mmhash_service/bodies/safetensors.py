@@ -103,7 +103,7 @@ class SafetensorsReader:
             if self._header_length is None:
                 self._header_length = int.from_bytes(self._header, "little")
                 if not 2 <= self._header_length <= MAX_HEADER:
-                    raise Problem("invalid-safetensors-header")
+                    raise Problem("damaged-safetensors")
                 self._header.clear()
             else:
                 self._tensors = parse_header(bytes(self._header), self._context.settings.max_items)
@@ -144,12 +144,12 @@ def parse_header(header: bytes, max_tensors: int) -> list[Tensor]:
         or header.count(b"{") + header.count(b"[") > 3 * (tensors + 1)
         or header.count(b",") > min(_MAX_COMMAS, 10 * (tensors + 1))
     ):
-        raise Problem("invalid-safetensors-header")
+        raise Problem("damaged-safetensors")
     placed = sorted(_parse_entries(header, max_tensors), key=itemgetter(0))
     end = 0
     for (start, stop), tensor in placed:
         if start != end or stop - start != tensor.nbytes:
-            raise Problem("invalid-safetensors-header")
+            raise Problem("damaged-safetensors")
         end = stop
     return [tensor for _, tensor in placed]
 
@@ -165,10 +165,10 @@ def _parse_entries(header: bytes, max_tensors: int) -> list[tuple[tuple[int, int
             raise Problem("too-many-items")
         entries = [_ENTRY.decode(text) for text in texts.values()]
     except PARSE_ERRORS as error:
-        raise Problem("invalid-safetensors-header") from error
+        raise Problem("damaged-safetensors") from error
     # The parser takes the last of two equal names, and skips unknown fields: both leave strings.
     if count_strings(header) != strings + _STRINGS_OF_ENTRY * len(entries):
-        raise Problem("invalid-safetensors-header")
+        raise Problem("damaged-safetensors")
     return [
         (entry.data_offsets, _tensor(name, entry))
         for name, entry in zip(texts, entries, strict=True)
@@ -178,12 +178,12 @@ def _parse_entries(header: bytes, max_tensors: int) -> list[tuple[tuple[int, int
 def _tensor(name: str, entry: _Entry) -> Tensor:
     shape = entry.shape
     if entry.dtype not in DTYPES:
-        raise Problem("unknown-dtype")
+        raise Problem("invalid-tensor")
     if len(shape) > MAX_DIMS:
-        raise Problem("invalid-shape")
+        raise Problem("invalid-tensor")
     if entry.dtype == "F4":  # its shape counts elements of 4 bits, torch counts pairs of them
         if not shape or shape[-1] % 2:
-            raise Problem("invalid-safetensors-header")
+            raise Problem("damaged-safetensors")
         shape = (*shape[:-1], shape[-1] // 2)
     dtype = DTYPES[entry.dtype]
     return Tensor(name, dtype, shape, prod(shape) * ITEM_SIZE[dtype])

@@ -51,17 +51,18 @@ def decode_image(
                 frames = _check_frames(image, len(body), max_pixels, grow)
                 return _hash(image, frames, body, algorithm)
     except (LimitError, Image.DecompressionBombError) as error:
-        return _refused("image-too-large", error)
+        return _refused("media-too-large", error)
     except (CostlyError, MemoryError) as error:
-        return _refused("costly-image", error)
+        return _refused("costly-media", error)
     except UnidentifiedImageError as error:
-        return _refused("unsupported-image", error)
+        return _refused("unsupported-media-type", error)
     except (InputTypeError, *DAMAGE) as error:
-        return _refused("damaged-image", error)
+        return _refused("damaged-media", error)
 
 
 def _refused(problem: str, error: BaseException) -> Refused:
-    return Refused(problem, repr(error)[:200])  # type: ignore[arg-type]  # (one of the literals)
+    shown = str(error)[:200] if isinstance(error, (LimitError, CostlyError)) else None
+    return Refused(problem, repr(error)[:200], shown)  # type: ignore[arg-type]  # (one of the literals)
 
 
 def _check_frames(image: Image.Image, nbytes: int, max_pixels: int, grow: Grow) -> int:

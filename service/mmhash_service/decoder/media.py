@@ -41,7 +41,7 @@ def read_media(body: bytes, job: MediaJob) -> MediaAnswer:
             return _read_index(body, job)
         return PartsHashed(_hash_parts(body, job, job.selection))
     except LimitError as error:
-        return Refused("media-too-large", repr(error)[:200])
+        return Refused("media-too-large", repr(error)[:200], str(error)[:200])
     except MemoryError as error:
         return Refused("costly-media", repr(error)[:200])
     except (InputError, av.FFmpegError, ValueError, OverflowError) as error:

@@ -130,16 +130,15 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The name of a problem, and the reason for the log."""
 
     problem: Literal[
-        "image-too-large",
-        "unsupported-image",
-        "damaged-image",
-        "costly-image",
-        "no-media-extra",
         "media-too-large",
+        "unsupported-media-type",
         "damaged-media",
         "costly-media",
+        "no-media-extra",
     ]
     reason: Annotated[str, msgspec.Meta(max_length=200)]
+    # For the caller: only messages of ours, no decoder's.
+    shown: Annotated[str, msgspec.Meta(max_length=200)] | None = None
 
 
 Answer = Hello | Decoded | VideoIndexed | AudioIndexed | PartsHashed | Deferred | Refused

@@ -127,7 +127,7 @@ class DecoderPool:
         job = MediaJob(algorithm, modality, len(body), *limits, selection, pixels)
         answer = await self._run_job(body, job, costs.cpu_seconds(len(body), 0, pixels))
         if isinstance(answer, Refused):
-            raise Problem(answer.problem) from ImageRefusedError(answer.reason)
+            raise _problem_of(answer)
         return answer
 
     async def _run_job(self, body: memoryview, job: Job | MediaJob, cost_s: float) -> Answer:
@@ -223,11 +223,10 @@ class DecoderPool:
         except (DecoderEndedError, OSError):
             code = await process.end()
             logger.warning("decoder %d exited with %d", process.pid, code)
-            noun = "media" if isinstance(queued.job, MediaJob) else "image"
             if code == -signal.SIGPROF:
-                problem = f"costly-{noun}"
+                problem = "costly-media"
             elif -code in _CRASHES:
-                problem = f"damaged-{noun}"
+                problem = "damaged-media"
             elif not queued.is_retried:  # killed from outside: not caused by the image
                 queued.is_retried = True
                 self._queue.put(queued)
@@ -250,10 +249,16 @@ def pixels_of(answer: Answer, algorithm: Algorithm) -> Pixels:
             return Pixels(
                 decoded.frames, decoded.nbytes, content, decoded.extra, decoded.orientation
             )
-        case Refused(problem, reason):
-            raise Problem(problem) from ImageRefusedError(reason)
+        case Refused() as refused:
+            raise _problem_of(refused)
         case _:
             raise Problem("decoder-failed")
+
+
+def _problem_of(refused: Refused) -> Problem:
+    problem = Problem(refused.problem, reason=refused.shown)
+    problem.__cause__ = ImageRefusedError(refused.reason)
+    return problem
 
 
 def decoder_count(settings: Settings) -> int:

@@ -49,8 +49,8 @@ class Fetcher:
         trust: ssl.SSLContext | None = None,
     ) -> None:
         self._hosts = HostAllowlist(settings.url_hosts)
-        self._max_bytes = settings.url_max_bytes
-        self._timeout_s = settings.url_timeout_s
+        self._max_bytes = settings.max_body_bytes
+        self._timeout_s = settings.work_timeout_s
         # httpcore follows no redirects, uses no proxy, decodes nothing and stores no cookies.
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=trust or (_public_trust() if settings.url_hosts else None),

@@ -46,7 +46,7 @@ def open_file(url: str, root: Path | None, max_bytes: int) -> tuple[FileIO, int]
         return FileIO(descriptor), status.st_size
     os.close(descriptor)
     if is_regular:
-        raise Problem("url-too-large")
+        raise Problem("body-too-large", reason="the file is too long")
     raise Problem("url-failed") from FetchFailure("file", Failed("not a regular file"))
 
 

@@ -10,7 +10,6 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.fetch.failures import Failed
 from mmhash_service.fetch.validators import Validator, validator_of
-from mmhash_service.runtime import metrics
 
 # Yield to the event loop after chunks smaller than this. A host may send chunks of one byte: 10000
 # of them in one read would block the event loop for 67 ms instead of 0.6 ms.
@@ -28,7 +27,7 @@ class Remote:
         self.unchanged = response.status == 304
         self.length = None if self.unchanged else _length(response.status, headers)
         if self.length is not None and self.length > max_bytes:
-            raise Problem("url-too-large")
+            raise Problem("body-too-large", reason="the content of the URL is too long")
         # The number of bytes read.
         self.count = 0
         # Revalidates the content later; None if it must not be stored.
@@ -39,16 +38,13 @@ class Remote:
 
         Raise an error if the content is longer than the setting allows, or shorter than announced.
         """
-        try:
-            async for chunk in self._response.aiter_stream():
-                self.count += len(chunk)
-                if self.count > self._max_bytes:
-                    raise Problem("url-too-large")
-                take(chunk)
-                if len(chunk) < _SMALL_CHUNK:
-                    await asyncio.sleep(0)
-        finally:
-            metrics.FETCHED_BYTES.inc(self.count)
+        async for chunk in self._response.aiter_stream():
+            self.count += len(chunk)
+            if self.count > self._max_bytes:
+                raise Problem("body-too-large", reason="the content of the URL is too long")
+            take(chunk)
+            if len(chunk) < _SMALL_CHUNK:
+                await asyncio.sleep(0)
 
 
 def _length(status: int, headers: httpx.Headers) -> int | None:

@@ -126,7 +126,6 @@ class Fleet:
             self._note_ejection(worker)
 
     def _note_ejection(self, worker: Worker) -> None:
-        metrics.GATEWAY_EJECTIONS.inc()
         self._count_healthy()
         logger.error("worker %s is ejected until its /health answers", worker.url)
 

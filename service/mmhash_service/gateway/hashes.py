@@ -10,6 +10,7 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import HashQuery
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.caller_hashes import RefusedError, check_form, strip_unverified_hashes
+from mmhash_service.resources import Resources
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.context import RequestContext, build_context
 from mmhash_service.runtime.worker_pool import WorkerPool
@@ -63,11 +64,10 @@ def _names_media(body: bytes) -> bool:
     return any(name in body for name in _MEDIA_NAMES)
 
 
-def build_own_context(
-    request: Request, engine: str, admission: Admission, settings: GatewaySettings
-) -> RequestContext:
+def build_own_context(request: Request, engine: str, admission: Admission) -> RequestContext:
     """Build the context in which the gateway hashes a request's media for an engine."""
-    return build_context(request, _hash_query(engine, settings.sign), admission)
+    sign = bool(Resources.of(request).settings.tag_secrets)
+    return build_context(request, _hash_query(engine, sign), admission)
 
 
 @cache  # 20 µs each; engines are those of the settings

@@ -102,7 +102,7 @@ class Proxy:
         self._fleet = resources.fleet
         self._router = resources.router
         self._timeout_s = gateway.worker_timeout_s
-        self._patience_s = 2 * gateway.connect_timeout_s
+        self._patience_s = 2 * gateway.health_timeout_s
         # A key of the gateway is no business of the workers.
         self._authorization = gateway.authorization
         self._keeps_authorization = not self._authorization and not settings.api_key_digests
@@ -142,12 +142,12 @@ class Proxy:
 
         settings = self._settings
         content_type = request.headers.get("content-type", "")
-        limit, too_large = settings.max_body_bytes, "body-too-large"
+        limit = settings.max_body_bytes
         # Engines read a body without a type as JSON, and the plan each of a prompt.
         is_prompt = request.scope["path"] in PROMPT_PATHS
         if is_prompt or not content_type or "json" in content_type.lower():
-            limit, too_large = settings.max_json_bytes, "json-too-large"
-        await read_body(request, limit, take, settings.stall_timeout_s, too_large)
+            limit = settings.max_json_bytes
+        await read_body(request, limit, take, settings.stall_timeout_s)
         if not pieces:
             return b""
         return await without_callers_hashes(b"".join(pieces), content_type, self._work)

@@ -65,7 +65,7 @@ class Router:
         if engine is None:
             return Prepared(body, "no-engine")
         try:
-            context = build_own_context(request, engine.name, admission, self._settings)
+            context = build_own_context(request, engine.name, admission)
             return await self._plan(request, context, model, engine, body)
         except Problem as problem:
             return Prepared(body, problem.name)

@@ -10,25 +10,23 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from mmhash.arguments import header_value
+from mmhash_service.base_settings import SourcedSettings
 from mmhash_service.gateway.policy import Policy
 from mmhash_service.gateway.worker_spec import (
     check_endpoints_of_name,
     check_release,
     parse_worker,
 )
-from mmhash_service.prefixed_settings import PrefixedSettings
-from mmhash_service.secret_files import SecretFiles
 
 if TYPE_CHECKING:
     from mmhash.engines.releases import Fallback
 
 
-class GatewaySettings(PrefixedSettings):
+class GatewaySettings(SourcedSettings):
     """The settings of one gateway."""
 
     model_config = SettingsConfigDict(env_prefix="MMHASH_GATEWAY_")
     page = "docs/gateway.md"
-    secret_files = SecretFiles("MMHASH_GATEWAY_", single=["worker_api_key"])
 
     worker_list: tuple[str, ...] = Field(
         default=(),
@@ -74,16 +72,14 @@ class GatewaySettings(PrefixedSettings):
         "only from url_hosts), keyed by the URL (`url`: only if its content never changes), or "
         "left without a key (`ignore`).",
     )
-    sign: bool = Field(
-        default=False,
-        description="Sign a tag for each key, because the workers run the guard: with the newest "
-        "of tag_secrets.",
-    )
     health_interval_s: float = Field(
         default=5.0, gt=0, le=3600, description="Seconds between two probes of a worker's /health."
     )
     health_timeout_s: float = Field(
-        default=5.0, gt=0, le=3600, description="Seconds in which a worker must answer a probe."
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="Seconds in which a worker must answer a probe, or accept a connection.",
     )
     eject_after: int = Field(
         default=3,
@@ -91,9 +87,6 @@ class GatewaySettings(PrefixedSettings):
         le=1000,
         description="Failures in a row, of probes or connections, after which a worker gets no "
         "more requests until a probe succeeds.",
-    )
-    connect_timeout_s: float = Field(
-        default=2.0, gt=0, le=3600, description="Seconds that a connection to a worker may take."
     )
     worker_timeout_s: float = Field(
         default=600.0,

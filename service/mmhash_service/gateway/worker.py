@@ -34,7 +34,7 @@ class Worker:
     def __init__(self, spec: WorkerSpec, settings: GatewaySettings) -> None:
         self.spec = spec
         self.url = spec.url
-        self.pool = Pool(spec.url, settings.connect_timeout_s)
+        self.pool = Pool(spec.url, settings.health_timeout_s)
         self.is_healthy = False
         self.models: Mapping[str, Adapter | None] = {}
         """The models that it lists at /v1/models; none if that is not known."""

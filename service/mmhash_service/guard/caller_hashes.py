@@ -63,7 +63,7 @@ def strip_unverified_hashes(
     if _CONTAINER.match(body) is None:
         return None
     if json.detect_encoding(body) != "utf-8":  # Python's parser takes UTF-16 and UTF-32 as well
-        raise RefusedError("unreadable-json")
+        raise RefusedError("invalid-json")
     is_small = len(body) <= _SMALL
     if not is_small and not may_have(body, _NAMES):
         return None
@@ -78,7 +78,7 @@ def strip_unverified_hashes(
     except PARSE_ERRORS:
         if is_small and not may_have(body, _NAMES):
             return None  # the engine refuses it as well
-        raise RefusedError("unreadable-json") from None
+        raise RefusedError("invalid-json") from None
     if problems and refuse:
         raise RefusedError(min(problems))
 

@@ -76,9 +76,9 @@ _PROBLEMS = {
             "X-Body-Compressed, with no Transfer-Encoding but chunked, and a form in UTF-8."
         ),
     ),
-    "unreadable-json": ProblemSpec(
+    "invalid-json": ProblemSpec(
         422,
-        "Unreadable JSON",
+        "Invalid JSON",
         (
             "The body is not JSON in UTF-8, is nested deeper than 200 levels, or has half of a "
             "surrogate pair or an integer of more than 4300 digits."

@@ -6,18 +6,16 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from mmhash_service.prefixed_settings import PrefixedSettings
-from mmhash_service.secret_files import SecretFiles
+from mmhash_service.base_settings import SourcedSettings
 
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 
-class GuardSettings(PrefixedSettings):
+class GuardSettings(SourcedSettings):
     """The settings of a guard."""
 
     model_config = SettingsConfigDict(env_prefix="MMHASH_GUARD_")
     page = "docs/guard.md"
-    secret_files = SecretFiles("MMHASH_GUARD_", lists=["secrets"])
 
     engine: str = Field(description="The engine behind it, such as vllm or sglang@0.5.23.")
     secrets: tuple[SecretStr, ...] = Field(

@@ -8,6 +8,7 @@ from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputError
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import JsonItem
+from mmhash_service.bodies.parsing import check_length
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.runtime.context import RequestContext
 
@@ -16,8 +17,7 @@ def hash_tensor(
     context: RequestContext, item: JsonItem, dtype: str, shape: tuple[int, ...], content: bytearray
 ) -> list[HashedItem]:
     """Return the items of a tensor; run this in a worker thread."""
-    if len(content) != prod(shape) * ITEM_SIZE[dtype]:
-        raise Problem("wrong-length")
+    check_length(dtype, shape, len(content))
     if item.grids is None and item.counts is None:
         digest = hash_bytes(memoryview(content), context.algorithm)
         return [context.item(item.name, "tensor", dtype, shape, len(content), digest)]
@@ -34,12 +34,12 @@ def _split(
 ) -> list[tuple[int, memoryview]]:
     """Return the number of rows and the bytes of each item of a bundle."""
     if not shape:
-        raise Problem("invalid-bundle")
+        raise Problem("invalid-tensor", reason="a bundle has a first dimension")
     row_size = prod(shape[1:]) * ITEM_SIZE[dtype]
     try:
         cuts = mmhash.split(_Rows(shape[0]), grids=item.grids, counts=item.counts)
     except InputError as error:
-        raise Problem("invalid-bundle") from error
+        raise Problem("invalid-tensor", reason=str(error)) from error
     whole = memoryview(content)
     return [
         (cut.stop - cut.start, whole[cut.start * row_size : cut.stop * row_size]) for cut in cuts

@@ -10,7 +10,7 @@ from typing import Any
 import mmhash
 from mmhash.errors import DeviceError, InputError, TransportError
 from mmhash.transport import IpcTensor, SharedTensor
-from mmhash_service.api.problems import InvalidPart, Problem
+from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.runtime.context import RequestContext
@@ -23,8 +23,8 @@ def hash_handle(context: RequestContext, item: JsonItem) -> list[HashedItem]:
     try:
         with _open(item) as feature:
             if (feature.kind, item.dtype, item.shape) != (item.kind, None, None):
-                reason = f"its handle is that of a {feature.kind}, with the dtype and the shape"
-                raise Problem("invalid-handle", [InvalidPart(reason)])
+                reason = f"it is that of a {feature.kind}, with the dtype and the shape"
+                raise Problem("invalid-handle", reason=reason)
             return [
                 context.item(
                     name,
@@ -37,7 +37,7 @@ def hash_handle(context: RequestContext, item: JsonItem) -> list[HashedItem]:
                 for name, part in _parts(item, feature)
             ]
     except (TransportError, DeviceError) as error:
-        raise Problem("invalid-handle", [InvalidPart(str(error))]) from error
+        raise Problem("invalid-handle", reason=str(error)) from error
 
 
 def _open(item: JsonItem) -> SharedTensor | IpcTensor:
@@ -52,5 +52,5 @@ def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
     try:
         parts = mmhash.split(feature, grids=item.grids, counts=item.counts)
     except InputError as error:
-        raise Problem("invalid-bundle") from error
+        raise Problem("invalid-tensor", reason=str(error)) from error
     return [(item.part_name(number), part) for number, part in enumerate(parts)]

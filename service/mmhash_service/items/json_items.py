@@ -121,7 +121,8 @@ def content_of(item: JsonItem) -> bytearray:
 
 def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
     if [item.data, item.url, item.shm, item.cuda_ipc].count(None) != 3:
-        raise Problem("no-content")
+        reason = "an item has exactly one of data, url, shm and cuda_ipc"
+        raise Problem("invalid-json", reason=reason)
     if item.shm is not None or item.cuda_ipc is not None:
         return hash_handle(context, item)
     _check_fields(context, item)
@@ -133,12 +134,13 @@ def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
 def _check_fields(context: RequestContext, item: JsonItem) -> None:
     """Refuse an item with fields of another kind, or one that lacks its own."""
     if item.kind in {"video", "audio"} and context.recipe is None:
-        raise Problem("no-recipe")
+        raise Problem("invalid-recipe", reason="the query has no of=frames")
     is_tensor = item.kind == "tensor"
     if (item.dtype is not None) != is_tensor or (item.shape is not None) != is_tensor:
-        raise Problem("incomplete-tensor")
+        reason = "a tensor has a dtype and a shape, and no other item has them"
+        raise Problem("invalid-tensor", reason=reason)
     if not is_tensor and (item.grids is not None or item.counts is not None):
-        raise Problem("invalid-bundle")
+        raise Problem("invalid-tensor", reason="only a tensor has grids or counts")
 
 
 def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -> _Result:

@@ -11,7 +11,7 @@ from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.bodies.media import MediaReader
-from mmhash_service.bodies.parsing import parse_dtype
+from mmhash_service.bodies.parsing import check_length, parse_dtype
 from mmhash_service.bodies.readers import PixelsReader, StreamReader, recall_pixels
 from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.local import is_file_url, open_file
@@ -112,7 +112,7 @@ class _UrlItem:
 
 async def _read_file(context: RequestContext, url: str, take: Take, tensor: Tensor | None) -> None:
     settings, run = context.settings, context.work.run
-    file, nbytes = await run(open_file, url, settings.file_root, settings.url_max_bytes)
+    file, nbytes = await run(open_file, url, settings.file_root, settings.max_body_bytes)
     with file:
         _check_length(tensor, nbytes)
         missing = nbytes
@@ -149,8 +149,8 @@ def _fits(tensor: Tensor | None, nbytes: int) -> bool:
 
 def _check_length(tensor: Tensor | None, nbytes: int) -> None:
     """Refuse content of the wrong length before it is read."""
-    if not _fits(tensor, nbytes):
-        raise Problem("wrong-length")
+    if tensor is not None:
+        check_length(*tensor, nbytes)
 
 
 class _BundleReader:

@@ -1,8 +1,8 @@
 """Entries of the memo: their names, their encoding, and how they are sealed.
 
-An entry contains no key: framing one is cheap, so one entry serves all tenants. The name of an
-entry reveals nothing about its source, and only the source (the image's digest, the URL) opens it:
-a reader of the store sees names and lengths.
+An entry contains no key: framing one is cheap. The name of an entry reveals nothing about its
+source, and only the source (the image's digest, the URL) opens it: a reader of the store sees
+names and lengths.
 """
 
 from functools import cache

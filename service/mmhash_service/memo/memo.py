@@ -126,7 +126,7 @@ class Memo:
     def keep_header_in_memory(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
         """Store the header of an image in memory only: to read it again is cheap."""
         entry = entries.header_entry(space, encoded)
-        self._put_in_memory(entry.name, entry.seal(_HEADER.pack(header)))
+        self._cache.put(entry.name, entry.seal(_HEADER.pack(header)))
 
     async def _once(
         self, kind: str, entry: SealedEntry, codec: Codec[T], compute: Compute[T]
@@ -208,7 +208,7 @@ class Memo:
         sealed = None if self._store is None else await self._store.get(entry.name)
         value = None if sealed is None else entry.open(sealed)
         if sealed is not None and value is not None:
-            self._put_in_memory(entry.name, sealed)
+            self._cache.put(entry.name, sealed)
         return value
 
     def _put(self, entry: SealedEntry, codec: Codec[T], result: T) -> None:
@@ -216,14 +216,9 @@ class Memo:
         if len(value) > MAX_VALUE:
             return
         sealed = entry.seal(value)
-        self._put_in_memory(entry.name, sealed)
+        self._cache.put(entry.name, sealed)
         if self._store is not None:
             self._store.put(entry.name, sealed)
-
-    def _put_in_memory(self, name: bytes, sealed: bytes) -> None:
-        before = self._cache.size
-        self._cache.put(name, sealed)
-        metrics.MEMO_BYTES.inc(self._cache.size - before)
 
 
 class _Running:

@@ -56,7 +56,6 @@ async def annotate_request(request: Request) -> Response:
         plan = None
         if query.plan is not None and model is not None:
             plan = await plan_request(context, model, query.of_plan(query.plan), text)
-            metrics.PLANS.labels(query.plan).inc()
         payload = await resources.work.run(_join, context, annotated, items, plan)
         return LongResponse(payload, resources.limits)
 

@@ -2,11 +2,11 @@
 
 from fastapi import APIRouter, Request, Response
 
-from mmhash.engines.engine import ItemSpanError, Prompt, UnsupportedFieldError
+from mmhash.engines.engine import Prompt
 from mmhash.errors import InputError, LimitError
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body
-from mmhash_service.api.problems import Problem, unsupported_field
+from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.prompts import BlocksAnswer, BlocksBody, GroupBlocks
 from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.engines import find_engine, item_span
@@ -47,12 +47,8 @@ def _blocks(text: bytes, settings: Settings) -> str:
     )
     try:
         (keys, event_ids), groups = requested.engine.prompt_blocks(prompt, requested.version)
-    except UnsupportedFieldError as error:
-        raise Problem(unsupported_field(error.field)) from error
-    except ItemSpanError as error:
-        raise Problem("invalid-span") from error
     except (InputError, LimitError) as error:
-        raise Problem("refused-by-engine") from error
+        raise Problem("refused-by-engine", reason=str(error)) from error
     return BlocksAnswer(
         blocks=keys,
         event_ids=event_ids,

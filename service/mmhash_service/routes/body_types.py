@@ -2,16 +2,20 @@
 
 from collections.abc import Callable
 from functools import partial
-from math import prod
 from typing import Any, NamedTuple
 
-from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.openapi import json_schema
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import HashBody, HashQuery
 from mmhash_service.bodies.media import MediaReader, Modality
 from mmhash_service.bodies.multipart import MultipartReader
-from mmhash_service.bodies.parsing import parse_dtype, parse_media_type, parse_shape
+from mmhash_service.bodies.parsing import (
+    check_length,
+    parse_dtype,
+    parse_media_type,
+    parse_shape,
+    unsupported_type,
+)
 from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
 from mmhash_service.bodies.safetensors import SafetensorsReader
 from mmhash_service.items.json_items import JsonReader
@@ -35,7 +39,7 @@ def find_body_type(content_type: str) -> BodyType:
     main, sub = parse_media_type(content_type)
     body_type = BODY_TYPES.get(f"{main}/{sub}") or BODY_TYPES.get(f"{main}/*")
     if body_type is None:
-        raise Problem("unsupported-media-type")
+        raise unsupported_type(content_type)
     return body_type
 
 
@@ -50,14 +54,15 @@ def open_body(
     if query.dtype is None and query.shape is None:
         return body_type.open(context, content_type, None)
     if not body_type.may_be_tensor:
-        raise Problem("tensor-not-raw")
+        reason = "with dtype and shape the Content-Type is application/octet-stream"
+        raise Problem("invalid-tensor", reason=reason)
     return _open_tensor(context, query, length)
 
 
 def _open_part(context: RequestContext, content_type: str, name: str) -> Reader:
     body_type = find_body_type(content_type)
     if not body_type.may_be_part:
-        raise Problem("unsupported-media-type")
+        raise unsupported_type(content_type)
     return body_type.open(context, content_type, name)
 
 
@@ -68,18 +73,19 @@ def _open_bytes(context: RequestContext, _content_type: str, name: str | None) -
 
 def _refuse_decoding(context: RequestContext) -> None:
     if context.pixels:
-        raise Problem("pixels-not-image")
+        raise Problem("invalid-query", reason="with of=pixels the Content-Type is image/*")
     if context.recipe is not None:
-        raise Problem("frames-not-media")
+        reason = "with of=frames the Content-Type is video/* or audio/*"
+        raise Problem("invalid-query", reason=reason)
 
 
 def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) -> Reader:
     _refuse_decoding(context)
     if query.dtype is None or query.shape is None:
-        raise Problem("incomplete-tensor")
+        raise Problem("invalid-tensor", reason="a tensor needs both dtype and shape")
     dtype, shape = parse_dtype(query.dtype), parse_shape(query.shape)
-    if length not in {None, prod(shape) * ITEM_SIZE[dtype]}:
-        raise Problem("wrong-length")
+    if length is not None:
+        check_length(dtype, shape, length)
     return StreamReader(context, None, (dtype, shape))
 
 

@@ -32,9 +32,9 @@ def _pad(text: bytes, settings: Settings) -> str:
     spans = [item_span(span) for span in body.spans]
     pad_ids = requested.engine.pad
     if pad_ids is None:
-        raise Problem("refused-by-engine")
+        raise Problem("refused-by-engine", reason=f"{body.engine} pads no ids")
     try:
         padded = pad_ids(body.input_ids, spans, requested.version)
     except (InputError, LimitError) as error:
-        raise Problem("refused-by-engine") from error
+        raise Problem("refused-by-engine", reason=str(error)) from error
     return PadAnswer(input_ids=padded, recipe=requested.recipe).model_dump_json(exclude_none=True)

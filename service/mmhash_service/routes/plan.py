@@ -33,7 +33,6 @@ async def plan(request: Request) -> Response:
         model = resources.models.find(query.model)
         text = await read_json(request, resources.settings, admission)
         answer = await plan_request(context, model, query, text)
-        metrics.PLANS.labels(query.model).inc()
         for item in answer["items"]:
             metrics.ITEMS.labels(item["kind"]).inc()
         payload = await resources.work.run(msgspec.json.encode, answer)

@@ -25,7 +25,6 @@ _LIMITS = (
     "max_items",
     "max_pixels",
     "max_held_bytes",
-    "max_calls",
     "work_timeout_s",
     "stall_timeout_s",
 )

@@ -32,13 +32,13 @@ class Admission:
         """Count items of the request, or raise the problem `too-many-items`."""
         self._whole._items += items
         if self._whole._items > self._limits.max_items:
-            raise Problem("too-many-items")
+            raise Problem("too-many-items", reason=f"at most {self._limits.max_items} items")
 
     def count_decoded(self, nbytes: int, encoded_nbytes: int) -> None:
         """Count what a file decoded to, or raise the problem `costly-items`."""
         self._whole._decoded += max(0, nbytes - _DECODED_PER_BYTE * encoded_nbytes)
         if self._whole._decoded > self._limits.max_decoded:
-            raise Problem("costly-items")
+            raise Problem("too-many-items", reason="they decode to too many bytes")
 
     def reserve(self) -> AbstractContextManager["Admission"]:
         """Reserve bytes for a part of the request, released at the end of the context."""
@@ -58,7 +58,6 @@ class Limits:
 
     def __init__(self, settings: Settings) -> None:
         self.max_held = settings.max_held_bytes
-        self.max_calls = settings.max_calls
         self.max_items = settings.max_items
         self.max_decoded = _DECODED_PER_PIXEL * settings.max_pixels
         self.held = 0
@@ -67,15 +66,12 @@ class Limits:
         # Set after SIGTERM: admitted requests are answered, new ones are refused.
         self.draining = False
         metrics.MAX_HELD_BYTES.set(self.max_held)
-        metrics.MAX_CALLS.set(self.max_calls)
 
     @contextmanager
     def admit(self) -> Iterator[Admission]:
         """Admit a request, or refuse it before its body is read."""
         if self.draining:
             raise Problem("draining")
-        if self.calls >= self.max_calls:
-            raise Problem("busy")
         self.calls += 1
         metrics.CALLS.inc()
         try:
@@ -98,12 +94,10 @@ class Limits:
         if self.unread and self.unread + nbytes > self.max_held:
             raise Problem("busy")
         self.unread += nbytes
-        metrics.UNREAD_BYTES.inc(nbytes)
         try:
             yield
         finally:
             self.unread -= nbytes
-            metrics.UNREAD_BYTES.dec(nbytes)
 
     @contextmanager
     def reserve(self, whole: Admission | None = None) -> Iterator[Admission]:

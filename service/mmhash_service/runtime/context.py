@@ -38,7 +38,7 @@ class RequestContext:
     decoders: DecoderPool
     memo: Memo
     fetcher: Fetcher
-    # The namespace of the request's memo entries: empty, or the secret of a private tenant.
+    # The namespace of the request's memo entries: empty, or the secret of its tenant.
     space: bytes
     # True on the Unix socket, whose callers may name memory of this host.
     is_local: bool = False
@@ -92,7 +92,6 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
     # All of one request are of the same settings: a reload replaces them at any time.
     settings = resources.settings
     tenant = resolve_tenant(request, settings)
-    is_private = tenant is not None and tenant.name in settings.private_tenants
     fallback = query.engine_fallback or settings.engine_fallback
     engines = parse_engines(query.engines, fallback)
     names = tuple(engine.name for engine in engines)
@@ -110,6 +109,6 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
         memo=resources.memo,
         fetcher=resources.fetcher,
         is_local=on_unix_socket(request),
-        space=tenant.secret if tenant is not None and is_private else b"",
+        space=tenant.secret if tenant is not None else b"",
         recipe=query if query.of == "frames" else None,
     )

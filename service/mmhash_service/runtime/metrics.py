@@ -62,18 +62,6 @@ HELD_BYTES = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
-UNREAD_BYTES = Gauge(
-    "mmhash_unread_bytes",
-    "Bytes of long responses that clients have not read.",
-    registry=REGISTRY,
-    multiprocess_mode="livesum",
-)
-MAX_CALLS = Gauge(
-    "mmhash_max_calls",
-    "The setting max_calls, of all workers together.",
-    registry=REGISTRY,
-    multiprocess_mode="livesum",
-)
 MAX_HELD_BYTES = Gauge(
     "mmhash_max_held_bytes",
     "The setting max_held_bytes, of all workers together.",
@@ -99,14 +87,12 @@ FETCHES = Counter(
     ("result",),
     registry=REGISTRY,
 )
-FETCHED_BYTES = Counter("mmhash_fetched_bytes", "Bytes received from URLs.", registry=REGISTRY)
 ENGINE_FALLBACKS = Counter(
     "mmhash_engine_fallbacks",
     "Unknown releases of engines in requests, by the recipe used instead.",
     ("engine", "recipe"),
     registry=REGISTRY,
 )
-PLANS = Counter("mmhash_plans", "Prompts planned.", ("model",), registry=REGISTRY)
 MODEL_LOADS = Counter(
     "mmhash_model_loads",
     "Models read, by result: loaded or failed.",
@@ -124,12 +110,6 @@ MEMO_FAILURES = Counter(
     "Operations of the memo's store that failed or timed out.",
     ("operation",),
     registry=REGISTRY,
-)
-MEMO_BYTES = Gauge(
-    "mmhash_memo_bytes",
-    "Bytes of memo entries held in memory.",
-    registry=REGISTRY,
-    multiprocess_mode="livesum",
 )
 
 GATEWAY_DECISIONS = Counter(
@@ -165,9 +145,6 @@ GATEWAY_DISCONNECTS = Counter(
     "mmhash_gateway_disconnects",
     "Requests whose client disconnected before the end, so that the worker's was aborted.",
     registry=REGISTRY,
-)
-GATEWAY_EJECTIONS = Counter(
-    "mmhash_gateway_ejections", "Workers that became unhealthy.", registry=REGISTRY
 )
 GATEWAY_HEALTHY = Gauge(
     "mmhash_gateway_healthy_workers",

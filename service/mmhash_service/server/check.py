@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from mmhash.errors import InputValueError, MMHashError
+from mmhash_service.fetch.hosts import HostAllowlist
 from mmhash_service.memo.stores import create_store, scheme_of
 from mmhash_service.settings import Settings
 
@@ -16,11 +17,14 @@ class CheckError(MMHashError):
 
 def check_values(settings: Settings) -> None:
     """Refuse values that only the parts that use them can parse, before a process is started."""
-    if settings.memo_url is not None:
-        try:
+    name = "url_hosts"
+    try:
+        HostAllowlist(settings.url_hosts)
+        name = "memo_url"
+        if settings.memo_url is not None:
             create_store(settings.memo_url.get_secret_value(), settings.memo_bytes)
-        except ValueError as error:
-            raise InputValueError(f"settings: memo_url: {error}") from error
+    except ValueError as error:
+        raise InputValueError(f"settings: {name}: {error}") from error
 
 
 def check_resources(settings: Settings) -> dict[str, Any]:

@@ -6,14 +6,14 @@ A request that is running keeps the settings and the model that it began with.
 import logging
 
 from mmhash.errors import InputError, InputValueError
+from mmhash_service.base_settings import settings_errors
 from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
-from mmhash_service.setting_errors import settings_errors
 from mmhash_service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-RELOADABLE = ("api_key_digests", "tenants", "private_tenants", "tag_secrets", "models")
+RELOADABLE = ("api_key_digests", "tenants", "tag_secrets", "models")
 
 
 def reload(resources: Resources) -> None:

@@ -119,7 +119,7 @@ def test_a_fallback_for_an_unknown_release(connect: Any, url: str) -> None:
 def test_what_a_release_refuses_is_refused(connect: Any, url: str) -> None:
     with connect(url) as client, pytest.raises(mmhash.ServiceError) as caught:
         client.blocks(IDS, 16, engine="vllm", extra_key="e")
-    assert caught.value.type == "urn:mmhash:problem:no-extra-key"
+    assert caught.value.type == "urn:mmhash:problem:refused-by-engine"
 
 
 def test_info(connect: Any, url: str) -> None:

@@ -57,7 +57,6 @@ def test_a_worker_is_killed_and_restarted() -> None:
         wait_until(lambda: healthy(client) == [True, True])
         names = {client.post(PATH, json=CHAT).json()["worker"] for _ in range(10)}
         assert names == {"w0", "w1"}
-        assert count(client, "mmhash_gateway_ejections_total") == 1
 
 
 def test_a_worker_that_ends_before_its_response_is_replaced_once() -> None:
@@ -342,7 +341,6 @@ def test_a_worker_that_joins_is_probed_at_once(tmp_path: Path) -> None:
         "gateway.refresh_s": "0.1",
         "gateway.health_interval_s": "3600",  # so the first probe has to succeed
         "gateway.health_timeout_s": "300",
-        "gateway.connect_timeout_s": "300",
     }
     with engines(2) as (one, two):
         file.write_text(f"{one.url}\n")

@@ -164,7 +164,7 @@ def test_an_unknown_tenant_is_refused(client: httpx.Client) -> None:
 
 def test_an_ambiguous_body_is_refused(client: httpx.Client) -> None:
     answer = client.post("/v1/chat/completions", content=b'{"uuid": "\xff"}')
-    assert (answer.status_code, answer.json()["title"]) == (422, "Unreadable JSON")
+    assert (answer.status_code, answer.json()["title"]) == (422, "Invalid JSON")
 
 
 def test_a_disconnect_reaches_the_worker(gateway: Service, fleet: list[EngineProcess]) -> None:
@@ -230,7 +230,7 @@ def test_json_that_is_too_long_is_refused_by_its_own_limit(
 ) -> None:
     content = iter([LONG]) if is_chunked else LONG
     answer = client.post(path, content=content, headers={"content-type": "application/json"})
-    assert (answer.status_code, answer.json()["title"]) == (413, "JSON too large")
+    assert (answer.status_code, answer.json()["title"]) == (413, "Body too large")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_what_an_engine_reads_as_json_has_the_limit_of_json(
     client: httpx.Client, path: str, types: list[str]
 ) -> None:
     answer = client.post(path, content=LONG, headers=[("content-type", one) for one in types])
-    assert (answer.status_code, answer.json()["title"]) == (413, "JSON too large")
+    assert (answer.status_code, answer.json()["title"]) == (413, "Body too large")
 
 
 def test_a_long_body_that_is_not_json_passes(client: httpx.Client) -> None:

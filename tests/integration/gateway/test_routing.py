@@ -364,7 +364,7 @@ def test_a_worker_that_leaves_and_joins_again_is_indexed_again(
 def test_keys_are_signed_for_workers_that_run_the_guard(
     workers: list[EngineProcess], folder: Path, model: Model
 ) -> None:
-    settings = {"tag_secrets": [SECRET], "gateway.sign": "true"}
+    settings = {"tag_secrets": [SECRET]}
     with fleet_of(workers, folder, **settings) as fleet:
         request = chat("describe it ", picture("red"))
         sent = json.loads(fleet.client.post(PATH, json=request).json()["body"])
@@ -381,7 +381,7 @@ def test_hashes_end_no_engine_that_takes_none(
 ) -> None:
     """Signed requests are annotated: for Qwen3-VL the hashes would end SGLang."""
     models.write(model_type, tmp_path / "model")
-    settings = {"tag_secrets": [SECRET], "gateway.sign": "true"}
+    settings = {"tag_secrets": [SECRET]}
     with fleet_of(workers, tmp_path / "model", engine="sglang@0.5.23", **settings) as fleet:
         text = "<|vision_start|><|image_pad|><|vision_end|>what is it?"
         request = {"text": text, "image_data": picture("red")}

@@ -83,7 +83,6 @@ class Gateway(service.Service):
             "gateway.media_urls": "fetch",
             "gateway.health_interval_s": "0.5",
             "gateway.health_timeout_s": "10",
-            "gateway.connect_timeout_s": "10",
         }
         super().__init__(*named, settings=settings, program=COMMAND, env=service.environment())
         self.wait_until_listening()

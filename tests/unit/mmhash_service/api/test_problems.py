@@ -44,8 +44,8 @@ def test_the_page_has_no_other_problem() -> None:
 
 
 def test_the_texts_have_the_limits_as_they_are() -> None:
-    assert f"more than {MAX_FRAMES} frames" in PROBLEMS["image-too-large"].detail
-    assert f"at most {MAX_DIMS} " in PROBLEMS["invalid-shape"].detail
+    assert f"more than {MAX_FRAMES} frames" in PROBLEMS["media-too-large"].detail
+    assert f"at most {MAX_DIMS} " in PROBLEMS["invalid-tensor"].detail
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/hash/", "/health/", "/%00", "/../etc/passwd"])
@@ -101,13 +101,36 @@ def test_the_cause_of_a_problem_goes_to_the_log_in_one_line(
 
     @app.get("/damaged")
     async def damaged() -> None:
-        raise Problem("damaged-image") from ValueError("two\nlines")
+        raise Problem("damaged-media") from ValueError("two\nlines")
 
     with running(app) as server:
-        check(server.client.get("/damaged"), "damaged-image")
+        check(server.client.get("/damaged"), "damaged-media")
     lines = [
         entry.getMessage()
         for entry in caplog.records
         if entry.name == "mmhash_service.api.problem_handlers"
     ]
-    assert lines == [r"damaged-image: ValueError('two\nlines')"]
+    assert lines == [r"damaged-media: ValueError('two\nlines')"]
+
+
+def test_a_reason_has_values_of_the_request(client: httpx.Client) -> None:
+    answer = client.post(
+        "/hash?dtype=uint8&shape=3",
+        content=b"four",
+        headers={"content-type": "application/octet-stream"},
+    ).json()
+    assert answer["reason"] == "the content has 4 bytes; the dtype and shape need 3"
+    assert answer["detail"] == PROBLEMS["invalid-tensor"].detail
+    assert answer["reason"] in answer["error"]["message"]
+
+
+def test_a_reason_is_bounded_and_is_json(client: httpx.Client) -> None:
+    answer = client.post(
+        "/hash?engines=vllm@0.99.0",
+        content=b"",
+        headers={"content-type": "application/octet-stream"},
+    ).json()
+    assert answer["type"] == "urn:mmhash:problem:unknown-engine"
+    assert "vllm" in answer["reason"]
+    assert len(Problem("unknown-engine", reason="x" * 5000).reason or "") == 300
+    assert Problem("unknown-engine", reason="\ud800").reason == r"\ud800"

@@ -77,20 +77,20 @@ def test_long_base64_is_decoded_in_steps(client: httpx.Client, nbytes: int) -> N
 @pytest.mark.parametrize(
     ("item", "problem"),
     [
-        (tensor(dtype=None), "incomplete-tensor"),
-        (tensor(shape=None), "incomplete-tensor"),
-        (tensor(kind="bytes"), "incomplete-tensor"),
-        (tensor(dtype="f16"), "unknown-dtype"),
-        (tensor(shape=[4, 13]), "wrong-length"),
-        (tensor(shape=[2**62] * 32), "wrong-length"),
-        (tensor(counts=[1, 2]), "invalid-bundle"),
-        (tensor(counts=3), "invalid-bundle"),
-        (tensor(counts=[4], grids=[[2, 2]]), "invalid-bundle"),
-        (tensor(grids=[[2, 1], [1, 1, 2]]), "invalid-bundle"),
-        (tensor(shape=[], data=b64(bytes(2)), counts=[1]), "invalid-bundle"),
-        ({"kind": "bytes", "data": "", "counts": [1]}, "invalid-bundle"),
-        ({"kind": "bytes"}, "no-content"),
-        ({"kind": "bytes", "data": "", "url": "data:;base64,"}, "no-content"),
+        (tensor(dtype=None), "invalid-tensor"),
+        (tensor(shape=None), "invalid-tensor"),
+        (tensor(kind="bytes"), "invalid-tensor"),
+        (tensor(dtype="f16"), "invalid-tensor"),
+        (tensor(shape=[4, 13]), "invalid-tensor"),
+        (tensor(shape=[2**62] * 32), "invalid-tensor"),
+        (tensor(counts=[1, 2]), "invalid-tensor"),
+        (tensor(counts=3), "invalid-tensor"),
+        (tensor(counts=[4], grids=[[2, 2]]), "invalid-tensor"),
+        (tensor(grids=[[2, 1], [1, 1, 2]]), "invalid-tensor"),
+        (tensor(shape=[], data=b64(bytes(2)), counts=[1]), "invalid-tensor"),
+        ({"kind": "bytes", "data": "", "counts": [1]}, "invalid-tensor"),
+        ({"kind": "bytes"}, "invalid-json"),
+        ({"kind": "bytes", "data": "", "url": "data:;base64,"}, "invalid-json"),
         ({"kind": "bytes", "data": "A"}, "invalid-base64"),
         ({"kind": "bytes", "data": "AA=A"}, "invalid-base64"),
         ({"kind": "bytes", "data": "AB\nCD"}, "invalid-base64"),
@@ -99,7 +99,7 @@ def test_long_base64_is_decoded_in_steps(client: httpx.Client, nbytes: int) -> N
         ({"kind": "bytes", "url": "http://127.0.0.1/"}, "url-off"),
         ({"kind": "bytes", "url": "file:///etc/passwd"}, "url-off"),
         ({"kind": "bytes", "url": "data:;base64"}, "invalid-url"),
-        ({"kind": "image", "data": b64(b"no image")}, "unsupported-image"),
+        ({"kind": "image", "data": b64(b"no image")}, "unsupported-media-type"),
         ({"kind": "list", "data": ""}, "invalid-json"),
         ({"kind": "bytes", "dat": ""}, "invalid-json"),
         ({"kind": "bytes", "data": 1}, "invalid-json"),
@@ -173,7 +173,7 @@ def test_a_string_may_have_quotes_and_escapes(client: httpx.Client, name: str) -
     ],
 )
 def test_empty_media_is_refused(client: httpx.Client, item: Any) -> None:
-    assert problem_of(post(client, item)) == (422, "empty-media")
+    assert problem_of(post(client, item)) == (422, "damaged-media")
 
 
 @pytest.mark.parametrize("item", [{"data": ""}, {"url": "data:,"}, {"url": "data:text/plain,"}])
@@ -183,9 +183,9 @@ def test_empty_bytes_have_a_key(client: httpx.Client, item: Any) -> None:
 
 
 def test_json_of_too_many_values_is_not_parsed(client: httpx.Client) -> None:
-    assert f" {MAX_VALUES} " in PROBLEMS["json-too-large"].detail
+    assert f" {MAX_VALUES} " in PROBLEMS["body-too-large"].detail
     answer = client.post("/hash", json={"items": [0] * (MAX_VALUES + 1)})
-    assert problem_of(answer) == (413, "json-too-large")
+    assert problem_of(answer) == (413, "body-too-large")
 
 
 @pytest.mark.parametrize("counts", [51, 2**62])
@@ -202,4 +202,4 @@ def test_too_many_items_are_refused(client: httpx.Client) -> None:
 
 
 def test_a_body_of_json_is_no_tensor(client: httpx.Client) -> None:
-    assert problem_of(post(client, tensor(), dtype="uint8", shape="1")) == (422, "tensor-not-raw")
+    assert problem_of(post(client, tensor(), dtype="uint8", shape="1")) == (422, "invalid-tensor")

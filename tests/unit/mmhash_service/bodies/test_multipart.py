@@ -59,7 +59,7 @@ def test_the_pixels_of_each_image_part(client: httpx.Client) -> None:
 
 def test_a_part_that_is_no_image_has_no_pixels(client: httpx.Client) -> None:
     answer = client.post("/hash?of=pixels", files=[("a", ("a", b"abc"))])
-    assert problem_of(answer) == (422, "pixels-not-image")
+    assert problem_of(answer) == (422, "invalid-query")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data", "application/json", "x"])
@@ -70,7 +70,7 @@ def test_a_part_of_another_type_is_refused(client: httpx.Client, kind: str) -> N
 
 def test_a_form_is_no_tensor(client: httpx.Client) -> None:
     answer = client.post("/hash?dtype=uint8&shape=3", files=[("a", ("a", b"abc"))])
-    assert problem_of(answer) == (422, "tensor-not-raw")
+    assert problem_of(answer) == (422, "invalid-tensor")
 
 
 def test_a_form_of_too_many_parts_is_refused(client: httpx.Client) -> None:

@@ -71,7 +71,7 @@ def test_a_shape_is_read_as_it_was_written(shape: list[int]) -> None:
     ],
 )
 def test_a_malformed_or_endless_shape_is_refused(text: str) -> None:
-    with pytest.raises(Problem, match=r"^invalid-shape$"):
+    with pytest.raises(Problem, match=r"^invalid-tensor$"):
         parse_shape(text)
 
 
@@ -88,7 +88,7 @@ def test_every_dtype_with_a_key_is_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "float", "Float16", "torch.float16", "<f2", "object", "str"])
 def test_no_other_dtype_is_known(name: str) -> None:
-    with pytest.raises(Problem, match=r"^unknown-dtype$"):
+    with pytest.raises(Problem, match=r"^invalid-tensor$"):
         parse_dtype(name)
 
 

@@ -17,7 +17,7 @@ from mmhash_service.decoder import child
         {"type": "decoded", "frames": 1, "nbytes": 1, "digest": bytes(33), "extra": b""},
         {"type": "decoded", "frames": 1, "nbytes": 1, "digest": "00", "extra": b""},
         {"type": "refused", "problem": "unauthorized", "reason": ""},
-        {"type": "refused", "problem": "damaged-image", "reason": "x" * 201},
+        {"type": "refused", "problem": "damaged-media", "reason": "x" * 201},
         {"type": "deferred", "cost_s": float("nan")},
         {"type": "deferred", "cost_s": -1.0},
         {"type": "other"},

@@ -88,7 +88,7 @@ def test_the_view_is_the_library_s(name: str, mode: str, frames: int) -> None:
 def test_the_limit_counts_the_pixels_of_all_frames(name: str, mode: str, frames: int) -> None:
     body = encode_noise(name, mode, size=(16, 12), frames=frames)
     assert decoded(body, frames * 16 * 12).frames == frames
-    assert refusal(body, frames * 16 * 12 - 1) == "image-too-large"
+    assert refusal(body, frames * 16 * 12 - 1) == "media-too-large"
 
 
 def test_frames_of_unlike_size_are_counted_as_they_are() -> None:
@@ -97,50 +97,50 @@ def test_frames_of_unlike_size_are_counted_as_they_are() -> None:
         body, "TIFF", save_all=True, append_images=[Image.new("L", (100, 100))]
     )
     assert decoded(body.getvalue(), 10_001).frames == 2
-    assert refusal(body.getvalue(), 10_000) == "image-too-large"
+    assert refusal(body.getvalue(), 10_000) == "media-too-large"
 
 
 def test_a_gif_that_grows_is_counted_as_it_grows_and_read_from_its_start() -> None:
     body = gif_of(gif_frame(0, 0, 1, 1), gif_frame(60_000, 0, 1, 1))
-    assert refusal(body, 60_001) == "image-too-large"
+    assert refusal(body, 60_001) == "media-too-large"
     assert decoded(body, 60_002) == of_library(body)
 
 
 def test_a_gif_that_grows_to_a_bomb_is_refused() -> None:
     body = gif_of(gif_frame(0, 0, 1, 1), gif_frame(65_000, 65_000, 1, 1))
-    assert refusal(body) == "image-too-large"
+    assert refusal(body) == "media-too-large"
 
 
 @pytest.mark.parametrize("side", [1025, 9_460, 13_378, 2**31 - 1])
 def test_a_bomb_is_refused_by_its_header(side: int) -> None:
     """Above `max_pixels`, where Pillow warns, where Pillow gives up, and as large as can be."""
-    assert refusal(png_of_size(side, side)) == "image-too-large"
+    assert refusal(png_of_size(side, side)) == "media-too-large"
 
 
 def test_a_claim_of_many_frames_is_refused_or_damaged() -> None:
-    assert refusal(png_of_size(1024, 1024, frames=2**31)) == "damaged-image"
+    assert refusal(png_of_size(1024, 1024, frames=2**31)) == "damaged-media"
 
 
 def test_the_number_of_frames_has_a_limit_of_its_own() -> None:
     frame = gif_frame(0, 0, 1, 1)
     assert decoded(gif_of(*[frame] * MAX_FRAMES)).frames == MAX_FRAMES
-    assert refusal(gif_of(*[frame] * (MAX_FRAMES + 1))) == "image-too-large"
+    assert refusal(gif_of(*[frame] * (MAX_FRAMES + 1))) == "media-too-large"
 
 
 @pytest.mark.parametrize("body", [b"", b"no image", b"<svg/>", b"%PDF-1.7", bytes(1000)])
 def test_what_is_no_image_is_refused(body: bytes) -> None:
-    assert refusal(body) == "unsupported-image"
+    assert refusal(body) == "unsupported-media-type"
 
 
 @pytest.mark.parametrize("name", ["PPM", "ICO", "TGA", "PCX"])
 def test_no_other_format_is_decoded(name: str) -> None:
-    assert refusal(encode_noise(name)) == "unsupported-image"
+    assert refusal(encode_noise(name)) == "unsupported-media-type"
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_truncated_image_is_damaged(name: str) -> None:
     body = encode_noise(name, size=(64, 48))
-    assert refusal(body[: len(body) * 2 // 3]) == "damaged-image"
+    assert refusal(body[: len(body) * 2 // 3]) == "damaged-media"
 
 
 @pytest.mark.parametrize(("name", "mode", "frames"), CASES)

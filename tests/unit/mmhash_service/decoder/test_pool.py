@@ -82,10 +82,10 @@ def test_a_process_without_files_decodes_what_one_with_files_does() -> None:
 @pytest.mark.parametrize(
     ("number", "problem"),
     [
-        (signal.SIGSEGV, "damaged-image"),
-        pytest.param(signal.SIGBUS, "damaged-image", marks=pytest.mark.slow),
-        pytest.param(signal.SIGABRT, "damaged-image", marks=pytest.mark.slow),
-        (signal.SIGPROF, "costly-image"),
+        (signal.SIGSEGV, "damaged-media"),
+        pytest.param(signal.SIGBUS, "damaged-media", marks=pytest.mark.slow),
+        pytest.param(signal.SIGABRT, "damaged-media", marks=pytest.mark.slow),
+        (signal.SIGPROF, "costly-media"),
         # Not the image's fault: another process decodes it.
         (signal.SIGKILL, ""),
         pytest.param(signal.SIGTERM, "", marks=pytest.mark.slow),
@@ -149,6 +149,13 @@ def test_a_process_that_was_killed_while_idle_costs_no_job(photo: bytes) -> None
     run_with_pool(kill)
 
 
+async def wait_until_replaced(pool: DecoderPool, pid: int) -> None:
+    """Wait until another process runs in the place of one, which was awaited."""
+    while pid in children() or len(children()) < 2:
+        await asyncio.sleep(0.01)
+    await wait_until_ready(pool)
+
+
 def test_a_job_that_is_not_done_in_time_ends_with_its_process(
     photo: bytes, stopped: list[int]
 ) -> None:
@@ -156,8 +163,7 @@ def test_a_job_that_is_not_done_in_time_ends_with_its_process(
         with pytest.raises(Problem) as caught:
             await pool.decode(memoryview(photo), "blake3")
         assert caught.value.name == "too-slow"
-        while stopped[0] in children():
-            await asyncio.sleep(0.01)
+        await wait_until_replaced(pool, stopped[0])
 
     run_with_pool(late, work_timeout_s=0.4)
 
@@ -170,8 +176,7 @@ def test_a_job_that_nobody_waits_for_ends_with_its_process_too(
         while not stopped:
             await asyncio.sleep(0.01)
         job.cancel()
-        while stopped[0] in children():
-            await asyncio.sleep(0.01)
+        await wait_until_replaced(pool, stopped[0])
 
     run_with_pool(leave, work_timeout_s=0.4)
 
@@ -218,7 +223,7 @@ def test_small_images_are_answered_while_large_ones_are_decoded(photo: bytes) ->
             await pool.decode(memoryview(photo), "blake3")
         assert not all(task.done() for task in large)
         for answer in await asyncio.gather(*large, return_exceptions=True):
-            assert not isinstance(answer, BaseException) or problem_of(answer) == "costly-image"
+            assert not isinstance(answer, BaseException) or problem_of(answer) == "costly-media"
 
     run_with_pool(race, work_timeout_s=60.0)
 

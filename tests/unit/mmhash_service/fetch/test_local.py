@@ -76,7 +76,7 @@ def test_a_file_below_the_root_is_read(root: Path, before: str, path: str, conte
         ("/a%00", "url-failed"),
         ("/%00/a", "url-failed"),
         ("/" + "a" * 300, "url-failed"),
-        ("/long", "url-too-large"),
+        ("/long", "body-too-large"),
         ("/../secret", "url-off"),
         ("/%2e%2e/secret", "url-off"),
         ("/.%2E%2Fsecret", "url-off"),

@@ -391,7 +391,7 @@ def test_chunks_do_not_hide_a_hash() -> None:
 )
 def test_json_that_another_parser_might_read_is_refused(body: bytes) -> None:
     seen = call(body)
-    assert (seen.status, seen.problem) == (422, "unreadable-json")
+    assert (seen.status, seen.problem) == (422, "invalid-json")
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"identity, gzip", b"br"])
@@ -652,6 +652,5 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
         "mmhash_service.guard.middleware",
         "mmhash_service.guard.settings",
         "mmhash_service.api.headers",
-        "mmhash_service.prefixed_settings",
-        "mmhash_service.secret_files",
+        "mmhash_service.base_settings",
     }

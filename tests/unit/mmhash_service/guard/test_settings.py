@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from mmhash_service.guard import Guard
 from mmhash_service.guard.settings import GuardSettings
-from mmhash_service.settings import LIBRARY_VARIABLES, Settings
 from tests.support.setting_rows import row_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "guard.md"
@@ -49,15 +48,6 @@ def test_a_misspelt_variable_stops_the_start(monkeypatch: pytest.MonkeyPatch) ->
         ValueError, match=r"MMHASH_GUARD_TENENT: did you mean MMHASH_GUARD_TENANT\?"
     ):
         Guard(Response(), engine="vllm", secrets=[SECRET])
-
-
-def test_the_service_takes_the_guard_s_variables_for_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = {f"MMHASH_GUARD_{name.upper()}" for name in GuardSettings.model_fields}
-    variables.add("MMHASH_GUARD_SECRETS_FILE")
-    assert variables == {name for name in LIBRARY_VARIABLES if "GUARD" in name}
-    for name in variables:
-        monkeypatch.setenv(name, "1")
-    Settings()
 
 
 def test_the_secrets_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

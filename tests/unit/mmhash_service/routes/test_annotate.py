@@ -110,7 +110,7 @@ def test_media_without_bytes_is_refused(
         parts = [{"type": "image_url", "image_url": {"url": url}}]
         body = {"messages": [{"content": parts}]}
         answer = client.post(f"/annotate?engine={engine}&of={of}", json=body)
-        assert problem_of(answer) == (422, "empty-media")
+        assert problem_of(answer) == (422, "damaged-media")
 
 
 @pytest.fixture(scope="module")

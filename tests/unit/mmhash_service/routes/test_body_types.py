@@ -50,10 +50,10 @@ def test_an_empty_image_or_clip_is_refused(
     if of == {"image/png": "frames"}.get(content_type, "pixels"):
         return  # refused for another reason
     answer = client.post("/hash", headers={"Content-Type": content_type}, params={"of": of})
-    assert problem_of(answer) == (422, "empty-media")
+    assert problem_of(answer) == (422, "damaged-media")
     files = {"a": ("a", b"abc", content_type), "b": ("b", b"", content_type)}
     if of == "bytes":
-        assert problem_of(client.post("/hash", files=files)) == (422, "empty-media")
+        assert problem_of(client.post("/hash", files=files)) == (422, "damaged-media")
 
 
 def test_an_empty_body_of_bytes_has_a_key(client: httpx.Client) -> None:

@@ -24,5 +24,5 @@ def test_what_images_of_all_parts_decode_to_counts_together() -> None:
             with request.reserve() as part:
                 part.count_decoded(16_000, 0)
                 part.count_decoded(256_000, 1000)  # as many as the file's bytes justify
-        with pytest.raises(Problem, match="costly-items"):
+        with pytest.raises(Problem, match="too-many-items"):
             request.count_decoded(1, 0)

@@ -1,0 +1,192 @@
+"""The base of all settings: of the service, of the gateway and of the guard.
+
+A setting comes from an argument, from a variable (`MMHASH_TENANTS`), from a file that a variable
+names (`MMHASH_TENANTS_FILE`: a secret does not pass through the environment), or from the TOML file
+of the service. Errors show no value, because it may be a secret.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tomllib import TOMLDecodeError
+from typing import TYPE_CHECKING, Any, ClassVar, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+from mmhash.errors import InputValueError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_FILE = "_FILE"
+_NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII | re.IGNORECASE)
+_QUOTED = re.compile(r'"(\w+)"')
+_JSON = 'not JSON: lists and tables are written ["a", "b"] and {"name": "value"}'
+
+# Of a misspelt name; difflib's default of 0.6 suggests file_root for log_root.
+_SIMILAR = 0.75
+
+
+class SourcedSettings(BaseSettings):
+    """Settings with a prefix for their variables, where an unknown variable is an error."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    page: ClassVar[str]
+    """The page that lists them."""
+    other_variables: ClassVar[frozenset[str]] = frozenset()
+    """Variables with the same prefix that others read."""
+    other_prefixes: ClassVar[tuple[str, ...]] = ()
+    """Longer prefixes, of variables that others read."""
+    config_variable: ClassVar[str | None] = None
+    """The variable that names a TOML file with these settings."""
+
+    @classmethod
+    def variable(cls, name: str) -> str:
+        """Return the environment variable of a setting."""
+        return f"{cls.model_config['env_prefix']}{name.upper()}"
+
+    @classmethod
+    def known_variables(cls) -> set[str]:
+        """Return the variables with the prefix that have a meaning."""
+        plain = {cls.variable(name) for name in cls.model_fields}
+        own = {cls.config_variable} if cls.config_variable else set()
+        return plain | {name + _FILE for name in plain} | own | cls.other_variables
+
+    @classmethod
+    def parse_assignment(cls, text: str, prefix: str = "") -> tuple[str, Any]:
+        """Return the name and value of `name=value`, parsed as in an environment variable.
+
+        The prefix is shown before the names in errors.
+        """
+        name, sign, value = text.partition("=")
+        if not _NAME.fullmatch(name):  # not shown: it may be a value, a secret
+            raise ValueError("--set expects NAME=VALUE")
+        if name not in cls.model_fields:
+            raise ValueError(cls._unknown(name, cls.model_fields, prefix))
+        if not sign:
+            raise ValueError(f"{name} has no value: --set expects NAME=VALUE")
+        return name, _parse(name, value) if value[:1] in {"[", "{"} else value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (pydantic names it)
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources by precedence: arguments, environment, files."""
+        cls._refuse_unknown_variables()
+        files = InitSettingsSource(settings_cls, cls._read_files())
+        sources = (init_settings, env_settings, files)
+        path = os.environ.get(cls.config_variable or "")
+        if path is None:
+            return sources
+        if not Path(path).is_file():
+            raise ValueError(f"{cls.config_variable} does not name a file")
+        try:
+            in_file = TomlConfigSettingsSource(settings_cls, path)
+        except (TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: {error}") from error
+        if unknown := [name for name in in_file.toml_data if name not in cls.model_fields]:
+            errors = (cls._unknown(name, cls.model_fields) for name in unknown)
+            raise ValueError("; ".join(errors))
+        return (*sources, in_file)
+
+    @classmethod
+    def _refuse_unknown_variables(cls) -> None:
+        """Raise ValueError for an unknown variable: a misspelt one would have no effect."""
+        prefix, known = cls.variable(""), cls.known_variables()
+        for name in os.environ:
+            if (
+                name.startswith(prefix)
+                and not name.startswith(cls.other_prefixes)
+                and name not in known
+            ):
+                own = [each.removeprefix(prefix) for each in sorted(known)]
+                raise ValueError(cls._unknown(name.removeprefix(prefix), own, prefix))
+
+    @classmethod
+    def _unknown(cls, name: str, known: Iterable[str], prefix: str = "") -> str:
+        closest = difflib.get_close_matches(name, known, 1, _SIMILAR)
+        hint = f"did you mean {prefix}{closest[0]}?" if closest else f"{cls.page} lists them"
+        return f"unknown name {prefix}{name}: {hint}"
+
+    @classmethod
+    def _read_files(cls) -> dict[str, Any]:
+        values = {}
+        for name, info in cls.model_fields.items():
+            plain = cls.variable(name)
+            variable = plain + _FILE
+            if variable not in os.environ:
+                continue
+            if plain in os.environ:
+                raise ValueError(f"{variable} and {plain} are both set: set one of them")
+            text = _read(variable, Path(os.environ[variable]))
+            is_list = get_origin(info.annotation) is tuple
+            if text[:1] in {"[", "{"}:
+                values[name] = _parse(f"the file of {variable}", text)
+            else:
+                values[name] = text.split() if is_list else text
+            # A list without keys would open the service.
+            if not values[name]:
+                raise ValueError(f"the file of {variable} is empty")
+        return values
+
+
+def _read(variable: str, path: Path) -> str:
+    if not path.is_file():
+        raise ValueError(f"{variable} does not name a file")
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError as error:
+        raise ValueError(f"{variable}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"the file of {variable} is not UTF-8") from None
+
+
+def _parse(name: str, text: str) -> Any:
+    try:
+        return from_json(text)
+    except ValueError:
+        raise ValueError(f"{name}: {_JSON}") from None
+
+
+@contextmanager
+def settings_errors() -> Iterator[None]:
+    """Replace the errors of settings by one line that names each wrong one."""
+    try:
+        yield
+    except ValidationError as error:
+        raise InputValueError(f"settings: {'; '.join(map(_detail, error.errors()))}") from error
+    except RecursionError as error:
+        raise InputValueError("settings: a value is nested too deep") from error
+    except SettingsError as error:  # of a variable that is not JSON
+        found = _QUOTED.search(str(error))
+        reason = f"{found[1]}: {_JSON}" if found else str(error)
+        raise InputValueError(f"settings: {reason}") from error
+    except ValueError as error:
+        raise InputValueError(f"settings: {error}") from error
+
+
+def _detail(error: "ErrorDetails") -> str:
+    path = ".".join(map(str, error["loc"]))
+    reason = error["msg"].removeprefix("Value error, ")
+    if error["type"] in {"tuple_type", "dict_type", "frozen_set_type"}:
+        reason = _JSON
+    # An error of several settings has no path.
+    return ": ".join(filter(None, (path, reason)))
