@@ -105,7 +105,7 @@ class ResponseReader:
             status=response.status_code,
             problem=_printable(kind) if isinstance(kind, str) else "about:blank",
             retry_after=_seconds(response.headers.get("Retry-After", "")),
-            errors=tuple(_places(problem.get("errors"))),
+            errors=(*_reason(problem.get("reason")), *_places(problem.get("errors"))),
         )
 
     def _problem(self) -> dict[str, Any]:
@@ -178,6 +178,12 @@ def malformed(reason: str) -> NoReturn:
 def _printable(text: str) -> str:
     """Return a server's text, shortened and without control characters."""
     return "".join(char if char.isprintable() else "\ufffd" for char in text[:_MAX_TEXT])
+
+
+def _reason(reason: Any) -> Iterator[str]:
+    """Yield a problem's reason, which has values of the request."""
+    if isinstance(reason, str):
+        yield _printable(reason)
 
 
 def _places(errors: Any) -> Iterator[str]:

@@ -173,7 +173,7 @@ def test_json_that_is_too_long_is_refused_by_its_own_limit(
 ) -> None:
     content = iter([LONG]) if is_chunked else LONG
     answer = client.post(path, content=content, headers={"content-type": "application/json"})
-    assert (answer.status_code, answer.json()["title"]) == (413, "JSON too large")
+    assert (answer.status_code, answer.json()["title"]) == (413, "Body too large")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_what_an_engine_reads_as_json_has_the_limit_of_json(
     client: httpx.Client, path: str, types: list[str]
 ) -> None:
     answer = client.post(path, content=LONG, headers=[("content-type", one) for one in types])
-    assert (answer.status_code, answer.json()["title"]) == (413, "JSON too large")
+    assert (answer.status_code, answer.json()["title"]) == (413, "Body too large")
 
 
 def test_a_long_body_that_is_not_json_passes(client: httpx.Client) -> None:

@@ -124,6 +124,7 @@ def test_a_problem_that_is_none_is_told_by_its_status(connect: Any, content: byt
 @pytest.mark.parametrize(
     ("errors", "places"),
     [
+        ([], ()),
         ([{"parameter": "of", "reason": "is unknown"}], ("of: is unknown",)),
         (
             [{"pointer": "/items/0", "reason": "is missing"}, {"pointer": "", "reason": "is\n"}],
@@ -146,6 +147,17 @@ def test_the_error_has_the_places_of_a_problem(
         client.hash(CONTENT)
     assert (caught.value.detail, caught.value.errors) == ("Wrong.", places)
     assert str(caught.value) == (f"Wrong. ({'; '.join(places)})" if places else "Wrong.")
+
+
+def test_the_error_has_the_reason_of_a_problem(connect: Any) -> None:
+    problem = {"type": "urn:mmhash:problem:invalid-handle", "detail": "Wrong.", "reason": "no x\n"}
+    with (
+        ScriptedServer((422, PROBLEM, json.dumps(problem).encode())) as server,
+        connect(server.url) as client,
+        pytest.raises(mmhash.ServiceError, match=r"Wrong\. \(no x") as caught,
+    ):
+        client.hash(CONTENT)
+    assert caught.value.errors == ("no x\ufffd",)
 
 
 def test_a_good_answer_of_another_server_is_an_error(connect: Any) -> None:
