@@ -67,7 +67,7 @@ def read_tensor(tensor: "torch.Tensor", copy: bool, at_once: bool) -> Content:
     try:
         if tensor.__class__ is not sys.modules["torch"].Tensor:
             tensor = _without_subclass(tensor)
-        dtype, is_complex = _tensor_dtype(tensor.dtype, tensor.layout)
+        dtype, is_complex = _tensor_dtype(tensor.dtype)
         shape, on_gpu = tensor.shape, tensor.is_cuda
         if not on_gpu and not tensor.is_cpu:
             tensor = _fetch(tensor, copy)
@@ -109,6 +109,8 @@ def _why_unreadable(tensor: "torch.Tensor", error: Exception) -> MMHashError:
 
     if tensor.is_nested:
         return InputTypeError("a nested tensor has no single shape: hash its parts as a list")
+    if tensor.layout is not torch.strided:
+        return InputTypeError(f"a tensor of layout {tensor.layout} is not dense: call to_dense()")
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return InputTypeError(
             "a tensor within vmap, grad or another function transform holds no bytes of its own:"
@@ -121,18 +123,13 @@ def _why_unreadable(tensor: "torch.Tensor", error: Exception) -> MMHashError:
 
 
 @lru_cache(maxsize=256)
-def _tensor_dtype(dtype: "torch.dtype", layout: "torch.layout") -> tuple[str, bool]:
-    """Return the spec's name of a dtype, and True if it is complex; refuse tensors without bytes.
-
-    A tensor of complex numbers may be lazily conjugated.
-    """
+def _tensor_dtype(dtype: "torch.dtype") -> tuple[str, bool]:
+    """Return the spec's name of a dtype, and True if its tensors may be lazily conjugated."""
     import torch  # noqa: PLC0415  (imported already: the input is a tensor)
 
     name = str(dtype).removeprefix("torch.")
     if dtype in {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}:
         raise InputTypeError("a quantized tensor is more than its bytes: hash its int_repr()")
-    if layout is not torch.strided:
-        raise InputTypeError(f"a tensor of layout {layout} is not dense: call to_dense()")
     if name not in ITEM_SIZE:
         raise InputTypeError(f"tensors of dtype {name} have no key: convert to a dtype of the spec")
     return name, dtype.is_complex
@@ -210,8 +207,8 @@ def copy_bytes(address: int, nbytes: int) -> bytes:
 LocatedList = tuple[list[int], list[int], list[int], str, list[tuple[int, ...]]]
 """Dense tensors: the GPU of each, or HOST, its address and bytes; the dtype of all; the shapes."""
 
-_nbytes, _is_cuda, _is_cpu, _is_nested, _dtype, _layout, _shape = map(
-    attrgetter, ("nbytes", "is_cuda", "is_cpu", "is_nested", "dtype", "layout", "shape")
+_nbytes, _is_cuda, _is_cpu, _dtype, _shape = map(
+    attrgetter, ("nbytes", "is_cuda", "is_cpu", "dtype", "shape")
 )
 
 
@@ -224,14 +221,19 @@ def locate_list(items: Sequence[Any]) -> LocatedList | None:
     tensor: Any = getattr(sys.modules.get("torch"), "Tensor", None)
     if type(items[0]) is not tensor or len(set(map(type, items))) > 1:
         return None
-    forms = set(zip(map(_dtype, items), map(_layout, items), strict=True))
-    if len(forms) > 1 or any(map(_is_nested, items)):
+    dtypes = set(map(_dtype, items))
+    if len(dtypes) > 1:
         return None
     try:
-        dtype, is_complex = _tensor_dtype(*forms.pop())
+        dtype, is_complex = _tensor_dtype(dtypes.pop())
     except InputTypeError:  # reading the first one says so, and names it
         return None
-    shapes = list(map(_shape, items))
+    try:
+        addresses = list(map(tensor.data_ptr, items))
+        storages = list(map(tensor.untyped_storage, items))
+        shapes = list(map(_shape, items))
+    except RuntimeError:  # sparse, nested, within a function transform: reading the first says so
+        return None
     if shapes.count(shapes[0]) == len(shapes):
         lengths = [items[0].nbytes] * len(items)
     else:
@@ -243,11 +245,6 @@ def locate_list(items: Sequence[Any]) -> LocatedList | None:
     else:
         return None
     if is_complex or any(map(tensor.is_neg, items)) or not all(map(tensor.is_contiguous, items)):
-        return None
-    try:
-        addresses = list(map(tensor.data_ptr, items))
-        storages = list(map(tensor.untyped_storage, items))
-    except RuntimeError:  # within a function transform: reading the first one says so
         return None
     storage: Any = type(storages[0])
     starts, sizes = map(storage.data_ptr, storages), map(storage.nbytes, storages)
