@@ -51,8 +51,7 @@ class Settings(SourcedSettings):
     other_variables = frozenset(
         {  # of the library
             "MMHASH_CACHE_DIR",
-            "MMHASH_COMPILE_DUMP",
-            "MMHASH_DEVICE",
+            "MMHASH_ENGINE_API_KEY",
             "MMHASH_PLUGIN",
             "MMHASH_POOL_MB",
             "MMHASH_POOL_WORKERS",
