@@ -16,7 +16,7 @@ import pytest
 from mmhash.engines import vllm
 from mmhash.errors import LimitError
 from mmhash_service.api.problems import Problem
-from mmhash_service.bodies.safetensors import parse_header
+from mmhash_service.items.safetensors import parse_header
 from mmhash_service.runtime.concurrency import TURN, end_turn
 from tests.support.responses import refusal_of
 from tests.support.victim import serving
