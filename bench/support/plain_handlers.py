@@ -10,7 +10,7 @@ from fastapi import Request
 
 import mmhash
 from mmhash_service.app import create_app
-from mmhash_service.plan.models import Models
+from mmhash_service.models import Models
 from mmhash_service.server import server
 from mmhash_service.settings import Settings
 

@@ -16,7 +16,7 @@ from mmhash_service.middleware.api_keys import ApiKeyMiddleware
 from mmhash_service.middleware.duplicate_headers import DuplicateHeaderMiddleware
 from mmhash_service.middleware.metrics_port import MetricsPortMiddleware
 from mmhash_service.middleware.tracing import TracingMiddleware
-from mmhash_service.plan.models import Models
+from mmhash_service.models import Models
 from mmhash_service.resources import Resources
 from mmhash_service.routes import annotate, blocks, docs, pad, page, plan, probes
 from mmhash_service.routes import hash as hash_route

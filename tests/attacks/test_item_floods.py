@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mmhash_service.bodies.safetensors import parse_header
+from mmhash_service.items.safetensors import parse_header
 from tests.support.responses import refusal_of
 from tests.support.victim import serving
 

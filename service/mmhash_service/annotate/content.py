@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from mmhash_service.annotate.slots import Media
 from mmhash_service.api.schemas.items import JsonItem
-from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
+from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.json_items import content_of, hash_items
+from mmhash_service.items.readers import PixelsReader, Reader, StreamReader
 from mmhash_service.items.urls import read_url
-from mmhash_service.runtime.context import RequestContext
 
 
 async def hash_with_content(

@@ -15,10 +15,10 @@ from mmhash_service.annotate.raw_json import Object, open_body, open_text, write
 from mmhash_service.annotate.slots import HashSlot, Media
 from mmhash_service.api.problems import InvalidPart, Problem
 from mmhash_service.api.schemas.items import JsonItem
+from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem, names_of
 from mmhash_service.items.json_items import hash_items
 from mmhash_service.items.urls import hash_url, key_by_url
-from mmhash_service.runtime.context import RequestContext
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model

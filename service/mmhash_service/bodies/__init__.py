@@ -1,1 +1,1 @@
-"""Request bodies: read as they arrive, bounded, parsed into items."""
+"""Request bodies: read as they arrive, bounded, and parsed as JSON."""

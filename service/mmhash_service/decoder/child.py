@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import msgspec
 
+from mmhash_service.decoder.child_process import ChildProcess
 from mmhash_service.decoder.messages import LENGTH_SIZE, MAX_ANSWER, Answer, Job, MediaJob
-from mmhash_service.runtime.child_process import ChildProcess
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from mmhash_service.app import build_app
 from mmhash_service.gateway.proxy import KNOWN_PATHS, Proxy
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.plan.models import Models
+from mmhash_service.models import Models
 from mmhash_service.routes import fleet, page, probes
 from mmhash_service.settings import Settings
 

@@ -10,9 +10,9 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import HashQuery
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.caller_hashes import RefusedError, check_form, strip_unverified_hashes
+from mmhash_service.items.context import RequestContext, build_context
 from mmhash_service.resources import Resources
 from mmhash_service.runtime.capacity import Admission
-from mmhash_service.runtime.context import RequestContext, build_context
 from mmhash_service.runtime.worker_pool import WorkerPool
 
 # A longer body is parsed in a thread, unless it is light.

@@ -15,6 +15,8 @@ from mmhash_service.gateway.hashes import is_light
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.unnamed import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.worker_spec import EngineSpec
+from mmhash_service.items.context import RequestContext
+from mmhash_service.models import Models
 from mmhash_service.plan.media import (
     Found,
     SizedItem,
@@ -24,9 +26,7 @@ from mmhash_service.plan.media import (
     remember,
     sized_only,
 )
-from mmhash_service.plan.models import Models
 from mmhash_service.plan.request import open_request, plan_opened, text_size
-from mmhash_service.runtime.context import RequestContext
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model

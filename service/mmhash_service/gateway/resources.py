@@ -3,7 +3,7 @@
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.router import Router
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.plan.models import Models
+from mmhash_service.models import Models
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
 

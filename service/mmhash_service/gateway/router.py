@@ -19,10 +19,10 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
+from mmhash_service.items.context import RequestContext
 from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Admission
-from mmhash_service.runtime.context import RequestContext
 from mmhash_service.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)

@@ -1,1 +1,1 @@
-"""Items of a request that are in JSON, at a URL or in the memory of this host."""
+"""Items of a request: read from its body, a URL or the memory of this host, and hashed."""

@@ -9,8 +9,8 @@ from mmhash.errors import InputError
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.bodies.parsing import check_length
+from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
-from mmhash_service.runtime.context import RequestContext
 
 
 def hash_tensor(

@@ -9,17 +9,17 @@ from mmhash.cpu import hash_bytes
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import HashBody, JsonItem
 from mmhash_service.bodies.json_body import JsonText, parse_json
-from mmhash_service.bodies.media import Modality, hash_media
 from mmhash_service.bodies.parsing import parse_base64, parse_dtype
-from mmhash_service.bodies.readers import hash_pixels, refuse_empty
 from mmhash_service.fetch.data import is_data_url, is_media_url, read_data_url
 from mmhash_service.items.bundles import hash_tensor
+from mmhash_service.items.context import RequestContext
 from mmhash_service.items.handles import hash_handle
 from mmhash_service.items.hashed import HashedItem
+from mmhash_service.items.media import Modality, hash_media
+from mmhash_service.items.readers import hash_pixels, refuse_empty
 from mmhash_service.items.urls import hash_url
 from mmhash_service.runtime import tracing
 from mmhash_service.runtime.concurrency import run_few
-from mmhash_service.runtime.context import RequestContext
 
 
 class Encoded(NamedTuple):

@@ -5,8 +5,8 @@ from typing import Protocol, TypeVar
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash_service.fetch.validators import Validator
+from mmhash_service.items.context import RequestContext
 from mmhash_service.memo.entries import Fetched
-from mmhash_service.runtime.context import RequestContext
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

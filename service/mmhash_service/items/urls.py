@@ -10,16 +10,16 @@ from mmhash import Digest
 from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import JsonItem
-from mmhash_service.bodies.media import MediaReader
 from mmhash_service.bodies.parsing import check_length, parse_dtype
-from mmhash_service.bodies.readers import PixelsReader, StreamReader, recall_pixels
 from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.local import is_file_url, open_file
 from mmhash_service.items.bundles import hash_tensor
+from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
+from mmhash_service.items.media import MediaReader
+from mmhash_service.items.readers import PixelsReader, StreamReader, recall_pixels
 from mmhash_service.items.remote_content import read_content
 from mmhash_service.memo.entries import Fetched
-from mmhash_service.runtime.context import RequestContext
 
 # A file is read in pieces of this length, each hashed within 0.2 ms.
 _PIECE = 1 << 20

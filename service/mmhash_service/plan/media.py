@@ -12,15 +12,15 @@ from mmhash.prompts.headers import ImageHeader, read_size
 from mmhash.prompts.media import MediaSource
 from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
-from mmhash_service.bodies.readers import hash_pixels, recall_pixels
 from mmhash_service.fetch.local import is_file_url
+from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.json_items import content_of
+from mmhash_service.items.readers import hash_pixels, recall_pixels
 from mmhash_service.items.remote_content import read_content
 from mmhash_service.items.urls import read_url
 from mmhash_service.memo.entries import Fetched
 from mmhash_service.runtime.concurrency import run_few
-from mmhash_service.runtime.context import RequestContext
 
 # Of the images of a request that is planned on the event loop: 4 Mpixel are 5000 tokens.
 _RECALLED_ITEMS = 4

@@ -13,9 +13,9 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.prompts import PlanQuery
 from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.engines import RequestedEngine
+from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import describe
 from mmhash_service.plan.media import SizedItem, read_media
-from mmhash_service.runtime.context import RequestContext
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model

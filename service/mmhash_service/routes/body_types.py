@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 from mmhash_service.api.openapi import json_schema
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import HashBody, HashQuery
-from mmhash_service.bodies.media import MediaReader, Modality
-from mmhash_service.bodies.multipart import MultipartReader
 from mmhash_service.bodies.parsing import (
     check_length,
     parse_dtype,
@@ -16,10 +14,12 @@ from mmhash_service.bodies.parsing import (
     parse_shape,
     unsupported_type,
 )
-from mmhash_service.bodies.readers import PixelsReader, Reader, StreamReader
-from mmhash_service.bodies.safetensors import SafetensorsReader
+from mmhash_service.items.context import RequestContext
 from mmhash_service.items.json_items import JsonReader
-from mmhash_service.runtime.context import RequestContext
+from mmhash_service.items.media import MediaReader, Modality
+from mmhash_service.items.multipart import MultipartReader
+from mmhash_service.items.readers import PixelsReader, Reader, StreamReader
+from mmhash_service.items.safetensors import SafetensorsReader
 
 _BINARY = {"type": "string", "format": "binary"}
 

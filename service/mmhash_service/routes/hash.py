@@ -12,11 +12,11 @@ from mmhash_service.api.openapi import query_parameters
 from mmhash_service.api.schemas.items import HashAnswer, HashQuery
 from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.bodies.reading import declared_length, read_body
+from mmhash_service.items.context import RequestContext, build_context
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.resources import Resources
 from mmhash_service.routes.body_types import BODY_TYPES, find_body_type, open_body
 from mmhash_service.runtime import metrics, tracing
-from mmhash_service.runtime.context import RequestContext, build_context
 from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.tenants import TENANT_PARAMETER
 

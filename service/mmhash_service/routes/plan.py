@@ -8,10 +8,10 @@ from mmhash_service.api.openapi import json_body, query_parameters
 from mmhash_service.api.schemas.prompts import PlanAnswer, PlanQuery
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_query
+from mmhash_service.items.context import build_context
 from mmhash_service.plan.request import plan_request
 from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
-from mmhash_service.runtime.context import build_context
 from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.tenants import TENANT_PARAMETER
 

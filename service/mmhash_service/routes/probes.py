@@ -11,8 +11,8 @@ from mmhash.engines.registry import known_in_requests
 from mmhash.framing import SPEC_VERSION
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.server import Health, Info, Version
+from mmhash_service.items.context import on_unix_socket
 from mmhash_service.resources import Resources
-from mmhash_service.runtime.context import on_unix_socket
 from mmhash_service.runtime.metrics import exposition
 from mmhash_service.runtime.self_test import devices, self_test
 from mmhash_service.settings import Settings

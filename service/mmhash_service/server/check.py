@@ -33,7 +33,7 @@ def check_resources(settings: Settings) -> dict[str, Any]:
     facts: dict[str, Any] = {"settings": "ok", "models": [], "memo": "memory"}
     if settings.models:
         # The engines, numpy and the metrics: 0.1 s of CPU.
-        from mmhash_service.plan.models import Models  # noqa: PLC0415
+        from mmhash_service.models import Models  # noqa: PLC0415
 
         facts["models"] = Models(settings.models).names
     if settings.memo_url is not None:

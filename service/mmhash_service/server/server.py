@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from mmhash.errors import InputError
 from mmhash.states import use_threads_again
 from mmhash_service.app import create_app
-from mmhash_service.plan.models import Models
+from mmhash_service.models import Models
 from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.metrics import MULTIPROC_VARIABLE

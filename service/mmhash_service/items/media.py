@@ -22,7 +22,6 @@ from mmhash.media.recipe import (
 from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.items import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery
 from mmhash_service.bodies.parsing import parse_natural
-from mmhash_service.bodies.readers import EncodedReader
 from mmhash_service.decoder.messages import (
     MAX_PARTS,
     Answer,
@@ -32,9 +31,10 @@ from mmhash_service.decoder.messages import (
     VideoIndexed,
     VideoSelection,
 )
+from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem, MemoStatus
+from mmhash_service.items.readers import EncodedReader
 from mmhash_service.memo.memo import Codec, Compute
-from mmhash_service.runtime.context import RequestContext
 
 Modality = Literal["video", "audio"]
 Recipe = VideoRecipe | AudioRecipe

@@ -7,10 +7,10 @@ from typing import Protocol
 from mmhash import Digest
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import check_length
-from mmhash_service.bodies.stream import AlignedHasher
+from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem, MemoStatus
+from mmhash_service.items.stream import AlignedHasher
 from mmhash_service.memo.entries import Pixels
-from mmhash_service.runtime.context import RequestContext
 
 Take = Callable[[bytes | memoryview], None]
 """Processes the next piece, quickly; its memory is reused afterwards."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mmhash_service.runtime.child_process import ChildProcess
+from mmhash_service.decoder.child_process import ChildProcess
 
 
 def started(**options: Any) -> ChildProcess:

@@ -15,9 +15,9 @@ from mmhash.io.safetensors import DTYPES, HEADER_LENGTH_SIZE
 from mmhash_service.api.json_limits import PARSE_ERRORS
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import MAX_DIMS, count_strings
-from mmhash_service.bodies.stream import AlignedHasher
+from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
-from mmhash_service.runtime.context import RequestContext
+from mmhash_service.items.stream import AlignedHasher
 
 if TYPE_CHECKING:
     from mmhash import Digest
