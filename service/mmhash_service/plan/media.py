@@ -1,185 +1,255 @@
-"""The media of a request to plan: the item of each, with its key, and the size of an image."""
+"""The media of a request, each hashed once, whatever engines are to get its hash."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputError, LimitError
 from mmhash.prompts.headers import ImageHeader, read_size
-from mmhash.prompts.media import MediaSource
-from mmhash_service.annotate.slots import image_of
+from mmhash.requests import MediaSource
+from mmhash.requests.media_text import Base64Error, DataUrlError
 from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import Item
-from mmhash_service.bodies.readers import hash_pixels, recall_pixels
+from mmhash_service.api.schemas.items import Item, JsonItem
+from mmhash_service.bodies.readers import PixelsReader, StreamReader, hash_pixels, recall_pixels
 from mmhash_service.fetch.local import is_file_url
-from mmhash_service.items.json_items import content_of
 from mmhash_service.items.remote_content import read_content
-from mmhash_service.items.urls import read_url
+from mmhash_service.items.urls import hash_url, key_by_url, read_url
 from mmhash_service.memo.entries import Fetched
+from mmhash_service.runtime import tracing
 from mmhash_service.runtime.concurrency import run_few
 from mmhash_service.runtime.context import RequestContext
+
+UrlTreatment = Literal["fetch", "url", "ignore"]
+"""Media at http(s) URLs: keyed by their content, by the URL, or left without a hash."""
 
 # Of the images of a request that is planned on the event loop: 4 Mpixel are 5000 tokens.
 _RECALLED_ITEMS = 4
 _RECALLED_PIXELS = 1 << 20
 
 
-class SizedItem(NamedTuple):
-    """An item of a request, and its image's header."""
+class Needs(NamedTuple):
+    """What is to be known of media beside their keys."""
+
+    sizes: bool = False
+    """The sizes of images, for a plan."""
+    sha256: bool = False
+    """The SHA-256 of the bytes, which SGLang takes in chats."""
+    urls: UrlTreatment = "fetch"
+
+
+class ResolvedMedia(NamedTuple):
+    """An item without names for engines, and what else is known of the media."""
 
     item: Item
-    header: ImageHeader
+    header: ImageHeader | None = None
+    """None if it was not needed, or cannot be read."""
+    sha256: bytes | None = None
 
 
 class _Encoded(NamedTuple):
-    """An image whose header is read, but whose pixels are still to be hashed."""
+    """An image whose pixels are still to be hashed."""
 
     body: memoryview
     digest: Digest
-    header: ImageHeader
+    header: ImageHeader | None
+    sha256: bytes | None
 
 
-class _Remote(NamedTuple):
-    """An image that is still to be fetched."""
+Resolved = dict[MediaSource, ResolvedMedia]
 
-    url: str
-
-
-Found = dict[MediaSource, SizedItem | _Encoded | _Remote]
-"""The media of a request, read or still to be read."""
+Found = dict[MediaSource, ResolvedMedia | _Encoded | None]
+"""Media that are read, or still to be decoded, or (None) to be fetched."""
 
 
-async def read_media(
-    context: RequestContext, sources: Sequence[MediaSource]
-) -> dict[MediaSource, SizedItem]:
-    """Return the item of each of the media, and its size; equal ones are read once."""
-    return await read_rest(context, await context.work.run(read_inline, context, sources))
+async def resolve(
+    context: RequestContext, sources: Sequence[MediaSource], needs: Needs
+) -> Resolved:
+    """Return each of the media; equal ones are read once."""
+    if not sources:
+        return {}
+    with tracing.span("hash"):
+        found = await context.work.run(read_inline, context, sources, needs)
+        return await read_rest(context, found, needs)
 
 
-async def read_rest(context: RequestContext, found: Found) -> dict[MediaSource, SizedItem]:
+async def read_rest(context: RequestContext, found: Found, needs: Needs) -> Resolved:
     """Decode and fetch what `read_inline` did not read."""
-    results = sized_only(found)
+    context = _without_names(context)
+    results = resolved_only(found)
 
-    async def finish(source: MediaSource, pending: _Encoded | _Remote) -> None:
-        if isinstance(pending, _Encoded):
+    async def finish(source: MediaSource, pending: _Encoded | None) -> None:
+        if pending is not None:
             results[source] = await _finish(context, pending)
-        else:
-            with context.admission.reserve() as admission:
-                reserved = replace(context, admission=admission)
-                results[source] = await _read_remote(reserved, pending.url)
+            return
+        with context.admission.reserve() as admission:
+            reserved = replace(context, admission=admission)
+            results[source] = await _read_remote(reserved, source, needs)
 
     await run_few(
         [
             partial(finish, source, pending)
             for source, pending in found.items()
-            if not isinstance(pending, SizedItem)
+            if not isinstance(pending, ResolvedMedia)
         ]
     )
     return results
 
 
-def sized_only(found: Found) -> dict[MediaSource, SizedItem]:
+def resolved_only(found: Found) -> Resolved:
     """Return the media that are read."""
-    return {source: one for source, one in found.items() if isinstance(one, SizedItem)}
+    return {source: one for source, one in found.items() if isinstance(one, ResolvedMedia)}
 
 
-def read_inline(context: RequestContext, sources: Sequence[MediaSource]) -> Found:
+def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: Needs) -> Found:
     """Read the media in the request itself; run this in a worker thread."""
     if len(sources) > context.settings.max_items:
         raise Problem("too-many-items")
-    found: Found = {}
-    for source in dict.fromkeys(sources):
-        if source.modality != "image":
-            raise Problem("unplannable-item")
-        media = image_of(source.text)
-        if media.is_remote:
-            found[source] = _Remote(source.text)
-        else:
-            found[source] = _measure(context, content_of(media.item(pixels=False)))
-    return found
+    context = _without_names(context)
+    return {
+        source: None
+        if source.is_remote
+        else _read(context, source, memoryview(_content(source)), needs)
+        for source in dict.fromkeys(sources)
+    }
 
 
 def recall_inline(
-    context: RequestContext, sources: Sequence[MediaSource]
-) -> dict[MediaSource, SizedItem] | None:
+    context: RequestContext, sources: Sequence[MediaSource], needs: Needs
+) -> Resolved | None:
     """Read the media in the request itself, up to 4 small images that the memo remembers.
 
-    Return None for others. 0.1 ms for 100 kB: the event loop can do it. The header of a hostile
-    image takes 30 ms to read, so it is read in a thread the first time.
+    Return None for others. The event loop can do it. The header of a hostile image takes 30 ms to
+    read, so it is read in a thread the first time.
     """
     if len(sources) > _RECALLED_ITEMS or context.pixels:
         return None
-    found: dict[MediaSource, SizedItem] = {}
+    context = _without_names(context)
+    found: Resolved = {}
     for source in dict.fromkeys(sources):
-        media = image_of(source.text)
-        if source.modality != "image" or media.is_remote or "%" in source.text:
+        if source.modality != "image" or source.is_remote or "%" in source.text:
             return None
-        content = content_of(media.item(pixels=False))
-        digest = hash_bytes(memoryview(content), context.algorithm)
+        body = memoryview(_content(source))
+        digest = hash_bytes(body, context.algorithm)
         header = context.memo.header_in_memory(context.space, digest)
         if header is None or header.width * header.height > _RECALLED_PIXELS:
             return None
-        found[source] = _sized(context, content, digest, header)
+        found[source] = _hashed(context, body, digest, header, needs)
     return found
 
 
 def remember(context: RequestContext, found: Found) -> None:
     """Have the memo remember the headers of media in the request itself."""
     for source, one in found.items():
-        if isinstance(one, SizedItem) and not image_of(source.text).is_remote:
-            digest = Digest(one.item.algorithm, bytes.fromhex(one.item.digest))
-            context.memo.keep_header_in_memory(context.space, digest, one.header)
+        if isinstance(one, ResolvedMedia) and one.header is not None and not source.is_remote:
+            context.memo.keep_header_in_memory(context.space, _digest(one.item), one.header)
 
 
-def _measure(context: RequestContext, content: bytearray) -> SizedItem | _Encoded:
-    header = _read_header(content)
-    body = memoryview(content)
-    if context.pixels:
-        return _Encoded(body, hash_bytes(body, "blake3"), header)
-    digest = hash_bytes(body, context.algorithm)
-    return _sized(context, content, digest, header)
+def _without_names(context: RequestContext) -> RequestContext:
+    """Return a context whose items get their names later: for each engine, and for options."""
+    return replace(context, engines=(), signer=None)
 
 
-def _sized(
-    context: RequestContext, content: bytearray, digest: Digest, header: ImageHeader
-) -> SizedItem:
-    return SizedItem(context.item(None, "bytes", "", (), len(content), digest), header)
-
-
-def _read_header(content: bytearray) -> ImageHeader:
+def _content(source: MediaSource) -> bytearray:
     try:
-        return read_size(content)
-    except (InputError, LimitError) as error:
-        raise Problem("unplannable-item") from error
+        return source.content()
+    except Base64Error as error:
+        raise Problem("invalid-base64") from error
+    except DataUrlError as error:
+        raise Problem("invalid-url") from error
 
 
-async def _finish(context: RequestContext, encoded: _Encoded) -> SizedItem:
+def _read(
+    context: RequestContext, source: MediaSource, body: memoryview, needs: Needs
+) -> ResolvedMedia | _Encoded:
+    is_image = source.modality == "image"
+    header = _read_header(body) if needs.sizes and is_image else None
+    if context.pixels and is_image:
+        return _Encoded(body, hash_bytes(body, "blake3"), header, _sha256(body, needs))
+    return _hashed(context, body, hash_bytes(body, context.algorithm), header, needs)
+
+
+def _hashed(
+    context: RequestContext,
+    body: memoryview,
+    digest: Digest,
+    header: ImageHeader | None,
+    needs: Needs,
+) -> ResolvedMedia:
+    return ResolvedMedia(_bytes_item(context, len(body), digest), header, _sha256(body, needs))
+
+
+def _bytes_item(context: RequestContext, nbytes: int, digest: Digest) -> Item:
+    return context.item(None, "bytes", "", (), nbytes, digest)
+
+
+def _digest(item: Item) -> Digest:
+    return Digest(item.algorithm, bytes.fromhex(item.digest))
+
+
+def _sha256(body: memoryview, needs: Needs) -> bytes | None:
+    return hashlib.sha256(body).digest() if needs.sha256 else None
+
+
+def _read_header(body: memoryview) -> ImageHeader | None:
+    try:
+        return read_size(body)
+    except (InputError, LimitError):
+        return None
+
+
+async def _finish(context: RequestContext, encoded: _Encoded) -> ResolvedMedia:
     """Hash the pixels; the memo answers first."""
-    return SizedItem(await hash_pixels(context, None, encoded.body, encoded.digest), encoded.header)
+    item = await hash_pixels(context, None, encoded.body, encoded.digest)
+    return ResolvedMedia(item, encoded.header, encoded.sha256)
 
 
-async def _read_remote(context: RequestContext, text: str) -> SizedItem:
+async def _read_remote(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia:
+    is_image = source.modality == "image"
+    if needs.sizes and is_image and needs.urls == "fetch":
+        return await _read_remote_image(context, source)
+    is_pixels = is_image and context.pixels
+    asked = JsonItem(kind="image" if is_pixels else "bytes", url=source.text)
+    if needs.urls == "url":
+        (item,) = await key_by_url(context, asked, source.text)
+        return ResolvedMedia(item)
+    if not needs.sha256:
+        (item,) = await hash_url(context, asked, source.text)
+        return ResolvedMedia(item)
+    reader = PixelsReader(context, None) if is_pixels else StreamReader(context, None)
+    sha256 = hashlib.sha256()
+
+    def take(piece: bytes) -> None:
+        sha256.update(piece)
+        reader.take(piece)
+
+    await read_url(context, source.text, take)
+    (item,) = await reader.finish()
+    return ResolvedMedia(item, sha256=sha256.digest())
+
+
+async def _read_remote_image(context: RequestContext, source: MediaSource) -> ResolvedMedia:
     """Return the image at a URL, from the memo if its host answers 304 Not Modified."""
-    image = _RemoteImage(context)
-    if is_file_url(text):
-        await read_url(context, text, image.take)
+    image = _RemoteImage(context, source)
+    if is_file_url(source.text):
+        await read_url(context, source.text, image.take)
         return (await image.measure())[0]
     # The memo stores pixels by the digest of the image's file.
     algorithm = "blake3" if context.pixels else context.algorithm
-    return await read_content(context, text, algorithm, image)
+    return await read_content(context, source.text, algorithm, image)
 
 
 class _RemoteImage:
     """The image at a URL, held as a whole: some formats have their orientation after the pixels."""
 
-    def __init__(self, context: RequestContext) -> None:
-        self._context = context
+    def __init__(self, context: RequestContext, source: MediaSource) -> None:
+        self._context, self._source = context, source
         self._content = bytearray()
 
-    async def recall(self, fetched: Fetched, /) -> SizedItem | None:
+    async def recall(self, fetched: Fetched, /) -> ResolvedMedia | None:
         """Return the image that the URL had at its last fetch, if the memo still has all of it."""
         context, digest = self._context, fetched.digest
         header = await context.memo.header(context.space, digest)
@@ -187,10 +257,10 @@ class _RemoteImage:
             return None
         if context.pixels:
             item = await recall_pixels(context, None, digest)
-            return None if item is None else SizedItem(item, header)
-        item = context.item(None, "bytes", "", (), fetched.nbytes, digest)
+            return None if item is None else ResolvedMedia(item, header)
+        item = _bytes_item(context, fetched.nbytes, digest)
         item.memo = "hit"
-        return SizedItem(item, header)
+        return ResolvedMedia(item, header)
 
     def expect(self, nbytes: int, /) -> None:
         """Accept any length: the limit of fetches is checked before."""
@@ -200,16 +270,19 @@ class _RemoteImage:
         self._context.admission.hold(len(piece))
         self._content += piece
 
-    async def measure(self) -> tuple[SizedItem, Digest]:
+    async def measure(self) -> tuple[ResolvedMedia, Digest]:
         """Return the image, and the digest of its file."""
-        measured = await self._context.work.run(_measure, self._context, self._content)
+        body, needs = memoryview(self._content), Needs(sizes=True)
+        measured = await self._context.work.run(_read, self._context, self._source, body, needs)
         if isinstance(measured, _Encoded):
             return await _finish(self._context, measured), measured.digest
         measured.item.memo = "miss"
-        return measured, Digest(measured.item.algorithm, bytes.fromhex(measured.item.digest))
+        return measured, _digest(measured.item)
 
-    async def finish(self) -> tuple[SizedItem, Digest]:
+    async def finish(self) -> tuple[ResolvedMedia, Digest]:
         """Return the image, and store its header by its digest."""
-        sized, digest = await self.measure()
-        self._context.memo.keep_header(self._context.space, digest, sized.header)
-        return sized, digest
+        resolved, digest = await self.measure()
+        if resolved.header is None:
+            raise Problem("unplannable-item")
+        self._context.memo.keep_header(self._context.space, digest, resolved.header)
+        return resolved, digest

@@ -1,23 +1,28 @@
 """`POST /annotate`: a request for an engine, with the hashes of its media."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 from pydantic import TypeAdapter
 
-from mmhash_service.annotate.request import annotate
+from mmhash.requests import EngineRequest
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body, query_parameters
 from mmhash_service.api.schemas.items import Item
 from mmhash_service.api.schemas.prompts import AnnotateAnswer, AnnotateQuery, PlannedPrompt
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_quality, parse_query
-from mmhash_service.plan.request import plan_request
+from mmhash_service.plan.annotate import needs_of, places_to_fill, put_hashes, read_to_annotate
+from mmhash_service.plan.media import resolve
+from mmhash_service.plan.request import open_document, plan_request
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.context import build_context
 from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.tenants import TENANT_PARAMETER
+
+if TYPE_CHECKING:
+    from mmhash.prompts import Model
 
 router = APIRouter()
 
@@ -48,29 +53,39 @@ async def annotate_request(request: Request) -> Response:
         context = build_context(request, query.of_items(), admission)
         model = None if query.plan is None else state.models.find(query.plan)
         text = await read_json(request, state.settings, admission)
-        annotated, items = await annotate(
-            context, text, lambda name: model or state.models.get(name)
-        )
+        admission.hold(2 * len(text))  # the request that is written, and the response around it
+        document = await state.work.run(open_document, text, query.path)
+        annotated = await state.work.run(read_to_annotate, context.engines[0], document)
+        places = places_to_fill(annotated, "fetch")
+        needs = needs_of(annotated, "fetch", sizes=model is not None)
+        wanted = places if model is None else annotated.places
+        media = await resolve(context, [place.source for place in wanted], needs)
+
+        def find(name: str) -> "Model | None":
+            found: Model | None = model or state.models.get(name)
+            return found
+
+        items = await state.work.run(put_hashes, context, annotated, places, media, find)
         for item in items:
             metrics.ITEMS.labels(item.kind).inc()
         accept = ",".join(request.headers.getlist("accept"))
         if 0 < parse_quality(accept, BARE) >= parse_quality(accept, JSON):
-            return LongResponse(annotated, state.limits, media_type=BARE)
-        (engine,) = context.engines
+            body = await state.work.run(annotated.write)
+            return LongResponse(body, state.limits, media_type=BARE)
         plan = None
         if query.plan is not None and model is not None:
-            plan = await plan_request(context, model, query.of_plan(query.plan), text)
+            plan = await plan_request(context, model, query.of_plan(query.plan), document, media)
             metrics.PLANS.labels(query.plan).inc()
-        payload = await state.work.run(_join, annotated, items, plan, engine.recipe)
+        payload = await state.work.run(_join, annotated, items, plan, context.engines[0].recipe)
         return LongResponse(payload, state.limits)
 
 
 def _join(
-    annotated: bytes, items: list[Item], plan: dict[str, Any] | None, recipe: str | None
+    annotated: EngineRequest, items: list[Item], plan: dict[str, Any] | None, recipe: str | None
 ) -> bytes:
     payload = _ITEMS.dump_json(items, exclude_unset=True)
     end = b"" if recipe is None else b',"recipe":"%b"' % recipe.encode()
     if plan is not None:
         prompt = {name: plan[name] for name in PlannedPrompt.model_fields}
         end += b',"plan":%b' % msgspec.json.encode(prompt)
-    return b'{"request":%b,"items":%b%b}' % (annotated, payload, end)
+    return b'{"request":%b,"items":%b%b}' % (annotated.write(), payload, end)

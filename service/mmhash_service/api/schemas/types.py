@@ -1,6 +1,6 @@
 """Types and fields that several schemas have."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -31,3 +31,13 @@ class RequestModel(BaseModel):
     """A model that refuses unknown fields: a misspelt one would silently change the result."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+RequestPath = Annotated[
+    Literal["/v1/chat/completions", "/v1/completions", "/generate"] | None,
+    Field(
+        description="The path that the request is for, which says how an engine reads it. Without "
+        "it, a request with `messages` is a chat, one with `prompt` a completion, any other "
+        "native.",
+    ),
+]

@@ -151,13 +151,33 @@ def test_every_message_is_looked_at_and_what_has_no_parts_is_left(client: httpx.
     assert answer.json()["request"] == {"messages": messages, "stream": True}
 
 
-def test_of_two_members_of_one_name_the_last_counts_and_goes_on(client: httpx.Client) -> None:
-    image = f'{{"url":"{URL}"}}'
-    part = f'{{"type":"image_url","image_url":{{"url":"data:,"}},"image_url":{image}}}'
-    body = f'{{"messages":[],"messages":[{{"content":[{part}]}}]}}'
+PART = f'{{"type":"image_url","image_url":{{"url":"{URL}"}}}}'
+
+
+@pytest.mark.parametrize("endpoint", ["/annotate?engine=vllm", "/annotate?engine=sglang"])
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        (f'{{"messages":[],"messages":[{{"content":[{PART}]}}]}}', "/messages"),
+        (f'{{"model":"a","messages":[{{"content":[{PART}]}}],"mod\\u0065l":"b"}}', "/model"),
+        (f'{{"messages":[{{"content":[],"content":[{PART}]}}]}}', "/messages/0/content"),
+        (
+            f'{{"messages":[{{"content":["a",{{"image_url":"x",{PART[1:]}]}}]}}',
+            "/messages/0/content/1/image_url",
+        ),
+        (
+            '{"messages":[{"content":[{"type":"image_url","image_url":{"url":"x","url":"y"}}]}]}',
+            "/messages/0/content/0/image_url/url",
+        ),
+    ],
+)
+def test_two_members_of_one_name_are_refused_by_name(
+    client: httpx.Client, endpoint: str, body: str, pointer: str
+) -> None:
+    """An engine with another parser would read the other one."""
     header = {"Content-Type": "application/json"}
-    answer = client.post("/annotate?engine=vllm", content=body, headers=header)
-    assert answer.text.count('"image_url":{') == 1
-    assert parts_of(answer.json()) == [
-        {"type": "image_url", "image_url": {"url": URL}, "uuid": UUID}
+    answer = client.post(endpoint, content=body, headers=header)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"] == [
+        {"pointer": pointer, "reason": "has two members of this name"}
     ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mmhash_service.gateway.hashes import is_light
+from mmhash_service.gateway.routed_request import is_light
 
 IMAGE = b'{"messages":[{"content":[{"image_url":{"url":"data:image/png;base64,%b"}}]}]}'
 

@@ -1,0 +1,109 @@
+"""Hashes of its media into a request, as one engine takes them."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from mmhash import Digest
+from mmhash.engines.engine import NativeFormat, NoFieldError
+from mmhash.errors import InputError
+from mmhash.requests import Document, EngineRequest, Place, RequestError, read_for
+from mmhash_service.api.problems import InvalidPart, Problem
+from mmhash_service.api.schemas.items import Item
+from mmhash_service.engines import RequestedEngine
+from mmhash_service.plan.media import Needs, Resolved, UrlTreatment
+from mmhash_service.runtime.context import RequestContext
+
+if TYPE_CHECKING:
+    from mmhash.prompts import Model
+
+FindModel = Callable[[str], "Model | None"]
+"""From the name of a model, as a request has it, to the model; None if it is not configured."""
+
+
+def unreadable(error: RequestError) -> Problem:
+    """Return the problem of a request that cannot be read."""
+    return Problem("invalid-json", [InvalidPart(error.reason, pointer=error.pointer)])
+
+
+def read_to_annotate(requested: RequestedEngine, document: Document) -> EngineRequest:
+    """Return the request as an engine reads it; one that takes no hash is a problem."""
+    if document.form == "completions":
+        raise Problem("completions-request")
+    if document.form == "generate" and "input" in document.body and "text" not in document.body:
+        raise Problem("responses-request")
+    try:
+        request = read_for(document, requested.engine, requested.version)
+    except RequestError as error:
+        raise unreadable(error) from error
+    except NoFieldError as error:
+        raise Problem("no-field") from error
+    if request.fields is None:
+        raise Problem("no-field")
+    return request
+
+
+def places_to_fill(request: EngineRequest, urls: UrlTreatment) -> list[Place]:
+    """Return the places of the hashes that the request is to have."""
+    # The hash of content that is not fetched is not known.
+    skips_remote = urls == "ignore" or (urls == "url" and request.content_prefix is not None)
+    is_native = isinstance(request.fields, NativeFormat)
+    if skips_remote and is_native and any(place.source.is_remote for place in request.places):
+        request.leave_hashes_out()  # the engine takes a hash for each item or none at all
+        return []
+    return [
+        place
+        for place in request.places
+        if place.container is not None and not (skips_remote and place.source.is_remote)
+    ]
+
+
+def needs_of(request: EngineRequest, urls: UrlTreatment, *, sizes: bool = False) -> Needs:
+    """Return what has to be known of the media for the engine's hashes."""
+    return Needs(sizes=sizes, sha256=request.content_prefix is not None, urls=urls)
+
+
+def put_hashes(
+    context: RequestContext,
+    request: EngineRequest,
+    places: Sequence[Place],
+    media: Resolved,
+    find_model: FindModel,
+) -> list[Item]:
+    """Put the hashes into their places, and the tags beside them; return the item of each place."""
+    (requested,) = context.engines
+    takes_hashes = _takes_hashes(request, find_model)
+    items, tags = [], []
+    named: dict[int, Item] = {}
+    for place in places:
+        resolved = media[place.source]
+        item = named.get(id(place.source))
+        if item is None:
+            item = resolved.item.model_copy()
+            options = request.options(place.source.modality)
+            context.set_names(item, Digest("blake3", bytes.fromhex(item.key)), options)
+            named[id(place.source)] = item
+        items.append(item)
+        if takes_hashes:
+            request.fill(place, request.hash_of(item.engines[requested.name], resolved.sha256))
+        if context.signer is None:
+            continue
+        if request.content_prefix is None:
+            tags.append(item.tag)
+        elif resolved.sha256 is not None:
+            tags.append(context.signer.tag(Digest("blake3", resolved.sha256)))
+    if context.signer is not None:
+        request.set_tags([tag for tag in dict.fromkeys(tags) if tag is not None])
+    if not takes_hashes:
+        request.leave_hashes_out()  # the items keep their keys, as in a plan
+    return items
+
+
+def _takes_hashes(request: EngineRequest, find_model: FindModel) -> bool:
+    if not isinstance(request.fields, NativeFormat):
+        return True
+    name = request.document.open_text(request.body.get("model"))
+    model = find_model(name or "")
+    try:
+        return model is None or model.takes_hashes(request.engine.name, request.release)
+    except InputError:  # without plans of this model for the engine nothing is known against it
+        return True
