@@ -14,14 +14,14 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     formats = engine.annotate
     chat = formats.chat(release) if formats and formats.chat else None
     request = EngineRequest(document, engine, release, chat)
-    messages = document.open_list(document.body.get("messages"))
+    messages = document.open_list(document.body.get("messages"), "messages")
     if messages is None:
         raise RequestError("is not an array", "messages")
     if not messages:
         request.note_unclear("messages is a list of at least one message")
     request.body["messages"] = messages
     for index, raw in enumerate(messages):
-        batch = document.open_list(raw)
+        batch = document.open_list(raw, "messages", index)
         if batch is None:
             _read_message(request, chat, messages, index, ("messages", index))
             continue
@@ -43,7 +43,7 @@ def _read_message(
     if message is None:
         raise RequestError("is not an object", *place)
     messages[index] = message
-    parts = request.document.open_list(message.get("content"))
+    parts = request.document.open_list(message.get("content"), *place, "content")
     if parts is None:  # a text, or nothing
         return
     message["content"] = parts
@@ -59,7 +59,7 @@ def _read_part(
 ) -> None:
     """Remove the caller's hash from a part, and add the media that it holds."""
     document = request.document
-    if _has_source(document, part):
+    if _has_source(document, part, place):
         raise NoFieldError("media of the Messages API take no hash")
     type_ = document.open_text(part.get("type"))
     is_typed = type_ is not None or _is_null(part.get("type"))
@@ -108,13 +108,16 @@ def _read_part(
     request.add_part(part, Place(source, container if takes_hash else None, chat.hash_name))
 
 
-def _has_source(document: Document, part: Object) -> bool:
+def _has_source(document: Document, part: Object, place: tuple[str | int, ...]) -> bool:
     """Return True if a part, or one in a tool's result, is media of the Messages API."""
-    nested = map(document.open_object, document.open_list(part.get("content")) or ())
-    return any(
-        each is not None and document.open_object(each.get("source")) is not None
-        for each in (part, *nested)
-    )
+    if document.open_object(part.get("source"), *place, "source") is not None:
+        return True
+    inner = (*place, "content")
+    for number, raw in enumerate(document.open_list(part.get("content"), *inner) or ()):
+        nested = document.open_object(raw, *inner, number) or {}
+        if document.open_object(nested.get("source"), *inner, number, "source") is not None:
+            return True
+    return False
 
 
 def _is_null(raw: Any) -> bool:

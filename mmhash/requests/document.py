@@ -46,9 +46,9 @@ class Document:
         opened = self._open(raw, place)
         return dict(opened) if isinstance(opened, dict) else None
 
-    def open_list(self, raw: Any) -> list[Any] | None:
+    def open_list(self, raw: Any, *place: str | int) -> list[Any] | None:
         """Return a copy of the list that a raw value is, or None."""
-        opened = self._open(raw, ())
+        opened = self._open(raw, place)
         return [*opened] if isinstance(opened, list) else None
 
     def _open(self, raw: Any, place: tuple[str | int, ...]) -> Object | list[Any] | None:

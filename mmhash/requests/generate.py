@@ -34,7 +34,7 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     body = request.body
     for name in engine.media_members:
         if name in body:
-            cleaned = _without(document, engine.caller_media_members, body[name], 0)
+            cleaned = _without(document, engine.caller_media_members, body[name], name)
             if cleaned is not body[name]:
                 request.replace(name, cleaned)
             if _has(request, name) and (native is None or name != native.media):
@@ -57,7 +57,7 @@ def _read_media(request: EngineRequest, native: NativeFormat) -> None:
         places = _read_texts(request, [text] * prompts, hashes)
         is_single = prompts == 1
     else:
-        entries = request.document.open_list(raw) or []
+        entries = request.document.open_list(raw, native.media) or []
         lists = [request.document.open_list(entry) for entry in entries]
         is_nested = bool(lists) and None not in lists
         groups = [one for one in lists if one is not None] if is_nested else [entries]
@@ -91,15 +91,17 @@ def _read_texts(request: EngineRequest, texts: list[str | None], hashes: list[An
     return places
 
 
-def _without(document: Document, names: Collection[str], raw: Any, depth: int) -> Any:
+def _without(document: Document, names: Collection[str], raw: Any, *place: str | int) -> Any:
     """Return media without these members of its objects; as they came if there are none."""
-    if depth > _MAX_NESTING:
-        raise RequestError(f"has media in more than {_MAX_NESTING} levels of lists")
-    if (entries := document.open_list(raw)) is not None:
-        cleaned = [_without(document, names, entry, depth + 1) for entry in entries]
+    if len(place) > _MAX_NESTING + 1:
+        raise RequestError(f"has media in more than {_MAX_NESTING} levels of lists", place[0])
+    if (entries := document.open_list(raw, *place)) is not None:
+        cleaned = [
+            _without(document, names, entry, *place, number) for number, entry in enumerate(entries)
+        ]
         is_same = all(one is entry for one, entry in zip(cleaned, entries, strict=True))
         return raw if is_same else Raw(raw_json.encode(cleaned))
-    members = document.open_object(raw)
+    members = document.open_object(raw, *place)
     if members is None or members.keys().isdisjoint(names):
         return raw
     kept = {name: value for name, value in members.items() if name not in names}
