@@ -5,7 +5,7 @@ from typing import Any
 from mmhash.engines.engine import ChatFormat, Engine, MediaField, NoFieldError
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place
-from mmhash.requests.media_text import is_clear, is_clear_format, is_frames
+from mmhash.requests.media_text import has_scheme, is_clear, is_clear_format, is_frames
 from mmhash.requests.raw_json import Object, RequestError
 
 
@@ -99,8 +99,8 @@ def _read_part(
     if not _is_read_alike(document, field, holder or {}, text):
         request.note_unclear("a content part has media that engines decode in several ways")
         return
-    takes_base64 = chat.takes_base64 or field.text == "data"
-    source = document.source(field.modality, text, takes_base64=takes_base64)
+    is_url = field.text == "url" and (not chat.takes_base64 or has_scheme(text))
+    source = document.source(field.modality, text, is_url=is_url)
     container = part[field.name] if chat.in_media else part
     takes_hash = field.takes_hash and isinstance(container, dict)
     # The engine would hash the frames, not the file.

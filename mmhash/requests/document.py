@@ -13,10 +13,6 @@ from mmhash.requests.short_text import ShortText
 Form = Literal["chat", "completions", "generate"]
 """The form of a request: its path says which one it is (forms.py)."""
 
-# An engine that takes base64 in place of a URL reads any other text as base64 or as a path. A path
-# is not valid base64, so it is refused when it is decoded.
-_SCHEMES = ("data:", "http://", "https://", "file:")
-
 
 class Document:
     """A request that is opened where it is read, and never changed."""
@@ -63,13 +59,13 @@ class Document:
         """Return the text that a raw value is, or None."""
         return raw_json.open_text(raw)
 
-    def source(self, modality: Modality, text: str, *, takes_base64: bool) -> MediaSource:
+    def source(self, modality: Modality, text: str, *, is_url: bool = True) -> MediaSource:
         """Return the media of a text as the parser read it."""
-        is_url = not takes_base64 or text.startswith(_SCHEMES)
         name = (modality, is_url, text)
         if name not in self._sources:
             inline = self._short.content(text) if is_url and is_data_url(text) else None
-            self._sources[name] = MediaSource(modality, text, is_url, inline)
+            whole = self.whole_text(text) if inline is None else text
+            self._sources[name] = MediaSource(modality, whole, is_url, inline)
         return self._sources[name]
 
     def whole_text(self, text: str) -> str:

@@ -10,7 +10,7 @@ from mmhash.engines.engine import Engine, NativeFormat
 from mmhash.requests import raw_json
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place
-from mmhash.requests.media_text import is_clear
+from mmhash.requests.media_text import has_scheme, is_clear
 from mmhash.requests.raw_json import RequestError
 
 # The engine takes lists of lists, and refuses deeper ones.
@@ -86,7 +86,7 @@ def _read_texts(request: EngineRequest, texts: list[str | None], hashes: list[An
         if text is None or not is_clear(text):
             request.note_unclear("the media are texts: URLs, or base64 without escapes")
             return []
-        source = request.document.source("image", text, takes_base64=True)
+        source = request.document.source("image", text, is_url=has_scheme(text))
         places.append(Place(source, hashes, index))
     return places
 

@@ -8,6 +8,10 @@ import pybase64
 
 from mmhash.errors import InputValueError
 
+# An engine that takes base64 in place of a URL reads any other text as base64 or as a path. A path
+# is not valid base64, so it is refused when it is decoded.
+_SCHEMES = ("data:", "http://", "https://", "file:")
+
 # A URL needs few escapes: of plus, slash and equals signs. Decoding one takes longer than a byte.
 _MAX_ESCAPES = 100_000
 
@@ -25,6 +29,11 @@ class Base64Error(InputValueError):
 
 class DataUrlError(InputValueError):
     """A data: URL cannot be read."""
+
+
+def has_scheme(text: str) -> bool:
+    """Return True if an engine that takes URLs and plain base64 alike reads a URL."""
+    return text.startswith(_SCHEMES)
 
 
 def is_data_url(text: str) -> bool:
