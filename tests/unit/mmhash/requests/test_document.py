@@ -121,7 +121,6 @@ def test_a_chat_beside_a_prompt_is_not_read() -> None:
     ("text", "pointer"),
     [
         (b'{"a/b": 1, "a/b": 2}', "/a~1b"),
-        (b'{"messages": [{"role": 1, "r\\u006fle": 2}]}', "/messages/0/role"),
         (b'{"text": "", "image_data": [[{"a": 1, "a": 2}]]}', "/image_data/0/0/a"),
     ],
 )

@@ -198,6 +198,24 @@ def test_what_is_nested_deeper_than_python_can_read_is_refused(client: httpx.Cli
         assert problem_of(answer) == (422, "invalid-json")
 
 
+def test_two_members_of_one_name_are_refused_by_name(client: httpx.Client) -> None:
+    body = b'{"messages": [{"content": [], "content": []}]}'
+    for path in ("/annotate?engine=vllm", "/annotate?engine=sglang"):
+        answer = client.post(path, content=body, headers={"Content-Type": JSON})
+        assert problem_of(answer) == (422, "invalid-json")
+        reason = "has two members of this name"
+        assert answer.json()["errors"] == [{"pointer": "/messages/0/content", "reason": reason}]
+
+
+def test_a_path_counts_more_than_members(client: httpx.Client) -> None:
+    body = {"text": "a", "image_data": "YWJj", **chat(image(b"one"))}
+    native = client.post("/annotate?engine=sglang&path=/generate", json=body).json()
+    assert native["request"]["messages"] == body["messages"]
+    assert len(native["request"]["mm_hashes"]) == 1
+    other = client.post("/annotate?engine=sglang&path=/v1/embeddings", json=body)
+    assert problem_of(other) == (422, "invalid-query")
+
+
 def test_another_content_type_is_refused(client: httpx.Client) -> None:
     answer = client.post("/annotate?engine=vllm", content=b"{}")
     assert problem_of(answer)[0] == 415
