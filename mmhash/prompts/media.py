@@ -22,8 +22,6 @@ class Media(NamedTuple):
     key: Digest
     exif_orientation: int = 1
     """The orientation of an image whose key is that of its pixels."""
-    sha256: bytes | None = None
-    """The SHA-256 of its bytes, which SGLang takes in chats."""
 
 
 KnownMedia = Mapping[str, Media] | Callable[[str], Media | None]

@@ -1,6 +1,5 @@
 """The steps of a plan: media, ids, placeholders, keys, blocks."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -146,7 +145,7 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
             expanded.items, named, media, expanded.grids, strict=True
         )
     ]
-    carried = _fill(opened, items, media)
+    carried = _fill(opened, items)
     spans = [
         Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)
@@ -242,7 +241,7 @@ def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) ->
     return found
 
 
-def _fill(opened: OpenedPlan, items: Sequence[PlannedItem], media: Sequence[Media]) -> bool:
+def _fill(opened: OpenedPlan, items: Sequence[PlannedItem]) -> bool:
     """Put the hashes into the request; return True if the engine names blocks by them."""
     request = opened.request
     if request.fields is None:
@@ -252,10 +251,6 @@ def _fill(opened: OpenedPlan, items: Sequence[PlannedItem], media: Sequence[Medi
     ):
         request.leave_hashes_out()
         return False
-    is_of_content = request.content_prefix is not None
-    for place, item, one in zip(request.places, items, media, strict=True):
-        sha256 = one.sha256
-        if is_of_content and sha256 is None and not place.source.is_remote:
-            sha256 = hashlib.sha256(place.source.content()).digest()
-        request.fill(place, request.hash_of(item.fields, sha256))
-    return not is_of_content and request.has_all_places
+    for place, item in zip(request.places, items, strict=True):
+        request.fill(place, request.hash_of(place.source, item.fields))
+    return request.content_prefix is None and request.has_all_places

@@ -33,9 +33,8 @@ class Document:
 
     @property
     def text_size(self) -> int:
-        """The bytes of the request without those of its media, as far as they are known."""
-        inline = (len(one.text) for one in self._sources.values() if one.inline is None)
-        return len(self._short.text) - sum(inline)
+        """The bytes of the request without those of its media, as far as engines have read them."""
+        return len(self._short.text) - sum(len(source.text) for source in self._sources.values())
 
     def open_object(self, raw: Any, *place: str | int) -> Object | None:
         """Return a copy of the object that a raw value is, or None; `place` is named in errors."""
@@ -65,7 +64,7 @@ class Document:
         if name not in self._sources:
             inline = self._short.content(text) if is_url and is_data_url(text) else None
             whole = self.whole_text(text) if inline is None else text
-            self._sources[name] = MediaSource(modality, whole, is_url, inline)
+            self._sources[name] = MediaSource(modality, whole, is_url=is_url, content=inline)
         return self._sources[name]
 
     def whole_text(self, text: str) -> str:

@@ -138,12 +138,19 @@ class EngineRequest:
         """True if each of the media has a place for its hash."""
         return all(place.container is not None for place in self.places)
 
-    def hash_of(self, fields: RequestFields, sha256: bytes | None) -> str | None:
-        """Return the hash of media: of its key's fields for the engine, or of its bytes."""
+    def hash_of(
+        self, source: MediaSource, fields: RequestFields, fetched: bytes | None = None
+    ) -> str | None:
+        """Return the hash of media: of its key's fields for the engine, or of its bytes.
+
+        `fetched` is the SHA-256 of media that is remote; without it, such media has no hash of its
+        bytes.
+        """
         if self.fields is None:
             return None
         if self.content_prefix is None:
             return str(fields[self.fields.hash_name])
+        sha256 = fetched if source.is_remote else source.sha256()
         return None if sha256 is None else f"{self.content_prefix}{sha256.hex()}"
 
     def fill(self, place: Place, value: str | None) -> None:

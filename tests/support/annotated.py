@@ -1,6 +1,5 @@
 """`/annotate` by the library alone: for tests of what it puts into a request."""
 
-import hashlib
 import json
 from typing import Any
 
@@ -18,10 +17,9 @@ def annotate(engine: str, body: Any) -> dict[str, Any]:
     for place in request.places:
         if place.container is None:
             continue
-        content = place.source.content()
-        key = mmhash.key(content)
+        key = mmhash.key(place.source.content())
         named = found.name_item(key, release, options=request.options(place.source.modality))
         fields = found.request_fields(named, release)
-        request.fill(place, request.hash_of(fields, hashlib.sha256(content).digest()))
+        request.fill(place, request.hash_of(place.source, fields))
         items.append({"key": key.hex(), "engines": {engine: fields}})
     return {"request": json.loads(request.write()), "items": items}

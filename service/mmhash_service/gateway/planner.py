@@ -90,9 +90,9 @@ async def plan_for_workers(
         if request.document.text_size <= _INLINE_MAX:
             needs = steps.needs(opened)
             known = request.known(opened.sources, needs)
-            known = recall_inline(context, opened.sources, needs) if known is None else known
+            known = recall_inline(context, opened.sources) if known is None else known
             if known is not None:
-                request.keep(known)
+                request.keep(known, needs)
                 return steps.finish(opened, known)
         begun = await context.prompts.short.run(steps.begin, opened)
     else:
@@ -140,12 +140,13 @@ class _Steps(NamedTuple):
     def begin(self, opened: OpenedPlan) -> _Begun:
         """Plan a request unless it is long or something has to be fetched: in one job."""
         context, sources = self.context, opened.sources
-        known = self.request.known(sources, self.needs(opened))
-        found: Found = {**known} if known else read_inline(context, sources, self.needs(opened))
+        needs = self.needs(opened)
+        known = self.request.known(sources, needs)
+        found: Found = {**known} if known else read_inline(context, sources, needs)
         resolved = resolved_only(found)
         threads = context.prompts.for_size(self.request.document.text_size, len(found))
         is_short = len(resolved) == len(found) and threads is context.prompts.short
-        self.request.keep(resolved)
+        self.request.keep(resolved, needs)
         planned = self.finish(opened, resolved) if is_short else None
         return _Begun(opened, found, planned)
 
@@ -160,19 +161,19 @@ class _Steps(NamedTuple):
         )
         plan = plan_opened(self.context, opened, media, options)
         if self.context.signer is not None and plan.items:
-            opened.request.set_tags(_tags(self.context, plan, opened, media))
+            opened.request.set_tags(_tags(self.context, plan, opened))
         unnamed = name_blocks(plan, engine.tokens_per_block)
         matched = self.find_matches(plan.event_ids, engine.tokens_per_block)
         return Planned(plan, opened.request.write(), unnamed, matched)
 
 
-def _tags(context: RequestContext, plan: Plan, opened: OpenedPlan, media: Resolved) -> list[str]:
+def _tags(context: RequestContext, plan: Plan, opened: OpenedPlan) -> list[str]:
     """Return the tags of the hashes in a planned request."""
     if context.signer is None:
         return []
     if opened.request.content_prefix is None:
         names = [item.key for item in plan.items]
     else:
-        contents = [media[source].sha256 for source in opened.sources]
-        names = [Digest("blake3", one) for one in contents if one is not None]
+        inline = (source for source in opened.sources if not source.is_remote)
+        names = [Digest("blake3", source.sha256()) for source in inline]
     return [context.signer.tag(name) for name in dict.fromkeys(names)]

@@ -39,7 +39,7 @@ class RoutedRequest:
     def __init__(self, text: bytes, document: Document | Problem | None = None) -> None:
         self.text = text
         self._document = document
-        self._media: Resolved = {}
+        self._media: dict[Needs, Resolved] = {}
 
     @cached_property
     def is_light(self) -> bool:
@@ -74,34 +74,29 @@ class RoutedRequest:
     async def resolve(
         self, context: RequestContext, sources: Sequence[MediaSource], needs: Needs
     ) -> Resolved:
-        """Return media of the request, each of which is hashed once."""
-        missing = [one for one in dict.fromkeys(sources) if not self._knows(one, needs)]
-        self.keep(await resolve(context, missing, needs))
-        return self._media
+        """Return media of the request, read once for all engines with these needs."""
+        known = self._media.get(needs, {})
+        missing = [one for one in dict.fromkeys(sources) if one not in known]
+        self.keep(await resolve(context, missing, needs), needs)
+        return self._media[needs]
 
     async def finish(
         self, context: RequestContext, sources: Sequence[MediaSource], found: Found, needs: Needs
     ) -> Resolved:
         """Return media some of which are read, after the others have been read too."""
-        self.keep(await read_rest(context, found, needs))
-        return {source: self._media[source] for source in sources}
+        self.keep(await read_rest(context, found, needs), needs)
+        return {source: self._media[needs][source] for source in sources}
 
     def known(self, sources: Sequence[MediaSource], needs: Needs) -> Resolved | None:
-        """Return media of the request, if all these are known."""
-        if not all(self._knows(one, needs) for one in sources):
+        """Return media of the request, if all these have been read."""
+        known = self._media.get(needs, {})
+        if not all(source in known for source in sources):
             return None
-        return {source: self._media[source] for source in sources}
+        return {source: known[source] for source in sources}
 
-    def keep(self, media: Resolved) -> None:
+    def keep(self, media: Resolved, needs: Needs) -> None:
         """Keep media for other engines."""
-        self._media |= media
-
-    def _knows(self, source: MediaSource, needs: Needs) -> bool:
-        known = self._media.get(source)
-        if known is None:
-            return False
-        has_sha256 = known.sha256 is not None or source.is_remote
-        return has_sha256 or not needs.sha256
+        self._media.setdefault(needs, {}).update(media)
 
 
 async def read_request(

@@ -146,7 +146,10 @@ class Router:
         self, context: RequestContext, routed: RoutedRequest, find_named: FindModel, how: str
     ) -> Prepared:
         urls, work, (engine,) = self._settings.media_urls, context.work, context.engines
-        request = await routed.run(work, read_to_annotate, engine, routed.document)
+        try:
+            request = await routed.run(work, read_to_annotate, engine, routed.document)
+        except Problem:  # a request without places for hashes, such as a completion
+            return Prepared(routed.text, how)
         places = places_to_fill(request, urls)
         if not places:
             return Prepared(request.write(), how)

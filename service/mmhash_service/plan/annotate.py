@@ -84,13 +84,15 @@ def put_hashes(
             named[id(place.source)] = item
         items.append(item)
         if takes_hashes:
-            request.fill(place, request.hash_of(item.engines[requested.name], resolved.sha256))
+            fields = item.engines[requested.name]
+            request.fill(place, request.hash_of(place.source, fields, resolved.sha256))
         if context.signer is None:
             continue
         if request.content_prefix is None:
             tags.append(item.tag)
-        elif resolved.sha256 is not None:
-            tags.append(context.signer.tag(Digest("blake3", resolved.sha256)))
+        else:
+            sha256 = resolved.sha256 if place.source.is_remote else place.source.sha256()
+            tags += [] if sha256 is None else [context.signer.tag(Digest("blake3", sha256))]
     if context.signer is not None:
         request.set_tags([tag for tag in dict.fromkeys(tags) if tag is not None])
     if not takes_hashes:

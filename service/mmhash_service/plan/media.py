@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from mmhash import Digest
-from mmhash.cpu import hash_bytes
+from mmhash.digest import Algorithm
 from mmhash.errors import InputError, LimitError
 from mmhash.prompts.headers import ImageHeader, read_size
 from mmhash.requests import MediaSource
@@ -37,7 +37,7 @@ class Needs(NamedTuple):
     sizes: bool = False
     """The sizes of images, for a plan."""
     sha256: bool = False
-    """The SHA-256 of the bytes, which SGLang takes in chats."""
+    """The SHA-256 of the bytes of media at URLs, which SGLang takes in chats."""
     urls: UrlTreatment = "fetch"
 
 
@@ -48,6 +48,7 @@ class ResolvedMedia(NamedTuple):
     header: ImageHeader | None = None
     """None if it was not needed, or cannot be read."""
     sha256: bytes | None = None
+    """Of media that was fetched for it."""
 
 
 class _Encoded(NamedTuple):
@@ -56,7 +57,6 @@ class _Encoded(NamedTuple):
     body: memoryview
     digest: Digest
     header: ImageHeader | None
-    sha256: bytes | None
 
 
 Resolved = dict[MediaSource, ResolvedMedia]
@@ -110,16 +110,12 @@ def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: 
         raise Problem("too-many-items")
     context = _without_names(context)
     return {
-        source: None
-        if source.is_remote
-        else _read(context, source, memoryview(_content(source)), needs)
+        source: None if source.is_remote else _read(context, source, needs)
         for source in dict.fromkeys(sources)
     }
 
 
-def recall_inline(
-    context: RequestContext, sources: Sequence[MediaSource], needs: Needs
-) -> Resolved | None:
+def recall_inline(context: RequestContext, sources: Sequence[MediaSource]) -> Resolved | None:
     """Read the media in the request itself, up to 4 small images that the memo remembers.
 
     Return None for others. The event loop can do it. The header of a hostile image takes 30 ms to
@@ -132,12 +128,11 @@ def recall_inline(
     for source in dict.fromkeys(sources):
         if source.modality != "image" or source.is_remote or "%" in source.text:
             return None
-        body = memoryview(_content(source))
-        digest = hash_bytes(body, context.algorithm)
+        digest = _digest_of(source, context.algorithm)
         header = context.memo.header_in_memory(context.space, digest)
         if header is None or header.width * header.height > _RECALLED_PIXELS:
             return None
-        found[source] = _hashed(context, body, digest, header, needs)
+        found[source] = _hashed(context, source, header)
     return found
 
 
@@ -153,33 +148,30 @@ def _without_names(context: RequestContext) -> RequestContext:
     return replace(context, engines=(), signer=None)
 
 
-def _content(source: MediaSource) -> bytearray:
+def _digest_of(source: MediaSource, algorithm: Algorithm) -> Digest:
     try:
-        return source.content()
+        return source.digest(algorithm)
     except Base64Error as error:
         raise Problem("invalid-base64") from error
     except DataUrlError as error:
         raise Problem("invalid-url") from error
 
 
-def _read(
-    context: RequestContext, source: MediaSource, body: memoryview, needs: Needs
-) -> ResolvedMedia | _Encoded:
+def _read(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia | _Encoded:
     is_image = source.modality == "image"
-    header = _read_header(body) if needs.sizes and is_image else None
-    if context.pixels and is_image:
-        return _Encoded(body, hash_bytes(body, "blake3"), header, _sha256(body, needs))
-    return _hashed(context, body, hash_bytes(body, context.algorithm), header, needs)
+    is_pixels = context.pixels and is_image
+    digest = _digest_of(source, "blake3" if is_pixels else context.algorithm)
+    header = _read_header(source.content()) if needs.sizes and is_image else None
+    if is_pixels:
+        return _Encoded(memoryview(source.content()), digest, header)
+    return _hashed(context, source, header)
 
 
 def _hashed(
-    context: RequestContext,
-    body: memoryview,
-    digest: Digest,
-    header: ImageHeader | None,
-    needs: Needs,
+    context: RequestContext, source: MediaSource, header: ImageHeader | None
 ) -> ResolvedMedia:
-    return ResolvedMedia(_bytes_item(context, len(body), digest), header, _sha256(body, needs))
+    digest = source.digest(context.algorithm)
+    return ResolvedMedia(_bytes_item(context, len(source.content()), digest), header)
 
 
 def _bytes_item(context: RequestContext, nbytes: int, digest: Digest) -> Item:
@@ -190,11 +182,7 @@ def _digest(item: Item) -> Digest:
     return Digest(item.algorithm, bytes.fromhex(item.digest))
 
 
-def _sha256(body: memoryview, needs: Needs) -> bytes | None:
-    return hashlib.sha256(body).digest() if needs.sha256 else None
-
-
-def _read_header(body: memoryview) -> ImageHeader | None:
+def _read_header(body: bytearray) -> ImageHeader | None:
     try:
         return read_size(body)
     except (InputError, LimitError):
@@ -204,7 +192,7 @@ def _read_header(body: memoryview) -> ImageHeader | None:
 async def _finish(context: RequestContext, encoded: _Encoded) -> ResolvedMedia:
     """Hash the pixels; the memo answers first."""
     item = await hash_pixels(context, None, encoded.body, encoded.digest)
-    return ResolvedMedia(item, encoded.header, encoded.sha256)
+    return ResolvedMedia(item, encoded.header)
 
 
 async def _read_remote(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia:
@@ -246,7 +234,7 @@ class _RemoteImage:
     """The image at a URL, held as a whole: some formats have their orientation after the pixels."""
 
     def __init__(self, context: RequestContext, source: MediaSource) -> None:
-        self._context, self._source = context, source
+        self._context, self._modality = context, source.modality
         self._content = bytearray()
 
     async def recall(self, fetched: Fetched, /) -> ResolvedMedia | None:
@@ -272,8 +260,9 @@ class _RemoteImage:
 
     async def measure(self) -> tuple[ResolvedMedia, Digest]:
         """Return the image, and the digest of its file."""
-        body, needs = memoryview(self._content), Needs(sizes=True)
-        measured = await self._context.work.run(_read, self._context, self._source, body, needs)
+        source = MediaSource(self._modality, "", is_url=False, content=self._content)
+        needs = Needs(sizes=True)
+        measured = await self._context.work.run(_read, self._context, source, needs)
         if isinstance(measured, _Encoded):
             return await _finish(self._context, measured), measured.digest
         measured.item.memo = "miss"

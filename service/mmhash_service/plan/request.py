@@ -101,7 +101,7 @@ def _measured(requested: RequestedEngine, model_type: str, resolved: ResolvedMed
     item = resolved.item
     key = Digest("blake3", bytes.fromhex(item.key))
     size = MediaSize(width=width, height=height)
-    return Media(size, key, item.exif_orientation, resolved.sha256)
+    return Media(size, key, item.exif_orientation)
 
 
 def _item(

@@ -1,8 +1,10 @@
 """Types and fields that several schemas have."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from mmhash.requests import PATHS
 
 MAX_MODEL_NAME = 255
 
@@ -34,8 +36,9 @@ class RequestModel(BaseModel):
 
 
 RequestPath = Annotated[
-    Literal["/v1/chat/completions", "/v1/completions", "/generate"] | None,
+    str | None,
     Field(
+        pattern=f"^({'|'.join(PATHS)})$",
         description="The path that the request is for, which says how an engine reads it. Without "
         "it, a request with `messages` is a chat, one with `prompt` a completion, any other "
         "native.",
