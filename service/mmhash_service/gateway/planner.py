@@ -11,10 +11,9 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.routed_request import RoutedRequest
 from mmhash_service.gateway.unnamed import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.worker_spec import EngineSpec
-from mmhash_service.plan.annotate import needs_of
 from mmhash_service.plan.media import (
+    PLAN_NEEDS,
     Found,
-    Needs,
     Resolved,
     read_inline,
     recall_inline,
@@ -88,11 +87,10 @@ async def plan_for_workers(
     if request.is_light and model.has_known_expressions:
         opened = steps.open()
         if request.document.text_size <= _INLINE_MAX:
-            needs = steps.needs(opened)
-            known = request.known(opened.sources, needs)
+            known = request.known(opened.sources, PLAN_NEEDS)
             known = recall_inline(context, opened.sources) if known is None else known
             if known is not None:
-                request.keep(known, needs)
+                request.keep(known, PLAN_NEEDS)
                 return steps.finish(opened, known)
         begun = await context.prompts.short.run(steps.begin, opened)
     else:
@@ -101,7 +99,7 @@ async def plan_for_workers(
     if begun.planned is not None:
         return begun.planned
     opened = begun.opened
-    media = await request.finish(context, opened.sources, begun.found, steps.needs(opened))
+    media = await request.finish(context, opened.sources, begun.found, PLAN_NEEDS)
     threads = context.prompts.for_size(request.document.text_size, len(opened.sources))
     return await threads.run(steps.finish, opened, media)
 
@@ -131,22 +129,18 @@ class _Steps(NamedTuple):
                 raise Problem("unplannable-item")
         return opened
 
-    def needs(self, opened: OpenedPlan) -> Needs:
-        return needs_of(opened.request, "fetch", sizes=True)
-
     def open_and_begin(self) -> _Begun:
         return self.begin(self.open())
 
     def begin(self, opened: OpenedPlan) -> _Begun:
         """Plan a request unless it is long or something has to be fetched: in one job."""
         context, sources = self.context, opened.sources
-        needs = self.needs(opened)
-        known = self.request.known(sources, needs)
-        found: Found = {**known} if known else read_inline(context, sources, needs)
+        known = self.request.known(sources, PLAN_NEEDS)
+        found: Found = {**known} if known else read_inline(context, sources, PLAN_NEEDS)
         resolved = resolved_only(found)
         threads = context.prompts.for_size(self.request.document.text_size, len(found))
         is_short = len(resolved) == len(found) and threads is context.prompts.short
-        self.request.keep(resolved, needs)
+        self.request.keep(resolved, PLAN_NEEDS)
         planned = self.finish(opened, resolved) if is_short else None
         return _Begun(opened, found, planned)
 

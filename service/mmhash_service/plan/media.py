@@ -41,6 +41,10 @@ class Needs(NamedTuple):
     urls: UrlTreatment = "fetch"
 
 
+PLAN_NEEDS = Needs(sizes=True)
+"""What a plan needs, for any engine."""
+
+
 class ResolvedMedia(NamedTuple):
     """An item without names for engines, and what else is known of the media."""
 

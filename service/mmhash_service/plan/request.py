@@ -14,8 +14,8 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.api.schemas.prompts import PlanQuery
 from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.engines import RequestedEngine
-from mmhash_service.plan.annotate import needs_of, unreadable
-from mmhash_service.plan.media import Resolved, ResolvedMedia, resolve
+from mmhash_service.plan.annotate import unreadable
+from mmhash_service.plan.media import PLAN_NEEDS, Resolved, ResolvedMedia, resolve
 from mmhash_service.runtime.context import RequestContext
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ async def plan_request(
     if media is None:
         if any(source.modality != "image" for source in opened.sources):
             raise Problem("unplannable-item")
-        needs = needs_of(opened.request, "fetch", sizes=True)
-        media = await resolve(context, opened.sources, needs)
+        media = await resolve(context, opened.sources, PLAN_NEEDS)
     threads = context.prompts.for_size(document.text_size, len(media))
     return await threads.run(_finish, context, opened, query, media)
 
