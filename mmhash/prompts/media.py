@@ -62,7 +62,7 @@ class MediaReader:
         known = self._known
         if not known:  # a long text would be made, and hashed as a name, for nothing
             return None
-        text = self._request.document.whole_text(source.text)
+        text = self._request.document.whole(source.text)
         found = known(text) if callable(known) else known.get(text)
         if found is not None:
             _check_media(found, source.modality)

@@ -1,13 +1,11 @@
-"""A request as it came, each level of it opened once, whatever engines read it."""
+"""A request as it came, parsed once, whatever engines read it."""
 
+from functools import cached_property
 from typing import Any, Literal
-
-import msgspec
 
 from mmhash.requests import raw_json
 from mmhash.requests.media_source import MediaSource, Modality
 from mmhash.requests.media_text import is_data_url
-from mmhash.requests.raw_json import Object, RequestError
 from mmhash.requests.short_text import ShortText
 
 Form = Literal["chat", "completions", "generate"]
@@ -15,15 +13,14 @@ Form = Literal["chat", "completions", "generate"]
 
 
 class Document:
-    """A request that is opened where it is read, and never changed."""
+    """A request that is never changed."""
 
     def __init__(self, text: bytes | ShortText, form: Form | None = None) -> None:
-        """Open a request; without a form, it has the one that its members show (forms.py)."""
+        """Parse a request; without a form, it has the one that its members show (forms.py)."""
         self._short = text if isinstance(text, ShortText) else ShortText(text)
-        self.body = raw_json.open_body(self._short.text)
-        self.form = form or _form_of_members(self.body)
-        # By the identity of a raw value, which is kept with what it holds.
-        self._opened: dict[int, tuple[Any, Object | list[Any] | None]] = {}
+        self.members = raw_json.parse(self._short.text)
+        """The members, with words in place of what was set aside: see `whole`."""
+        self.form = form or _form_of_members(self.members)
         self._sources: dict[tuple[Modality, bool, str], MediaSource] = {}
 
     @property
@@ -36,59 +33,52 @@ class Document:
         """The bytes of the request without those of its media, as far as engines have read them."""
         return len(self._short.text) - sum(len(source.text) for source in self._sources.values())
 
-    def open_object(self, raw: Any, *place: str | int) -> Object | None:
-        """Return a copy of the object that a raw value is, or None; `place` is named in errors."""
-        opened = self._open(raw, place)
-        return dict(opened) if isinstance(opened, dict) else None
-
-    def open_list(self, raw: Any, *place: str | int) -> list[Any] | None:
-        """Return a copy of the list that a raw value is, or None."""
-        opened = self._open(raw, place)
-        return [*opened] if isinstance(opened, list) else None
-
-    def _open(self, raw: Any, place: tuple[str | int, ...]) -> Object | list[Any] | None:
-        known = self._opened.get(id(raw))
-        if known is None:
-            opened = raw_json.open_object(raw, *place)
-            known = raw, raw_json.open_list(raw) if opened is None else opened
-            self._opened[id(raw)] = known
-        return known[1]
-
-    def open_text(self, raw: Any) -> str | None:
-        """Return the text that a raw value is, or None."""
-        return raw_json.open_text(raw)
+    @property
+    def model(self) -> str:
+        """The name of the model; empty if the request names none."""
+        name = self.members.get("model")
+        return name if isinstance(name, str) else ""
 
     def source(self, modality: Modality, text: str, *, is_url: bool = True) -> MediaSource:
-        """Return the media of a text as the parser read it."""
+        """Return the media of a text among the members."""
         name = (modality, is_url, text)
         if name not in self._sources:
-            inline = self._short.content(text) if is_url and is_data_url(text) else None
-            whole = self.whole_text(text) if inline is None else text
-            self._sources[name] = MediaSource(modality, whole, is_url=is_url, content=inline)
+            content = self._short.content(text) if is_url and is_data_url(text) else None
+            kept = self.whole(text) if content is None else text
+            self._sources[name] = MediaSource(modality, kept, is_url=is_url, content=content)
         return self._sources[name]
 
-    def whole_text(self, text: str) -> str:
-        """Return a text with what was set aside of it."""
-        return self._short.restore(text.encode()).decode()
+    def whole(self, value: Any) -> Any:
+        """Return a value of the members as it is in the request."""
+        if not self._short.has_words:
+            return value
+        if isinstance(value, str):
+            return self._short.restore(value.encode()).decode() if len(value) > 40 else value
+        if isinstance(value, list):
+            return [self.whole(one) for one in value]
+        if isinstance(value, dict):
+            return {self.whole(name): self.whole(one) for name, one in value.items()}
+        return value
 
-    def bytes_of(self, raw: Any) -> bytes:
-        """Return a raw value as it is in the request."""
-        return self._short.restore(bytes(raw))
+    def spelled(self, name: str) -> bytes:
+        """Return a member as it is spelled in the request."""
+        return self._short.restore(bytes(self._raw[name]))
 
-    def value(self, raw: Any) -> Any:
-        """Return a raw value, parsed."""
-        try:
-            return msgspec.json.decode(self.bytes_of(raw))
-        except raw_json.PARSE_ERRORS as error:
-            raise RequestError(f"is not JSON: {str(error)[:200]}") from error
+    @cached_property
+    def _raw(self) -> dict[str, Any]:
+        return self.open()
 
-    def write(self, body: Object) -> bytes:
-        """Return a body made of this request's members as JSON, raw ones byte for byte."""
-        return self._short.restore(raw_json.encode(body))
+    def open(self) -> dict[str, Any]:
+        """Return the members, raw, to be changed and written."""
+        return raw_json.open_object(self._short.text)
+
+    def write(self, members: dict[str, Any]) -> bytes:
+        """Return raw members, some of them changed, as JSON."""
+        return self._short.restore(raw_json.encode(members))
 
 
-def _form_of_members(body: Object) -> Form:
-    if "messages" in body:
+def _form_of_members(members: dict[str, Any]) -> Form:
+    if "messages" in members:
         return "chat"
-    is_native = not body.keys().isdisjoint(("text", "input_ids", "input_embeds"))
-    return "completions" if "prompt" in body and not is_native else "generate"
+    is_native = not members.keys().isdisjoint(("text", "input_ids", "input_embeds"))
+    return "completions" if "prompt" in members and not is_native else "generate"

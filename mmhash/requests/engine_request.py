@@ -1,16 +1,15 @@
 """A request as one engine reads it: its media, and the places of their hashes."""
 
-from collections.abc import Iterator, Mapping
+import copy
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from msgspec import Raw
-
 from mmhash.engines.engine import ChatFormat, Engine, NativeFormat, RequestFields
 from mmhash.engines.options import options_text, parse_options
+from mmhash.requests import raw_json
 from mmhash.requests.document import Document
 from mmhash.requests.media_source import MediaSource, Modality
-from mmhash.requests.raw_json import RequestError
+from mmhash.requests.raw_json import Path, RequestError
 from mmhash.tags import TAGS_MEMBER
 
 
@@ -18,8 +17,8 @@ class Place(NamedTuple):
     """One of the media of a request, and the member or entry that is to hold its hash."""
 
     source: MediaSource
-    container: Any = None
-    """None if the engine takes no hash for it."""
+    path: Path | None = None
+    """The object or list that is to hold the hash; None if the engine takes none."""
     name: str | int = ""
 
 
@@ -43,26 +42,24 @@ class EngineRequest:
         self.document, self.engine, self.release = document, engine, release
         self.fields = fields
         """Where the release takes hashes; None if it takes none."""
-        self.body = dict(document.body)
         self.places: list[Place] = []
+        self.hashes: list[Any] = []
+        """The list of hashes of a native request, without its hashes."""
         self.unclear: str | None = None
         """Why the engine may read the request in another way; a plan refuses such a request."""
         self._parts: dict[int, Modality] = {}
-        self._is_changed = False
+        self._removed: list[tuple[Path, str]] = []
+        self._filled: list[tuple[Path, str | int, str]] = []
+        self._tags: list[str] | None = None
         for name in engine.caller_request_members:
-            self.remove(self.body, name)
+            self.remove(document.members, (), name)
 
     # What the readers of forms do.
 
-    def remove(self, members: dict[str, Any], name: str) -> None:
-        """Remove a member that a caller may not set."""
-        if members.pop(name, None) is not None:
-            self._is_changed = True
-
-    def replace(self, name: str, value: Any) -> None:
-        """Replace a member of the request."""
-        self.body[name] = value
-        self._is_changed = True
+    def remove(self, holder: Any, path: Path, name: str) -> None:
+        """Remove a member that a caller may not set, if an object at a path has it."""
+        if isinstance(holder, dict) and name in holder:
+            self._removed.append((path, name))
 
     def note_unclear(self, reason: str) -> None:
         """Note that the engine may read the request in another way."""
@@ -76,31 +73,34 @@ class EngineRequest:
     # What a plan reads.
 
     @cached_property
-    def members(self) -> "Members":
-        """The members of the request, each parsed when it is read."""
-        return Members(self.document, self.body)
+    def members(self) -> dict[str, Any]:
+        """The members of the request but its messages."""
+        left_out = {name for path, name in self._removed if not path} | {"messages"}
+        members = self.document.members.items()
+        return {name: self.document.whole(one) for name, one in members if name not in left_out}
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the messages of a chat; a content part that is one of the media is a MediaPart."""
         return [
-            {name: self._value(value) for name, value in message.items()}
-            for message in self.body["messages"]
+            {
+                name: self._content(one) if name == "content" else self.document.whole(one)
+                for name, one in message.items()
+            }
+            for message in self.document.members["messages"]
         ]
 
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._part(one) if isinstance(one, dict) else self._value(one) for one in value]
-        if isinstance(value, dict):
-            return {name: self._value(one) for name, one in value.items()}
-        return self.document.value(value) if isinstance(value, Raw) else value
+    def _content(self, content: Any) -> Any:
+        if not isinstance(content, list):
+            return self.document.whole(content)
+        return [self._part(part) for part in content]
 
-    def _part(self, part: dict[str, Any]) -> Any:
+    def _part(self, part: Any) -> Any:
         modality = self._parts.get(id(part))
         if modality is None or not isinstance(self.fields, ChatFormat):
-            return self._value(part)
+            return self.document.whole(part)
         media = {field.name for field in self.fields.media}
         others = {name: one for name, one in part.items() if name not in media}
-        return MediaPart(modality, self._value(others))
+        return MediaPart(modality, self.document.whole(others))
 
     def options(self, modality: Modality) -> str:
         """Return the canonical text of the options that a hash of such media has to name."""
@@ -115,9 +115,9 @@ class EngineRequest:
         names = formats.chat_options if is_chat else formats.native_options
         try:
             given = {
-                name: parse_options(self.document.bytes_of(self.body[name]))
+                name: parse_options(self.document.spelled(name))
                 for name in names
-                if name in self.body
+                if name in self.document.members
             }
         except RecursionError as error:
             raise RequestError("has options that are nested too deep") from error
@@ -136,7 +136,7 @@ class EngineRequest:
     @property
     def has_all_places(self) -> bool:
         """True if each of the media has a place for its hash."""
-        return all(place.container is not None for place in self.places)
+        return all(place.path is not None for place in self.places)
 
     def hash_of(
         self, source: MediaSource, fields: RequestFields, fetched: bytes | None = None
@@ -155,39 +155,28 @@ class EngineRequest:
 
     def fill(self, place: Place, value: str | None) -> None:
         """Put a hash in its place, if both are there."""
-        if value is not None and place.container is not None:
-            place.container[place.name] = value
-            self._is_changed = True
+        if value is not None and place.path is not None:
+            self._filled.append((place.path, place.name, value))
 
     def leave_hashes_out(self) -> None:
-        """Remove the list of hashes of a native request: it has one for each item, or none."""
-        if isinstance(self.fields, NativeFormat):
-            self.body.pop(self.fields.hashes, None)
+        """Leave out the hashes of a native request: it has one for each item, or none."""
+        self._filled.clear()
 
     def set_tags(self, tags: list[str]) -> None:
         """Add the tags of its hashes to the request."""
-        self.replace(TAGS_MEMBER, tags)
+        self._tags = tags
 
     def write(self) -> bytes:
         """Return the request as JSON: the bytes that came, if nothing has changed."""
-        return self.document.write(self.body) if self._is_changed else self.document.text
-
-
-class Members(Mapping[str, Any]):
-    """The members of a request, each parsed when it is read."""
-
-    def __init__(self, document: Document, body: Mapping[str, Any]) -> None:
-        self._document, self._body = document, body
-        self._values: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._values:
-            value = self._body[name]
-            self._values[name] = self._document.value(value) if isinstance(value, Raw) else value
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._body)
-
-    def __len__(self) -> int:
-        return len(self._body)
+        if not (self._removed or self._filled or self._tags is not None):
+            return self.document.text
+        members = self.document.open()
+        for path, name in self._removed:
+            del raw_json.open_at(members, path)[name]
+        if self._filled and isinstance(self.fields, NativeFormat):
+            members[self.fields.hashes] = copy.deepcopy(self.hashes)
+        for path, at, value in self._filled:
+            raw_json.open_at(members, path)[at] = value
+        if self._tags is not None:
+            members[TAGS_MEMBER] = self._tags
+        return self.document.write(members)

@@ -1,22 +1,16 @@
 """Native requests (`/generate` of SGLang): a list of hashes beside a list of media."""
 
-import re
 from collections.abc import Collection
 from typing import Any
 
-from msgspec import Raw
-
 from mmhash.engines.engine import Engine, NativeFormat
-from mmhash.requests import raw_json
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place
 from mmhash.requests.media_text import has_scheme, is_clear
-from mmhash.requests.raw_json import RequestError
+from mmhash.requests.raw_json import Path, RequestError
 
 # The engine takes lists of lists, and refuses deeper ones.
 _MAX_NESTING = 8
-
-_NOTHING = re.compile(rb'null|\[\s*\]|""|\{\s*\}|false|0')
 
 
 def read(document: Document, engine: Engine, release: str) -> EngineRequest:
@@ -31,91 +25,64 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
         raise RequestError(f"has no messages, and {engine.title} takes no native requests")
     native = formats.native(release)
     request = EngineRequest(document, engine, release, native)
-    body = request.body
+    members = document.members
     for name in engine.media_members:
-        if name in body:
-            cleaned = _without(document, engine.caller_media_members, body[name], name)
-            if cleaned is not body[name]:
-                request.replace(name, cleaned)
-            if _has(request, name) and (native is None or name != native.media):
-                request.note_unclear(f"no plan for a request with {name} for this release")
+        _remove_hashes(request, engine.caller_media_members, members.get(name), (name,))
+        if members.get(name) and (native is None or name != native.media):
+            request.note_unclear(f"no plan for a request with {name} for this release")
     if native is None:
         return request
-    if body.keys().isdisjoint(native.prompts):
+    if members.keys().isdisjoint(native.prompts):
         raise RequestError("has no messages, and no prompt of a native request")
-    if _has(request, native.media) and not any(_has(request, name) for name in native.uncounted):
-        _read_media(request, native)
+    media = members.get(native.media)
+    if media and not any(members.get(name) for name in native.uncounted):
+        _read_media(request, native, media)
     return request
 
 
-def _read_media(request: EngineRequest, native: NativeFormat) -> None:
-    raw = request.body[native.media]
-    text = request.document.open_text(raw)
-    if text is not None:
-        prompts = _count_prompts(request, native)
-        hashes: list[Any] = [None] * prompts
-        places = _read_texts(request, [text] * prompts, hashes)
-        is_single = prompts == 1
+def _remove_hashes(request: EngineRequest, names: Collection[str], media: Any, path: Path) -> None:
+    """Remove the members by which callers' objects among the media identify their content."""
+    if len(path) > _MAX_NESTING + 1:
+        raise RequestError(f"has media in more than {_MAX_NESTING} levels of lists", path[0])
+    if isinstance(media, list):
+        for number, one in enumerate(media):
+            if isinstance(one, (list, dict)):
+                _remove_hashes(request, names, one, (*path, number))
     else:
-        entries = request.document.open_list(raw, native.media) or []
-        lists = [request.document.open_list(entry) for entry in entries]
-        is_nested = bool(lists) and None not in lists
-        groups = [one for one in lists if one is not None] if is_nested else [entries]
-        hashes, places = [], []
-        for group in groups:
-            made: list[Any] = [None] * len(group)
-            hashes.append(made)
-            found = _read_texts(request, list(map(request.document.open_text, group)), made)
-            if not found and group:
-                places = []
-                break
-            places += found
-        hashes = hashes if is_nested else hashes[0]
-        is_single = len(groups) == 1
-    if not is_single:
+        for name in names:
+            request.remove(media, path, name)
+
+
+def _read_media(request: EngineRequest, native: NativeFormat, media: Any) -> None:
+    """Add a place for each image, in lists of the same shape."""
+    prompts = _count_prompts(request.document, native)
+    is_nested = isinstance(media, list) and all(isinstance(one, list) for one in media)
+    groups = media if is_nested else [media if isinstance(media, list) else [media] * prompts]
+    if len(groups) > 1 or (isinstance(media, str) and prompts > 1):
         request.note_unclear(f"{native.media} is a text or a list of texts, for one prompt")
+    hashes: list[list[None]] = []
+    places = []
+    for number, group in enumerate(groups):
+        path = (native.hashes, number) if is_nested else (native.hashes,)
+        for index, text in enumerate(group):
+            if not isinstance(text, str) or not is_clear(text):
+                request.note_unclear("the media are texts: URLs, or base64 without escapes")
+                return
+            source = request.document.source("image", text, is_url=has_scheme(text))
+            places.append(Place(source, path, index))
+        hashes.append([None] * len(group))
     if places:
         request.places += places
-        request.body[native.hashes] = hashes
+        request.hashes = hashes if is_nested else hashes[0]
 
 
-def _read_texts(request: EngineRequest, texts: list[str | None], hashes: list[Any]) -> list[Place]:
-    """Return the place of each image; none if one of the entries is no text, or not a clear one."""
-    places = []
-    for index, text in enumerate(texts):
-        if text is None or not is_clear(text):
-            request.note_unclear("the media are texts: URLs, or base64 without escapes")
-            return []
-        source = request.document.source("image", text, is_url=has_scheme(text))
-        places.append(Place(source, hashes, index))
-    return places
-
-
-def _without(document: Document, names: Collection[str], raw: Any, *place: str | int) -> Any:
-    """Return media without these members of its objects; as they came if there are none."""
-    if len(place) > _MAX_NESTING + 1:
-        raise RequestError(f"has media in more than {_MAX_NESTING} levels of lists", place[0])
-    if (entries := document.open_list(raw, *place)) is not None:
-        cleaned = [
-            _without(document, names, entry, *place, number) for number, entry in enumerate(entries)
-        ]
-        is_same = all(one is entry for one, entry in zip(cleaned, entries, strict=True))
-        return raw if is_same else Raw(raw_json.encode(cleaned))
-    members = document.open_object(raw, *place)
-    if members is None or members.keys().isdisjoint(names):
-        return raw
-    kept = {name: value for name, value in members.items() if name not in names}
-    return Raw(raw_json.encode(kept))
-
-
-def _count_prompts(request: EngineRequest, native: NativeFormat) -> int:
+def _count_prompts(document: Document, native: NativeFormat) -> int:
     for name, depth in native.prompts.items():
-        if _has(request, name):
-            raw = bytes(request.body[name])
-            is_batch = re.match(rb"\s*".join([rb"\["] * depth), raw)
-            return len(request.document.open_list(request.body[name]) or ()) if is_batch else 1
+        prompt = document.members.get(name)
+        if prompt is None or prompt == []:
+            continue
+        inner = prompt
+        for _ in range(depth - 1):
+            inner = inner[0] if isinstance(inner, list) and inner else None
+        return len(prompt) if isinstance(inner, list) else 1
     return 1  # the prompt of an earlier request, which the engine has
-
-
-def _has(request: EngineRequest, name: str) -> bool:
-    return name in request.body and not _NOTHING.fullmatch(bytes(request.body[name]))

@@ -92,6 +92,6 @@ def is_frames(text: str) -> bool:
     return text[:16].lower() == "data:video/jpeg;"
 
 
-def is_clear_format(format_: str | None) -> bool:
-    """Return True if the text is a name that an audio clip's format can have."""
-    return format_ is not None and _FORMAT.fullmatch(format_) is not None
+def is_clear_format(format_: object) -> bool:
+    """Return True if the value is a name that an audio clip's format can have."""
+    return isinstance(format_, str) and _FORMAT.fullmatch(format_) is not None

@@ -1,10 +1,10 @@
-"""JSON opened only at the levels that matter: everything else stays the bytes of the request.
+"""A request's JSON: parsed to be read, and opened level by level to be written.
 
-So numbers keep their spelling and strings their escapes: a level is a dict or list of views of the
-text, and is written as it was read.
+What is written again keeps its bytes but for the members that change: numbers keep their spelling,
+strings their escapes.
 """
 
-from codecs import getincrementaldecoder
+import json
 from typing import Any
 
 from msgspec import MsgspecError, Raw
@@ -12,98 +12,92 @@ from msgspec.json import Decoder, Encoder
 
 from mmhash.errors import InputValueError
 
-Object = dict[str, Any]
-"""An object whose members are raw, or opened."""
-
 PARSE_ERRORS = (MsgspecError, UnicodeDecodeError, RecursionError)
 """The errors of the parser for a text that is not JSON, is not UTF-8, or is nested too deep."""
 
-# The bytes checked to be UTF-8 at a time: other threads may get the GIL between two steps.
-_STEP = 1 << 20
+Path = tuple[str | int, ...]
+"""The place of a value in a request: the names of members, and the indexes in lists."""
 
 
 class RequestError(InputValueError):
     """A request that cannot be read: what is wrong, and where, as a JSON pointer."""
 
-    def __init__(self, reason: str, *place: str | int) -> None:
+    def __init__(self, reason: str, *path: str | int) -> None:
         self.reason = reason
-        self.pointer = "".join(f"/{_escaped(str(step))}" for step in place)
-        super().__init__(f"a request's {self.pointer} {reason}" if place else f"a request {reason}")
+        self.pointer = "".join(f"/{_escaped(str(step))}" for step in path)
+        super().__init__(f"{self.pointer} of a request {reason}" if path else f"a request {reason}")
 
 
 class DuplicateMemberError(RequestError):
     """An object has two members of one name: another parser may read the other one."""
 
 
-class _Name:
-    """The name of a member; two of one text are different keys."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-
 def _escaped(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1")
 
 
-_OBJECT = Decoder(dict[_Name, Raw], dec_hook=lambda _, text: _Name(text))
+# A number that is too large for a float does not make a request unreadable.
+_DECODER = Decoder(float_hook=float)
+_OBJECT = Decoder(dict[str, Raw])
 _LIST = Decoder(list[Raw])
-_TEXT = Decoder(str)
 _ENCODER = Encoder()
 
 
-def open_body(text: bytes) -> Object:
-    """Return the object that a text is, all of it checked."""
+def parse(text: bytes) -> dict[str, Any]:
+    """Return the object that a text is; two members of one name, at any level, are an error."""
     try:
-        _check_utf8(text)
-        return _members(text, ())
-    except PARSE_ERRORS as error:
+        parsed = _DECODER.decode(text)
+        if not isinstance(parsed, dict):
+            raise RequestError("is not a JSON object")
+        if _may_repeat_members(text, parsed):
+            _refuse_repeated_members(text)
+    except (*PARSE_ERRORS, OverflowError) as error:
         raise RequestError("is not a JSON object of UTF-8 text") from error
+    return parsed
 
 
-def open_object(raw: Any, *place: str | int) -> Object | None:
-    """Return the object that a raw value is, or None; `place` is named in errors."""
-    return _members(raw, place) if _begins(raw, b"{") else None
+def _may_repeat_members(text: bytes, parsed: dict[str, Any]) -> bool:
+    """Return True if an object may have two members of one name: the parser keeps the last.
+
+    Then quotes are missing from what it made. An escaped quote counts in both texts, unless it is
+    spelled by its number.
+    """
+    return _ENCODER.encode(parsed).count(b'"') != text.count(b'"') or b"\\u0022" in text
 
 
-def open_list(raw: Any) -> list[Any] | None:
-    """Return the list that a raw value is, or None if it is something else."""
-    return _LIST.decode(raw) if _begins(raw, b"[") else None
+def _refuse_repeated_members(text: bytes) -> None:
+    json.loads(text, object_pairs_hook=_refuse_repeated, parse_int=float, parse_float=float)
 
 
-def open_text(raw: Any) -> str | None:
-    """Return the text that a raw value is, or None if it is something else."""
-    return _TEXT.decode(raw) if _begins(raw, b'"') else None
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise DuplicateMemberError(f"has two members of the name {name[:100]!r} in one object")
+        seen.add(name)
+
+
+def open_object(text: bytes | Raw) -> dict[str, Any]:
+    """Return the members of an object, raw."""
+    return dict(_OBJECT.decode(text))
+
+
+def open_at(members: dict[str, Any], path: Path) -> Any:
+    """Return the object or list at a path; what is on the way is opened in place."""
+    holder: Any = members
+    for step in path:
+        inner = holder[step]
+        if isinstance(inner, Raw):
+            inner = (
+                _LIST.decode(inner)
+                if bytes(memoryview(inner)[:1]) == b"["
+                else _OBJECT.decode(inner)
+            )
+            holder[step] = inner
+        holder = inner
+    return holder
 
 
 def encode(opened: Any) -> bytes:
     """Return an opened value as JSON, its raw parts byte for byte."""
     return _ENCODER.encode(opened)
-
-
-def _members(raw: Any, place: tuple[str | int, ...]) -> Object:
-    pairs = _OBJECT.decode(raw)
-    members = {name.text: value for name, value in pairs.items()}
-    if len(members) < len(pairs):
-        seen: set[str] = set()
-        for name in pairs:
-            if name.text in seen:
-                raise DuplicateMemberError("has two members of this name", *place, name.text)
-            seen.add(name.text)
-    return members
-
-
-def _begins(raw: Any, sign: bytes) -> bool:
-    return isinstance(raw, Raw) and bytes(memoryview(raw)[:1]) == sign
-
-
-def _check_utf8(text: bytes) -> None:
-    # Raw members are not parsed again, and must not make the response invalid JSON.
-    if text.isascii():
-        return
-    decoder = getincrementaldecoder("utf-8")()
-    for start in range(0, len(text), _STEP):
-        decoder.decode(text[start : start + _STEP])
-    decoder.decode(b"", final=True)

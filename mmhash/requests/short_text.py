@@ -66,6 +66,11 @@ class ShortText:
     def _word(self, number: int) -> bytes:
         return b"%b%08d" % (self._nonce, number)
 
+    @property
+    def has_words(self) -> bool:
+        """True if something was set aside."""
+        return bool(self._texts)
+
     def content(self, text: str) -> bytearray | None:
         """Return the decoded content at the end of a short text, if it was set aside."""
         word = text[-len(self._nonce) - 8 :]

@@ -86,7 +86,7 @@ values = st.recursive(
     st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=20)),
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
-        st.lists(st.tuples(names, inner), max_size=4).map(Members),
+        st.lists(st.tuples(names, inner), max_size=4).map(Members).map(once),
     ),
     max_leaves=8,
 )

@@ -15,7 +15,7 @@ def annotate(engine: str, body: Any) -> dict[str, Any]:
     request = read_for(Document(text), found, release)
     items = []
     for place in request.places:
-        if place.container is None:
+        if place.path is None:
             continue
         key = mmhash.key(place.source.content())
         named = found.name_item(key, release, options=request.options(place.source.modality))

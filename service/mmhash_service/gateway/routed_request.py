@@ -66,7 +66,7 @@ class RoutedRequest:
     async def model(self, work: WorkerPool) -> str:
         """Return the model that the request names, or an empty string."""
         if isinstance(self._document, Document):
-            return self._document.open_text(self._document.body.get("model")) or ""
+            return self._document.model
         if len(self.text) <= _SEARCHED_MAX:
             return requested_model(self.text)
         return await work.run(requested_model, self.text)

@@ -29,7 +29,11 @@ def read_to_annotate(requested: RequestedEngine, document: Document) -> EngineRe
     """Return the request as an engine reads it; one that takes no hash is a problem."""
     if document.form == "completions":
         raise Problem("completions-request")
-    if document.form == "generate" and "input" in document.body and "text" not in document.body:
+    if (
+        document.form == "generate"
+        and "input" in document.members
+        and "text" not in document.members
+    ):
         raise Problem("responses-request")
     try:
         request = read_for(document, requested.engine, requested.version)
@@ -53,7 +57,7 @@ def places_to_fill(request: EngineRequest, urls: UrlTreatment) -> list[Place]:
     return [
         place
         for place in request.places
-        if place.container is not None and not (skips_remote and place.source.is_remote)
+        if place.path is not None and not (skips_remote and place.source.is_remote)
     ]
 
 
@@ -103,8 +107,7 @@ def put_hashes(
 def _takes_hashes(request: EngineRequest, find_model: FindModel) -> bool:
     if not isinstance(request.fields, NativeFormat):
         return True
-    name = request.document.open_text(request.body.get("model"))
-    model = find_model(name or "")
+    model = find_model(request.document.model)
     try:
         return model is None or model.takes_hashes(request.engine.name, request.release)
     except InputError:  # without plans of this model for the engine nothing is known against it

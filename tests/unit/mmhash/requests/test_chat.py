@@ -7,7 +7,6 @@ import pytest
 
 import mmhash
 from mmhash.engines.engine import NoFieldError
-from mmhash.requests.raw_json import DuplicateMemberError
 from tests.support.annotated import annotate
 
 URL = "data:image/png;base64,AAEC"
@@ -141,32 +140,3 @@ def test_every_message_is_looked_at_and_what_has_no_parts_is_left() -> None:
     answer = annotate("vllm", {"messages": messages, "stream": True})
     messages[1]["content"] = messages[3]["content"] = [{**image, "uuid": UUID}]
     assert answer["request"] == {"messages": messages, "stream": True}
-
-
-PART = f'{{"type":"image_url","image_url":{{"url":"{URL}"}}}}'
-
-
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
-@pytest.mark.parametrize(
-    ("body", "pointer"),
-    [
-        (f'{{"messages":[],"messages":[{{"content":[{PART}]}}]}}', "/messages"),
-        (f'{{"model":"a","messages":[{{"content":[{PART}]}}],"mod\\u0065l":"b"}}', "/model"),
-        (f'{{"messages":[{{"content":[],"content":[{PART}]}}]}}', "/messages/0/content"),
-        (
-            f'{{"messages":[{{"content":["a",{{"image_url":"x",{PART[1:]}]}}]}}',
-            "/messages/0/content/1/image_url",
-        ),
-        (
-            '{"messages":[{"content":[{"type":"image_url","image_url":{"url":"x","url":"y"}}]}]}',
-            "/messages/0/content/0/image_url/url",
-        ),
-    ],
-)
-def test_two_members_of_one_name_are_an_error_that_names_them(
-    engine: str, body: str, pointer: str
-) -> None:
-    """An engine with another parser would read the other one."""
-    with pytest.raises(DuplicateMemberError) as raised:
-        annotate(engine, body.encode())
-    assert raised.value.pointer == pointer

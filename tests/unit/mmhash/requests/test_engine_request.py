@@ -95,7 +95,7 @@ def test_the_spelling_of_json_does_not_count_but_that_of_numbers_does() -> None:
         return str(answer["items"][0]["engines"]["vllm@0.29.0"]["uuid"])
 
     one = uuid('{"image":{"a":1.0,"b":"\\u00e9"}}')
-    assert uuid('{ "image" : {"b":"é", "a":2,\n"a":1.0}, "video":{} }') == one
+    assert uuid('{ "image" : {"b":"é",\n"a":1.0}, "video":{} }') == one
     assert len({one, uuid('{"image":{"a":1,"b":"é"}}'), uuid('{"image":{"a":1.00,"b":"é"}}')}) == 3
 
 
