@@ -81,18 +81,18 @@ class EngineRequest:
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the messages of a chat; a content part that is one of the media is a MediaPart."""
-        return [
-            {
-                name: self._content(one) if name == "content" else self.document.whole(one)
-                for name, one in message.items()
-            }
-            for message in self.document.members["messages"]
-        ]
+        return [self._message(message) for message in self.document.members["messages"]]
 
-    def _content(self, content: Any) -> Any:
+    def _message(self, message: dict[str, Any]) -> dict[str, Any]:
+        content = message.get("content")
         if not isinstance(content, list):
-            return self.document.whole(content)
-        return [self._part(part) for part in content]
+            made: dict[str, Any] = self.document.whole(message)
+            return made
+        parts = [self._part(part) for part in content]
+        return {
+            name: parts if name == "content" else self.document.whole(one)
+            for name, one in message.items()
+        }
 
     def _part(self, part: Any) -> Any:
         modality = self._parts.get(id(part))
