@@ -74,8 +74,9 @@ class EngineRequest:
 
     @cached_property
     def members(self) -> dict[str, Any]:
-        """The members of the request but its messages."""
-        left_out = {name for path, name in self._removed if not path} | {"messages"}
+        """The members of the request but its messages and lists of media."""
+        left_out = {"messages", *self.engine.media_members}
+        left_out |= {name for path, name in self._removed if not path}
         members = self.document.members.items()
         return {name: self.document.whole(one) for name, one in members if name not in left_out}
 
