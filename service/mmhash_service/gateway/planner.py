@@ -87,10 +87,11 @@ async def plan_for_workers(
     media = request.media[PLAN_NEEDS]
     if request.is_light and model.has_known_expressions:
         opened = steps.open()
-        if request.document.text_size <= _INLINE_MAX:
-            if (recalled := recall_inline(context, opened.sources)) is not None:
-                media |= recalled
-                return steps.finish(opened)
+        is_short = request.document.text_size <= _INLINE_MAX
+        recalled = recall_inline(context, opened.sources) if is_short else None
+        if recalled is not None:
+            media |= recalled
+            return steps.finish(opened)
         begun = await context.prompts.short.run(steps.begin, opened)
     else:
         begun = await context.prompts.short.run(steps.open_and_begin)
