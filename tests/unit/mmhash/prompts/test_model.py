@@ -339,6 +339,18 @@ def test_the_frames_of_a_video_have_their_types(
         model.plan(chat, ENGINE, media={"a": Media(size, KEY)})
 
 
+@pytest.mark.parametrize("directory", [None, 3, b"models"])
+def test_a_directory_is_a_path(directory: Any) -> None:
+    kind = type(directory).__name__
+    with pytest.raises(InputTypeError, match=f"^directory is a str or a pathlib.Path, not {kind}$"):
+        Model.load(directory)
+
+
+def test_a_text_is_a_text(model: Model) -> None:
+    with pytest.raises(InputTypeError, match=r"^text is a str, not bytes$"):
+        model.encode(b"hi", add_special_tokens=False)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
