@@ -17,8 +17,9 @@ from mmhash.prompts.loading import ModelDirectory, read_directory
 from mmhash.prompts.media import KnownMedia
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan
-from mmhash.prompts.planning import open_plan
+from mmhash.prompts.planning import open_document, open_plan
 from mmhash.prompts.templates import MAX_TEXT, ChatTemplate
+from mmhash.requests import form_of_path
 
 # Templates that are not the model's own come from the operator, who has few.
 _MAX_TEMPLATES = 8
@@ -47,6 +48,7 @@ class Model:
         request: Mapping[str, Any] | bytes | str,
         engine: str,
         *,
+        path: str | None = None,
         block_size: int | None = None,
         algorithm: str | None = None,
         seed: str | None = None,
@@ -66,6 +68,8 @@ class Model:
         Args:
             request: An OpenAI chat or completion, or SGLang's /generate.
             engine: The engine and its release, such as `"vllm@0.32.0"`.
+            path: The path that the request is for, such as `"/generate"`. Without it, a request
+                with `messages` is a chat, one with `prompt` a completion, any other native.
             block_size: The tokens of a block or page; by default 16 for vLLM and 1 for SGLang.
             algorithm: vLLM's `--prefix-caching-hash-algo`.
             seed: The PYTHONHASHSEED of vLLM.
@@ -96,7 +100,8 @@ class Model:
             chat_template=chat_template,
             content_format=content_format,
         )
-        return open_plan(self, found, release, request).plan(options)
+        document = open_document(request, form_of_path(path))
+        return open_plan(self, found, release, document).plan(options)
 
     @property
     def files(self) -> ModelFiles:

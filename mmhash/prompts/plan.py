@@ -1,11 +1,14 @@
 """A plan: a prompt as an engine will see it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from mmhash.digest import Digest
 from mmhash.engines.engine import RequestFields, Span
 from mmhash.prompts.families.family import MediaSize, Modality
+from mmhash.requests import EngineRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,16 @@ class Plan:
     """The keys of whole blocks. They end before an item whose hash the request cannot carry."""
     event_ids: list[int]
     """The same, as the engine's KV events have them."""
-    request: dict[str, Any]
+    annotated: EngineRequest = field(repr=False, compare=False)
     """The request with the hashes of its items."""
     groups: dict[int, list[int]] | None = None
     """The event ids of the blocks of each size in `groups`."""
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The request with the hashes of its items, parsed."""
+        parsed: dict[str, Any] = msgspec.json.decode(self.annotated.write())
+        return parsed
 
     def payload(self, items: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the plan as JSON has it, with the items as the caller writes them."""
@@ -63,5 +72,5 @@ class Plan:
             "spans": [span.payload() for span in self.spans],
             "blocks": self.blocks,
             "event_ids": self.event_ids,
-            "request": self.request,
+            "request": msgspec.Raw(self.annotated.write()),
         }

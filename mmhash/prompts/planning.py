@@ -1,39 +1,35 @@
 """The steps of a plan: media, ids, placeholders, keys, blocks."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import msgspec
-
 from mmhash.digest import Digest
 from mmhash.engines import vllm
 from mmhash.engines.engine import (
-    AnnotateFormats,
     BlockList,
-    ChatFormat,
     Engine,
     Prompt,
     PromptBlocks,
     Span,
 )
-from mmhash.engines.options import options_text, parse_options
 from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand
 from mmhash.prompts.families.family import PlacedItem
-from mmhash.prompts.media import Media, MediaReader, MediaSource, decode_inline
+from mmhash.prompts.media import Media, MediaReader
 from mmhash.prompts.members import read_object, read_text
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem
-from mmhash.prompts.slots import OpenedRequest, Slot, open_request
+from mmhash.requests import Document, EngineRequest, Form, MediaSource, RequestError, read_for
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
 
 MAX_REQUEST = 256 << 20
 """The bytes of the largest request."""
+
+MAX_ITEMS = 1024
 
 # The defaults of the engines; vLLM's on a CPU is 128.
 BLOCK_SIZES = {"vllm": 16, "sglang": 1}
@@ -43,7 +39,7 @@ class _Rules(Protocol):
     """An engine's own rules: its ids before expansion, and the ranges that it names by an item."""
 
     def token_ids(
-        self, model: "Model", request: OpenedRequest, release: str, options: PlanOptions
+        self, model: "Model", request: EngineRequest, release: str, options: PlanOptions
     ) -> list[int]:
         """Return the ids of a request before its placeholders are expanded."""
 
@@ -65,54 +61,73 @@ class OpenedPlan(NamedTuple):
     """A request that is read, and waits for the sizes and keys of its media."""
 
     model: "Model"
-    engine: Engine
-    release: str
-    request: OpenedRequest
-    spelled: Mapping[str, Any]
-    """The options of the request, with numbers as they are spelled."""
+    request: EngineRequest
 
     @property
     def sources(self) -> list[MediaSource]:
         """The media of the request, in its order."""
-        return [slot.source for slot in self.request.slots]
+        return [place.source for place in self.request.places]
 
     @property
     def model_type(self) -> str:
         """The `model_type` of config.json."""
         return str(self.model.files.config.values.get("model_type"))
 
-    def plan(self, options: PlanOptions) -> Plan:
-        """Return the plan."""
-        reader = MediaReader(
-            options.media or {},
-            of=options.of,
-            tenant=options.tenant,
-            engine=self.engine.name,
-            release=self.release,
-            model_type=self.model_type,
-        )
-        return _plan(self, [reader.read(source) for source in self.sources], options)
+    def plan(self, options: PlanOptions, media: Mapping[MediaSource, Media] | None = None) -> Plan:
+        """Return the plan; media that the caller has not read are read from the request."""
+        if media is None:
+            reader = MediaReader(
+                self.request,
+                options.media or {},
+                of=options.of,
+                tenant=options.tenant,
+                model_type=self.model_type,
+            )
+            media = {source: reader.read(source) for source in self.sources}
+        return _plan(self, [media[source] for source in self.sources], options)
 
 
-def open_plan(
-    model: "Model", engine: Engine, release: str, request: Mapping[str, Any] | bytes | str
-) -> OpenedPlan:
-    """Read a request to plan."""
+def open_plan(model: "Model", engine: Engine, release: str, document: Document) -> OpenedPlan:
+    """Read a request to plan; one that the engine may read in another way is an error."""
     if engine.name not in _RULES:
         raise InputValueError(f"no plans for {engine.name}: they are for {', '.join(_RULES)}")
-    body, spelled = _parse(request, engine)
-    return OpenedPlan(model, engine, release, open_request(body, engine, release), spelled)
+    request = read_for(document, engine, release)
+    if request.unclear is not None:
+        raise InputValueError(request.unclear)
+    if len(request.places) > MAX_ITEMS:
+        raise InputValueError(f"a request has at most {MAX_ITEMS} items")
+    return OpenedPlan(model, request)
+
+
+def open_document(request: Mapping[str, Any] | bytes | str, form: Form | None) -> Document:
+    """Return the document of a request, as Python has it or as JSON."""
+    if isinstance(request, Mapping):
+        try:
+            request = json.dumps(request)  # spells numbers as most clients do
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputValueError(f"a request is a JSON object: {str(error)[:200]}") from error
+    if not isinstance(request, (bytes, str)):
+        kind = type(request).__name__
+        raise InputTypeError(f"a request is a dict, or its JSON as str or bytes, not {kind}")
+    try:
+        text = request.encode() if isinstance(request, str) else request
+    except UnicodeEncodeError as error:
+        raise RequestError("is not UTF-8 text") from error
+    if len(text) > MAX_REQUEST:
+        raise LimitError(f"a request has at most {MAX_REQUEST} bytes")
+    return Document(text, form)
 
 
 def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> Plan:
-    model, engine, release, request = opened.model, opened.engine, opened.release, opened.request
+    model, request = opened.model, opened.request
+    engine, release = request.engine, request.release
     rules = _RULES[engine.name]
     family = model.family(engine.name, release)
     expanded = expand(
         family,
         rules.token_ids(model, request, release, options),
         [(source.modality, one.size) for source, one in zip(opened.sources, media, strict=True)],
-        read_object(request.body, "mm_processor_kwargs"),
+        read_object(request.members, "mm_processor_kwargs"),
     )
     named = _name_items(opened, media, options.model_id)
     items = [
@@ -130,7 +145,7 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
             expanded.items, named, media, expanded.grids, strict=True
         )
     ]
-    carried = _fill(opened, items, takes_hashes=model.takes_hashes(engine.name, release))
+    carried = _fill(opened, items)
     spans = [
         Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)
@@ -147,7 +162,7 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         spans,
         blocks=blocks.blocks,
         event_ids=blocks.event_ids,
-        request=request.body,
+        annotated=request,
         groups=None if groups is None else {size: one.event_ids for size, one in groups.items()},
     )
 
@@ -156,14 +171,14 @@ def _name_blocks(
     opened: OpenedPlan, token_ids: list[int], spans: list[Span], options: PlanOptions
 ) -> PromptBlocks:
     """Return the keys of the whole blocks of a prompt, or of its beginning."""
-    body = opened.request.body
-    block_size = options.block_size or BLOCK_SIZES[opened.engine.name]
+    request = opened.request
+    block_size = options.block_size or BLOCK_SIZES[request.engine.name]
     prompt = Prompt(
         token_ids,
         block_size,
         spans=spans,
-        cache_salt=read_text(body, "cache_salt"),
-        extra_key=read_text(body, "extra_key"),
+        cache_salt=read_text(request.members, "cache_salt"),
+        extra_key=read_text(request.members, "extra_key"),
         algorithm=options.algorithm,
         seed=options.seed,
         lora=options.lora,
@@ -171,64 +186,21 @@ def _name_blocks(
         lookahead=options.lookahead,
         groups=options.groups,
     )
-    (keys, event_ids), groups = opened.engine.prompt_blocks(prompt, opened.release)
+    (keys, event_ids), groups = request.engine.prompt_blocks(prompt, request.release)
     whole = len(token_ids) // block_size
     # SGLang names a page that is not full too, and does not cache it.
     return PromptBlocks(BlockList(keys[:whole], event_ids[:whole]), groups)
 
 
-def _parse(
-    request: Mapping[str, Any] | bytes | str, engine: Engine
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the request, and its options with numbers as they are spelled."""
-    if isinstance(request, Mapping):
-        names = _option_names(engine.annotate)
-        spelled = {name: request[name] for name in names if name in request}
-        return request, parse_options(_dump(spelled)) if spelled else {}
-    if not isinstance(request, (bytes, str)):
-        kind = type(request).__name__
-        raise InputTypeError(f"a request is a dict, or its JSON as str or bytes, not {kind}")
-    if len(request) > MAX_REQUEST:
-        raise LimitError(f"a request has at most {MAX_REQUEST} bytes")
-    try:
-        body = msgspec.json.decode(request)  # 4 times faster than json
-        if not isinstance(body, dict):
-            raise InputValueError("a request is a JSON object")
-        if body.keys().isdisjoint(_option_names(engine.annotate)):
-            return body, {}
-        return body, parse_options(request)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InputValueError(f"a request is a JSON object: {str(error)[:200]}") from error
-
-
-def _dump(options: Mapping[str, Any]) -> str:
-    """Return the options of a request as JSON."""
-    try:
-        return json.dumps(options)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputValueError(f"a request is a JSON object: {str(error)[:200]}") from error
-
-
-def _option_names(formats: AnnotateFormats | None) -> tuple[str, ...]:
-    return () if formats is None else (*formats.chat_options, *formats.native_options)
-
-
 def _name_items(opened: OpenedPlan, media: Sequence[Media], model_id: str | None) -> list[_Named]:
     """Return each item's key as the request carries it, and as the engine's blocks have it."""
-    engine, release, spelled = opened.engine, opened.release, opened.spelled
-    formats = engine.annotate
-    if formats is None or not media:
-        return []
-    is_chat = "messages" in opened.request.body
-    names = formats.chat_options if is_chat else formats.native_options
-    given = {name: spelled[name] for name in names if name in spelled}
-    texts = {
-        modality: options_text(formats.unhashed(given, release, modality) if is_chat else given)
-        for modality in {source.modality for source in opened.sources}
-    }
+    request = opened.request
     keys = [
-        engine.name_item(
-            one.key, release, options=texts[source.modality], orientation=one.exif_orientation
+        request.engine.name_item(
+            one.key,
+            request.release,
+            options=request.options(source.modality),
+            orientation=one.exif_orientation,
         )
         for source, one in zip(opened.sources, media, strict=True)
     ]
@@ -237,10 +209,12 @@ def _name_items(opened: OpenedPlan, media: Sequence[Media], model_id: str | None
 
 def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) -> list[Digest]:
     """Return the items' keys as the engine's blocks have them."""
-    body = opened.request.body
-    processing = read_object(body, "mm_processor_kwargs")
-    media_io = read_object(body, "media_io_kwargs")
-    if opened.engine.name != "vllm" or not (processing or media_io):
+    if not keys:
+        return keys
+    request, engine = opened.request, opened.request.engine
+    processing = read_object(request.members, "mm_processor_kwargs")
+    media_io = read_object(request.members, "media_io_kwargs")
+    if engine.name != "vllm" or not (processing or media_io):
         return keys
     # vLLM hashes a uuid with the options, and with its name of the model.
     if model_id is None:
@@ -248,7 +222,7 @@ def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) ->
             "the request has processor options, with which vLLM hashes its name of the model:"
             " give it as model_id"
         )
-    family = opened.model.family(opened.engine.name, opened.release)
+    family = opened.model.family(engine.name, request.release)
     found = list(keys)
     for modality in {source.modality for source in opened.sources}:
         places = [n for n, source in enumerate(opened.sources) if source.modality == modality]
@@ -260,40 +234,23 @@ def _block_keys(opened: OpenedPlan, keys: list[Digest], model_id: str | None) ->
             processor_kwargs=processing,
             media_io_kwargs=media_io,
             per_video_options=family.per_video_options,
-            version=opened.release,
+            version=request.release,
         )
         for place, identifier in zip(places, identifiers, strict=True):
             found[place] = Digest("blake3", bytes.fromhex(identifier))
     return found
 
 
-def _fill(opened: OpenedPlan, items: Sequence[PlannedItem], *, takes_hashes: bool) -> bool:
+def _fill(opened: OpenedPlan, items: Sequence[PlannedItem]) -> bool:
     """Put the hashes into the request; return True if the engine names blocks by them."""
-    request, release, formats = opened.request, opened.release, opened.engine.annotate
-    if formats is None:
+    request = opened.request
+    if request.fields is None:
         return False
-    if "messages" in request.body:
-        chat = formats.chat(release) if formats.chat else None
-        return chat is not None and _fill_chat(request.slots, items, chat)
-    native = formats.native(release) if formats.native else None
-    if native is None:
+    if request.document.form != "chat" and not opened.model.takes_hashes(
+        request.engine.name, request.release
+    ):
+        request.leave_hashes_out()
         return False
-    if not takes_hashes:
-        request.body.pop(native.hashes, None)
-        return False
-    for slot, item in zip(request.slots, items, strict=True):
-        slot.fill(item.fields[native.hash_name])
-    return True
-
-
-def _fill_chat(slots: Sequence[Slot], items: Sequence[PlannedItem], chat: ChatFormat) -> bool:
-    """Put the hashes into a chat; True if each item has one, and blocks are named by them."""
-    if chat.content_prefix is None:
-        for slot, item in zip(slots, items, strict=True):
-            slot.fill(item.fields[chat.hash_name])
-        return all(slot.container is not None for slot in slots)
-    for slot in slots:
-        if slot.container is not None and slot.source.text[:5].lower() == "data:":
-            content = hashlib.sha256(decode_inline(slot.source.text)).hexdigest()
-            slot.fill(f"{chat.content_prefix}{content}")
-    return False
+    for place, item in zip(request.places, items, strict=True):
+        request.fill(place, request.hash_of(place.source, item.fields))
+    return request.content_prefix is None and request.has_all_places

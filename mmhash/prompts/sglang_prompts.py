@@ -2,15 +2,15 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import PlacedItem
 from mmhash.prompts.members import check_ids, read_template_kwargs, refuse
 from mmhash.prompts.options import PlanOptions
-from mmhash.prompts.slots import OpenedRequest
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
+from mmhash.requests import EngineRequest, MediaPart
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -28,15 +28,17 @@ _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", 
 
 
 def token_ids(
-    model: "Model", request: OpenedRequest, release: str, options: PlanOptions
+    model: "Model", request: EngineRequest, release: str, options: PlanOptions
 ) -> list[int]:
     """Return the ids of a request before its placeholders are expanded."""
-    body = request.body
+    body, form = request.members, request.document.form
     # Pages are named with an adapter's id, which each server draws; a session adds its own tokens.
     # The engine overlooks mm_processor_kwargs for the families that have plans.
     for name in ("lora_path", "session_params", "mm_processor_kwargs"):
         refuse(body, name)
-    if "messages" not in body:
+    if form == "completions":
+        raise InputValueError("no plan for SGLang's completions")
+    if form == "generate":
         if isinstance(text := body.get("text"), str):
             return model.encode(text, add_special_tokens=True, tenant=options.tenant)
         return check_ids("input_ids", body.get("input_ids"))
@@ -45,10 +47,10 @@ def token_ids(
         raise InputValueError("no plan for a request with an adapter")
     template = model.template(options.chat_template, with_tools=False)
     content_format = template.content_format("sglang", release)
-    if request.slots and content_format == "string":
+    if request.places and content_format == "string":
         raise InputValueError("the chat template takes texts only: SGLang leaves media out")
     text = template.render(
-        conversation(request, content_format),
+        conversation(request.messages(), content_format),
         **model.special_tokens | template_variables(body),
     )
     return model.encode(text, add_special_tokens=False, tenant=options.tenant)
@@ -59,9 +61,11 @@ def ranges(item: PlacedItem) -> list[tuple[int, int]]:
     return item.embeds
 
 
-def conversation(request: OpenedRequest, content_format: str) -> list[dict[str, Any]]:
+def conversation(
+    messages: Sequence[Mapping[str, Any]], content_format: str
+) -> list[dict[str, Any]]:
     """Return the messages as the template gets them."""
-    made = [_message(message, request, content_format) for message in request.body["messages"]]
+    made = [_message(message, content_format) for message in messages]
     last = made[-1]
     if last["role"] == "assistant" and isinstance(last["content"], str):
         made[-1] = {"role": "user", "content": last["content"]}  # the last is always the user's
@@ -106,9 +110,7 @@ def _reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"reasoning_effort": effort, "thinking": thinks, "enable_thinking": thinks}
 
 
-def _message(
-    message: Mapping[str, Any], request: OpenedRequest, content_format: str
-) -> dict[str, Any]:
+def _message(message: Mapping[str, Any], content_format: str) -> dict[str, Any]:
     made = _known_members(message)
     content = made["content"]
     if isinstance(content, list) and content_format == "openai":
@@ -116,7 +118,7 @@ def _message(
     if content is None:
         made["content"] = ""
     elif isinstance(content, list):
-        parts = [one for part in content if (one := _part(part, request)) is not None]
+        parts = [_part(part) for part in content]
         texts = [part["text"] for part in parts if part["type"] == "text"]
         is_text = len(texts) == len(parts)
         if content_format == "string" or (made["role"] == "tool" and is_text):
@@ -144,11 +146,11 @@ def _known_members(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"role": role.lower(), "content": content, **known}
 
 
-def _part(part: Any, request: OpenedRequest) -> dict[str, Any] | None:
+def _part(part: Any) -> dict[str, Any]:
+    if isinstance(part, MediaPart):
+        return {"type": part.modality}
     if not isinstance(part, dict):
         raise InputValueError("a content part is an object")
-    if (modality := request.parts.get(id(part))) is not None:
-        return {"type": modality}
     if part.get("type") in {"text", "input_text"} and isinstance(part.get("text"), str):
         return {"type": "text", "text": part["text"]}
     raise InputValueError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")

@@ -10,8 +10,8 @@ from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Modality, PlacedItem, Placeholder
 from mmhash.prompts.members import check_ids, read_switch, read_template_kwargs, refuse
 from mmhash.prompts.options import PlanOptions
-from mmhash.prompts.slots import OpenedRequest
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
+from mmhash.requests import EngineRequest, MediaPart
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -48,11 +48,11 @@ _BILLING_HEADER = "x-anthropic-billing-header"
 
 
 def token_ids(
-    model: "Model", request: OpenedRequest, release: str, options: PlanOptions
+    model: "Model", request: EngineRequest, release: str, options: PlanOptions
 ) -> list[int]:
     """Return the ids of a request before its placeholders are expanded."""
-    body = request.body
-    if "messages" not in body:
+    body, form = request.members, request.document.form
+    if form == "completions":
         return _of_completion(model, body, options.tenant)
     if body.get("chat_template") is not None:
         raise InputValueError("no plan for a request with its own chat template")
@@ -67,7 +67,7 @@ def token_ids(
         content_format = template.content_format("vllm", release)
     placeholders = model.placeholders()
     text = template.render(
-        conversation(request, release, template, placeholders, content_format),
+        conversation(request.messages(), release, template, placeholders, content_format),
         **model.special_tokens | template_variables(body, template),
         tools=tools,
     )
@@ -98,7 +98,7 @@ def _ordered(value: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def conversation(
-    request: OpenedRequest,
+    messages: Sequence[Mapping[str, Any]],
     release: str,
     template: "ChatTemplate",
     placeholders: Mapping[Modality, Placeholder],
@@ -106,12 +106,9 @@ def conversation(
 ) -> list[dict[str, Any]]:
     """Return the messages as the template gets them, placeholders included if it places none."""
     counts: Counter[Modality] = Counter()
-    messages = request.body["messages"]
     if strips_billing(release):
         messages = [_without_billing(message) for message in messages]
-    made = [
-        _message(message, request, placeholders, counts, content_format) for message in messages
-    ]
+    made = [_message(message, placeholders, counts, content_format) for message in messages]
     for message in made:
         if message["role"] == "assistant":
             _parse_arguments(message)
@@ -179,7 +176,6 @@ def _given_switch(members: Mapping[str, Any], name: str) -> dict[str, bool]:
 
 def _message(
     message: Mapping[str, Any],
-    request: OpenedRequest,
     placeholders: Mapping[Modality, Placeholder],
     counts: Counter[Modality],
     content_format: str,
@@ -190,9 +186,9 @@ def _message(
     parts = list(_content_parts(message))
     made: dict[str, Any] = {"role": role}
     if content_format == "openai":
-        made["content"] = [one for part in parts if (one := _wrapped(part, request)) is not None]
+        made["content"] = [one for part in parts if (one := _wrapped(part)) is not None]
     else:
-        made["content"] = _flat(parts, request, placeholders, counts)
+        made["content"] = _flat(parts, placeholders, counts)
     _add_members(made, message)
     return made
 
@@ -248,28 +244,29 @@ def _developer_tools(tools: Any) -> Any:
     return made
 
 
-def _wrapped(part: Any, request: OpenedRequest) -> dict[str, Any] | None:
+def _wrapped(part: Any) -> dict[str, Any] | None:
     """Return a part as an object of a type and a text, or of a modality."""
-    text = _text(part, request)
-    if isinstance(part, str):
-        return {"type": "text", "text": text}
-    modality = request.parts.get(id(part))
-    if modality is None and text is None:
+    if isinstance(part, MediaPart):
+        return {"type": part.modality, **_unknown_members(part.others)}
+    text = _text(part)
+    if text is None:
         return None
-    others = {name: value for name, value in part.items() if name not in _KNOWN_MEMBERS}
-    if modality is not None:
-        return {"type": modality, **others}
+    others = _unknown_members(part) if isinstance(part, dict) else {}
     return {"type": "text", "text": text, **others}
 
 
-def _text(part: Any, request: OpenedRequest) -> str | None:
+def _unknown_members(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name not in _KNOWN_MEMBERS}
+
+
+def _text(part: Any) -> str | None:
     """Return the text of a part; None for media, and for a text that is null."""
     if isinstance(part, str):
         return part
+    if isinstance(part, MediaPart):
+        return None
     if not isinstance(part, dict):
         raise InputValueError("a content part is a text or an object")
-    if id(part) in request.parts:
-        return None
     member = _TEXT_TYPES.get(part.get("type", ""))
     if member is None:
         raise InputValueError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
@@ -283,15 +280,15 @@ def _text(part: Any, request: OpenedRequest) -> str | None:
 
 def _flat(
     parts: Sequence[Any],
-    request: OpenedRequest,
     placeholders: Mapping[Modality, Placeholder],
     counts: Counter[Modality],
 ) -> str:
     """Return the content as one text; placeholders that it does not have come first."""
-    texts = [text for part in parts if (text := _text(part, request))]
+    texts = [text for part in parts if (text := _text(part))]
     needed: dict[Modality, list[str]] = {}
     for part in parts:
-        if isinstance(part, dict) and (modality := request.parts.get(id(part))) is not None:
+        if isinstance(part, MediaPart):
+            modality = part.modality
             counts[modality] += 1
             text = placeholder(placeholders, modality).text
             if not text:

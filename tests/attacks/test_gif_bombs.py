@@ -4,6 +4,7 @@ Frames are counted and their pixels summed before the first of them is kept.
 """
 
 import base64
+import json
 import struct
 from io import BytesIO
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 from PIL import Image
 
 import mmhash
+from mmhash.engines.registry import find
 from mmhash.errors import LimitError
-from mmhash.prompts.media import MediaReader, MediaSource
+from mmhash.prompts.media import MediaReader
+from mmhash.requests import Document, read_for
 from tests.support.responses import refusal_of
 
 
@@ -59,11 +62,12 @@ def test_a_gif_of_more_frames_than_pixels_allow_is_refused(server: Any) -> None:
 
 def test_a_gif_in_a_request_to_plan_is_refused() -> None:
     bomb = base64.b64encode(gif(*[(1, 1)] * 9, screen=(9000, 9000))).decode()
-    reader = MediaReader(
-        {}, of="pixels", tenant=None, engine="vllm", release="0.32.0", model_type="qwen2_vl"
-    )
+    part = {"image_url": f"data:image/gif;base64,{bomb}"}
+    document = Document(json.dumps({"messages": [{"content": [part]}]}).encode())
+    request = read_for(document, *find("vllm@0.32.0"))
+    reader = MediaReader(request, {}, of="pixels", tenant=None, model_type="qwen2_vl")
     with pytest.raises(LimitError, match="more than 178956970 pixels, all frames together"):
-        reader.read(MediaSource("image", f"data:image/gif;base64,{bomb}"))
+        reader.read(request.places[0].source)
 
 
 def test_a_file_that_takes_more_than_all_memory_is_refused(

@@ -7,15 +7,16 @@ know: a wrong number of tokens would name blocks that no engine has.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from mmhash.errors import LimitError
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+from mmhash.requests import media_source
 
 MAX_TOKENS = 1 << 20
 """The ids of the longest prompt, and so of an item: a plan of them takes 3 s and 420 MB."""
 
-Modality = Literal["image", "video", "audio"]
+Modality = media_source.Modality
 
 
 class MediaSize(NamedTuple):

@@ -1,13 +1,9 @@
-"""Limits of JSON bodies, and the errors of their parser, shared by all that read them.
+"""Limits of JSON bodies, shared by all that read them.
 
 The guard imports this into the engine's process, so nothing else of the service is imported here.
 """
 
-import msgspec
 import numpy as np
-
-PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""The errors of msgspec for a text that is not JSON, is not UTF-8, or is nested too deep."""
 
 # Long strings are cheap, numbers and names are not: to parse this many values the parser holds the
 # GIL, and with it the event loop, for 5 ms.

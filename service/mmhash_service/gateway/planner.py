@@ -3,30 +3,26 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
+from mmhash import Digest
 from mmhash.prompts import Plan
-from mmhash.prompts.media import MediaSource
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan
-from mmhash_service.annotate.slots import image_of
 from mmhash_service.api.problems import Problem
-from mmhash_service.gateway.hashes import is_light
-from mmhash_service.gateway.served_models import requested_model
+from mmhash_service.gateway.routed_request import RoutedRequest
 from mmhash_service.gateway.unnamed import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.items.context import RequestContext
 from mmhash_service.models import Models
 from mmhash_service.plan.media import (
+    PLAN_NEEDS,
     Found,
-    SizedItem,
+    Resolved,
     read_inline,
-    read_rest,
     recall_inline,
     remember,
-    sized_only,
+    resolved_only,
 )
-from mmhash_service.plan.request import open_request, plan_opened, text_size
+from mmhash_service.plan.request import open_to_plan, plan_opened
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model
@@ -52,8 +48,8 @@ class Planned(NamedTuple):
     """A plan, and the request with it."""
 
     plan: Plan
-    text: bytes | None
-    """The text of the request with the hashes of its media; None if it has none."""
+    text: bytes
+    """The request with the hashes of its media, and their tags."""
     unnamed: UnnamedBlocks
     matched: Mapping[str, int]
 
@@ -63,12 +59,9 @@ def named_model(models: Models, name: str) -> "Model | None":
     return models.get(_single(models) or name)
 
 
-def find_model(models: Models, text: bytes, name: str = "") -> "Model":
-    """Return the model of a request; the problem `unknown-model` if there is none.
-
-    `name` is the one in its text, if that has been read, or the base of the adapter named there.
-    """
-    return models.find(_single(models) or name or requested_model(text))
+def find_model(models: Models, name: str) -> "Model":
+    """Return the model that a request names; the problem `unknown-model` if there is none."""
+    return models.find(_single(models) or name)
 
 
 def _single(models: Models) -> str | None:
@@ -80,7 +73,7 @@ async def plan_for_workers(
     context: RequestContext,
     model: "Model",
     naming: Naming,
-    text: bytes,
+    request: RoutedRequest,
     find_matches: FindMatches,
     *,
     fetches: bool,
@@ -90,13 +83,14 @@ async def plan_for_workers(
     Media at URLs has no size unless it is fetched. A prompt is matched where it is planned: one of
     120 000 blocks takes some milliseconds.
     """
-    context.admission.hold(2 * len(text))  # the request, parsed and written again
-    steps = _Steps(context, model, naming, text, find_matches, fetches)
-    if is_light(text) and model.has_known_expressions:
+    steps = _Steps(context, model, naming, request, find_matches, fetches)
+    if request.is_light and model.has_known_expressions:
         opened = steps.open()
-        if text_size(opened, text) <= _INLINE_MAX:
-            known = recall_inline(context, opened.sources)
+        if request.document.text_size <= _INLINE_MAX:
+            known = request.known(opened.sources, PLAN_NEEDS)
+            known = recall_inline(context, opened.sources) if known is None else known
             if known is not None:
+                request.keep(known, PLAN_NEEDS)
                 return steps.finish(opened, known)
         begun = await context.prompts.short.run(steps.begin, opened)
     else:
@@ -104,9 +98,10 @@ async def plan_for_workers(
     remember(context, begun.found)
     if begun.planned is not None:
         return begun.planned
-    found = await read_rest(context, begun.found)
-    threads = context.prompts.for_size(text_size(begun.opened, text), len(found))
-    return await threads.run(steps.finish, begun.opened, found)
+    opened = begun.opened
+    media = await request.finish(context, opened.sources, begun.found, PLAN_NEEDS)
+    threads = context.prompts.for_size(request.document.text_size, len(opened.sources))
+    return await threads.run(steps.finish, opened, media)
 
 
 class _Begun(NamedTuple):
@@ -123,33 +118,33 @@ class _Steps(NamedTuple):
     context: RequestContext
     model: "Model"
     naming: Naming
-    text: bytes
+    request: RoutedRequest
     find_matches: FindMatches
     fetches: bool
 
     def open(self) -> OpenedPlan:
-        opened = open_request(self.model, self.context.engines[0], self.text)
-        if not self.fetches and any(image_of(one.text).is_remote for one in opened.sources):
-            raise Problem("unplannable-item")
+        opened = open_to_plan(self.model, self.context.engines[0], self.request.document)
+        for source in opened.sources:
+            if source.modality != "image" or (source.is_remote and not self.fetches):
+                raise Problem("unplannable-item")
         return opened
 
     def open_and_begin(self) -> _Begun:
         return self.begin(self.open())
 
     def begin(self, opened: OpenedPlan) -> _Begun:
-        """Plan a request unless it is long or something has to be fetched: in one job.
-
-        Three jobs take 0.4 ms more of the core (bench/gateway_decisions.py).
-        """
-        context = self.context
-        found = read_inline(context, opened.sources)
-        sized = sized_only(found)
-        threads = context.prompts.for_size(text_size(opened, self.text), len(found))
-        is_short = len(sized) == len(found) and threads is context.prompts.short
-        planned = self.finish(opened, sized) if is_short else None
+        """Plan a request unless it is long or something has to be fetched: in one job."""
+        context, sources = self.context, opened.sources
+        known = self.request.known(sources, PLAN_NEEDS)
+        found: Found = {**known} if known else read_inline(context, sources, PLAN_NEEDS)
+        resolved = resolved_only(found)
+        threads = context.prompts.for_size(self.request.document.text_size, len(found))
+        is_short = len(resolved) == len(found) and threads is context.prompts.short
+        self.request.keep(resolved, PLAN_NEEDS)
+        planned = self.finish(opened, resolved) if is_short else None
         return _Begun(opened, found, planned)
 
-    def finish(self, opened: OpenedPlan, found: dict[MediaSource, SizedItem]) -> Planned:
+    def finish(self, opened: OpenedPlan, media: Resolved) -> Planned:
         engine = self.naming.engine
         options = PlanOptions(
             block_size=engine.block_size,
@@ -158,14 +153,21 @@ class _Steps(NamedTuple):
             lora=self.naming.lora,
             lora_path=self.naming.lora_path,
         )
-        plan = plan_opened(self.context, opened, found, options)
-        # For each policy: tokens that a worker was sent before count neither in its load, by which
-        # least-load chooses, nor as computed in the metrics.
+        plan = plan_opened(self.context, opened, media, options)
+        if self.context.signer is not None and plan.items:
+            opened.request.set_tags(_tags(self.context, plan, opened))
         unnamed = name_blocks(plan, engine.tokens_per_block)
         matched = self.find_matches(plan.event_ids, engine.tokens_per_block)
-        if not found:
-            return Planned(plan, None, unnamed, matched)
-        try:
-            return Planned(plan, msgspec.json.encode(plan.request), unnamed, matched)
-        except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError) as error:
-            raise Problem("unplannable-prompt") from error
+        return Planned(plan, opened.request.write(), unnamed, matched)
+
+
+def _tags(context: RequestContext, plan: Plan, opened: OpenedPlan) -> list[str]:
+    """Return the tags of the hashes in a planned request."""
+    if context.signer is None:
+        return []
+    if opened.request.content_prefix is None:
+        names = [item.key for item in plan.items]
+    else:
+        inline = (source for source in opened.sources if not source.is_remote)
+        names = [Digest("blake3", source.sha256()) for source in inline]
+    return [context.signer.tag(name) for name in dict.fromkeys(names)]

@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 from fastapi import Request
 from starlette.types import Receive, Scope, Send
 
+from mmhash.requests import PATHS
 from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.reading import read_body
 from mmhash_service.gateway.connection import (
@@ -23,9 +24,9 @@ from mmhash_service.gateway.connection import (
     WorkerError,
 )
 from mmhash_service.gateway.decision import Decision
-from mmhash_service.gateway.hashes import without_callers_hashes
 from mmhash_service.gateway.headers import for_client, for_worker, request_head
 from mmhash_service.gateway.resources import GatewayResources
+from mmhash_service.gateway.routed_request import RoutedRequest, read_request
 from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
@@ -35,11 +36,8 @@ from mmhash_service.runtime import metrics, tracing
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.tenants import resolve_tenant
 
-# Requests with a prompt, whose worker is chosen by what it has cached.
-PROMPT_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/generate"})
-
 # Paths that the access log and the metrics name; all others are "other".
-KNOWN_PATHS = PROMPT_PATHS | {
+KNOWN_PATHS = frozenset(PATHS) | {
     "/detokenize",
     "/tokenize",
     "/v1/embeddings",
@@ -118,12 +116,12 @@ class Proxy:
             raise Problem("not-found")
         with self._limits.admit(), ExitStack() as holding:
             held = holding.enter_context(self._limits.reserve())
-            body = await self._read(request, held)
-            is_prompt = request.method == "POST" and path in PROMPT_PATHS
-            routing = Routing(self._router, request, body, held, is_prompt=is_prompt)
+            is_prompt = request.method == "POST" and path in PATHS
+            routed = await self._read(request, held, is_prompt=is_prompt)
+            routing = Routing(self._router, request, routed, held, is_prompt=is_prompt)
             with _ClientWatch(receive) as watch, metrics.GATEWAY_REQUESTS.track_inprogress():
                 exchange = await self._send(scope, routing)
-                del body, routing
+                del routed, routing
                 if exchange.connection.has_sent:
                     holding.close()  # the response may take minutes
                 is_complete = False
@@ -132,8 +130,8 @@ class Proxy:
                 finally:
                     exchange.end(self._fleet.cached_tokens_each, is_complete=is_complete)
 
-    async def _read(self, request: Request, held: Admission) -> bytes:
-        """Return the body, without the hashes and peers that a caller may not name."""
+    async def _read(self, request: Request, held: Admission, *, is_prompt: bool) -> RoutedRequest:
+        """Return the request, without the hashes and peers that a caller may not name."""
         pieces: list[bytes] = []
 
         def take(piece: bytes | memoryview) -> None:
@@ -144,13 +142,12 @@ class Proxy:
         content_type = request.headers.get("content-type", "")
         limit = settings.max_body_bytes
         # Engines read a body without a type as JSON, and the plan each of a prompt.
-        is_prompt = request.scope["path"] in PROMPT_PATHS
-        if is_prompt or not content_type or "json" in content_type.lower():
+        path = request.scope["path"]
+        if path in PATHS or not content_type or "json" in content_type.lower():
             limit = settings.max_json_bytes
         await read_body(request, limit, take, settings.stall_timeout_s)
-        if not pieces:
-            return b""
-        return await without_callers_hashes(b"".join(pieces), content_type, self._work)
+        body = b"".join(pieces)
+        return await read_request(body, content_type, path, self._work, is_prompt=is_prompt)
 
     async def _send(self, scope: Scope, routing: Routing) -> _Exchange:
         """Send the request to the workers in turn, until one begins to respond."""

@@ -3,33 +3,36 @@
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 
 from fastapi import Request
 
-from mmhash_service.annotate.request import FindModel
 from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas.items import HashQuery
 from mmhash_service.gateway.decision import UNPLANNED_TOKENS, Decision, PlanSize, Prepared
 from mmhash_service.gateway.fleet import Fleet
-from mmhash_service.gateway.hashes import build_own_context, may_have_media, with_own_hashes
 from mmhash_service.gateway.planner import Naming, find_model, named_model, plan_for_workers
 from mmhash_service.gateway.policy import Candidate, most_reused, rank
-from mmhash_service.gateway.served_models import requested_model
+from mmhash_service.gateway.routed_request import RoutedRequest
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
-from mmhash_service.items.context import RequestContext
+from mmhash_service.items.context import RequestContext, build_context
+from mmhash_service.models import Models
+from mmhash_service.plan.annotate import (
+    FindModel,
+    needs_of,
+    places_to_fill,
+    put_hashes,
+    read_to_annotate,
+)
 from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Admission
 from mmhash_service.runtime.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
-
-# A longer body is searched for its model in a thread: this takes 0.06 ms with an image, 0.5 with
-# very many members.
-_INLINE_MAX = 256 << 10
 
 # The characters of an adapter's name and path: 200 kB take 0.2 s for the blocks of a prompt that is
 # planned on the event loop.
@@ -44,60 +47,76 @@ class Router:
         self._settings = settings
         self.policy = settings.policy
 
-    async def requested_model(self, body: bytes, work: WorkerPool) -> str:
+    async def requested_model(self, request: RoutedRequest, work: WorkerPool) -> str:
         """Return the model that a request names, if the workers list different ones or adapters."""
         models = self.fleet.models
         if models.is_one_list and not models.has_adapters:
             return ""
-        if len(body) <= _INLINE_MAX:
-            return requested_model(body)
-        return await work.run(requested_model, body)
+        return await request.model(work)
 
     async def prepare(
         self,
         request: Request,
-        body: bytes,
+        routed: RoutedRequest,
         model: str,
         engine: EngineSpec | None,
         admission: Admission,
     ) -> Prepared:
         """Prepare a request for workers of an engine; one that cannot be is forwarded as it is."""
         if engine is None:
-            return Prepared(body, "no-engine")
+            return Prepared(routed.text, "no-engine")
         try:
-            context = build_own_context(request, engine.name, admission)
-            return await self._plan(request, context, model, engine, body)
+            sign = bool(Resources.of(request).settings.tag_secrets)
+            query = _hash_query(engine.name, sign)
+            context = build_context(request, query, admission)
+            return await self._prepare(request, context, model, engine, routed)
         except Problem as problem:
-            return Prepared(body, problem.name)
+            return Prepared(routed.text, problem.name)
         except Exception:
             # The worker may well answer a request that fails here.
             logger.exception("a request cannot be prepared")
-            return Prepared(body, "internal-error")
+            return Prepared(routed.text, "internal-error")
 
-    async def _plan(
-        self, request: Request, context: RequestContext, name: str, engine: EngineSpec, body: bytes
+    async def _prepare(
+        self,
+        request: Request,
+        context: RequestContext,
+        name: str,
+        engine: EngineSpec,
+        routed: RoutedRequest,
     ) -> Prepared:
         """Plan a request and match it; without a plan it still gets the hashes of its media."""
         models = Resources.of(request).models
-        find_named = partial(named_model, models)
-        try:
-            adapter = self._adapter(context, name, engine)
-            model = find_model(models, body, name if adapter is None else adapter.base)
-            naming = Naming(engine) if adapter is None else Naming(engine, name, adapter.path)
-            fetches = self._settings.media_urls == "fetch"
-            planned = await plan_for_workers(
-                context, model, naming, body, self._find_matches, fetches=fetches
-            )
-        except Problem as problem:
-            return await self._annotate(context, body, find_named, problem.name)
+        how = "policy"
+        context.admission.hold(2 * len(routed.text))  # its media, and the request written again
+        if self.policy == "longest-prefix":
+            try:
+                return await self._plan(context, models, name, engine, routed)
+            except Problem as problem:
+                how = problem.name
+        return await self._annotate(context, routed, partial(named_model, models), how)
+
+    async def _plan(
+        self,
+        context: RequestContext,
+        models: Models,
+        name: str,
+        engine: EngineSpec,
+        routed: RoutedRequest,
+    ) -> Prepared:
+        adapter = self._adapter(context, name, engine)
+        base = await routed.model(context.work) if adapter is None else adapter.base
+        planned = await plan_for_workers(
+            context,
+            find_model(models, base),
+            Naming(engine) if adapter is None else Naming(engine, name, adapter.path),
+            routed,
+            self._find_matches,
+            fetches=self._settings.media_urls == "fetch",
+        )
         plan = planned.plan
-        if planned.text is not None and context.signer is not None:
-            # With the tags.
-            body, _ = await with_own_hashes(context, body, find_named, self._settings)
-        elif planned.text is not None:
-            body = planned.text
         return Prepared(
-            body,
+            planned.text,
             "planned",
             first_key=plan.items[0].key.bytes if plan.items else b"",
             plan=PlanSize(len(plan.token_ids), len(plan.blocks)),
@@ -126,13 +145,20 @@ class Router:
         return {url: match.tokens for url, match in matches.items()}
 
     async def _annotate(
-        self, context: RequestContext, body: bytes, find_named: FindModel, how: str
+        self, context: RequestContext, routed: RoutedRequest, find_named: FindModel, how: str
     ) -> Prepared:
-        if not await may_have_media(body, context.work):
-            return Prepared(body, how)
-        body, items = await with_own_hashes(context, body, find_named, self._settings)
-        if not items:
-            return Prepared(body, how)
+        urls, work, (engine,) = self._settings.media_urls, context.work, context.engines
+        try:
+            request = await routed.run(work, read_to_annotate, engine, routed.document)
+        except Problem:  # a request without places for hashes, such as a completion
+            return Prepared(routed.text, how)
+        places = places_to_fill(request, urls)
+        if not places:
+            return Prepared(request.write(), how)
+        sources = [place.source for place in places]
+        media = await routed.resolve(context, sources, needs_of(request, urls))
+        items = await routed.run(work, put_hashes, context, request, places, media, find_named)
+        body = await routed.run(work, request.write)
         key = items[0].item.key.bytes
         return Prepared(body, how, key, unnamed=UnnamedBlocks([key], UNPLANNED_TOKENS))
 
@@ -187,14 +213,14 @@ class Routing:
         self,
         router: Router,
         request: Request,
-        body: bytes,
+        routed: RoutedRequest,
         admission: Admission,
         *,
         is_prompt: bool = True,
     ) -> None:
         self._router = router
         self._request = request
-        self._body = body
+        self._routed = routed
         self._admission = admission
         self._is_prompt = is_prompt
         self._prepared: dict[EngineSpec | None, Prepared] = {}
@@ -212,7 +238,7 @@ class Routing:
     async def _decide(self) -> Decision:
         router, work = self._router, Resources.of(self._request).work
         while True:
-            model = await router.requested_model(self._body, work)
+            model = await router.requested_model(self._routed, work)
             engines = {worker.spec.engine for worker in router.fleet.workers.values()}
             missing = engines - self._prepared.keys()
             if not missing:  # nothing has changed since the fleet was read
@@ -222,5 +248,12 @@ class Routing:
 
     async def _prepare(self, model: str, engine: EngineSpec | None) -> Prepared:
         if not self._is_prompt:
-            return Prepared(self._body, "passes")
-        return await self._router.prepare(self._request, self._body, model, engine, self._admission)
+            return Prepared(self._routed.text, "passes")
+        return await self._router.prepare(
+            self._request, self._routed, model, engine, self._admission
+        )
+
+
+@cache  # the engines are those of the settings
+def _hash_query(engine: str, sign: bool) -> HashQuery:
+    return HashQuery(engines=engine, sign=sign)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from mmhash_service.api.json_limits import PARSE_ERRORS
+from mmhash.requests.raw_json import PARSE_ERRORS
 from mmhash_service.gateway.worker import Adapter, Worker
 
 # 500 models of vLLM. The worst list of this size takes 5 ms to parse.

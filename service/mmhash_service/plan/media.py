@@ -1,184 +1,244 @@
-"""The media of a request to plan: the item of each, with its key, and the size of an image."""
+"""The media of a request, each hashed once, whatever engines are to get its hash."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from mmhash import Digest
-from mmhash.cpu import hash_bytes
+from mmhash.digest import Algorithm
 from mmhash.errors import InputError, LimitError
 from mmhash.prompts.headers import ImageHeader, read_size
-from mmhash.prompts.media import MediaSource
-from mmhash_service.annotate.slots import image_of
+from mmhash.requests import MediaSource
+from mmhash.requests.media_text import Base64Error, DataUrlError
 from mmhash_service.api.problems import Problem
+from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.fetch.local import is_file_url
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
-from mmhash_service.items.json_items import content_of
-from mmhash_service.items.readers import hash_pixels, recall_pixels
+from mmhash_service.items.readers import (
+    PixelsReader,
+    StreamReader,
+    hash_pixels,
+    recall_pixels,
+    refuse_empty,
+)
 from mmhash_service.items.remote_content import read_content
-from mmhash_service.items.urls import read_url
+from mmhash_service.items.urls import hash_url, key_by_url, read_url
 from mmhash_service.memo.entries import Fetched
+from mmhash_service.runtime import tracing
 from mmhash_service.runtime.concurrency import run_few
+
+UrlTreatment = Literal["fetch", "url", "ignore"]
+"""Media at http(s) URLs: keyed by their content, by the URL, or left without a hash."""
 
 # Of the images of a request that is planned on the event loop: 4 Mpixel are 5000 tokens.
 _RECALLED_ITEMS = 4
 _RECALLED_PIXELS = 1 << 20
 
 
-class SizedItem(NamedTuple):
-    """An item of a request, and its image's header."""
+class Needs(NamedTuple):
+    """What is to be known of media beside their keys."""
+
+    sizes: bool = False
+    """The sizes of images, for a plan."""
+    sha256: bool = False
+    """The SHA-256 of the bytes of media at URLs, which SGLang takes in chats."""
+    urls: UrlTreatment = "fetch"
+
+
+PLAN_NEEDS = Needs(sizes=True)
+"""What a plan needs, for any engine."""
+
+
+class ResolvedMedia(NamedTuple):
+    """An item, and what else is known of the media."""
 
     item: HashedItem
-    header: ImageHeader
+    header: ImageHeader | None = None
+    """None if it was not needed, or cannot be read."""
+    sha256: bytes | None = None
+    """Of media that was fetched for it."""
 
 
 class _Encoded(NamedTuple):
-    """An image whose header is read, but whose pixels are still to be hashed."""
+    """An image whose pixels are still to be hashed."""
 
     body: memoryview
     digest: Digest
-    header: ImageHeader
+    header: ImageHeader | None
 
 
-class _Remote(NamedTuple):
-    """An image that is still to be fetched."""
+Resolved = dict[MediaSource, ResolvedMedia]
 
-    url: str
-
-
-Found = dict[MediaSource, SizedItem | _Encoded | _Remote]
-"""The media of a request, read or still to be read."""
+Found = dict[MediaSource, ResolvedMedia | _Encoded | None]
+"""Media that are read, or still to be decoded, or (None) to be fetched."""
 
 
-async def read_media(
-    context: RequestContext, sources: Sequence[MediaSource]
-) -> dict[MediaSource, SizedItem]:
-    """Return the item of each of the media, and its size; equal ones are read once."""
-    return await read_rest(context, await context.work.run(read_inline, context, sources))
+async def resolve(
+    context: RequestContext, sources: Sequence[MediaSource], needs: Needs
+) -> Resolved:
+    """Return each of the media; equal ones are read once."""
+    if not sources:
+        return {}
+    with tracing.span("hash"):
+        found = await context.work.run(read_inline, context, sources, needs)
+        return await read_rest(context, found, needs)
 
 
-async def read_rest(context: RequestContext, found: Found) -> dict[MediaSource, SizedItem]:
+async def read_rest(context: RequestContext, found: Found, needs: Needs) -> Resolved:
     """Decode and fetch what `read_inline` did not read."""
-    results = sized_only(found)
+    results = resolved_only(found)
 
-    async def finish(source: MediaSource, pending: _Encoded | _Remote) -> None:
-        if isinstance(pending, _Encoded):
+    async def finish(source: MediaSource, pending: _Encoded | None) -> None:
+        if pending is not None:
             results[source] = await _finish(context, pending)
-        else:
-            with context.admission.reserve() as admission:
-                reserved = replace(context, admission=admission)
-                results[source] = await _read_remote(reserved, pending.url)
+            return
+        with context.admission.reserve() as admission:
+            reserved = replace(context, admission=admission)
+            results[source] = await _read_remote(reserved, source, needs)
 
     await run_few(
         [
             partial(finish, source, pending)
             for source, pending in found.items()
-            if not isinstance(pending, SizedItem)
+            if not isinstance(pending, ResolvedMedia)
         ]
     )
     return results
 
 
-def sized_only(found: Found) -> dict[MediaSource, SizedItem]:
+def resolved_only(found: Found) -> Resolved:
     """Return the media that are read."""
-    return {source: one for source, one in found.items() if isinstance(one, SizedItem)}
+    return {source: one for source, one in found.items() if isinstance(one, ResolvedMedia)}
 
 
-def read_inline(context: RequestContext, sources: Sequence[MediaSource]) -> Found:
+def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: Needs) -> Found:
     """Read the media in the request itself; run this in a worker thread."""
     if len(sources) > context.settings.max_items:
         raise Problem("too-many-items")
-    found: Found = {}
-    for source in dict.fromkeys(sources):
-        if source.modality != "image":
-            raise Problem("unplannable-item")
-        media = image_of(source.text)
-        if media.is_remote:
-            found[source] = _Remote(source.text)
-        else:
-            found[source] = _measure(context, content_of(media.item(pixels=False)))
-    return found
+    return {
+        source: None if source.is_remote else _read(context, source, needs)
+        for source in dict.fromkeys(sources)
+    }
 
 
-def recall_inline(
-    context: RequestContext, sources: Sequence[MediaSource]
-) -> dict[MediaSource, SizedItem] | None:
+def recall_inline(context: RequestContext, sources: Sequence[MediaSource]) -> Resolved | None:
     """Read the media in the request itself, up to 4 small images that the memo remembers.
 
-    Return None for others. 0.1 ms for 100 kB: the event loop can do it. The header of a hostile
-    image takes 30 ms to read, so it is read in a thread the first time.
+    Return None for others. The event loop can do it. The header of a hostile image takes 30 ms to
+    read, so it is read in a thread the first time.
     """
     if len(sources) > _RECALLED_ITEMS or context.pixels:
         return None
-    found: dict[MediaSource, SizedItem] = {}
+    found: Resolved = {}
     for source in dict.fromkeys(sources):
-        media = image_of(source.text)
-        if source.modality != "image" or media.is_remote or "%" in source.text:
+        if source.modality != "image" or source.is_remote or "%" in source.text:
             return None
-        content = content_of(media.item(pixels=False))
-        digest = hash_bytes(memoryview(content), context.algorithm)
+        digest = _digest_of(source, context.algorithm)
         header = context.memo.header_in_memory(context.space, digest)
         if header is None or header.width * header.height > _RECALLED_PIXELS:
             return None
-        found[source] = _sized(context, content, digest, header)
+        found[source] = _hashed(context, source, header)
     return found
 
 
 def remember(context: RequestContext, found: Found) -> None:
     """Have the memo remember the headers of media in the request itself."""
     for source, one in found.items():
-        if isinstance(one, SizedItem) and not image_of(source.text).is_remote:
+        if isinstance(one, ResolvedMedia) and one.header is not None and not source.is_remote:
             context.memo.keep_header_in_memory(context.space, one.item.digest, one.header)
 
 
-def _measure(context: RequestContext, content: bytearray) -> SizedItem | _Encoded:
-    header = _read_header(content)
-    body = memoryview(content)
-    if context.pixels:
-        return _Encoded(body, hash_bytes(body, "blake3"), header)
-    digest = hash_bytes(body, context.algorithm)
-    return _sized(context, content, digest, header)
-
-
-def _sized(
-    context: RequestContext, content: bytearray, digest: Digest, header: ImageHeader
-) -> SizedItem:
-    return SizedItem(context.item(None, "bytes", "", (), len(content), digest), header)
-
-
-def _read_header(content: bytearray) -> ImageHeader:
+def _digest_of(source: MediaSource, algorithm: Algorithm) -> Digest:
     try:
-        return read_size(content)
-    except (InputError, LimitError) as error:
-        raise Problem("unplannable-item") from error
+        return source.digest(algorithm)
+    except Base64Error as error:
+        raise Problem("invalid-base64") from error
+    except DataUrlError as error:
+        raise Problem("invalid-url") from error
 
 
-async def _finish(context: RequestContext, encoded: _Encoded) -> SizedItem:
+def _read(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia | _Encoded:
+    is_image = source.modality == "image"
+    is_pixels = context.pixels and is_image
+    digest = _digest_of(source, "blake3" if is_pixels else context.algorithm)
+    refuse_empty(len(source.content()))
+    header = _read_header(source.content()) if needs.sizes and is_image else None
+    if is_pixels:
+        return _Encoded(memoryview(source.content()), digest, header)
+    return _hashed(context, source, header)
+
+
+def _hashed(
+    context: RequestContext, source: MediaSource, header: ImageHeader | None
+) -> ResolvedMedia:
+    digest = source.digest(context.algorithm)
+    item = context.item(None, "bytes", "", (), len(source.content()), digest)
+    return ResolvedMedia(item, header)
+
+
+def _read_header(body: bytearray) -> ImageHeader | None:
+    try:
+        return read_size(body)
+    except (InputError, LimitError):
+        return None
+
+
+async def _finish(context: RequestContext, encoded: _Encoded) -> ResolvedMedia:
     """Hash the pixels; the memo answers first."""
-    return SizedItem(await hash_pixels(context, None, encoded.body, encoded.digest), encoded.header)
+    item = await hash_pixels(context, None, encoded.body, encoded.digest)
+    return ResolvedMedia(item, encoded.header)
 
 
-async def _read_remote(context: RequestContext, text: str) -> SizedItem:
+async def _read_remote(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia:
+    is_image = source.modality == "image"
+    if needs.sizes and is_image and needs.urls == "fetch":
+        return await _read_remote_image(context, source)
+    is_pixels = is_image and context.pixels
+    asked = JsonItem(kind="image" if is_pixels else "bytes", url=source.text)
+    if needs.urls == "url":
+        (item,) = await key_by_url(context, asked, source.text)
+        return ResolvedMedia(item)
+    if not needs.sha256:
+        (item,) = await hash_url(context, asked, source.text)
+        return ResolvedMedia(item)
+    reader: PixelsReader | StreamReader
+    if is_pixels:
+        reader = PixelsReader(context, None)
+    else:
+        reader = StreamReader(context, None, is_media=True)
+    sha256 = hashlib.sha256()
+
+    def take(piece: bytes) -> None:
+        sha256.update(piece)
+        reader.take(piece)
+
+    await read_url(context, source.text, take)
+    (item,) = await reader.finish()
+    return ResolvedMedia(item, sha256=sha256.digest())
+
+
+async def _read_remote_image(context: RequestContext, source: MediaSource) -> ResolvedMedia:
     """Return the image at a URL, from the memo if its host answers 304 Not Modified."""
-    image = _RemoteImage(context)
-    if is_file_url(text):
-        await read_url(context, text, image.take)
+    image = _RemoteImage(context, source)
+    if is_file_url(source.text):
+        await read_url(context, source.text, image.take)
         return (await image.measure())[0]
     # The memo stores pixels by the digest of the image's file.
     algorithm = "blake3" if context.pixels else context.algorithm
-    return await read_content(context, text, algorithm, image)
+    return await read_content(context, source.text, algorithm, image)
 
 
 class _RemoteImage:
     """The image at a URL, held as a whole: some formats have their orientation after the pixels."""
 
-    def __init__(self, context: RequestContext) -> None:
-        self._context = context
+    def __init__(self, context: RequestContext, source: MediaSource) -> None:
+        self._context, self._modality = context, source.modality
         self._content = bytearray()
 
-    async def recall(self, fetched: Fetched, /) -> SizedItem | None:
+    async def recall(self, fetched: Fetched, /) -> ResolvedMedia | None:
         """Return the image that the URL had at its last fetch, if the memo still has all of it."""
         context, digest = self._context, fetched.digest
         header = await context.memo.header(context.space, digest)
@@ -186,9 +246,9 @@ class _RemoteImage:
             return None
         if context.pixels:
             item = await recall_pixels(context, None, digest)
-            return None if item is None else SizedItem(item, header)
+            return None if item is None else ResolvedMedia(item, header)
         item = context.item(None, "bytes", "", (), fetched.nbytes, digest, memo="hit")
-        return SizedItem(item, header)
+        return ResolvedMedia(item, header)
 
     def expect(self, nbytes: int, /) -> None:
         """Accept any length: the limit of fetches is checked before."""
@@ -198,16 +258,20 @@ class _RemoteImage:
         self._context.admission.hold(len(piece))
         self._content += piece
 
-    async def measure(self) -> tuple[SizedItem, Digest]:
+    async def measure(self) -> tuple[ResolvedMedia, Digest]:
         """Return the image, and the digest of its file."""
-        measured = await self._context.work.run(_measure, self._context, self._content)
+        source = MediaSource(self._modality, "", is_url=False, content=self._content)
+        needs = Needs(sizes=True)
+        measured = await self._context.work.run(_read, self._context, source, needs)
         if isinstance(measured, _Encoded):
             return await _finish(self._context, measured), measured.digest
         item = measured.item._replace(memo="miss")
-        return SizedItem(item, measured.header), item.digest
+        return measured._replace(item=item), item.digest
 
-    async def finish(self) -> tuple[SizedItem, Digest]:
+    async def finish(self) -> tuple[ResolvedMedia, Digest]:
         """Return the image, and store its header by its digest."""
-        sized, digest = await self.measure()
-        self._context.memo.keep_header(self._context.space, digest, sized.header)
-        return sized, digest
+        resolved, digest = await self.measure()
+        if resolved.header is None:
+            raise Problem("unplannable-item")
+        self._context.memo.keep_header(self._context.space, digest, resolved.header)
+        return resolved, digest

@@ -1,22 +1,33 @@
 """`POST /annotate`: a request for an engine, with the hashes of its media."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from mmhash_service.annotate.request import AnnotatedItem, annotate
+from mmhash.requests import EngineRequest
 from mmhash_service.api import examples
 from mmhash_service.api.openapi import json_body, query_parameters
 from mmhash_service.api.schemas.prompts import AnnotateAnswer, AnnotateQuery, PlannedPrompt
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_quality, parse_query
 from mmhash_service.items.context import RequestContext, build_context
-from mmhash_service.plan.request import plan_request
+from mmhash_service.plan.annotate import (
+    AnnotatedItem,
+    needs_of,
+    places_to_fill,
+    put_hashes,
+    read_to_annotate,
+)
+from mmhash_service.plan.media import resolve
+from mmhash_service.plan.request import open_document, plan_request
 from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.long_response import LongResponse
 from mmhash_service.tenants import TENANT_PARAMETER
+
+if TYPE_CHECKING:
+    from mmhash.prompts import Model
 
 router = APIRouter()
 
@@ -45,24 +56,35 @@ async def annotate_request(request: Request) -> Response:
         context = build_context(request, query.of_items(), admission)
         model = None if query.plan is None else resources.models.find(query.plan)
         text = await read_json(request, resources.settings, admission)
-        annotated, items = await annotate(
-            context, text, lambda name: model or resources.models.get(name)
-        )
+        admission.hold(2 * len(text))  # the request that is written, and the response around it
+        document = await resources.work.run(open_document, text, query.path)
+        annotated = await resources.work.run(read_to_annotate, context.engines[0], document)
+        places = places_to_fill(annotated, "fetch")
+        needs = needs_of(annotated, "fetch", sizes=model is not None)
+        wanted = places if model is None else annotated.places
+        media = await resolve(context, [place.source for place in wanted], needs)
+
+        def find(name: str) -> "Model | None":
+            found: Model | None = model or resources.models.get(name)
+            return found
+
+        items = await resources.work.run(put_hashes, context, annotated, places, media, find)
         for item in items:
             metrics.ITEMS.labels(item.item.kind).inc()
         accept = ",".join(request.headers.getlist("accept"))
         if 0 < parse_quality(accept, BARE) >= parse_quality(accept, JSON):
-            return LongResponse(annotated, resources.limits, media_type=BARE)
+            body = await resources.work.run(annotated.write)
+            return LongResponse(body, resources.limits, media_type=BARE)
         plan = None
         if query.plan is not None and model is not None:
-            plan = await plan_request(context, model, query.of_plan(query.plan), text)
+            plan = await plan_request(context, model, query.of_plan(query.plan), document, media)
         payload = await resources.work.run(_join, context, annotated, items, plan)
         return LongResponse(payload, resources.limits)
 
 
 def _join(
     context: RequestContext,
-    annotated: bytes,
+    annotated: EngineRequest,
     items: list[AnnotatedItem],
     plan: dict[str, Any] | None,
 ) -> bytes:
@@ -72,4 +94,4 @@ def _join(
     if plan is not None:
         prompt = {name: plan[name] for name in PlannedPrompt.model_fields}
         end += b',"plan":%b' % msgspec.json.encode(prompt)
-    return b'{"request":%b,"items":%b%b}' % (annotated, payload, end)
+    return b'{"request":%b,"items":%b%b}' % (annotated.write(), payload, end)

@@ -4,18 +4,17 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from msgspec import Raw
-from msgspec.json import Decoder, Encoder
+from msgspec.json import Encoder
 
 from mmhash.kvindex import WorkerStats
-from mmhash_service.api.json_limits import PARSE_ERRORS
-from mmhash_service.api.openapi import json_body
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.fleet import RouteAnswer, WorkersAnswer, WorkerState
+from mmhash_service.api.openapi import json_body, query_parameters
+from mmhash_service.api.schemas.fleet import RouteAnswer, RouteQuery, WorkersAnswer, WorkerState
 from mmhash_service.bodies.json_body import read_json
+from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.gateway.decision import Decision
-from mmhash_service.gateway.hashes import without_callers_hashes
 from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.resources import GatewayResources
+from mmhash_service.gateway.routed_request import read_request
 from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.runtime.concurrency import end_turn
@@ -26,21 +25,25 @@ router = APIRouter()
 JSON = "application/json"
 
 _ENCODER = Encoder()
-_OBJECT = Decoder(dict[str, Raw])
 
 # To copy a request into the answer, and to check it if it has no plan.
 _BYTES_PER_US = 2000
 
 
-@router.post("/route", openapi_extra=json_body(None), response_model=RouteAnswer)
+_OPENAPI = {"parameters": query_parameters(RouteQuery), **json_body(None)}
+
+
+@router.post("/route", openapi_extra=_OPENAPI, response_model=RouteAnswer)
 async def route(request: Request) -> Response:
     """Return the request as its best worker would get it, and the workers, the best one first."""
+    query = parse_query(request.query_params, RouteQuery)
     resources = GatewayResources.of(request)
     with resources.limits.admit() as admission:
         text = await read_json(request, resources.settings, admission)
-        text = await without_callers_hashes(text, JSON, resources.work)
-        decision = await Routing(resources.router, request, text, admission).decide()
-        body = text if decision.best is None else decision.prepared.body
+        routed = await read_request(text, JSON, query.path, resources.work, is_prompt=True)
+        _ = routed.document  # one that is no JSON is refused
+        decision = await Routing(resources.router, request, routed, admission).decide()
+        body = routed.text if decision.best is None else decision.prepared.body
         cost_us = len(body) / _BYTES_PER_US
         payload = await resources.work.run_sized(cost_us, _join, decision, body)
         return LongResponse(payload, resources.limits)
@@ -83,8 +86,6 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
 
 def _join(decision: Decision, body: bytes) -> bytes:
     plan = decision.prepared.plan
-    if plan is None:  # a request with a plan has been parsed for it
-        _check_object(body)
     return _ENCODER.encode(
         {
             "request": Raw(body),
@@ -92,14 +93,6 @@ def _join(decision: Decision, body: bytes) -> bytes:
             "workers": [_routed(ranked) for ranked in decision.workers],
         }
     )
-
-
-def _check_object(body: bytes) -> None:
-    try:
-        body.decode()  # msgspec does not check the texts in a Raw
-        _OBJECT.decode(body)
-    except PARSE_ERRORS as error:
-        raise Problem("invalid-json") from error
 
 
 def _routed(ranked: Ranked) -> dict[str, Any]:

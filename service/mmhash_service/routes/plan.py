@@ -9,7 +9,7 @@ from mmhash_service.api.schemas.prompts import PlanAnswer, PlanQuery
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.items.context import build_context
-from mmhash_service.plan.request import plan_request
+from mmhash_service.plan.request import open_document, plan_request
 from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.long_response import LongResponse
@@ -32,7 +32,9 @@ async def plan(request: Request) -> Response:
         context = build_context(request, query.of_items(), admission)
         model = resources.models.find(query.model)
         text = await read_json(request, resources.settings, admission)
-        answer = await plan_request(context, model, query, text)
+        admission.hold(3 * len(text))  # its media, and the response that has the request again
+        document = await resources.work.run(open_document, text, query.path)
+        answer = await plan_request(context, model, query, document)
         for item in answer["items"]:
             metrics.ITEMS.labels(item["kind"]).inc()
         payload = await resources.work.run(msgspec.json.encode, answer)

@@ -185,7 +185,7 @@ def test_a_decision_counts_once_by_the_engine_of_its_worker(
         names = [client.post(PATH, json=chat("hello ")).json()["worker"] for _ in range(4)]
         assert sorted(names) == ["w0", "w0", "w1", "w1"]
         decisions = "mmhash_gateway_decisions_total"
-        assert count(client, decisions, how="planned") == 2
+        assert count(client, decisions, how="policy") == 2
         assert count(client, decisions, how="no-engine") == 2
         assert count(client, decisions) == 4
 
@@ -419,6 +419,26 @@ def test_workers_of_two_engines_get_their_own_fields(
         }
         assert parts["w0"].keys() == {"type", "image_url", "uuid"}
         assert parts["w1"]["image_url"].keys() == {"url", "content_hash"}
+
+
+@pytest.mark.parametrize(
+    ("path", "members"),
+    [
+        ("/generate", {"text": "hi"}),
+        ("/generate", {"input_ids": [1]}),
+        ("/v1/completions", {"prompt": "hi"}),
+    ],
+)
+def test_a_request_is_planned_by_its_path(
+    workers: list[EngineProcess], folder: Path, path: str, members: dict[str, Any]
+) -> None:
+    """Beside a short prompt, somebody's chat made the gateway believe that a worker holds it."""
+    with fleet_of(workers, folder, engine="sglang@0.5.23") as fleet:
+        somebody = chat("describe it ", picture("red", 336))
+        assert fleet.client.post(path, json=somebody | members).status_code == 200
+        routed = fleet.client.post("/route", json=somebody).json()
+        assert routed["plan"]["tokens"] > 0
+        assert not any("expected_tokens" in one for one in routed["workers"])
 
 
 def test_blocks_are_expected_while_a_request_runs(fleet: Fleet) -> None:

@@ -2,7 +2,17 @@
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+
+from mmhash_service.api.schemas.types import RequestPath
+
+
+class RouteQuery(BaseModel):
+    """The query of `POST /route`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    path: RequestPath = None
 
 
 class PlanSize(BaseModel):

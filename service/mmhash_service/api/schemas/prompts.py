@@ -17,6 +17,7 @@ from mmhash_service.api.schemas.types import (
     Hex64,
     Natural,
     RequestModel,
+    RequestPath,
     Text,
     Token,
 )
@@ -43,6 +44,7 @@ class PlanQuery(BaseModel):
     engine: Annotated[str, Field(max_length=64, pattern=rf"^({_PLANNED})(@.+)?$")] = Field(
         description=_ENGINE
     )
+    path: RequestPath = None
     algorithm: Algorithm = "blake3"
     of: Literal["bytes", "pixels"] = "bytes"
     block_size: BlockSize | None = Field(
@@ -86,6 +88,7 @@ class AnnotateQuery(Query):
     engine: Annotated[str, Field(max_length=64, pattern=rf"^({_ANNOTATED})(@.+)?$")] = Field(
         description="The engine that receives the request, and its release if it is not the newest."
     )
+    path: RequestPath = None
     plan: Annotated[str, Field(max_length=MAX_MODEL_NAME)] | None = Field(
         default=None, description="A name of the setting models: return the prompt's plan too."
     )

@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from mmhash.requests import PATHS
+
 MAX_MODEL_NAME = 255
 
 Natural = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -31,3 +33,14 @@ class RequestModel(BaseModel):
     """A model that refuses unknown fields: a misspelt one would silently change the result."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+RequestPath = Annotated[
+    str | None,
+    Field(
+        pattern=f"^({'|'.join(PATHS)})$",
+        description="The path that the request is for, which says how an engine reads it. Without "
+        "it, a request with `messages` is a chat, one with `prompt` a completion, any other "
+        "native.",
+    ),
+]

@@ -164,7 +164,7 @@ def test_orientation_is_applied_as_the_release_does(planner: httpx.Client) -> No
         ({"engine": "trtllm"}, chat(), (422, "invalid-query")),
         ({"block_size": "0"}, chat(), (422, "invalid-query")),
         ({}, {"messages": []}, (422, "unplannable-prompt")),
-        ({}, [], (422, "unplannable-prompt")),
+        ({}, [], (422, "invalid-json")),
         ({}, chat("data:image/png;base64,AAAA"), (422, "unplannable-item")),
         ({}, chat("data:image/png;base64,A"), (422, "invalid-base64")),
         ({}, chat("http://192.0.2.1/a.png"), (403, "url-off")),

@@ -2,20 +2,14 @@
 
 from typing import Any
 
-import httpx
 import pytest
 
 import mmhash
 from mmhash.engines import sglang
+from tests.support.annotated import annotate
 
 ONE, TWO = "AAEC", "data:image/png;base64,AwQF"
 H1, H2 = (sglang.mm_hash(mmhash.key(content)) for content in (b"\0\1\2", b"\3\4\5"))
-
-
-def annotated(client: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
-    answer = client.post("/annotate?engine=sglang", json=body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
 
 
 @pytest.mark.parametrize(
@@ -38,10 +32,10 @@ def annotated(client: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_there_is_a_hash_an_image_in_the_engines_shape(
-    client: httpx.Client, prompt: dict[str, Any], image_data: Any, mm_hashes: list[Any]
+    prompt: dict[str, Any], image_data: Any, mm_hashes: list[Any]
 ) -> None:
     body = {**prompt, "image_data": image_data, "sampling_params": {"n": 2}}
-    answer = annotated(client, {**body, "video_data": None, "audio_data": []})
+    answer = annotate("sglang", {**body, "video_data": None, "audio_data": []})
     assert answer["request"].pop("mm_hashes") == mm_hashes
     assert answer["request"] == {**body, "video_data": None, "audio_data": []}
     flat = [text for one in mm_hashes for text in ([one] if isinstance(one, str) else one)]
@@ -64,15 +58,13 @@ def test_there_is_a_hash_an_image_in_the_engines_shape(
         {"image_data": ONE, "audio_data": [ONE]},
     ],
 )
-def test_where_the_engine_would_drop_the_hashes_there_are_none(
-    client: httpx.Client, media: dict[str, Any]
-) -> None:
+def test_where_the_engine_would_drop_the_hashes_there_are_none(media: dict[str, Any]) -> None:
     forged = {"mm_hashes": ["0" * 16], "mm_content_hashes": [None], "mmhash_tags": ["a"]}
-    answer = annotated(client, {"text": "a", **media, **forged})
+    answer = annotate("sglang", {"text": "a", **media, **forged})
     assert answer == {"request": {"text": "a", **media}, "items": []}
 
 
-def test_a_callers_hashes_are_replaced(client: httpx.Client) -> None:
+def test_a_callers_hashes_are_replaced() -> None:
     forged = {"mm_hashes": ["0" * 16], "mm_content_hashes": ["sha256:" + "0" * 64]}
-    answer = annotated(client, {"text": "a", "image_data": ONE, **forged})
+    answer = annotate("sglang", {"text": "a", "image_data": ONE, **forged})
     assert answer["request"] == {"text": "a", "image_data": ONE, "mm_hashes": [H1]}

@@ -100,11 +100,11 @@ def test_who_asks_for_the_request_alone_gets_it_alone(
 
 
 def test_what_is_forwarded_has_the_bytes_that_came(client: httpx.Client) -> None:
-    rest = rb'"a" : [1e400, -0.0, 1.0,10000000000000000000001], "\u00e9\/" :{"a":1,"a":2}'
+    rest = rb'"a" : [1e400, -0.0, 1.0,10000000000000000000001], "\u00e9\/" :{"a":1, "b":2}'
     body = b'{"messages":[{"content":"hi"}], %b, "big":"%b"}' % (rest, b"x" * 100_000)
     header = {"Content-Type": JSON, "Accept": BARE}
     answer = client.post("/annotate?engine=vllm", content=body, headers=header)
-    for value in (b"[1e400, -0.0, 1.0,10000000000000000000001]", b'{"a":1,"a":2}', b"x" * 100_000):
+    for value in (b"[1e400, -0.0, 1.0,10000000000000000000001]", b'{"a":1, "b":2}', b"x" * 100_000):
         assert value in answer.content
     assert list(json.loads(answer.content)) == ["messages", "a", "\u00e9/", "big"]
 
@@ -196,6 +196,24 @@ def test_what_is_nested_deeper_than_python_can_read_is_refused(client: httpx.Cli
         assert answer.content.startswith(b'{"request":' + body.replace(b" ", b"")[:-1])
     else:
         assert problem_of(answer) == (422, "invalid-json")
+
+
+def test_two_members_of_one_name_are_refused_by_name(client: httpx.Client) -> None:
+    body = b'{"messages": [{"content": [], "content": []}]}'
+    for path in ("/annotate?engine=vllm", "/annotate?engine=sglang"):
+        answer = client.post(path, content=body, headers={"Content-Type": JSON})
+        assert problem_of(answer) == (422, "invalid-json")
+        (error,) = answer.json()["errors"]
+        assert "two members of the name 'content'" in error["reason"]
+
+
+def test_a_path_counts_more_than_members(client: httpx.Client) -> None:
+    body = {"text": "a", "image_data": "YWJj", **chat(image(b"one"))}
+    native = client.post("/annotate?engine=sglang&path=/generate", json=body).json()
+    assert native["request"]["messages"] == body["messages"]
+    assert len(native["request"]["mm_hashes"]) == 1
+    other = client.post("/annotate?engine=sglang&path=/v1/embeddings", json=body)
+    assert problem_of(other) == (422, "invalid-query")
 
 
 def test_another_content_type_is_refused(client: httpx.Client) -> None:

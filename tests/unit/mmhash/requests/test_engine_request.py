@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 import mmhash
 from mmhash.engines import vllm
 from mmhash.engines.options import OPTIONS_CONTEXT, with_options
+from tests.support.annotated import annotate
 
 SPEC = Path(__file__).parents[4] / "docs" / "spec.md"
 URL = "data:image/png;base64,YWJj"
@@ -24,12 +24,11 @@ def part(modality: str) -> dict[str, Any]:
     return {"type": f"{modality}_url", f"{modality}_url": {"url": URL}}
 
 
-def uuid_of(client: httpx.Client, release: str, modality: str = "image", **options: Any) -> str:
+def uuid_of(release: str, modality: str = "image", **options: Any) -> str:
     body = {"messages": [{"role": "user", "content": [part(modality)]}], **options}
-    answer = client.post(f"/annotate?engine=vllm@{release}", json=body)
-    assert answer.status_code == 200, answer.text
-    (item,) = answer.json()["items"]
-    (annotated,) = answer.json()["request"]["messages"][0]["content"]
+    answer = annotate(f"vllm@{release}", body)
+    (item,) = answer["items"]
+    (annotated,) = answer["request"]["messages"][0]["content"]
     assert item["engines"] == {f"vllm@{release}": {"uuid": annotated["uuid"]}}
     assert item["key"] == KEY.hex()
     return str(annotated["uuid"])
@@ -46,10 +45,8 @@ NO_OPTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("release", [*UNFRAMED, *FRAMED])
 @pytest.mark.parametrize("options", NO_OPTIONS, ids=str)
-def test_without_options_the_uuid_is_the_key(
-    client: httpx.Client, release: str, options: dict[str, Any]
-) -> None:
-    assert uuid_of(client, release, **options) == vllm.uuid(KEY)
+def test_without_options_the_uuid_is_the_key(release: str, options: dict[str, Any]) -> None:
+    assert uuid_of(release, **options) == vllm.uuid(KEY)
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -69,53 +66,44 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("release", UNFRAMED)
-def test_where_the_engine_does_not_keep_options_apart_the_uuid_does(
-    client: httpx.Client, release: str
-) -> None:
-    uuids = [uuid_of(client, release, **options) for options in OPTIONS]
+def test_where_the_engine_does_not_keep_options_apart_the_uuid_does(release: str) -> None:
+    uuids = [uuid_of(release, **options) for options in OPTIONS]
     assert len(set(uuids)) == len(uuids)
-    assert uuids == [uuid_of(client, release, **options) for options in OPTIONS]
+    assert uuids == [uuid_of(release, **options) for options in OPTIONS]
 
 
 @pytest.mark.parametrize("release", FRAMED)
 @pytest.mark.parametrize("modality", OTHER)
-def test_where_it_does_the_uuid_names_only_what_it_leaves_out(
-    client: httpx.Client, release: str, modality: str
-) -> None:
+def test_where_it_does_the_uuid_names_only_what_it_leaves_out(release: str, modality: str) -> None:
     own = {"media_io_kwargs": {modality: {"a": 1}}, "mm_processor_kwargs": {"b": 2}}
-    assert uuid_of(client, release, modality, **own) == vllm.uuid(KEY)
+    assert uuid_of(release, modality, **own) == vllm.uuid(KEY)
     other = OTHER[modality]
     left_out = [
         {"media_io_kwargs": {other: {"a": 1}}},
         {"media_io_kwargs": {other: {"a": 2}}},
         {"mm_processor_kwargs": {f"{other}s_kwargs": {"a": 1}}},
     ]
-    uuids = [uuid_of(client, release, modality, **options) for options in left_out]
+    uuids = [uuid_of(release, modality, **options) for options in left_out]
     assert len({vllm.uuid(KEY), *uuids}) == 4
 
 
-def test_the_spelling_of_json_does_not_count_but_that_of_numbers_does(
-    client: httpx.Client,
-) -> None:
+def test_the_spelling_of_json_does_not_count_but_that_of_numbers_does() -> None:
     def uuid(options: str) -> str:
         content = json.dumps([part("image")])
         body = f'{{"messages":[{{"content":{content}}}],"media_io_kwargs":{options}}}'
-        answer = client.post("/annotate?engine=vllm@0.29.0", content=body, headers=JSON)
-        return str(answer.json()["items"][0]["engines"]["vllm@0.29.0"]["uuid"])
+        answer = annotate("vllm@0.29.0", body.encode())
+        return str(answer["items"][0]["engines"]["vllm@0.29.0"]["uuid"])
 
     one = uuid('{"image":{"a":1.0,"b":"\\u00e9"}}')
-    assert uuid('{ "image" : {"b":"é", "a":2,\n"a":1.0}, "video":{} }') == one
+    assert uuid('{ "image" : {"b":"é",\n"a":1.0}, "video":{} }') == one
     assert len({one, uuid('{"image":{"a":1,"b":"é"}}'), uuid('{"image":{"a":1.00,"b":"é"}}')}) == 3
 
 
-JSON = {"Content-Type": "application/json"}
-
-
-def test_a_batch_of_chats_has_its_hashes_too(client: httpx.Client) -> None:
+def test_a_batch_of_chats_has_its_hashes_too() -> None:
     chat = [{"role": "user", "content": [part("image") | {"uuid": "forged"}]}]
     body = {"messages": [chat, chat], "media_io_kwargs": {"image": {"a": 1}}}
-    answer = client.post("/annotate?engine=vllm@0.29.0", json=body).json()
-    expected = uuid_of(client, "0.29.0", media_io_kwargs={"image": {"a": 1}})
+    answer = annotate("vllm@0.29.0", body)
+    expected = uuid_of("0.29.0", media_io_kwargs={"image": {"a": 1}})
     assert [one[0]["content"][0]["uuid"] for one in answer["request"]["messages"]] == [expected] * 2
 
 
@@ -131,12 +119,10 @@ SGLANG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("release", ["0.5.13", "0.5.20", "0.5.23"])
-def test_of_sglang_s_generate_each_option_gives_another_hash(
-    client: httpx.Client, release: str
-) -> None:
+def test_of_sglang_s_generate_each_option_gives_another_hash(release: str) -> None:
     def hash_of(**options: Any) -> str:
         body = {"text": "a", "image_data": "YWJj", **options}
-        answer = client.post(f"/annotate?engine=sglang@{release}", json=body).json()
+        answer = annotate(f"sglang@{release}", body)
         (hash_,) = answer["request"]["mm_hashes"]
         assert answer["items"][0]["engines"][f"sglang@{release}"]["mm_hash"] == hash_
         return str(hash_)
@@ -160,10 +146,10 @@ def test_the_example_of_the_spec_is_right() -> None:
 EXAMPLE_KEY = "67a9b575aa9f84b9d94710bda1fae602c80c8e0210bad353301a2b419ba510eb"
 
 
-def test_no_two_of_all_hashes_are_one(client: httpx.Client) -> None:
+def test_no_two_of_all_hashes_are_one() -> None:
     releases = ["0.29.0", "0.30.0", "0.33.0"]
     uuids = {
-        uuid_of(client, release, modality, media_io_kwargs={"image": {"a": 1}, "video": {"b": 1}})
+        uuid_of(release, modality, media_io_kwargs={"image": {"a": 1}, "video": {"b": 1}})
         for release, modality in itertools.product(releases, OTHER)
     }
     # Up to 0.30 both options count for all kinds; from 0.31 for sounds alone.

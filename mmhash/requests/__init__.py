@@ -1,0 +1,27 @@
+"""Requests for engines: opened once, their media listed, and written back with hashes.
+
+A `Document` is a request as it came. An `EngineRequest` is the document as one engine reads it:
+without callers' hashes, and with a place for each of ours.
+"""
+
+from mmhash.requests.document import Document, Form
+from mmhash.requests.engine_request import EngineRequest, MediaPart, Place
+from mmhash.requests.forms import PATHS, form_of_path, read_for
+from mmhash.requests.media_source import MediaSource, Modality
+from mmhash.requests.raw_json import RequestError
+from mmhash.requests.short_text import ShortText
+
+__all__ = [
+    "PATHS",
+    "Document",
+    "EngineRequest",
+    "Form",
+    "MediaPart",
+    "MediaSource",
+    "Modality",
+    "Place",
+    "RequestError",
+    "ShortText",
+    "form_of_path",
+    "read_for",
+]

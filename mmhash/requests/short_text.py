@@ -1,0 +1,87 @@
+"""A request's text with the base64 of its data: URLs set aside.
+
+Nearly all of a request with images is base64. It is searched for its end and decoded, once. The
+parser reads what is left, level by level, and hardly anything is copied.
+"""
+
+import re
+from secrets import token_hex
+
+from mmhash.requests.media_text import Base64Error, decode_base64
+
+_MARK = b";base64,"
+
+# Shorter ones are left to the parser.
+_MIN_LENGTH = 1024
+
+# So many are set aside at most: more are read as any other text.
+_MAX_COUNT = 1024
+
+# The bytes at either end by which contents of one length are told apart before they are compared.
+_END = 64
+
+
+class ShortText:
+    """A text, and a shorter one with words that nobody can guess in place of its base64."""
+
+    def __init__(self, whole: bytes) -> None:
+        self.whole = whole
+        self._nonce = token_hex(16).encode()
+        self._texts: list[memoryview] = []
+        self._contents: list[bytearray] = []
+        self._known: dict[tuple[int, bytes, bytes], list[int]] = {}
+        self.text = self._shorten()
+
+    def _shorten(self) -> bytes:
+        whole, pieces, start, end = self.whole, [], 0, 0
+        while len(self._texts) < _MAX_COUNT and (found := whole.find(_MARK, end)) >= 0:
+            begin = found + len(_MARK)
+            end = whole.find(b'"', begin)
+            if end < 0:
+                break
+            # In JSON the mark is within a string. One of base64 alone up to the next quote ends
+            # there, so that the words change neither its beginning nor its end.
+            if end - begin >= _MIN_LENGTH and (word := self._set_aside(begin, end)) is not None:
+                pieces += [whole[start:begin], word]
+                start = end
+        return b"".join([*pieces, whole[start:]]) if pieces else whole
+
+    def _set_aside(self, begin: int, end: int) -> bytes | None:
+        """Return the word for a part of the text; None if it is not base64."""
+        text = memoryview(self.whole)[begin:end]
+        ends = (len(text), bytes(text[:_END]), bytes(text[-_END:]))
+        same = self._known.setdefault(ends, [])
+        number = next((one for one in same if self._texts[one] == text), None)
+        if number is None:
+            try:
+                content = decode_base64(text)
+            except Base64Error:
+                return None
+            number = len(self._texts)
+            same.append(number)
+            self._texts.append(text)
+            self._contents.append(content)
+        return self._word(number)
+
+    def _word(self, number: int) -> bytes:
+        return b"%b%08d" % (self._nonce, number)
+
+    @property
+    def has_words(self) -> bool:
+        """True if something was set aside."""
+        return bool(self._texts)
+
+    def content(self, text: str) -> bytearray | None:
+        """Return the decoded content at the end of a short text, if it was set aside."""
+        word = text[-len(self._nonce) - 8 :]
+        if not self._contents or not word.startswith(self._nonce.decode()):
+            return None
+        return self._contents[int(word[-8:])]
+
+    def restore(self, text: bytes) -> bytes:
+        """Return a text with its words replaced by what they stand for."""
+        if not self._texts or self._nonce not in text:
+            return text
+        pieces: list[bytes | memoryview] = list(re.split(rb"%b(\d{8})" % self._nonce, text))
+        pieces[1::2] = [self._texts[int(number)] for number in pieces[1::2]]
+        return b"".join(pieces)

@@ -1,0 +1,123 @@
+"""Hashes of its media into a request, as one engine takes them."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from mmhash import Digest
+from mmhash.engines.engine import NativeFormat, NoFieldError
+from mmhash.errors import InputError
+from mmhash.requests import Document, EngineRequest, Place, RequestError, read_for
+from mmhash_service.api.problems import InvalidPart, Problem
+from mmhash_service.engines import RequestedEngine
+from mmhash_service.items.context import RequestContext
+from mmhash_service.items.hashed import HashedItem, names_of
+from mmhash_service.plan.media import Needs, Resolved, UrlTreatment
+
+if TYPE_CHECKING:
+    from mmhash.engines import RequestFields
+    from mmhash.prompts import Model
+
+FindModel = Callable[[str], "Model | None"]
+"""From the name of a model, as a request has it, to the model; None if it is not configured."""
+
+
+class AnnotatedItem(NamedTuple):
+    """The item of a place, and the options under which the engine names it."""
+
+    item: HashedItem
+    options: str
+
+
+def unreadable(error: RequestError) -> Problem:
+    """Return the problem of a request that cannot be read."""
+    return Problem("invalid-json", [InvalidPart(error.reason, pointer=error.pointer)])
+
+
+def read_to_annotate(requested: RequestedEngine, document: Document) -> EngineRequest:
+    """Return the request as an engine reads it; one that takes no hash is a problem."""
+    if document.form == "completions":
+        reason = "a completions request has no media: send it as it is, or a chat"
+        raise Problem("no-field", reason=reason)
+    if (
+        document.form == "generate"
+        and "input" in document.members
+        and "text" not in document.members
+    ):
+        reason = "a Responses request has no field for a hash: send a chat"
+        raise Problem("no-field", reason=reason)
+    try:
+        request = read_for(document, requested.engine, requested.version)
+    except RequestError as error:
+        raise unreadable(error) from error
+    except NoFieldError as error:
+        raise Problem("no-field") from error
+    if request.fields is None:
+        raise Problem("no-field")
+    return request
+
+
+def places_to_fill(request: EngineRequest, urls: UrlTreatment) -> list[Place]:
+    """Return the places of the hashes that the request is to have."""
+    # The hash of content that is not fetched is not known.
+    skips_remote = urls == "ignore" or (urls == "url" and request.content_prefix is not None)
+    is_native = isinstance(request.fields, NativeFormat)
+    if skips_remote and is_native and any(place.source.is_remote for place in request.places):
+        request.leave_hashes_out()  # the engine takes a hash for each item or none at all
+        return []
+    return [
+        place
+        for place in request.places
+        if place.path is not None and not (skips_remote and place.source.is_remote)
+    ]
+
+
+def needs_of(request: EngineRequest, urls: UrlTreatment, *, sizes: bool = False) -> Needs:
+    """Return what has to be known of the media for the engine's hashes."""
+    return Needs(sizes=sizes, sha256=request.content_prefix is not None, urls=urls)
+
+
+def put_hashes(
+    context: RequestContext,
+    request: EngineRequest,
+    places: Sequence[Place],
+    media: Resolved,
+    find_model: FindModel,
+) -> list[AnnotatedItem]:
+    """Put the hashes into their places, and the tags beside them; return the item of each place."""
+    (requested,) = context.engines
+    takes_hashes = _takes_hashes(request, find_model)
+    items: list[AnnotatedItem] = []
+    tags: list[str | None] = []
+    names: dict[AnnotatedItem, RequestFields] = {}
+    for place in places:
+        resolved = media[place.source]
+        annotated = AnnotatedItem(resolved.item, request.options(place.source.modality))
+        items.append(annotated)
+        if annotated not in names:
+            named = names_of(annotated.item, [requested], annotated.options)
+            names[annotated] = named[requested.name]
+        if takes_hashes:
+            fields = names[annotated]
+            request.fill(place, request.hash_of(place.source, fields, resolved.sha256))
+        if context.signer is None:
+            continue
+        if request.content_prefix is None:
+            tags.append(context.tag(*annotated))
+        else:
+            sha256 = resolved.sha256 if place.source.is_remote else place.source.sha256()
+            tags += [] if sha256 is None else [context.signer.tag(Digest("blake3", sha256))]
+    if context.signer is not None:
+        request.set_tags([tag for tag in dict.fromkeys(tags) if tag is not None])
+    if not takes_hashes:
+        request.leave_hashes_out()  # the items keep their keys, as in a plan
+    return items
+
+
+def _takes_hashes(request: EngineRequest, find_model: FindModel) -> bool:
+    if not isinstance(request.fields, NativeFormat):
+        return True
+    model = find_model(request.document.model)
+    try:
+        return model is None or model.takes_hashes(request.engine.name, request.release)
+    except InputError:  # without plans of this model for the engine nothing is known against it
+        return True

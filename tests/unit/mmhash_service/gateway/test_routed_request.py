@@ -1,0 +1,124 @@
+"""Requests on their way to workers: read once, and their media hashed once."""
+
+import asyncio
+import base64
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash.cpu import hash_bytes
+from mmhash.requests import Document
+from mmhash_service.api.problems import Problem
+from mmhash_service.app import create_app
+from mmhash_service.gateway.routed_request import is_light, read_request
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.settings import Settings
+from tests.support import in_process, prompt_models
+
+IMAGE = b'{"messages":[{"content":[{"image_url":{"url":"data:image/png;base64,%b"}}]}]}'
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[" * 4000, IMAGE % (b"A" * 150_000)])
+def test_a_body_with_few_values_is_light(body: bytes) -> None:
+    assert is_light(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" + b"0," * 5000 + b"0]",
+        b"{" + b'"a":{' * 3000,
+        b'"' * 5000,
+        IMAGE % (b"A" * 200_000),
+    ],
+)
+def test_a_long_body_or_one_with_many_values_is_not(body: bytes) -> None:
+    assert not is_light(body)
+
+
+def png(red: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (56, 56), (red, 0, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def chat(*images: bytes) -> dict[str, Any]:
+    urls = [f"data:image/png;base64,{base64.b64encode(one).decode()}" for one in images]
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return {"model": "tiny", "messages": [{"role": "user", "content": parts}]}
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the contents that are hashed."""
+    lengths: list[int] = []
+
+    def count(body: Any, algorithm: Any) -> mmhash.Digest:
+        lengths.append(len(body))
+        return hash_bytes(body, algorithm)
+
+    monkeypatch.setattr("mmhash.requests.media_source.hash_bytes", count)
+    return lengths
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("tiny"))
+
+
+@contextmanager
+def routing(folder: Path, *, sign: bool = True, **settings: Any) -> Iterator[httpx.Client]:
+    workers = ("http://127.0.0.1:9,engine=vllm@0.32.0", "http://127.0.0.1:10,engine=sglang@0.5.23")
+    service = Settings(models={"tiny": folder}, decoders=1, tag_secrets=["33" * 32] * sign)
+    gateway = GatewaySettings(worker_list=workers, **settings)
+    with in_process.running(create_app(service, gateway)) as server:
+        yield server.client
+
+
+@pytest.mark.parametrize("sign", [False, True])
+def test_media_are_hashed_once_for_all_engines_and_tags(
+    folder: Path, hashed: list[int], *, sign: bool
+) -> None:
+    """They were hashed for each engine and, with tags, for each of them again."""
+    with routing(folder, sign=sign) as client:
+        answer = client.post("/route", json=chat(png(1), png(2), png(1))).json()
+    assert answer["plan"]["tokens"] > 0
+    assert ("mmhash_tags" in answer["request"]) == sign
+    assert sorted(hashed) == sorted([len(png(1)), len(png(2))])
+
+
+@pytest.mark.parametrize("policy", ["round-robin", "least-load", "consistent-hash"])
+def test_only_the_longest_prefix_needs_a_plan(folder: Path, hashed: list[int], policy: str) -> None:
+    with routing(folder, policy=policy) as client:
+        answer = client.post("/route", json=chat(png(3))).json()
+    assert answer["plan"] is None
+    (part,) = answer["request"]["messages"][0]["content"]
+    assert "uuid" in part or "content_hash" in part["image_url"]  # the hash is there all the same
+    assert len(hashed) == 1
+
+
+def test_a_request_that_nobody_can_read_passes_and_has_no_document() -> None:
+    async def read(body: bytes, path: str) -> Any:
+        return await read_request(body, "application/json", path, work, is_prompt=True)
+
+    work = WorkerPool(5.0, threads=1)
+    try:
+        for body in (b"[]", b'{"a": 1, "a": 2}', b'{"messages": '):
+            routed = asyncio.run(read(body, "/generate"))
+            assert routed.text is body
+            with pytest.raises(Problem):
+                _ = routed.document
+        native = asyncio.run(read(json.dumps(chat(png(1))).encode(), "/generate"))
+        assert isinstance(native.document, Document)
+        assert native.document.form == "generate"
+    finally:
+        work.stop()
