@@ -16,8 +16,8 @@ from mmhash_service.models import Models
 from mmhash_service.plan.media import (
     PLAN_NEEDS,
     Found,
-    Resolved,
     read_inline,
+    read_rest,
     recall_inline,
     remember,
     resolved_only,
@@ -84,24 +84,24 @@ async def plan_for_workers(
     120 000 blocks takes some milliseconds.
     """
     steps = _Steps(context, model, naming, request, find_matches, fetches)
+    media = request.media[PLAN_NEEDS]
     if request.is_light and model.has_known_expressions:
         opened = steps.open()
-        if request.document.text_size <= _INLINE_MAX:
-            known = request.known(opened.sources, PLAN_NEEDS)
-            known = recall_inline(context, opened.sources) if known is None else known
-            if known is not None:
-                request.keep(known, PLAN_NEEDS)
-                return steps.finish(opened, known)
+        is_short = request.document.text_size <= _INLINE_MAX
+        recalled = recall_inline(context, opened.sources) if is_short else None
+        if recalled is not None:
+            media |= recalled
+            return steps.finish(opened)
         begun = await context.prompts.short.run(steps.begin, opened)
     else:
         begun = await context.prompts.short.run(steps.open_and_begin)
     remember(context, begun.found)
     if begun.planned is not None:
         return begun.planned
-    opened = begun.opened
-    media = await request.finish(context, opened.sources, begun.found, PLAN_NEEDS)
-    threads = context.prompts.for_size(request.document.text_size, len(opened.sources))
-    return await threads.run(steps.finish, opened, media)
+    media |= await read_rest(context, begun.found, PLAN_NEEDS)
+    sources = begun.opened.sources
+    threads = context.prompts.for_size(request.document.text_size, len(sources))
+    return await threads.run(steps.finish, begun.opened)
 
 
 class _Begun(NamedTuple):
@@ -134,17 +134,17 @@ class _Steps(NamedTuple):
 
     def begin(self, opened: OpenedPlan) -> _Begun:
         """Plan a request unless it is long or something has to be fetched: in one job."""
-        context, sources = self.context, opened.sources
-        known = self.request.known(sources, PLAN_NEEDS)
-        found: Found = {**known} if known else read_inline(context, sources, PLAN_NEEDS)
-        resolved = resolved_only(found)
-        threads = context.prompts.for_size(self.request.document.text_size, len(found))
-        is_short = len(resolved) == len(found) and threads is context.prompts.short
-        self.request.keep(resolved, PLAN_NEEDS)
-        planned = self.finish(opened, resolved) if is_short else None
-        return _Begun(opened, found, planned)
+        context, media = self.context, self.request.media[PLAN_NEEDS]
+        missing = [source for source in opened.sources if source not in media]
+        found = read_inline(context, missing, PLAN_NEEDS)
+        media |= resolved_only(found)
+        size = self.request.document.text_size
+        threads = context.prompts.for_size(size, len(opened.sources))
+        is_short = threads is context.prompts.short
+        is_known = all(source in media for source in opened.sources)
+        return _Begun(opened, found, self.finish(opened) if is_known and is_short else None)
 
-    def finish(self, opened: OpenedPlan, media: Resolved) -> Planned:
+    def finish(self, opened: OpenedPlan) -> Planned:
         engine = self.naming.engine
         options = PlanOptions(
             block_size=engine.block_size,
@@ -153,7 +153,7 @@ class _Steps(NamedTuple):
             lora=self.naming.lora,
             lora_path=self.naming.lora_path,
         )
-        plan = plan_opened(self.context, opened, media, options)
+        plan = plan_opened(self.context, opened, self.request.media[PLAN_NEEDS], options)
         if self.context.signer is not None and plan.items:
             opened.request.set_tags(_tags(self.context, plan, opened))
         unnamed = name_blocks(plan, engine.tokens_per_block)

@@ -3,6 +3,7 @@
 Callers' hashes and peers are removed from it, and its media are hashed once.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import ParamSpec, TypeVar
@@ -14,7 +15,7 @@ from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.guard.caller_hashes import RefusedError, check_form, strip_unverified_hashes
 from mmhash_service.items.context import RequestContext
-from mmhash_service.plan.media import Found, Needs, Resolved, read_rest, resolve
+from mmhash_service.plan.media import Needs, Resolved, resolve
 from mmhash_service.plan.request import open_document
 from mmhash_service.runtime.worker_pool import WorkerPool
 
@@ -39,7 +40,8 @@ class RoutedRequest:
     def __init__(self, text: bytes, document: Document | Problem | None = None) -> None:
         self.text = text
         self._document = document
-        self._media: dict[Needs, Resolved] = {}
+        self.media: defaultdict[Needs, Resolved] = defaultdict(dict)
+        """The media that have been read, for each of the needs."""
 
     @cached_property
     def is_light(self) -> bool:
@@ -75,28 +77,9 @@ class RoutedRequest:
         self, context: RequestContext, sources: Sequence[MediaSource], needs: Needs
     ) -> Resolved:
         """Return media of the request, read once for all engines with these needs."""
-        known = self._media.get(needs, {})
-        missing = [one for one in dict.fromkeys(sources) if one not in known]
-        self.keep(await resolve(context, missing, needs), needs)
-        return self._media[needs]
-
-    async def finish(
-        self, context: RequestContext, sources: Sequence[MediaSource], found: Found, needs: Needs
-    ) -> Resolved:
-        """Return media some of which are read, after the others have been read too."""
-        self.keep(await read_rest(context, found, needs), needs)
-        return {source: self._media[needs][source] for source in sources}
-
-    def known(self, sources: Sequence[MediaSource], needs: Needs) -> Resolved | None:
-        """Return media of the request, if all these have been read."""
-        known = self._media.get(needs, {})
-        if not all(source in known for source in sources):
-            return None
-        return {source: known[source] for source in sources}
-
-    def keep(self, media: Resolved, needs: Needs) -> None:
-        """Keep media for other engines."""
-        self._media.setdefault(needs, {}).update(media)
+        known = self.media[needs]
+        known |= await resolve(context, [one for one in sources if one not in known], needs)
+        return known
 
 
 async def read_request(
