@@ -1,6 +1,5 @@
 """Items of a JSON body: their content is in the body, at a URL, or in memory of this host."""
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -18,7 +17,6 @@ from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.media import Modality, hash_media
 from mmhash_service.items.readers import hash_pixels, refuse_empty
 from mmhash_service.items.urls import hash_url
-from mmhash_service.runtime import tracing
 from mmhash_service.runtime.concurrency import run_few
 
 
@@ -37,9 +35,6 @@ class RemoteItem(NamedTuple):
 
 
 _Result = list[HashedItem] | Encoded | RemoteItem
-
-HashRemote = Callable[[RequestContext, JsonItem, str], Awaitable[list[HashedItem]]]
-"""Hashes the content of a URL as the item requires."""
 
 
 class JsonReader(JsonText):
@@ -60,30 +55,17 @@ class JsonReader(JsonText):
         return body.items, hash_inline(self._context, body.items)
 
 
-async def hash_items(
-    context: RequestContext, items: list[JsonItem], hash_remote: HashRemote = hash_url
-) -> list[list[HashedItem]]:
-    """Hash media, and return a list for each item: of one item, or of the items of a bundle."""
-    with tracing.span("hash"):
-        results = await context.work.run(hash_inline, context, items)
-        for result in results:
-            if isinstance(result, list):
-                refuse_empty(result[0].nbytes)
-        return await _finish(context, items, results, hash_remote)
-
-
 async def _finish(
     context: RequestContext,
     items: list[JsonItem],
     results: list[_Result],
-    hash_remote: HashRemote = hash_url,
 ) -> list[list[HashedItem]]:
     """Decode images and fetch URLs, a few concurrently, in place of their intermediate results."""
 
     async def finish(index: int, pending: Encoded | RemoteItem) -> None:
         item = items[index]
         if isinstance(pending, RemoteItem):
-            results[index] = await hash_remote(context, item, pending.url)
+            results[index] = await hash_url(context, item, pending.url)
         elif pending.kind == "image":
             results[index] = [await hash_pixels(context, item.name, pending.body, pending.digest)]
         else:
@@ -114,7 +96,7 @@ def _count_items(item: JsonItem) -> int:
     return max(1, len(item.counts or ()), len(item.grids or ()))
 
 
-def content_of(item: JsonItem) -> bytearray:
+def _content_of(item: JsonItem) -> bytearray:
     """Return the content of an item with `data` or a data: URL."""
     return parse_base64(item.data) if item.data is not None else read_data_url(item.url or "")
 
@@ -128,7 +110,7 @@ def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
     _check_fields(context, item)
     if item.url is not None and not is_data_url(item.url):
         return RemoteItem(item.url)
-    return _hash_content(context, item, content_of(item))
+    return _hash_content(context, item, _content_of(item))
 
 
 def _check_fields(context: RequestContext, item: JsonItem) -> None:

@@ -53,7 +53,7 @@ PLAN_NEEDS = Needs(sizes=True)
 
 
 class ResolvedMedia(NamedTuple):
-    """An item without names for engines, and what else is known of the media."""
+    """An item, and what else is known of the media."""
 
     item: HashedItem
     header: ImageHeader | None = None

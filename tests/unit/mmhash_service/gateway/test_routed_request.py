@@ -76,9 +76,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def routing(folder: Path, **settings: Any) -> Iterator[httpx.Client]:
+def routing(folder: Path, *, sign: bool = True, **settings: Any) -> Iterator[httpx.Client]:
     workers = ("http://127.0.0.1:9,engine=vllm@0.32.0", "http://127.0.0.1:10,engine=sglang@0.5.23")
-    service = Settings(models={"tiny": folder}, decoders=1, tag_secrets=("33" * 32,))
+    service = Settings(models={"tiny": folder}, decoders=1, tag_secrets=["33" * 32] * sign)
     gateway = GatewaySettings(worker_list=workers, **settings)
     with in_process.running(create_app(service, gateway)) as server:
         yield server.client

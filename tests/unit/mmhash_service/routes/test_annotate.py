@@ -106,11 +106,10 @@ def test_media_without_bytes_is_refused(
     client: httpx.Client, tmp_path: Path, engine: str, of: str
 ) -> None:
     (tmp_path / "empty").write_bytes(b"")
-    for url in ("data:;base64,", "data:image/png;base64,", (tmp_path / "empty").as_uri()):
-        parts = [{"type": "image_url", "image_url": {"url": url}}]
-        body = {"messages": [{"content": parts}]}
-        answer = client.post(f"/annotate?engine={engine}&of={of}", json=body)
-        assert problem_of(answer) == (422, "damaged-media")
+    parts = [{"type": "image_url", "image_url": {"url": (tmp_path / "empty").as_uri()}}]
+    body = {"messages": [{"content": parts}]}
+    answer = client.post(f"/annotate?engine={engine}&of={of}", json=body)
+    assert problem_of(answer) == (422, "damaged-media")
 
 
 @pytest.fixture(scope="module")
