@@ -29,13 +29,6 @@ FindModel = Callable[[str], "Model | None"]
 """From the name of a model, as a request has it, to the model; None if it is not configured."""
 
 
-class AnnotatedItem(NamedTuple):
-    """The item of a place, and the options under which the engine names it."""
-
-    item: HashedItem
-    options: str
-
-
 def unreadable(error: RequestError) -> Problem:
     """Return the problem of a request that cannot be read."""
     return Problem("invalid-json", [InvalidPart(error.reason, pointer=error.pointer)])
