@@ -278,6 +278,7 @@ def plan(
         lora_path=lora_path,
         lookahead=lookahead,
         model_id=model_id,
+        request="true",
         engine_fallback=engine_fallback,
     )
     # An image of a few bytes can stand for thousands of tokens, each with a block of its own.

@@ -72,5 +72,4 @@ class Plan:
             "spans": [span.payload() for span in self.spans],
             "blocks": self.blocks,
             "event_ids": self.event_ids,
-            "request": msgspec.Raw(self.annotated.write()),
         }

@@ -19,7 +19,7 @@ from tests.support.images import encode_noise
 
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 SECRETS = {None, b"\x11" * 32, b"\x22" * 32}
-PATHS = ["/plan?model=tiny&engine=vllm@0.32.0", "/annotate?engine=vllm@0.32.0&plan=tiny", "/route"]
+PATHS = ["/plan?model=tiny&request=true&engine=vllm@0.32.0", "/annotate?engine=vllm@0.32.0&plan=tiny", "/route"]
 WORKER = "http://127.0.0.1:9,engine=vllm@0.32.0"
 
 
@@ -53,7 +53,9 @@ def test_a_text_of_one_tenant_is_not_cached_for_another(planner: Any, path: str)
     client, encoder = planner
     for tenant in (None, *TENANTS, None, *TENANTS):
         post(client, path, tenant, chat())
-    assert {tenant for tenant, text in encoder._cached if "the secret of acme" in text} == SECRETS
+    assert {
+        tenant for tenant, text in encoder._cached._entries if "the secret of acme" in text
+    } == SECRETS
     assert encoder._words._known.keys() == SECRETS
     words = [known.keys() for known in encoder._words._known.values()]
     assert words[0] == words[1] == words[2] != set()

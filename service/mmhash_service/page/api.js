@@ -30,7 +30,7 @@ export async function info() {
 
 /** Return the plan of a request, given as JSON text. */
 export function plan(text, model, engine, blockSize) {
-  const query = new URLSearchParams({ model, engine, block_size: blockSize });
+  const query = new URLSearchParams({ model, engine, block_size: blockSize, request: true });
   return post(`plan?${query}`, text);
 }
 

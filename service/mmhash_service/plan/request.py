@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mmhash.errors import InputError, LimitError, MMHashError
 from mmhash.prompts import Media, MediaSize, Plan, PlannedItem
 from mmhash.prompts.headers import engine_size
@@ -70,6 +72,8 @@ def _finish(
         for planned, source in zip(plan.items, opened.sources, strict=True)
     ]
     answer = plan.payload(items)
+    if query.request:
+        answer["request"] = msgspec.Raw(plan.annotated.write())
     return answer if requested.recipe is None else answer | {"recipe": requested.recipe}
 
 

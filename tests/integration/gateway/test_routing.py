@@ -355,7 +355,7 @@ def test_sglangs_server_in_rust_names_images_itself(
 ) -> None:
     """Its name of an image is the hash of the file: so the gateway finds it and sends none."""
     models.write(model_type, tmp_path / "model")
-    settings = {"tag_secrets": [SECRET], "gateway.sign": "true"} if sign else {}
+    settings = {"tag_secrets": [SECRET]} if sign else {}
     engine = "sglang@0.5.23,server=rust"
     with fleet_of(workers, tmp_path / "model", engine=engine, **settings) as fleet:
         text = "<|vision_start|><|image_pad|><|vision_end|>what is it?" + " and" * 40

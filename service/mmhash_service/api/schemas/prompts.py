@@ -64,6 +64,9 @@ class PlanQuery(BaseModel):
         description="The engine's name of the model, which counts if the request has processor "
         "options.",
     )
+    request: bool = Field(
+        default=False, description="Return the request with the hashes of its items too."
+    )
     engine_fallback: Fallback | None = FALLBACK
 
     def of_items(self) -> HashQuery:
@@ -209,10 +212,12 @@ class PlannedItem(Item):
 
 
 class PlanAnswer(PlannedPrompt):
-    """A prompt as the engine will see it, and the request with the hashes of its items."""
+    """A prompt as the engine will see it, and the request if the query asks for it."""
 
     items: list[PlannedItem]
-    request: dict[str, Any]
+    request: dict[str, Any] | None = Field(
+        default=None, description="The request with the hashes of its items."
+    )
     recipe: str | None = RECIPE
 
 

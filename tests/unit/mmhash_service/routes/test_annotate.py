@@ -158,7 +158,7 @@ def test_a_configured_model_decides_as_its_plan(
     assert answer["request"] == request
     assert item["key"] == mmhash.key(picture.read_bytes()).hex()
     if model in {"qwen2_vl", "qwen3_vl"} and not query:
-        query = {"engine": engine, "model": str(model)}
+        query = {"engine": engine, "model": str(model), "request": "true"}
         planned = client_of_models.post("/plan", params=query, json=request).json()
         assert planned["request"] == request
 

@@ -68,7 +68,9 @@ def planner(folder: Path, origin: Origin) -> Iterator[httpx.Client]:
 
 
 def plan(client: httpx.Client, request: Any, engine: str = "vllm", **query: Any) -> dict[str, Any]:
-    answer = client.post("/plan", json=request, params={"model": "tiny", "engine": engine, **query})
+    answer = client.post(
+        "/plan", json=request, params={"model": "tiny", "engine": engine, "request": True, **query}
+    )
     assert answer.status_code == 200, answer.text
     result: dict[str, Any] = answer.json()
     return result
