@@ -193,7 +193,10 @@ def test_a_gpu_that_cannot_hash(
 
     monkeypatch.setattr(device, "slot", refuse)
     monkeypatch.setattr(leaves, "_warned", set())
-    with pytest.warns(RuntimeWarning, match="no room for scratch"):
+    with pytest.warns(RuntimeWarning, match="no room for scratch") as caught:
         assert mmhash.digest(NOISE) == expected[0]
+        leaves._warned.clear()
+        assert mmhash.keys([NOISE, NOISE]) == [expected[1]] * 2
+    assert {one.filename for one in caught} == {__file__}  # not a module of the library
     assert mmhash.key(NOISE) == expected[1]
     assert mmhash.keys(mmhash.split(bundle, counts=64)) == expected[2]
