@@ -133,7 +133,7 @@ def _open_reader(
             return PixelsReader(context, item.name)
         case "video" | "audio" as modality:
             return MediaReader(context, item.name, modality)
-    return StreamReader(context, item.name, tensor, is_media=tensor is None)
+    return StreamReader(context, item.name, tensor)
 
 
 def _tensor(item: JsonItem) -> Tensor | None:

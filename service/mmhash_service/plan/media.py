@@ -203,6 +203,7 @@ async def _read_remote(context: RequestContext, source: MediaSource, needs: Need
         return ResolvedMedia(item)
     if not needs.sha256:
         (item,) = await hash_url(context, asked, source.text)
+        refuse_empty(item.nbytes)
         return ResolvedMedia(item)
     reader: PixelsReader | StreamReader = (
         PixelsReader(context, None) if is_pixels else StreamReader(context, None, is_media=True)

@@ -35,7 +35,7 @@ class Admission:
             raise Problem("too-many-items", reason=f"at most {self._limits.max_items} items")
 
     def count_decoded(self, nbytes: int, encoded_nbytes: int) -> None:
-        """Count what a file decoded to, or raise the problem `costly-items`."""
+        """Count what a file decoded to, or raise the problem `too-many-items`."""
         self._whole._decoded += max(0, nbytes - _DECODED_PER_BYTE * encoded_nbytes)
         if self._whole._decoded > self._limits.max_decoded:
             raise Problem("too-many-items", reason="they decode to too many bytes")
