@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mmhash_service.gateway.app import create_gateway
+from mmhash_service.http.gateway import create_gateway
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.settings import Settings
 from tests.support.gateway import engines, gateway_before

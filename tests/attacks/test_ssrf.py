@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import mmhash
-from mmhash_service.api.problems import Problem
+from mmhash_service.problems.catalogue import Problem
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.settings import Settings
 from tests.support.responses import refusal_of

@@ -2,7 +2,7 @@
 
 from urllib.parse import unquote_to_bytes
 
-from mmhash_service.api.problems import Problem
+from mmhash_service.problems.catalogue import Problem
 from mmhash_service.bodies.parsing import parse_base64
 
 # Decoding an escape takes 0.25 µs. Base64 needs few: for plus, slash and equals signs.

@@ -7,7 +7,7 @@ from io import FileIO
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote_to_bytes
 
-from mmhash_service.api.problems import Problem
+from mmhash_service.problems.catalogue import Problem
 from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.hosts import MAX_URL
 

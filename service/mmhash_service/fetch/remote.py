@@ -6,7 +6,7 @@ from collections.abc import Callable
 import httpcore
 import httpx
 
-from mmhash_service.api.problems import Problem
+from mmhash_service.problems.catalogue import Problem
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.fetch.failures import Failed
 from mmhash_service.fetch.validators import Validator, validator_of

@@ -7,7 +7,7 @@ from mmhash import Digest
 from mmhash.prompts import Plan
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan
-from mmhash_service.api.problems import Problem
+from mmhash_service.problems.catalogue import Problem
 from mmhash_service.gateway.routed_request import RoutedRequest
 from mmhash_service.gateway.unnamed import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.worker_spec import EngineSpec

@@ -7,8 +7,8 @@ from functools import cache, partial
 
 from fastapi import Request
 
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import HashQuery
+from mmhash_service.problems.catalogue import Problem
+from mmhash_service.endpoints.schemas.items import HashQuery
 from mmhash_service.gateway.decision import UNPLANNED_TOKENS, Decision, PlanSize, Prepared
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.planner import Naming, find_model, named_model, plan_for_workers
@@ -28,9 +28,9 @@ from mmhash_service.plan.annotate import (
     read_to_annotate,
 )
 from mmhash_service.resources import Resources
-from mmhash_service.runtime import metrics
-from mmhash_service.runtime.capacity import Admission
-from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.telemetry import metrics
+from mmhash_service.limits.capacity import Admission
+from mmhash_service.limits.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 

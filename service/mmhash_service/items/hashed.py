@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 from mmhash import Digest
 from mmhash.engines import RequestFields
 from mmhash.view import Kind
-from mmhash_service.engines import RequestedEngine
-from mmhash_service.tenants import Signer
+from mmhash_service.items.engines import RequestedEngine
+from mmhash_service.items.tenants import Signer
 
 ItemKind = Kind | Literal["video", "audio"]
 MemoStatus = Literal["hit", "miss"]

@@ -19,8 +19,8 @@ from mmhash.media.recipe import (
     select_audio,
     select_video,
 )
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery
+from mmhash_service.problems.catalogue import Problem
+from mmhash_service.endpoints.schemas.items import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.decoder.messages import (
     MAX_PARTS,

@@ -5,7 +5,7 @@ from io import BytesIO
 from typing import Protocol
 
 from mmhash import Digest
-from mmhash_service.api.problems import Problem
+from mmhash_service.problems.catalogue import Problem
 from mmhash_service.bodies.parsing import check_length
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem, MemoStatus

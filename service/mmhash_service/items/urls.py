@@ -8,8 +8,8 @@ from blake3 import blake3
 
 from mmhash import Digest
 from mmhash.dtypes import ITEM_SIZE
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import JsonItem
+from mmhash_service.problems.catalogue import Problem
+from mmhash_service.endpoints.schemas.items import JsonItem
 from mmhash_service.bodies.parsing import check_length, parse_dtype
 from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.local import is_file_url, open_file

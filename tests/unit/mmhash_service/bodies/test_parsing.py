@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmhash.dtypes import ITEM_SIZE
-from mmhash_service.api.problems import Problem
+from mmhash_service.problems.catalogue import Problem
 from mmhash_service.bodies.parsing import (
     MAX_DIMS,
     parse_dtype,

@@ -18,7 +18,7 @@ from PIL import Image
 import mmhash
 from mmhash.framing import frame
 from mmhash.image import FORMATS
-from mmhash_service.api.problems import Problem
+from mmhash_service.problems.catalogue import Problem
 from mmhash_service.decoder import pool
 from mmhash_service.decoder.child import DecoderProcess
 from mmhash_service.decoder.images import decode_image

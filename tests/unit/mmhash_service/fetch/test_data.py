@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from mmhash_service.api.problems import PROBLEMS, Problem
+from mmhash_service.problems.catalogue import PROBLEMS, Problem
 from mmhash_service.fetch.data import MAX_ESCAPES, is_data_url, read_data_url
 
 

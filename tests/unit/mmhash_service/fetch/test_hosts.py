@@ -2,7 +2,7 @@
 
 import pytest
 
-from mmhash_service.api.problems import Problem
+from mmhash_service.problems.catalogue import Problem
 from mmhash_service.fetch.hosts import MAX_URL, HostAllowlist
 
 HOSTS = HostAllowlist(

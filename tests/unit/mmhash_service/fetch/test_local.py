@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mmhash_service.api.problems import Problem
+from mmhash_service.problems.catalogue import Problem
 from mmhash_service.fetch.local import is_file_url, open_file
 from tests.support.descriptors import descriptors_below
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import save
 
 import mmhash
-from mmhash_service.api.problems import Problem as ProblemError
+from mmhash_service.problems.catalogue import Problem as ProblemError
 from mmhash_service.items.safetensors import MAX_HEADER, parse_header
 from tests.support.responses import items_of, problem_of
 

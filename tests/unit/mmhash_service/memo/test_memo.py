@@ -16,8 +16,8 @@ import mmhash
 from mmhash import Digest
 from mmhash.lru import LruCache
 from mmhash.prompts.headers import ImageHeader
-from mmhash_service.api.problems import Problem
-from mmhash_service.app import create_app
+from mmhash_service.problems.catalogue import Problem
+from mmhash_service.http.app import create_app
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels
 from mmhash_service.memo.memo import Codec, Memo, entry_size
 from mmhash_service.settings import Settings

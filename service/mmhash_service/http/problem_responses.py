@@ -1,0 +1,86 @@
+"""Problem responses (`application/problem+json`), and the exception handlers that send them."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from mmhash_service.problems.catalogue import PROBLEMS, InvalidPart, Problem
+from mmhash_service.endpoints.schemas.server import ProblemAnswer, ProblemError
+from mmhash_service.telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+_HEADERS = {
+    "duplicate-header": {"Connection": "close"},
+    "unauthorized": {"WWW-Authenticate": "Bearer"},
+    "busy": {"Retry-After": "1"},
+    "draining": {"Retry-After": "1", "Connection": "close"},
+    "stalled-body": {"Connection": "close"},
+    "too-slow": {"Retry-After": "1"},
+    "decoder-failed": {"Retry-After": "1"},
+    "no-workers": {"Retry-After": "2"},
+    "worker-failed": {"Retry-After": "1"},
+}
+
+_BY_STATUS = {404: "not-found", 405: "method-not-allowed"}
+
+
+def problem_response(
+    name: str,
+    headers: Mapping[str, str] | None = None,
+    parts: Sequence[InvalidPart] = (),
+    reason: str | None = None,
+) -> Response:
+    """Return the response for the problem, and count it."""
+    problem = PROBLEMS[name]
+    metrics.PROBLEMS.labels(name).inc()
+    answer = ProblemAnswer.model_validate(problem.document(name, reason))
+    if parts:
+        answer.errors = [ProblemError(**part._asdict()) for part in parts]
+    headers = headers or _HEADERS.get(name)
+    return Response(
+        answer.model_dump_json(exclude_none=True), problem.status, headers, media_type=MEDIA_TYPE
+    )
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Have `app` answer every failure with a problem."""
+    for kind in (Problem, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _handle)
+    app.add_exception_handler(ClientDisconnect, _handle_disconnect)
+
+
+async def _handle(_request: Request, error: Exception) -> Response:
+    match error:
+        case Problem():
+            if error.__cause__ is not None:
+                logger.info("%s: %s", error.name, _describe(error.__cause__))
+            return problem_response(error.name, parts=error.parts, reason=error.reason)
+        case RequestValidationError():
+            return problem_response("invalid-query")
+        case HTTPException() if error.status_code in _BY_STATUS:
+            return problem_response(_BY_STATUS[error.status_code], error.headers)
+        case _:  # uvicorn logs it
+            return problem_response("internal-error")
+
+
+def _describe(error: BaseException) -> str:
+    """Describe a cause for the log: only the kind of an error that quotes the client's bytes."""
+    if isinstance(error, ValidationError):
+        kinds = {entry["type"] for entry in error.errors(include_input=False, include_url=False)}
+        return f"{type(error).__name__}({', '.join(sorted(kinds))})"
+    if isinstance(error, (UnicodeDecodeError, UnicodeEncodeError)):  # repr() has the whole text
+        return f"{type(error).__name__}({error.reason})"
+    return repr(error)
+
+
+async def _handle_disconnect(_request: Request, _error: Exception) -> Response:
+    """Return a response that nobody reads, with the status that the log has for it."""
+    return Response(status_code=499)

@@ -1,0 +1,1 @@
+"""The catalogue of problems, and the exception that names one."""
