@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmhash.errors import MMHashError
-from mmhash_service.problems.catalogue import Problem
+from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry import metrics
 
 if TYPE_CHECKING:

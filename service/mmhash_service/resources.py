@@ -6,10 +6,10 @@ from fastapi import FastAPI, Request
 
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
-from mmhash_service.memo.memo import Memo
-from mmhash_service.models import Models
 from mmhash_service.limits.capacity import Limits
 from mmhash_service.limits.worker_pool import PromptPool, WorkerPool
+from mmhash_service.memo.memo import Memo
+from mmhash_service.models import Models
 from mmhash_service.settings import Settings
 
 

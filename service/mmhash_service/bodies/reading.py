@@ -8,8 +8,8 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from mmhash.engines.caller_fields import COMPRESSION_HEADERS
-from mmhash_service.problems.catalogue import Problem
 from mmhash_service.bodies.parsing import parse_natural
+from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry import metrics, tracing
 
 # A body has stalled if it makes less progress than this in `stall_timeout_s`.

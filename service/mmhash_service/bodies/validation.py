@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from mmhash_service.problems.catalogue import InvalidPart
+from mmhash_service.problems.problem import InvalidPart
 
 # More would help nobody, and each takes time.
 MAX_PARTS = 20

@@ -6,12 +6,14 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from mmhash.requests import EngineRequest
-from mmhash_service.endpoints import examples
-from mmhash_service.endpoints.openapi import json_body, query_parameters
-from mmhash_service.endpoints.schemas.prompts import AnnotateAnswer, AnnotateQuery, PlannedPrompt
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_quality, parse_query
+from mmhash_service.endpoints import examples
+from mmhash_service.endpoints.long_response import LongResponse
+from mmhash_service.endpoints.openapi import json_body, query_parameters
+from mmhash_service.endpoints.schemas.prompts import AnnotateAnswer, AnnotateQuery, PlannedPrompt
 from mmhash_service.items.context import RequestContext, build_context
+from mmhash_service.items.tenants import TENANT_PARAMETER
 from mmhash_service.plan.annotate import (
     AnnotatedItem,
     needs_of,
@@ -23,8 +25,6 @@ from mmhash_service.plan.media import resolve
 from mmhash_service.plan.request import open_document, plan_request
 from mmhash_service.resources import Resources
 from mmhash_service.telemetry import metrics
-from mmhash_service.endpoints.long_response import LongResponse
-from mmhash_service.items.tenants import TENANT_PARAMETER
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model

@@ -4,14 +4,15 @@ from fastapi import APIRouter, Request, Response
 
 from mmhash.engines.engine import Prompt
 from mmhash.errors import InputError, LimitError
-from mmhash_service.endpoints import examples
-from mmhash_service.endpoints.openapi import json_body
-from mmhash_service.problems.catalogue import Problem
-from mmhash_service.endpoints.schemas.prompts import BlocksAnswer, BlocksBody, GroupBlocks
 from mmhash_service.bodies.json_body import parse_json, read_json
-from mmhash_service.items.engines import find_engine, item_span
-from mmhash_service.resources import Resources
+from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
+from mmhash_service.endpoints.openapi import json_body
+from mmhash_service.endpoints.schemas.prompts import BlocksAnswer, BlocksBody, GroupBlocks
+from mmhash_service.endpoints.spans import item_span
+from mmhash_service.items.engines import find_engine
+from mmhash_service.problems.problem import Problem
+from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
 
 router = APIRouter()

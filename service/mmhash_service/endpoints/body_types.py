@@ -4,9 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from mmhash_service.endpoints.openapi import json_schema
-from mmhash_service.problems.catalogue import Problem
-from mmhash_service.endpoints.schemas.items import HashBody, HashQuery
 from mmhash_service.bodies.parsing import (
     check_length,
     parse_dtype,
@@ -14,12 +11,15 @@ from mmhash_service.bodies.parsing import (
     parse_shape,
     unsupported_type,
 )
+from mmhash_service.endpoints.openapi import json_schema
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.json_items import JsonReader
 from mmhash_service.items.media import MediaReader, Modality
 from mmhash_service.items.multipart import MultipartReader
 from mmhash_service.items.readers import PixelsReader, Reader, StreamReader
 from mmhash_service.items.safetensors import SafetensorsReader
+from mmhash_service.items.schema import HashBody, HashQuery
+from mmhash_service.problems.problem import Problem
 
 _BINARY = {"type": "string", "format": "binary"}
 

@@ -7,10 +7,16 @@ from msgspec import Raw
 from msgspec.json import Encoder
 
 from mmhash.kvindex import WorkerStats
-from mmhash_service.endpoints.openapi import json_body, query_parameters
-from mmhash_service.endpoints.schemas.fleet import RouteAnswer, RouteQuery, WorkersAnswer, WorkerState
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_query
+from mmhash_service.endpoints.long_response import LongResponse
+from mmhash_service.endpoints.openapi import json_body, query_parameters
+from mmhash_service.endpoints.schemas.fleet import (
+    RouteAnswer,
+    RouteQuery,
+    WorkersAnswer,
+    WorkerState,
+)
 from mmhash_service.gateway.decision import Decision
 from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.resources import GatewayResources
@@ -18,7 +24,6 @@ from mmhash_service.gateway.routed_request import read_request
 from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.limits.concurrency import end_turn
-from mmhash_service.endpoints.long_response import LongResponse
 
 router = APIRouter()
 

@@ -6,8 +6,8 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from mmhash_service.endpoints.schemas.items import HashBody
 from mmhash_service.endpoints.schemas.prompts import BlocksBody, PadBody
+from mmhash_service.items.schema import HashBody
 
 _REF = "#/components/schemas/{model}"
 _BODIES: tuple[type[BaseModel], ...] = (HashBody, PadBody, BlocksBody)

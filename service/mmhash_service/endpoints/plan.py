@@ -3,17 +3,18 @@
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from mmhash_service.endpoints import examples
-from mmhash_service.endpoints.openapi import json_body, query_parameters
-from mmhash_service.endpoints.schemas.prompts import PlanAnswer, PlanQuery
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_query
+from mmhash_service.endpoints import examples
+from mmhash_service.endpoints.long_response import LongResponse
+from mmhash_service.endpoints.openapi import json_body, query_parameters
+from mmhash_service.endpoints.schemas.prompts import PlanAnswer
 from mmhash_service.items.context import build_context
+from mmhash_service.items.tenants import TENANT_PARAMETER
 from mmhash_service.plan.request import open_document, plan_request
+from mmhash_service.plan.schema import PlanQuery
 from mmhash_service.resources import Resources
 from mmhash_service.telemetry import metrics
-from mmhash_service.endpoints.long_response import LongResponse
-from mmhash_service.items.tenants import TENANT_PARAMETER
 
 router = APIRouter()
 

@@ -9,13 +9,13 @@ import mmhash
 from mmhash.digest import ALGORITHMS
 from mmhash.engines.registry import known_in_requests
 from mmhash.framing import SPEC_VERSION
-from mmhash_service.problems.catalogue import Problem
 from mmhash_service.endpoints.schemas.server import Health, Info, Version
-from mmhash_service.items.context import on_unix_socket
-from mmhash_service.resources import Resources
-from mmhash_service.telemetry.metrics import exposition
 from mmhash_service.endpoints.self_test import devices, self_test
+from mmhash_service.items.context import on_unix_socket
+from mmhash_service.problems.problem import Problem
+from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry.metrics import exposition
 
 router = APIRouter()
 

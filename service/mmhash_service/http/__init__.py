@@ -1,1 +1,1 @@
-"""ASGI middleware of the service: access log, API keys, duplicate headers, metrics, spans."""
+"""The ASGI applications, their middleware, and problems as responses."""

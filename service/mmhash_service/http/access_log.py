@@ -1,9 +1,6 @@
-"""Request ids, the access log and request metrics."""
+"""The access log and the metrics of requests."""
 
 import logging
-import os
-import re
-from contextvars import ContextVar
 from functools import cache
 from time import perf_counter
 
@@ -12,16 +9,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mmhash_service.bodies.reading import BODY_BYTES
 from mmhash_service.telemetry import metrics
+from mmhash_service.telemetry.request_id import ID_HEADER, id_of, request_id
 
 logger = logging.getLogger(__name__)
 
-ID_HEADER = b"x-request-id"
 # Polled every few seconds: neither logged nor counted.
 POLLED = frozenset({"/live", "/ready", "/health", "/metrics"})
-
-_GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}", re.ASCII)
-
-request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 class AccessLogMiddleware:
@@ -37,7 +30,7 @@ class AccessLogMiddleware:
             await self._app(scope, receive, send)
             return
         start = perf_counter()
-        identifier = _request_id(scope)
+        identifier = id_of(scope["headers"])
         request_id.set(identifier.decode())
         status = 0
 
@@ -65,14 +58,6 @@ class AccessLogMiddleware:
                 "body_bytes": scope.get(BODY_BYTES, 0),
             }
             logger.info("%s %s %d", scope["method"], label, status, extra={"fields": fields})
-
-
-def _request_id(scope: Scope) -> bytes:
-    """Return the id in the request's header if it is well-formed, else a random one."""
-    given: list[bytes] = [value for name, value in scope["headers"] if name == ID_HEADER]
-    if len(given) == 1 and _GOOD_ID.fullmatch(given[0]):
-        return given[0]
-    return os.urandom(8).hex().encode()
 
 
 # Cached: labels() takes as long as the rest of the middleware.

@@ -7,21 +7,21 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 import mmhash
+from mmhash_service.endpoints import annotate, blocks, docs, pad, page, plan, probes
+from mmhash_service.endpoints import hash as hash_route
 from mmhash_service.endpoints.openapi import describe_bodies
-from mmhash_service.http.problem_responses import MEDIA_TYPE, add_problem_handlers
 from mmhash_service.endpoints.schemas.server import ProblemAnswer
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.access_log import AccessLogMiddleware
 from mmhash_service.http.api_keys import ApiKeyMiddleware
 from mmhash_service.http.duplicate_headers import DuplicateHeaderMiddleware
 from mmhash_service.http.metrics_port import MetricsPortMiddleware
+from mmhash_service.http.problem_responses import MEDIA_TYPE, add_problem_handlers
 from mmhash_service.http.tracing import TracingMiddleware
 from mmhash_service.models import Models
 from mmhash_service.resources import Resources
-from mmhash_service.endpoints import annotate, blocks, docs, pad, page, plan, probes
-from mmhash_service.endpoints import hash as hash_route
-from mmhash_service.telemetry import tracing
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import tracing
 
 _PROBLEM = {
     "description": "A problem (RFC 9457).",
@@ -47,8 +47,8 @@ def create_app(
     if not gateway.has_workers:
         return build_app(Resources(settings, models), _ROUTERS)
     # The KV index and zmq: 0.09 s of CPU.
-    from mmhash_service.gateway.resources import GatewayResources  # noqa: PLC0415
     from mmhash_service.endpoints import fleet  # noqa: PLC0415
+    from mmhash_service.gateway.resources import GatewayResources  # noqa: PLC0415
 
     return build_app(GatewayResources(settings, gateway, models), (*_ROUTERS, fleet.router))
 

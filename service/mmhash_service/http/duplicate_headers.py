@@ -2,8 +2,8 @@
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mmhash_service.limits.headers import has_duplicates
 from mmhash_service.http.problem_responses import problem_response
+from mmhash_service.limits.headers import has_duplicates
 
 
 class DuplicateHeaderMiddleware:

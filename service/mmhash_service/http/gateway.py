@@ -3,12 +3,12 @@
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
-from mmhash_service.http.app import build_app
+from mmhash_service.endpoints import fleet, page, probes
 from mmhash_service.gateway.proxy import KNOWN_PATHS, Proxy
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.http.app import build_app
 from mmhash_service.models import Models
-from mmhash_service.endpoints import fleet, page, probes
 from mmhash_service.settings import Settings
 
 # All others belong to the workers: /v1/models, /version, /docs, …

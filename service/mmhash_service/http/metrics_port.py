@@ -2,8 +2,8 @@
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mmhash_service.http.problem_responses import problem_response
 from mmhash_service.endpoints import probes
+from mmhash_service.http.problem_responses import problem_response
 
 
 class MetricsPortMiddleware:

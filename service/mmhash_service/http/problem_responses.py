@@ -9,8 +9,9 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from mmhash_service.problems.catalogue import PROBLEMS, InvalidPart, Problem
 from mmhash_service.endpoints.schemas.server import ProblemAnswer, ProblemError
+from mmhash_service.problems.catalogue import PROBLEMS
+from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.telemetry import metrics
 
 logger = logging.getLogger(__name__)

@@ -1,16 +1,15 @@
-"""The engines that a request names, and the items of its spans."""
+"""The engines that a request names."""
 
 import logging
 from dataclasses import dataclass
 
 from mmhash import Digest
 from mmhash.engines import RequestFields
-from mmhash.engines.engine import Engine, ItemSpanError, Span
+from mmhash.engines.engine import Engine
 from mmhash.engines.registry import find
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputError
-from mmhash_service.problems.catalogue import Problem
-from mmhash_service.endpoints.schemas import prompts
+from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -66,12 +65,3 @@ def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
         _logged.add(name)
         logger.warning("%s is not known: the recipe of %s is used instead", name, recipe)
     return RequestedEngine(name, engine, version, recipe)
-
-
-def item_span(span: prompts.Span) -> Span:
-    """Return a span of a request's body as the engines' modules take it."""
-    key = None if span.key is None else Digest("blake3", bytes.fromhex(span.key))
-    try:
-        return Span(span.start, span.end, key, span.hash)
-    except ItemSpanError as error:
-        raise Problem("refused-by-engine", reason=str(error)) from error

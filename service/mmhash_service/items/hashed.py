@@ -49,7 +49,7 @@ def tag_of(item: HashedItem, engine: RequestedEngine, signer: Signer, options: s
 def describe(
     item: HashedItem, names: Mapping[str, RequestFields] | None = None, tag: str | None = None
 ) -> dict[str, Any]:
-    """Return the item as responses have it (`schemas.items.Item`)."""
+    """Return the item as responses have it (`endpoints.schemas.items.Item`)."""
     described: dict[str, Any] = {
         "name": item.name,
         "kind": item.kind,

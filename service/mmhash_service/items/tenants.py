@@ -7,7 +7,7 @@ from fastapi import Request
 
 from mmhash import Digest
 from mmhash.tags import sign_tag
-from mmhash_service.problems.catalogue import Problem
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 
 TENANT_HEADER = "X-Mmhash-Tenant"

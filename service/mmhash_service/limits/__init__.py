@@ -1,1 +1,1 @@
-"""Limits of a request and of the process: headers, JSON values, memory and threads."""
+"""Limits of requests and of the process: headers, JSON values, memory and threads."""

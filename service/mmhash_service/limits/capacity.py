@@ -4,9 +4,9 @@ from asyncio import CancelledError
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from mmhash_service.problems.catalogue import Problem
-from mmhash_service.telemetry import metrics
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import metrics
 
 # A streamed body holds the piece that is hashed and the next one.
 STREAM_BYTES = 256 << 10

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from mmhash.cpu import cpu_count
-from mmhash_service.problems.catalogue import Problem
+from mmhash_service.problems.problem import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,1 +1,1 @@
-"""The catalogue of problems, and the exception that names one."""
+"""The problems that a response can name, and the exception that raises one."""

@@ -4,10 +4,7 @@ A `reason` may be given where a problem is raised, with values of the caller's o
 other message of an exception may hold paths, addresses or a decoder's state: it is only logged.
 """
 
-from mmhash_service.problems.problem import InvalidPart, Problem, ProblemSpec
-
-__all__ = ["PROBLEMS", "InvalidPart", "Problem"]
-
+from mmhash_service.problems.problem import ProblemSpec
 
 PROBLEMS = {
     "duplicate-header": ProblemSpec(

@@ -1,7 +1,4 @@
-"""The public part of a problem, of the service or of the guard, and the exception that names one.
-
-`problems` has the catalogue. It imports the engines, which the settings do not need.
-"""
+"""The public part of a problem, of the service or the guard, and the exception that names it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -38,7 +35,7 @@ class InvalidPart(NamedTuple):
 
 
 class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
-    """A request that cannot be answered, by its name in `problems.PROBLEMS`.
+    """A request that cannot be answered, by its name in `catalogue.PROBLEMS`.
 
     The parts name only what the schema names. The reason is a phrase that may quote values of the
     caller's own request, and nothing else: no path, address or other caller's bytes.

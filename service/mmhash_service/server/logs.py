@@ -6,7 +6,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from mmhash_service.http.access_log import request_id
+from mmhash_service.telemetry.request_id import request_id
 from mmhash_service.telemetry.tracing import trace_id
 
 

@@ -21,21 +21,21 @@ from fastapi import FastAPI
 from mmhash.errors import InputError
 from mmhash.states import use_threads_again
 from mmhash_service.http.app import create_app
+from mmhash_service.limits.malloc import tune_malloc
 from mmhash_service.models import Models
 from mmhash_service.resources import Resources
-from mmhash_service.telemetry import metrics
-from mmhash_service.telemetry.metrics import MULTIPROC_VARIABLE
 from mmhash_service.server import logs
 from mmhash_service.server.check import check_values
 from mmhash_service.server.graceful import Server
 from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.listening import address_of, listening, listening_for_metrics
-from mmhash_service.limits.malloc import tune_malloc
 from mmhash_service.server.metrics_folder import hold, metrics_folder
 from mmhash_service.server.protocol import BoundedProtocol
 from mmhash_service.server.reload import read_again, reload
 from mmhash_service.server.supervisor import exit_with_supervisor, supervise
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import metrics
+from mmhash_service.telemetry.metrics import MULTIPROC_VARIABLE
 
 logger = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""State of a running service: request context, capacity, threads, metrics, spans, self-test."""
+"""Metrics, spans and the ids of requests."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from mmhash_service.problems.catalogue import Problem
+from mmhash_service.problems.problem import Problem
 
 try:
     from opentelemetry import trace

@@ -1,1 +1,1 @@
-"""Pydantic models of queries, JSON bodies and responses, by endpoint."""
+"""The models of JSON bodies and responses, by endpoint."""

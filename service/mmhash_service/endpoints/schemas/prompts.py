@@ -2,12 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from mmhash.digest import Algorithm
 from mmhash.engines.registry import ENGINES
 from mmhash.engines.releases import Fallback
-from mmhash_service.endpoints.schemas.items import HashQuery, Item, Query
 from mmhash_service.bodies.types import (
     FALLBACK,
     MAX_MODEL_NAME,
@@ -21,68 +19,14 @@ from mmhash_service.bodies.types import (
     Text,
     Token,
 )
+from mmhash_service.endpoints.schemas.items import Item
+from mmhash_service.items.schema import HashQuery, Query
+from mmhash_service.plan.schema import ENGINE_NAME, BlockAlgorithm, PlanQuery
 
 # The engines that an endpoint takes are those that can do it.
 _WITH_BLOCKS = "|".join(engine.name for engine in ENGINES if engine.blocks)
 _WITH_PADS = "|".join(engine.name for engine in ENGINES if engine.pad)
-_PLANNED = "vllm|sglang"
 _ANNOTATED = "|".join(engine.name for engine in ENGINES if engine.annotate)
-
-_ENGINE = "The engine, and its release if it is not the newest: sglang@0.5.23."
-
-BlockAlgorithm = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
-
-
-class PlanQuery(BaseModel):
-    """The query of `POST /plan`: how the engine was started, and how items are hashed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    model: Annotated[str, Field(max_length=MAX_MODEL_NAME)] = Field(
-        description="A name of the setting models."
-    )
-    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_PLANNED})(@.+)?$")] = Field(
-        description=_ENGINE
-    )
-    path: RequestPath = None
-    algorithm: Algorithm = "blake3"
-    of: Literal["bytes", "pixels"] = "bytes"
-    block_size: BlockSize | None = Field(
-        default=None,
-        description="The number of tokens that the engine hashes at once: 16 for vLLM and 1 for "
-        "SGLang by default.",
-    )
-    block_algorithm: BlockAlgorithm | None = Field(
-        default=None, description="vLLM's --prefix-caching-hash-algo; sha256 by default."
-    )
-    seed: Text | None = Field(default=None, description="The PYTHONHASHSEED of vLLM.")
-    lora: Text | None = Field(default=None, description="The name of a LoRA adapter.")
-    lora_path: Text | None = None
-    lookahead: Annotated[int, Field(ge=0, le=1024)] | None = None
-    model_id: Text | None = Field(
-        default=None,
-        description="The engine's name of the model, which counts if the request has processor "
-        "options.",
-    )
-    request: bool = Field(
-        default=False, description="Return the request with the hashes of its items too."
-    )
-    engine_fallback: Fallback | None = FALLBACK
-
-    def of_items(self) -> HashQuery:
-        """Return the equivalent query of `POST /hash`, for the items."""
-        return HashQuery(
-            algorithm=self.algorithm,
-            of=self.of,
-            engine_fallback=self.engine_fallback,
-            engines=self.engine,
-        )
-
-    def plan_options(self) -> dict[str, Any]:
-        """Return the options of `Model.plan`."""
-        names = ("block_size", "seed", "lora", "lora_path", "lookahead", "model_id")
-        options = {name: getattr(self, name) for name in names}
-        return options | {"block_algorithm": self.block_algorithm}
 
 
 class AnnotateQuery(Query):
@@ -130,7 +74,7 @@ class PadBody(RequestModel):
     """The body of `POST /pad`."""
 
     engine: Annotated[str, Field(max_length=64, pattern=rf"^({_WITH_PADS})(@.+)?$")] = Field(
-        description=_ENGINE
+        description=ENGINE_NAME
     )
     input_ids: Annotated[list[Token], Field(fail_fast=True)]
     spans: Annotated[list[Span], Field(fail_fast=True)]
@@ -141,7 +85,7 @@ class BlocksBody(RequestModel):
     """The body of `POST /blocks`."""
 
     engine: Annotated[str, Field(max_length=64, pattern=rf"^({_WITH_BLOCKS})(@.+)?$")] = Field(
-        description=_ENGINE
+        description=ENGINE_NAME
     )
     input_ids: Annotated[list[Token], Field(fail_fast=True)]
     block_size: BlockSize = Field(

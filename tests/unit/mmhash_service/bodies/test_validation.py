@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from starlette.datastructures import QueryParams
 
-from mmhash_service.problems.catalogue import InvalidPart, Problem
-from mmhash_service.endpoints.schemas.items import HashBody, HashQuery
-from mmhash_service.endpoints.schemas.prompts import AnnotateQuery, BlocksBody, PadBody
 from mmhash_service.bodies.json_body import parse_json
 from mmhash_service.bodies.parsing import parse_query
+from mmhash_service.endpoints.schemas.prompts import AnnotateQuery, BlocksBody, PadBody
+from mmhash_service.items.schema import HashBody, HashQuery
+from mmhash_service.problems.problem import InvalidPart, Problem
 
 PAD = {"engine": "sglang", "input_ids": [1, 2], "spans": []}
 SPAN = {"start": 0, "end": 1, "key": "hunter2"}

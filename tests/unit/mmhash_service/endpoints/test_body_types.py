@@ -5,9 +5,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mmhash_service.problems.catalogue import Problem
-from mmhash_service.http.app import create_app
 from mmhash_service.endpoints.body_types import BODY_TYPES, find_body_type
+from mmhash_service.http.app import create_app
+from mmhash_service.problems.problem import Problem
 from tests.support.responses import items_of, problem_of
 
 PAGE = (Path(__file__).parents[4] / "docs" / "http.md").read_text()

@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from mmhash.kvindex import Index
+from mmhash_service.endpoints.fleet import workers
 from mmhash_service.endpoints.schemas.fleet import WorkersAnswer
-from mmhash_service.http.app import create_app
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import parse_worker
-from mmhash_service.endpoints.fleet import workers
+from mmhash_service.http.app import create_app
 from mmhash_service.limits.capacity import Limits
 from mmhash_service.limits.concurrency import TURN
 from mmhash_service.settings import Settings

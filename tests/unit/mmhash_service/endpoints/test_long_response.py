@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mmhash_service.problems.catalogue import Problem
-from mmhash_service.limits.capacity import Limits
 from mmhash_service.endpoints.long_response import _PIECE, LongResponse
+from mmhash_service.limits.capacity import Limits
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 
 SCOPE = {"type": "http", "method": "POST", "path": "/blocks", "headers": []}

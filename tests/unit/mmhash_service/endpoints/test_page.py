@@ -8,9 +8,9 @@ import pytest
 from starlette.testclient import TestClient
 
 import mmhash
-from mmhash_service.http.gateway import create_gateway
-from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.endpoints.page import FILES
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.http.gateway import create_gateway
 from mmhash_service.settings import Settings
 
 FOLDER = Path(__file__).parents[4] / "service" / "mmhash_service" / "page"

@@ -10,8 +10,8 @@ import mmhash
 from mmhash import engines
 from mmhash.digest import ALGORITHMS
 from mmhash.framing import SPEC_VERSION
-from mmhash_service.http.app import create_app
 from mmhash_service.endpoints import self_test
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.decoders import wait_for_ready
 from tests.support.in_process import running

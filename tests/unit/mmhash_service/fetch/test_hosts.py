@@ -2,8 +2,8 @@
 
 import pytest
 
-from mmhash_service.problems.catalogue import Problem
 from mmhash_service.fetch.hosts import MAX_URL, HostAllowlist
+from mmhash_service.problems.problem import Problem
 
 HOSTS = HostAllowlist(
     (

@@ -22,9 +22,9 @@ from mmhash import Digest, sign_tag
 from mmhash.engines import sglang, vllm
 from mmhash.engines.caller_fields import KINDS
 from mmhash.engines.registry import ENGINES
-from mmhash_service.limits.json_limits import MAX_VALUES
 from mmhash_service.guard.caller_hashes import MAX_TAGS
 from mmhash_service.guard.middleware import _PROBLEMS, INLINE_MAX_BYTES, Guard
+from mmhash_service.limits.json_limits import MAX_VALUES
 from tests.support.in_process import running
 
 PAGE = Path(__file__).parents[4] / "docs" / "guard.md"

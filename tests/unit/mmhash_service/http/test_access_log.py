@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from mmhash_service.http.app import create_app
 from mmhash_service.http.access_log import POLLED
-from mmhash_service.telemetry import metrics
+from mmhash_service.http.app import create_app
 from mmhash_service.server import logs
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import metrics
 from tests.support.in_process import running
 from tests.support.waiting import wait_until
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
-from mmhash_service.http.app import create_app
+from mmhash_service.endpoints.page import FILES
 from mmhash_service.http import api_keys
 from mmhash_service.http.api_keys import PROBES
-from mmhash_service.endpoints.page import FILES
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
 from tests.support.responses import problem_of

@@ -15,8 +15,8 @@ from safetensors.numpy import save
 
 import mmhash
 from mmhash import Digest, TagError, verify_tag
-from mmhash_service.http.app import create_app
 from mmhash_service.guard import Guard
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.images import encode_noise
 from tests.support.in_process import running

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mmhash_service.problems.catalogue import Problem
 from mmhash_service.limits.capacity import Limits
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 
 

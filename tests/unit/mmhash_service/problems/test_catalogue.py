@@ -6,8 +6,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mmhash_service.problems.catalogue import PROBLEMS, Problem
 from mmhash_service.http.app import create_app
+from mmhash_service.problems.catalogue import PROBLEMS
+from mmhash_service.problems.problem import Problem
 from tests.support.in_process import running
 
 PAGE = Path(__file__).parents[4] / "docs" / "problems.md"

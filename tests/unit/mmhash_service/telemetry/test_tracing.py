@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from mmhash_service.http.app import create_app
-from mmhash_service.telemetry import tracing
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import tracing
 from tests.support import in_process
 from tests.support.images import encode_noise
 from tests.support.in_process import Server
