@@ -1,10 +1,11 @@
-"""The ASGI application: its routes, its resources and its middleware."""
+"""The service's ASGI application: its endpoints, its resources and its middleware."""
 
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Route
 
 import mmhash
 from mmhash_service.endpoints import annotate, blocks, docs, pad, page, plan, probes
@@ -44,27 +45,26 @@ def create_app(
     """
     gateway = gateway or GatewaySettings()
     settings = settings or Settings()
-    if not gateway.has_workers:
-        return build_app(Resources(settings, models), _ROUTERS)
-    # The KV index and zmq: 0.09 s of CPU.
-    from mmhash_service.endpoints import fleet  # noqa: PLC0415
-    from mmhash_service.gateway.resources import GatewayResources  # noqa: PLC0415
+    if gateway.has_workers:
+        # The KV index and zmq: 0.09 s of CPU.
+        from mmhash_service.endpoints import fleet  # noqa: PLC0415
+        from mmhash_service.gateway.resources import GatewayResources  # noqa: PLC0415
 
-    return build_app(GatewayResources(settings, gateway, models), (*_ROUTERS, fleet.router))
+        resources: Resources = GatewayResources(settings, gateway, models)
+        routers = (*_ROUTERS, fleet.router)
+    else:
+        resources = Resources(settings, models)
+        routers = _ROUTERS
+    app = build_endpoints(resources, routers)
+    description = docs.routes_of(app)
+    app.router.routes.extend(description)
+    paths = paths_of([*description, *(route for router in routers for route in router.routes)])
+    app.user_middleware = list_middleware(settings, paths, page.FILES.keys())
+    return app
 
 
-def build_app(
-    resources: Resources,
-    routers: Iterable[APIRouter],
-    known_paths: frozenset[str] = frozenset(),
-    *,
-    has_docs: bool = True,
-    pages: Collection[str] = page.FILES.keys(),
-) -> FastAPI:
-    """Create an application with these routes; the access log names them and `known_paths`.
-
-    It names the `pages` too, whose paths need no API key.
-    """
+def build_endpoints(resources: Resources, routers: Iterable[APIRouter]) -> FastAPI:
+    """Create an application with these routes, without middleware."""
     app = FastAPI(
         title="mmhash",
         version=mmhash.__version__,
@@ -82,34 +82,31 @@ def build_app(
         app.include_router(router)
     add_problem_handlers(app)
     describe_bodies(app)
-    description = docs.routes_of(app) if has_docs else []
-    app.router.routes.extend(description)
-    paths = known_paths.union(
-        pages,
-        [route.path for route in description],
-        [
-            route.path
-            for router in routers
-            for route in router.routes
-            if isinstance(route, APIRoute) and route.include_in_schema
-        ],
-    )
-    _add_middleware(app, resources.settings, pages, paths)
     return app
 
 
-def _add_middleware(
-    app: FastAPI, settings: Settings, pages: Collection[str], paths: frozenset[str]
-) -> None:
-    """Add the middleware; the last one added is the outermost, so refused requests are logged."""
-    if settings.api_key_digests:
-        app.add_middleware(ApiKeyMiddleware, pages=pages)
-    if settings.metrics_port is not None:
-        app.add_middleware(MetricsPortMiddleware, port=settings.metrics_port)
-    app.add_middleware(DuplicateHeaderMiddleware)
-    app.add_middleware(AccessLogMiddleware, paths=paths)
+def paths_of(routes: Iterable[BaseRoute]) -> frozenset[str]:
+    """Return the paths of the routes."""
+    return frozenset(route.path for route in routes if isinstance(route, Route))
+
+
+def list_middleware(
+    settings: Settings, paths: frozenset[str], pages: Collection[str]
+) -> list[Middleware]:
+    """Return the middleware, the outermost first, so that refused requests are logged.
+
+    The access log names the `paths`. The `pages` need no API key.
+    """
+    middleware = []
     if tracing.enable():
-        app.add_middleware(TracingMiddleware, paths=paths)
+        middleware.append(Middleware(TracingMiddleware, paths=paths))
+    middleware.append(Middleware(AccessLogMiddleware, paths=paths))
+    middleware.append(Middleware(DuplicateHeaderMiddleware))
+    if settings.metrics_port is not None:
+        middleware.append(Middleware(MetricsPortMiddleware, port=settings.metrics_port))
+    if settings.api_key_digests:
+        middleware.append(Middleware(ApiKeyMiddleware, pages=pages))
+    return middleware
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mmhash_service.endpoints.schemas.server import ProblemAnswer, ProblemError
 from mmhash_service.problems.catalogue import PROBLEMS
@@ -51,25 +52,55 @@ def problem_response(
     )
 
 
-def add_problem_handlers(app: FastAPI) -> None:
-    """Have `app` answer every failure with a problem."""
-    for kind in (Problem, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(kind, _handle)
-    app.add_exception_handler(ClientDisconnect, _handle_disconnect)
-
-
-async def _handle(_request: Request, error: Exception) -> Response:
+def response_to(error: Exception) -> Response:
+    """Return the response to a request that failed; nobody reads that to a client which left."""
     match error:
         case Problem():
             if error.__cause__ is not None:
                 logger.info("%s: %s", error.name, _describe(error.__cause__))
             return problem_response(error.name, parts=error.parts, reason=error.reason)
+        case ClientDisconnect():
+            return Response(status_code=499)  # as the access log has it
         case RequestValidationError():
             return problem_response("invalid-query")
         case HTTPException() if error.status_code in _BY_STATUS:
             return problem_response(_BY_STATUS[error.status_code], error.headers)
         case _:  # uvicorn logs it
             return problem_response("internal-error")
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Have `app` answer every failure with a problem."""
+
+    async def handle(_request: Request, error: Exception) -> Response:
+        return response_to(error)
+
+    for kind in (Problem, ClientDisconnect, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, handle)
+
+
+class ProblemMiddleware:
+    """Answers the failures of an application that is not FastAPI's, as FastAPI's are answered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and answer it with a problem if it fails before its response."""
+        has_started = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        except Exception as error:
+            if not has_started:
+                await response_to(error)(scope, receive, send)
+            if has_started or not isinstance(error, Problem | ClientDisconnect):
+                raise
 
 
 def _describe(error: BaseException) -> str:
@@ -80,8 +111,3 @@ def _describe(error: BaseException) -> str:
     if isinstance(error, (UnicodeDecodeError, UnicodeEncodeError)):  # repr() has the whole text
         return f"{type(error).__name__}({error.reason})"
     return repr(error)
-
-
-async def _handle_disconnect(_request: Request, _error: Exception) -> Response:
-    """Return a response that nobody reads, with the status that the log has for it."""
-    return Response(status_code=499)

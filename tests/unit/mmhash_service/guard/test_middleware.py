@@ -629,14 +629,15 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
     modules = done.stdout.split()
     assert "prometheus_client" not in modules
     assert {name for name in modules if name.startswith("mmhash_service.")} == {
-        "mmhash_service.api",
-        "mmhash_service.limits.json_limits",
-        "mmhash_service.problems.problem",
+        "mmhash_service.base_settings",
         "mmhash_service.guard",
         "mmhash_service.guard.body_text",
         "mmhash_service.guard.caller_hashes",
         "mmhash_service.guard.middleware",
         "mmhash_service.guard.settings",
+        "mmhash_service.limits",
         "mmhash_service.limits.headers",
-        "mmhash_service.base_settings",
+        "mmhash_service.limits.json_limits",
+        "mmhash_service.problems",
+        "mmhash_service.problems.problem",
     }
