@@ -72,6 +72,8 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
     return WorkerState(
         url=worker.url,
         engine=worker.spec.engine and worker.spec.engine.name,
+        release=worker.release or None,
+        names=worker.names.verdict,
         healthy=worker.is_healthy,
         models=sorted(worker.models),
         mismatched=worker.url in mismatched,

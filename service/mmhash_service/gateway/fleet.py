@@ -124,13 +124,17 @@ class Fleet:
         computing = {url: worker.new_parts for url, worker in self.workers.items()}
         return self.conversations.crowding(computing, self.cached_tokens)
 
-    def check_names(self, worker: Worker, blocks: Sequence[int]) -> None:
-        """Compare the blocks of an answered request with those that the worker's events list."""
-        if not blocks or worker.spec.engine is None or worker.spec.events is None:
+    def note_stored(self, worker: Worker, blocks: Sequence[int]) -> None:
+        """Note that a worker's events list the blocks of an answered request by now, or never."""
+        worker.expected.remove(blocks)
+        if worker.spec.engine is None or worker.spec.events is None:
             return
         match = self.index.match(list(blocks[:_CHECKED_BLOCKS]), 1).get(worker.url)
         before = worker.names.verdict
         worker.names.add(found=match.tokens if match else 0, missing=len(blocks))
+        if worker.names.verdict != before:
+            wrong = [one for one in self.workers.values() if one.names.verdict == "wrong"]
+            metrics.GATEWAY_MISNAMED.set(len(wrong))
         if worker.names.verdict == "wrong" != before:
             logger.warning("worker %s: %s", worker.url, self._misnamed(worker))
         elif before == "wrong" and worker.names.verdict == "right":

@@ -23,6 +23,7 @@ from mmhash_service.gateway.connection import (
     WorkerError,
 )
 from mmhash_service.gateway.decision import Decision
+from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.headers import for_client, for_worker, request_head
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.routed_request import RoutedRequest, read_request
@@ -68,21 +69,21 @@ class _Exchange(NamedTuple):
     """Those that the worker is expected to hold for it."""
     unnamed: UnnamedBlocks
 
-    def end(self, cached_tokens: int, *, is_complete: bool) -> None:
+    def end(self, fleet: Fleet, *, is_complete: bool) -> None:
         """End the request; the blocks of a complete one count until their events have arrived.
 
         Those without a name count from the first byte of a response on: a request that was refused,
         or left before, may not have been computed.
         """
         if self.connection.has_body and self.connection.status < 400:
-            self.worker.sent.add(self.unnamed, cached_tokens)
+            self.worker.sent.add(self.unnamed, fleet.cached_tokens_each)
         self.worker.pool.give_back(self.connection)
         self.worker.end(self.unnamed)
-        expected = self.worker.expected
         if is_complete and self.blocks:
-            asyncio.get_running_loop().call_later(_GRACE_S, expected.remove, self.blocks)
+            loop = asyncio.get_running_loop()
+            loop.call_later(_GRACE_S, fleet.note_stored, self.worker, self.blocks)
         else:
-            expected.remove(self.blocks)
+            self.worker.expected.remove(self.blocks)
 
 
 class Proxy:
@@ -128,7 +129,7 @@ class Proxy:
                 try:
                     is_complete = await self._respond(exchange, watch, send)
                 finally:
-                    exchange.end(self._fleet.cached_tokens_each, is_complete=is_complete)
+                    exchange.end(self._fleet, is_complete=is_complete)
 
     async def _read(self, request: Request, held: Admission, *, is_prompt: bool) -> RoutedRequest:
         """Return the request, without the hashes and peers that a caller may not name."""

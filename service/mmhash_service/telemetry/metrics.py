@@ -158,6 +158,12 @@ GATEWAY_MISMATCHED = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livemostrecent",
 )
+GATEWAY_MISNAMED = Gauge(
+    "mmhash_gateway_misnamed_workers",
+    "Workers whose KV events list no block that is planned for them.",
+    registry=REGISTRY,
+    multiprocess_mode="livemostrecent",
+)
 GATEWAY_REQUESTS = Gauge(
     "mmhash_gateway_requests_in_progress",
     "Requests forwarded to workers that are not yet answered.",

@@ -1,6 +1,6 @@
 """`POST /route` and `GET /workers` of the gateway."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -51,6 +51,11 @@ class WorkerState(BaseModel):
 
     url: str
     engine: str | None
+    release: str | None = Field(description="The engine and release that its server reports.")
+    names: Literal["unknown", "right", "wrong"] = Field(
+        description="Whether its KV events list the blocks that are planned for it. `wrong` means "
+        "that no lookup finds anything: the log says why."
+    )
     healthy: bool
     models: list[str] = Field(
         description="The models that it lists at /v1/models; empty if that is not known."
