@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import mmhash
-from mmhash_service.app import create_app
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support import in_process, prompt_models
 from tests.support.images import encode_noise

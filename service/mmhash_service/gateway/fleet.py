@@ -19,7 +19,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
 from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
-from mmhash_service.runtime import metrics
+from mmhash_service.telemetry import metrics
 
 # As many tokens as a small cache has: until the events have shown how many there are.
 LEAST_CACHED_TOKENS = 1 << 14

@@ -7,7 +7,6 @@ from mmhash import Digest
 from mmhash.prompts import Plan
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan
-from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.routed_request import RoutedRequest
 from mmhash_service.gateway.unnamed import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.worker_spec import EngineSpec
@@ -23,6 +22,7 @@ from mmhash_service.plan.media import (
     resolved_only,
 )
 from mmhash_service.plan.request import open_to_plan, plan_opened
+from mmhash_service.problems.problem import Problem
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model

@@ -15,7 +15,6 @@ from fastapi import Request
 from starlette.types import Receive, Scope, Send
 
 from mmhash.requests import PATHS
-from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.reading import read_body
 from mmhash_service.gateway.connection import (
     BrokenError,
@@ -32,10 +31,11 @@ from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
-from mmhash_service.middleware.access_log import ID_HEADER, request_id
-from mmhash_service.runtime import metrics, tracing
-from mmhash_service.runtime.capacity import Admission
-from mmhash_service.tenants import resolve_tenant
+from mmhash_service.items.tenants import resolve_tenant
+from mmhash_service.limits.capacity import Admission
+from mmhash_service.problems.problem import Problem
+from mmhash_service.telemetry import metrics, tracing
+from mmhash_service.telemetry.request_id import ID_HEADER, request_id
 
 # Paths that the access log and the metrics name; all others are "other".
 KNOWN_PATHS = frozenset(PATHS) | {

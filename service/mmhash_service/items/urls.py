@@ -8,8 +8,6 @@ from blake3 import blake3
 
 from mmhash import Digest
 from mmhash.dtypes import ITEM_SIZE
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.bodies.parsing import check_length, parse_dtype
 from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.local import is_file_url, open_file
@@ -19,7 +17,9 @@ from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.media import MediaReader
 from mmhash_service.items.readers import PixelsReader, StreamReader, recall_pixels
 from mmhash_service.items.remote_content import read_content
+from mmhash_service.items.schema import JsonItem
 from mmhash_service.memo.entries import Fetched
+from mmhash_service.problems.problem import Problem
 
 # A file is read in pieces of this length, each hashed within 0.2 ms.
 _PIECE = 1 << 20

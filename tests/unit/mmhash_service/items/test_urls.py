@@ -16,8 +16,8 @@ from fastapi import FastAPI
 from PIL import Image
 
 import mmhash
-from mmhash_service.app import create_app
 from mmhash_service.fetch.fetcher import Fetcher
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.images import encode_noise
 from tests.support.in_process import running
