@@ -14,15 +14,12 @@ from typing import Any
 
 import mmhash
 from mmhash.digest import Digest
-from mmhash.engines.options import options_text, with_options
+from mmhash.engines.options import SGLANG_OPTIONS, options_text, with_options
 from mmhash.plugin import logger
 from mmhash.plugin.attempt import Attempt
 from mmhash.plugin.tags import Tags
 
 _MANAGER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
-
-# Members of a request that change what its processor makes of the media.
-_REQUEST_OPTIONS = ("mm_processor_kwargs", "images_config", "video_config", "use_audio_in_video")
 
 # Members of a media object that identify it, or are its content.
 _NOT_OPTIONS = frozenset({"url", "content_hash", "type", "format", "image", "video", "audio"})
@@ -112,6 +109,8 @@ class Plugin:
             result = await original(*arguments, **named)
             names = getattr(named.get("request_obj"), "_mmhash_names", None) or {}
             items = [one for one in getattr(result, "mm_items", None) or () if _is_item(one)]
+            if names and getattr(result, "padded_input_ids", None) is not None:
+                result.padded_input_ids = None  # by the items' own hashes: the scheduler pads anew
             self._attempt.run(set_names, items, names)
             if "features" in self._features:
                 await self._hash_features([item for item in items if item.hash is None])
@@ -129,8 +128,10 @@ class Plugin:
 
 def name_media(request: Any) -> Names:
     """Return the keys of a request's media, which from now on carries its content."""
-    given = {name: getattr(request, name, None) for name in _REQUEST_OPTIONS}
+    given = {name: getattr(request, name, None) for name in SGLANG_OPTIONS}
     common = {name: value for name, value in given.items() if value}  # the defaults are false
+    if common.get("modalities") in ("image", ["image"]):  # the engine's own, in batches
+        del common["modalities"]
     names: Names = {}
     for modality in ("image", "video", "audio"):
         member = f"{modality}_data"

@@ -96,28 +96,16 @@ def chat(files: list[File], text: str = "") -> dict[str, Any]:
     return {"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": parts}]}
 
 
-def names(engine: Engine, body: dict[str, Any], files: list[File]) -> list[int]:
-    """Return the names of a chat's whole blocks, by its plan and the keys of its files."""
-    model = Model.load(engine.environment.model("qwen2_vl"))
-    plan = model.plan(body, engine=engine.spelling)
-    spans = list(zip(plan.spans, files, strict=True))
-    if engine.name == "vllm":
-        items = [
-            vllm.Span(vllm.uuid(file.key), span.start, span.end - span.start)
-            for span, file in spans
-        ]
-        keys = vllm.block_keys(
-            plan.token_ids, engine.block_size, version=engine.environment.release, items=items
-        )
-        return [vllm.event_id(key) for key in keys]
-    release = engine.environment.release
-    padded = sglang.pad_input_ids(
-        list(plan.token_ids), [(span.start, span.end, file.key) for span, file in spans],
-        version=release,
-    )  # fmt: skip
-    whole = len(padded) // engine.block_size * engine.block_size
-    pages = sglang.event_keys(padded[:whole], engine.block_size, version=release)
-    return [sglang.event_id(page) for page in pages]
+def names(engine: Engine, body: dict[str, Any]) -> list[int]:
+    """Return the names of a chat's whole blocks, by its plan."""
+    plan = Model.load(engine.environment.model("qwen2_vl")).plan(
+        body,
+        engine=engine.spelling,
+        block_size=engine.block_size,
+        server="mmhash" if engine.name == "sglang" else "python",
+    )
+    assert len(plan.event_ids) == len(plan.token_ids) // engine.block_size
+    return plan.event_ids
 
 
 def unsigned(ids: list[int]) -> set[int]:
@@ -131,7 +119,7 @@ def test_chats_store_the_blocks_that_their_keys_name(
 ) -> None:
     files = [image_file(format_) for _ in range(count)]
     body = chat(files)
-    expected = names(hooked, body, files)
+    expected = names(hooked, body)
     hooked.events.settle()
     hooked.chat(body)
     stored = prompts.published(hooked.events.wait(len(expected)))
@@ -172,7 +160,7 @@ def test_other_routes_give_the_names_of_a_chat(
     hooked: Engine, path: str, form: Callable[[list[File], str], dict[str, Any]]
 ) -> None:
     files, text = [image_file(), image_file()], secrets.token_hex(60)
-    expected = names(hooked, chat(files, text), files)
+    expected = names(hooked, chat(files, text))
     hooked.events.settle()
     answer = hooked.post(path, form(files, text))
     assert answer.status_code == 200, answer.text[:500]

@@ -1,5 +1,6 @@
 """The plugin without an engine: what its variable means, and what it does to requests."""
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ import pytest
 import mmhash
 from mmhash.plugin import chosen, register_in_sglang, register_in_vllm
 from mmhash.plugin.attempt import Attempt
-from mmhash.plugin.sglang import name_media, set_names
+from mmhash.plugin.sglang import Plugin, name_media, set_names
 from mmhash.plugin.tags import Tags
 from mmhash.tags import sign_tag
 
@@ -88,11 +89,17 @@ class Request:
     audio_data: Any = None
     mm_processor_kwargs: Any = None
     use_audio_in_video: bool = False
+    image_max_dynamic_patch: Any = None
+    modalities: Any = None
     names: Any = field(default=None)
 
+    def contains_mm_input(self) -> bool:
+        return bool(self.image_data)
 
-def test_a_file_has_its_key_and_stays_with_the_request() -> None:
-    request = Request(image_data=[Media(b"one"), b"two"])
+
+@pytest.mark.parametrize("modalities", [None, "image", ["image"]])
+def test_a_file_has_its_key_and_stays_with_the_request(modalities: Any) -> None:
+    request = Request(image_data=[Media(b"one"), b"two"], modalities=modalities)
     names = name_media(request)
     assert names == {"image": [mmhash.key(b"one"), mmhash.key(b"two")]}
     assert request.image_data == [Media(b"one"), b"two"]
@@ -103,6 +110,8 @@ def test_a_file_has_its_key_and_stays_with_the_request() -> None:
     [
         Request(image_data=[Media(b"one", detail="high")]),
         Request(image_data=[b"one"], mm_processor_kwargs={"max_pixels": 10}),
+        Request(image_data=[b"one"], image_max_dynamic_patch=2),
+        Request(image_data=[b"one"], modalities=["multi-images"]),
     ],
 )
 def test_options_are_part_of_a_name(request_: Request) -> None:
@@ -121,6 +130,35 @@ def test_items_get_the_hashes_of_their_files() -> None:
     one, two = mmhash.key(b"one"), mmhash.key(b"two")
     set_names(items, {"image": [one, two], "audio": [None]})
     assert [item.hash for item in items] == [one.u64, None, two.u64]
+
+
+@dataclass
+class Output:
+    mm_items: list[Item]
+    padded_input_ids: Any
+
+
+class Processor:
+    """Pads the prompt by its own hashes, as Qwen-VL's does."""
+
+    async def process_mm_data_async(self, *, request_obj: Request) -> Output:
+        return Output([Item(Modality.IMAGE, hash=7) for _ in request_obj.image_data], [7, 7])
+
+
+class Manager:
+    def __init__(self) -> None:
+        self.mm_processor = Processor()
+
+
+async def _tokenize(manager: Manager, request: Request) -> Output:
+    return await manager.mm_processor.process_mm_data_async(request_obj=request)
+
+
+def test_a_prompt_is_not_padded_by_the_hash_that_the_key_replaces() -> None:
+    request = Request(image_data=[b"one"])
+    output = asyncio.run(Plugin(frozenset({"keys"})).tokenize(_tokenize, Manager(), request))
+    assert output.mm_items[0].hash == mmhash.key(b"one").u64
+    assert output.padded_input_ids is None
 
 
 def test_items_that_are_no_files_keep_the_engine_s_hash() -> None:
