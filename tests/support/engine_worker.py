@@ -4,7 +4,8 @@ python -m tests.support.engine_worker NAME PORT [MODEL …]
 
 With models it lists them, and refuses requests for others, as vLLM does. Every request is echoed,
 so that a test sees what reached it. A body's member `mode` asks for a fault, `seconds` for a slow
-response, and `log` names a file that gets the `id` of each request.
+response, and `log` names a file that gets the `id` of each request. MMHASH_PLUGIN names what the
+plugin would do in it.
 """
 
 import asyncio
@@ -49,6 +50,10 @@ class Engine:
         mode = asked.get("mode", "")
         if scope["path"] == "/health":
             await self._reply(send, 200, b"")
+        elif scope["path"] == "/mmhash":
+            features = os.environ.get("MMHASH_PLUGIN", "")
+            facts = json.dumps({"version": "1", "features": features.split(",")})
+            await self._reply(send, 200 if features else 404, facts.encode())
         elif scope["path"] == "/state":
             state = {"aborted": self.aborted, "seen": self.seen}
             await self._reply(send, 200, json.dumps(state).encode())

@@ -67,6 +67,7 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
     return WorkerState(
         url=worker.url,
         engine=worker.spec.engine and worker.spec.engine.name,
+        plugin=worker.plugin,
         healthy=worker.is_healthy,
         models=sorted(worker.models),
         mismatched=worker.url in mismatched,

@@ -51,6 +51,10 @@ class WorkerState(BaseModel):
 
     url: str
     engine: str | None
+    plugin: list[str] | None = Field(
+        description="What mmhash's plugin does in this SGLang: `keys` name its media, `guard` and "
+        "`features`. Null without the plugin."
+    )
     healthy: bool
     models: list[str] = Field(
         description="The models that it lists at /v1/models; empty if that is not known."
