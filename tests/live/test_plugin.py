@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import openai
 import pytest
 from PIL import Image
 
@@ -19,9 +20,12 @@ from mmhash.digest import Digest
 from mmhash.engines import sglang, vllm
 from mmhash.prompts import Model
 from mmhash.tags import sign_tag
+from mmhash.verify import verify_engine
 from tests.live import prompts
 from tests.live.engines import Engine, running
 from tests.live.environments import Environment, UnavailableError
+from tests.support.gateway import gateway_before
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 RELEASES = (("sglang", "0.5.23"), ("sglang", "0.5.20"), ("vllm", "0.32.0"))
@@ -108,6 +112,11 @@ def names(engine: Engine, body: dict[str, Any]) -> list[int]:
     return plan.event_ids
 
 
+def skip_vllm(engine: Engine) -> None:
+    if engine.name == "vllm":
+        pytest.skip("its gateway names media by uuids, with or without the plugin")
+
+
 def unsigned(ids: list[int]) -> set[int]:
     return {one % (1 << 64) for one in ids}
 
@@ -192,10 +201,53 @@ def test_a_hash_that_a_caller_forges_finds_nothing(hooked: Engine) -> None:
 
 
 def test_the_server_says_what_is_on(hooked: Engine) -> None:
-    if hooked.name == "vllm":
-        pytest.skip("its gateway names media by uuids, with or without the plugin")
+    skip_vllm(hooked)
     answer = hooked.client.get("/mmhash").json()
     assert answer == {"version": mmhash.__version__, "features": ["guard", "keys"]}
+
+
+def test_a_gateway_plans_chats_whole_and_leaves_them_alone(hooked: Engine) -> None:
+    """It finds the plugin by itself."""
+    skip_vllm(hooked)
+    worker = (
+        f"{hooked.url},events={hooked.events.endpoint},engine={hooked.spelling},"
+        f"block_size={hooked.block_size}"
+    )
+    settings = {
+        "models": {"tiny": str(hooked.environment.model("qwen2_vl"))},
+        "gateway.health_timeout_s": "30",
+    }
+    body = chat([image_file(), image_file("JPEG")])
+    with (
+        gateway_before([worker], settings=settings) as gateway,
+        openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", timeout=120) as client,
+        gateway.new_client() as plain,
+    ):
+        (state,) = plain.get("/workers").json()["workers"]
+        assert state["plugin"] == ["guard", "keys"]
+        wait_until(lambda: plain.get("/workers").json()["workers"][0]["connected"])
+        routed = plain.post("/route", json=body).json()
+        assert routed["request"] == body
+        planned = routed["plan"]["blocks"] * hooked.block_size
+        assert planned > routed["plan"]["tokens"] - hooked.block_size
+        client.chat.completions.create(**body)
+        wait_until(
+            lambda: (
+                plain.post("/route", json=body).json()["workers"][0]["matched_tokens"] == planned
+            )
+        )
+        usage = client.chat.completions.create(**body).usage
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        assert usage.prompt_tokens_details.cached_tokens >= planned - hooked.block_size
+
+
+def test_verify_engine_checks_the_names_of_the_plugin(hooked: Engine) -> None:
+    skip_vllm(hooked)
+    report = verify_engine(hooked.url, hooked.events.endpoint)
+    assert report.is_correct, report.line()
+    assert report.server == "mmhash"
+    assert report.plugin == ("guard", "keys")
 
 
 def test_a_tag_stands_for_its_key(hooked: Engine) -> None:

@@ -36,7 +36,7 @@ class EngineSpec(NamedTuple):
     block_algorithm: str | None = None
     seed: str | None = None
     server: "Server" = "python"
-    """Whose hashes name SGLang's media: "rust" with SGLANG_RUST_SERVER=1, "mmhash" with the plugin."""
+    """Of SGLang: "rust" with SGLANG_RUST_SERVER=1, "mmhash" with the plugin's keys."""
     mm_hasher_algorithm: "Literal['blake3', 'sha256']" = "blake3"
     """vLLM's --mm-hasher-algorithm, or VLLM_MM_HASHER_ALGORITHM."""
 

@@ -385,9 +385,7 @@ def test_a_worker_with_the_plugin_is_planned_whole_and_gets_no_hash(folder: Path
             request = chat("describe it " * 20, picture("red"))
             sent = json.loads(fleet.client.post(PATH, json=request).json()["body"])
             assert sent == request
-            plan = Model.load(folder).plan(
-                request, "sglang@0.5.23", server="mmhash", block_size=16
-            )
+            plan = Model.load(folder).plan(request, "sglang@0.5.23", server="mmhash", block_size=16)
             fleet.publish(0, plan)
             assert fleet.matched(request) == [16 * len(plan.blocks)] != [0]
             assert len(plan.blocks) == len(plan.token_ids) // 16

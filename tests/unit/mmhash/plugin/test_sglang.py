@@ -41,6 +41,19 @@ def test_the_guard_refuses_the_rust_server(monkeypatch: pytest.MonkeyPatch) -> N
     register_in_sglang()  # logs that it is off
 
 
+@dataclass
+class ServerArgs:
+    tokenizer_worker_num: int
+
+
+def test_the_guard_refuses_tokenizers_in_processes_of_their_own() -> None:
+    """SGLang loads no plugin there."""
+    with pytest.raises(SystemExit, match="tokenizer-worker-num"):
+        Plugin(frozenset({"guard"})).check_processes(ServerArgs(2))
+    Plugin(frozenset({"guard"})).check_processes(ServerArgs(1))
+    Plugin(frozenset({"keys"})).check_processes(ServerArgs(2))  # logs that it is off
+
+
 def test_a_step_that_fails_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     attempt = Attempt()
     with caplog.at_level(logging.ERROR):
@@ -97,7 +110,7 @@ class Request:
         return bool(self.image_data)
 
 
-@pytest.mark.parametrize("modalities", [None, "image", ["image"]])
+@pytest.mark.parametrize("modalities", [None, "image", ["image"], ["image", "image"]])
 def test_a_file_has_its_key_and_stays_with_the_request(modalities: Any) -> None:
     request = Request(image_data=[Media(b"one"), b"two"], modalities=modalities)
     names = name_media(request)
