@@ -21,6 +21,8 @@ from mmhash.plugin.tags import Tags
 
 _MANAGER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 
+_CHECK = "sglang.srt.server_args.ServerArgs.check_server_args"
+
 # Members of a media object that identify it, or are its content.
 _NOT_OPTIONS = frozenset({"url", "content_hash", "type", "format", "image", "video", "audio"})
 
@@ -49,10 +51,7 @@ def register(features: frozenset[str]) -> None:
     plugin = Plugin(features)
     HookRegistry.register(f"{_MANAGER}._tokenize_one_request", plugin.tokenize, HookType.AROUND)
     HookRegistry.register(f"{_MANAGER}.__init__", plugin.announce, HookType.AFTER)
-    if "features" in features and "keys" not in features:
-        HookRegistry.register(
-            "sglang.srt.managers.mm_utils.gpu_tensor_hash", _gpu_hash, HookType.REPLACE
-        )
+    HookRegistry.register(_CHECK, plugin.check_processes, HookType.BEFORE)
 
 
 class Plugin:
@@ -63,6 +62,20 @@ class Plugin:
         self._attempt = Attempt()
         self._tags = Tags("sglang")
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mmhash")
+
+    def check_processes(self, server_args: Any) -> None:
+        """Refuse the guard if tokenizers are processes of their own, where SGLang loads no plugins.
+
+        Without the guard, it is only logged that the plugin is off.
+        """
+        if getattr(server_args, "tokenizer_worker_num", 1) == 1:
+            return
+        if "guard" in self._features:
+            raise SystemExit(
+                "MMHASH_PLUGIN=guard has no effect with --tokenizer-worker-num: SGLang loads no "
+                "plugins in these processes. Leave out one of them."
+            )
+        logger.warning("mmhash is off: with --tokenizer-worker-num SGLang loads it in no tokenizer")
 
     def announce(self, *_: Any) -> None:
         """Have the HTTP server answer `GET /mmhash`: a gateway asks whose names pages have."""
@@ -130,7 +143,7 @@ def name_media(request: Any) -> Names:
     """Return the keys of a request's media, which from now on carries its content."""
     given = {name: getattr(request, name, None) for name in SGLANG_OPTIONS}
     common = {name: value for name, value in given.items() if value}  # the defaults are false
-    if common.get("modalities") in ("image", ["image"]):  # the engine's own, in batches
+    if _are_images(common.get("modalities")):
         del common["modalities"]
     names: Names = {}
     for modality in ("image", "video", "audio"):
@@ -182,10 +195,11 @@ def set_pad_values(items: list[Any]) -> None:
         item.set_pad_value()
 
 
-def _gpu_hash(tensor: Any) -> int:
-    from mmhash.engines.sglang import gpu_hash  # noqa: PLC0415  (needs torch)
-
-    return gpu_hash(tensor)
+def _are_images(modalities: Any) -> bool:
+    """Return True for the engine's default: "image" once, or for each image."""
+    return bool(modalities) and set(
+        [modalities] if isinstance(modalities, str) else modalities
+    ) == {"image"}
 
 
 def _content_of(entry: Any, modality: str) -> bytes | None:
