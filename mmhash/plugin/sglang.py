@@ -32,6 +32,9 @@ _NAMES = ("hash", "pad_value", "pad_values", "identity", "content_hash")
 # Two jobs use two cores; more would take them from the tokenizer.
 _THREADS = 2
 
+# Files are fetched as well: slow hosts must not keep the media of other requests waiting.
+_FILE_THREADS = 16
+
 Names = dict[str, list[Digest | None]]
 """The key of each item of a request, by modality; None if the item has no file."""
 
@@ -62,6 +65,7 @@ class Plugin:
         self._attempt = Attempt()
         self._tags = Tags("sglang")
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mmhash")
+        self._file_threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="mmhash-files")
 
     def check_processes(self, server_args: Any) -> None:
         """Refuse the guard if tokenizers are processes of their own, where SGLang loads no plugins.
@@ -93,14 +97,16 @@ class Plugin:
         if request.contains_mm_input():
             names: Names = {}
             if "keys" in self._features and not getattr(request, "mm_hashes", None):
-                names = await self._in_thread(name_media, request) or {}
+                names = await self._run(self._file_threads, name_media, request) or {}
             request._mmhash_names = names
             self._wrap(manager.mm_processor)
         return await original(manager, request)
 
-    async def _in_thread(self, step: Callable[..., Any], *arguments: Any) -> Any:
+    async def _run(
+        self, threads: ThreadPoolExecutor, step: Callable[..., Any], *arguments: Any
+    ) -> Any:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._attempt.run, step, *arguments)
+        return await loop.run_in_executor(threads, self._attempt.run, step, *arguments)
 
     def _drop_hashes(self, request: Any) -> None:
         """Drop the hashes that the caller names; a valid tag stands for its key."""
@@ -136,7 +142,7 @@ class Plugin:
         """Hash items without a file, here instead of in the scheduler."""
         if items:
             step = name_features if "keys" in self._features else set_pad_values
-            await self._in_thread(step, items)
+            await self._run(self._threads, step, items)
 
 
 def name_media(request: Any) -> Names:

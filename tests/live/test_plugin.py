@@ -2,6 +2,7 @@
 
 import base64
 import io
+import os
 import secrets
 import subprocess
 import sys
@@ -248,6 +249,32 @@ def test_verify_engine_checks_the_names_of_the_plugin(hooked: Engine) -> None:
     assert report.is_correct, report.line()
     assert report.server == "mmhash"
     assert report.plugin == ("guard", "keys")
+
+
+@pytest.mark.parametrize(("others", "is_hooked"), [("", True), ("mmhash", True), ("x", False)])
+def test_sglang_loads_the_plugins_that_the_operator_names(
+    site: Path, others: str, is_hooked: bool
+) -> None:
+    environment = Environment("sglang", "0.5.23")
+    try:
+        environment.build()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    code = (
+        "from sglang.srt.plugins import load_plugins; load_plugins();"
+        "from sglang.srt.managers.tokenizer_manager import TokenizerManager as manager;"
+        "print('hooked', hasattr(manager._tokenize_one_request, '__wrapped__'))"
+    )
+    chosen = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    settings = {"PYTHONPATH": str(site), "MMHASH_PLUGIN": "keys", "SGLANG_PLUGINS": others}
+    done = subprocess.run(
+        [environment.command("python"), "-c", code],
+        env=chosen | settings | {"SGLANG_USE_CPU_ENGINE": "1", "TRITON_INTERPRET": "1"},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    assert f"hooked {is_hooked}" in done.stdout
 
 
 def test_a_tag_stands_for_its_key(hooked: Engine) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -104,6 +105,7 @@ class Request:
     use_audio_in_video: bool = False
     image_max_dynamic_patch: Any = None
     modalities: Any = None
+    mm_hashes: Any = None
     names: Any = field(default=None)
 
     def contains_mm_input(self) -> bool:
@@ -172,6 +174,54 @@ def test_a_prompt_is_not_padded_by_the_hash_that_the_key_replaces() -> None:
     output = asyncio.run(Plugin(frozenset({"keys"})).tokenize(_tokenize, Manager(), request))
     assert output.mm_items[0].hash == mmhash.key(b"one").u64
     assert output.padded_input_ids is None
+
+
+def test_a_request_that_cannot_be_named_is_tokenized_as_without_the_plugin(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("mmhash.plugin.sglang.name_media", fail)
+    request = Request(image_data=[b"one"])
+    with caplog.at_level(logging.ERROR):
+        output = asyncio.run(Plugin(frozenset({"keys"})).tokenize(_tokenize, Manager(), request))
+    assert output == Output([Item(Modality.IMAGE, hash=7)], [7, 7])
+    assert request.image_data == [b"one"]
+    assert len(caplog.records) == 1
+
+
+def test_a_slow_file_holds_up_its_own_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def slow(request: Request) -> None:
+        if request.image_data == [b"slow"]:
+            released.wait(30)
+
+    async def both() -> None:
+        plugin = Plugin(frozenset({"keys"}))
+        slow_ones = [
+            asyncio.create_task(plugin.tokenize(_tokenize, Manager(), Request([b"slow"])))
+            for _ in range(4)
+        ]
+        await plugin.tokenize(_tokenize, Manager(), Request([b"one"]))
+        assert not any(task.done() for task in slow_ones)
+        released.set()
+        await asyncio.gather(*slow_ones)
+
+    monkeypatch.setattr("mmhash.plugin.sglang.name_media", slow)
+    asyncio.run(both())
+
+
+def test_a_tag_of_another_secret_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMHASH_GUARD_SECRETS", SECRET[::-1].hex())
+    expires = int(time.time()) + 60
+    tag = sign_tag(
+        mmhash.key(b"a"), engine="sglang", tenant=None, expires=expires, secrets=[SECRET]
+    )
+    request = Request(image_data=[b"one"], mm_hashes=[tag])
+    asyncio.run(Plugin(frozenset({"guard"})).tokenize(_tokenize, Manager(), request))
+    assert not request.mm_hashes
 
 
 def test_items_that_are_no_files_keep_the_engine_s_hash() -> None:
