@@ -1,13 +1,15 @@
-"""What precomputed features cost SGLang's scheduler, with and without the plugin.
+"""What an image's name costs SGLang's scheduler, with and without the plugin.
 
-`PYTHON bench/plugin_features.py MODEL`: PYTHON is that of an environment with SGLang and mmhash,
-MODEL the directory of a Qwen2-VL, which gets random weights. Each request has a feature of 20 MB
-that the engine has not seen. Printed for each value of MMHASH_PLUGIN: the CPU time of the
-scheduler's process and the time of a whole request, in medians, and whether the tokenizer has named
-the item, by the engine's own hash or by mmhash's key.
+`PYTHON -m bench.plugin_features MODEL`: PYTHON is that of an environment with SGLang and mmhash,
+MODEL the directory of a Qwen2-VL, which gets random weights. Each request has an image that the
+engine has not seen, with features of 20 MB. Printed for each value of MMHASH_PLUGIN: the CPU time
+of the scheduler's process and the time of a whole request, in medians, and by which hash the
+tokenizer has named the image. "SGLang's hash" means that its pads are those without the plugin.
 """
 
 import argparse
+import base64
+import io
 import json
 import os
 import subprocess
@@ -17,11 +19,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from PIL import Image
+
+import mmhash
+
 MODES = ("", "features", "keys,features")
-REQUESTS = 8
-ROWS, COLUMNS = 64, 66
-PATCH = 1176
-IMAGE_PAD = "<|image_pad|>"
+REQUESTS = 12
+WIDTH, HEIGHT = 64 * 14, 66 * 14
+TEXT = "<|vision_start|><|image_pad|><|vision_end|>What is it?"
 
 
 def main() -> None:
@@ -35,7 +40,7 @@ def main() -> None:
         return
     for mode in MODES:
         done = subprocess.run(
-            [sys.executable, __file__, str(given.model), "--one"],
+            [sys.executable, "-m", "bench.plugin_features", str(given.model), "--one"],
             env=os.environ | {"MMHASH_PLUGIN": mode},
             stdout=subprocess.PIPE,
             check=True,
@@ -47,16 +52,14 @@ def main() -> None:
 def measure(model: str) -> dict[str, Any]:
     """Return the figures of a running engine."""
     import sglang  # noqa: PLC0415  (this module is also read without SGLang)
-    import torch  # noqa: PLC0415
     from sglang.srt.managers.tokenizer_manager import TokenizerManager  # noqa: PLC0415
-    from transformers import AutoTokenizer  # noqa: PLC0415
 
-    named: list[int | None] = []
+    named: list[dict[str, int | None]] = []
     original = TokenizerManager._create_tokenized_object
 
     def create(*arguments: Any, **options: Any) -> Any:
         items = [one for one in arguments if hasattr(one, "mm_items")]
-        named.extend(item.hash for one in items for item in one.mm_items)
+        named.extend(_names(item) for one in items for item in one.mm_items)
         return original(*arguments, **options)
 
     TokenizerManager._create_tokenized_object = create
@@ -77,37 +80,40 @@ def measure(model: str) -> dict[str, Any]:
         skip_server_warmup=True,
         log_level="error",
     )
-    pad = AutoTokenizer.from_pretrained(model).convert_tokens_to_ids(IMAGE_PAD)
-    ids = [1, *([pad] * (ROWS * COLUMNS // 4)), 2, 3]
     scheduler = _scheduler()
-    cpu, wall, expected = [], [], []
+    cpu, wall, kinds, nbytes = [], [], set(), 0
     for _ in range(REQUESTS + 1):
-        feature = torch.rand(ROWS * COLUMNS, PATCH)
-        grid = torch.tensor([[1, ROWS, COLUMNS]])
-        item = {"format": "processor_output", "pixel_values": feature, "image_grid_thw": grid}
+        file = _file()
+        image = "data:image/bmp;base64," + base64.b64encode(file).decode()
         before, start = _cpu_s(scheduler), time.perf_counter()
-        engine.generate(input_ids=ids, image_data=[item], sampling_params={"max_new_tokens": 1})
+        engine.generate(TEXT, image_data=[image], sampling_params={"max_new_tokens": 1})
         wall.append(time.perf_counter() - start)
         cpu.append(_cpu_s(scheduler) - before)
-        expected.append(_names(feature))
+        found = named[-1]
+        expected = {mmhash.key(file).u64: "mmhash's key", found["own"]: "SGLang's hash"}
+        kinds.add(expected.get(found["hash"], "not in the tokenizer"))
+        nbytes = int(found["nbytes"] or 0)
     engine.shutdown()
-    kinds = {
-        next((kind for kind, value in names.items() if value == got), "not in the tokenizer")
-        for names, got in zip(expected, named, strict=True)
-    }
     return {
         "scheduler_cpu_ms": round(median(cpu[1:]) * 1e3),
         "request_ms": round(median(wall[1:]) * 1e3),
         "named_by": sorted(kinds),
+        "feature_bytes": nbytes,
     }
 
 
-def _names(feature: Any) -> dict[str, int]:
+def _file() -> bytes:
+    """Return an image that no engine has seen, in a format that takes no time to decode."""
+    buffer = io.BytesIO()
+    Image.frombytes("RGB", (WIDTH, HEIGHT), os.urandom(3 * WIDTH * HEIGHT)).save(buffer, "BMP")
+    return buffer.getvalue()
+
+
+def _names(item: Any) -> dict[str, int | None]:
     from sglang.srt.managers.mm_utils import hash_feature  # noqa: PLC0415
 
-    import mmhash  # noqa: PLC0415
-
-    return {"SGLang's hash": hash_feature(feature), "mmhash's key": mmhash.key(feature).u64}
+    feature = getattr(item.feature, "tensor", item.feature)
+    return {"hash": item.hash, "own": hash_feature(feature), "nbytes": feature.nbytes}
 
 
 def _scheduler() -> int:

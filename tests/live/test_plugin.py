@@ -29,7 +29,12 @@ from tests.support.gateway import gateway_before
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-RELEASES = (("sglang", "0.5.23"), ("sglang", "0.5.20"), ("vllm", "0.32.0"))
+RELEASES = (
+    ("sglang", "0.5.23", "qwen2_vl"),
+    ("sglang", "0.5.23", "qwen3_vl"),  # takes no caller's hashes
+    ("sglang", "0.5.20", "qwen2_vl"),
+    ("vllm", "0.32.0", "qwen2_vl"),
+)
 FORMATS = ("PNG", "BMP", "JPEG", "WEBP", "GIF")
 
 
@@ -77,7 +82,8 @@ def hooked(
     request: pytest.FixtureRequest, site: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     """An engine with keys and the guard."""
-    environment = Environment(*request.param)
+    name, release, model = request.param
+    environment = Environment(name, release)
     try:
         environment.build()
     except UnavailableError as error:
@@ -88,8 +94,10 @@ def hooked(
         "MMHASH_GUARD_SECRETS": prompts.SECRET.hex(),
     }
     log = tmp_path_factory.mktemp("plugin") / "engine.log"
-    with running(environment, "qwen2_vl", log=log, variables=variables) as engine:
+    options = ["--load-format", "dummy", "--enable-multimodal"] if model == "qwen3_vl" else []
+    with running(environment, model, *options, log=log, variables=variables) as engine:
         assert "mmhash is on" in log.read_text()
+        engine.name_of_setup = model
         yield engine
 
 
@@ -103,7 +111,7 @@ def chat(files: list[File], text: str = "") -> dict[str, Any]:
 
 def names(engine: Engine, body: dict[str, Any]) -> list[int]:
     """Return the names of a chat's whole blocks, by its plan."""
-    plan = Model.load(engine.environment.model("qwen2_vl")).plan(
+    plan = Model.load(engine.environment.model(engine.name_of_setup)).plan(
         body,
         engine=engine.spelling,
         block_size=engine.block_size,
@@ -215,7 +223,7 @@ def test_a_gateway_plans_chats_whole_and_leaves_them_alone(hooked: Engine) -> No
         f"block_size={hooked.block_size}"
     )
     settings = {
-        "models": {"tiny": str(hooked.environment.model("qwen2_vl"))},
+        "models": {"tiny": str(hooked.environment.model(hooked.name_of_setup))},
         "gateway.health_timeout_s": "30",
     }
     body = chat([image_file(), image_file("JPEG")])
