@@ -74,6 +74,7 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
         engine=worker.spec.engine and worker.spec.engine.name,
         release=worker.release or None,
         names=worker.names.verdict,
+        plugin=worker.plugin,
         healthy=worker.is_healthy,
         models=sorted(worker.models),
         mismatched=worker.url in mismatched,

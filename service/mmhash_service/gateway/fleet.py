@@ -13,7 +13,12 @@ from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
 from mmhash_service.gateway.conversations import Conversations
 from mmhash_service.gateway.engine_load import count_requests
-from mmhash_service.gateway.naming import RELEASE_PATHS, read_release
+from mmhash_service.gateway.naming import (
+    PLUGIN_PATH,
+    RELEASE_PATHS,
+    read_plugin,
+    read_release,
+)
 from mmhash_service.gateway.served_models import ServedModels, read_model_list
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
@@ -105,7 +110,7 @@ class Fleet:
         listed = [
             (worker, adapter)
             for worker in self.workers.values()
-            if worker.spec.engine == engine and (adapter := worker.models.get(model)) is not None
+            if worker.engine == engine and (adapter := worker.models.get(model)) is not None
         ]
         healthy = {adapter for worker, adapter in listed if worker.is_healthy}
         return healthy or {adapter for _, adapter in listed}
@@ -305,6 +310,8 @@ class Fleet:
                 self._note_ejection(worker)
         else:
             worker.models = await self._list_models(worker)  # before it gets requests
+            if not worker.is_healthy:
+                await self._ask_plugin(worker)
             if worker.readmit():
                 self._count_healthy()
                 logger.info("worker %s is healthy", worker.url)
@@ -318,6 +325,24 @@ class Fleet:
         if self._settings.engine_metrics:
             _, text = await worker.probe(b"/metrics", timeout_s)
             worker.engine_requests = count_requests(text)
+
+    async def _ask_plugin(self, worker: Worker) -> None:
+        """Ask a SGLang whether mmhash's plugin names its media: requests are planned by that."""
+        engine = worker.spec.engine
+        if engine is None or engine.name.partition("@")[0] != "sglang":
+            return
+        timeout_s = self._settings.health_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                worker.note_plugin(read_plugin(*await worker.probe(PLUGIN_PATH, timeout_s)))
+        except (WorkerError, TimeoutError) as error:
+            logger.info("worker %s: it does not say if it has a plugin: %r", worker.url, error)
+            return
+        if engine.server == "mmhash" and "keys" not in (worker.plugin or ()):
+            logger.warning(
+                "worker %s is planned for with server=mmhash, and answers no GET /mmhash with "
+                "`keys`: set MMHASH_PLUGIN=keys there, or no lookup finds its images", worker.url,
+            )  # fmt: skip
 
     async def _compare_release(self, worker: Worker) -> None:
         """Ask a worker for its engine and release, and warn if another one is planned for."""

@@ -156,8 +156,8 @@ class _Steps(NamedTuple):
             mm_hasher_algorithm=engine.mm_hasher_algorithm,
         )
         plan = plan_opened(self.context, opened, self.request.media[PLAN_NEEDS], options)
-        # SGLang's server in Rust takes no hash, so that there is nothing to vouch for.
-        if self.context.signer is not None and plan.items and engine.server != "rust":
+        # An engine that names files itself gets no hash, so there is nothing to vouch for.
+        if self.context.signer is not None and plan.items and engine.server == "python":
             opened.request.set_tags(_tags(self.context, plan, opened))
         unnamed = name_blocks(plan, engine.tokens_per_block)
         matched = self.find_matches(plan.event_ids, engine.tokens_per_block)

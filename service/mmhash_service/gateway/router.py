@@ -163,7 +163,7 @@ class Router:
         media = await routed.resolve(context, sources, needs_of(request, urls))
         items = await routed.run(work, put_hashes, context, request, places, media, find_named)
         body = routed.text
-        if engine.server != "rust":  # that one names images by their files, as plans do
+        if engine.server == "python":  # others name images by their files, as plans do
             body = await routed.run(work, request.write)
         key = items[0].item.key.bytes
         return Prepared(body, how, key, unnamed=UnnamedBlocks([key], UNPLANNED_TOKENS))
@@ -178,7 +178,7 @@ class Router:
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
         crowding = self.fleet.crowding()
         candidates = [
-            prepared[worker.spec.engine].candidate(worker, crowding[worker.url])
+            prepared[worker.engine].candidate(worker, crowding[worker.url])
             for worker in self.fleet.workers_for(model)
             if worker not in tried
         ]
@@ -195,7 +195,7 @@ class Router:
         if not ranked:
             return Decision(ranked, None, Prepared(b"", "no-workers"))
         best = self.fleet.workers[ranked[0].url]
-        return Decision(ranked, best, prepared[best.spec.engine])
+        return Decision(ranked, best, prepared[best.engine])
 
     def _new_block(
         self, candidates: list[Candidate], prepared: Mapping[EngineSpec | None, Prepared]
@@ -204,7 +204,7 @@ class Router:
         equal = most_reused(candidates)
         if not equal:
             return b""
-        engine = self.fleet.workers[equal[0].url].spec.engine
+        engine = self.fleet.workers[equal[0].url].engine
         return prepared[engine].block_after(equal[0].reused_tokens)
 
 
@@ -245,7 +245,7 @@ class Routing:
         router, work = self._router, Resources.of(self._request).work
         while True:
             model = await router.requested_model(self._routed, work)
-            engines = {worker.spec.engine for worker in router.fleet.workers.values()}
+            engines = {worker.engine for worker in router.fleet.workers.values()}
             missing = engines - self._prepared.keys()
             if not missing:  # nothing has changed since the fleet was read
                 return router.rank_workers(self._prepared, model, self.tried)

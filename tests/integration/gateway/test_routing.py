@@ -393,6 +393,33 @@ def test_sglangs_server_in_rust_names_images_itself(
         assert sent == unplanned
 
 
+def test_a_worker_with_the_plugin_is_planned_whole_and_gets_no_hash(folder: Path) -> None:
+    """The gateway asks for the plugin whenever a worker becomes healthy."""
+    engine = EngineProcess("plugged")
+    engine.plugin = "guard,keys"
+    try:
+        engine.start()
+        with fleet_of([engine], folder, engine="sglang@0.5.23", tag_secrets=[SECRET]) as fleet:
+            assert fleet.states()[0]["plugin"] == ["guard", "keys"]
+            request = chat("describe it " * 20, picture("red"))
+            sent = json.loads(fleet.client.post(PATH, json=request).json()["body"])
+            assert sent == request
+            plan = Model.load(folder).plan(request, "sglang@0.5.23", server="mmhash", block_size=16)
+            fleet.publish(0, plan)
+            assert fleet.matched(request) == [16 * len(plan.blocks)] != [0]
+            assert len(plan.blocks) == len(plan.token_ids) // 16
+            engine.kill()
+            wait_until(lambda: not fleet.states()[0]["healthy"])
+            engine.plugin = ""
+            engine.start()
+            wait_until(lambda: fleet.states()[0]["healthy"])
+            assert fleet.states()[0]["plugin"] is None
+            sent = json.loads(fleet.client.post(PATH, json=request).json()["body"])
+            assert "content_hash" in json.dumps(sent)
+    finally:
+        engine.kill()
+
+
 @pytest.mark.slow
 def test_workers_of_two_engines_get_their_own_fields(
     workers: list[EngineProcess], folder: Path

@@ -56,6 +56,10 @@ class WorkerState(BaseModel):
         description="Whether its KV events list the blocks that are planned for it. `wrong` means "
         "that no lookup finds anything: the log says why."
     )
+    plugin: list[str] | None = Field(
+        description="What mmhash's plugin does in this SGLang: `keys` name its media, `guard` and "
+        "`features`. Null without the plugin."
+    )
     healthy: bool
     models: list[str] = Field(
         description="The models that it lists at /v1/models; empty if that is not known."
