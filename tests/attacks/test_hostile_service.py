@@ -264,24 +264,6 @@ def test_redirects_are_not_followed(connect: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "head",
-    [
-        b"",
-        b"<html>",
-        b"HTTP/1.1 abc\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
-    ],
-)
-def test_what_is_not_http_is_refused(connect: Any, head: bytes) -> None:
-    def act(connection: socket.socket) -> None:
-        connection.sendall(head)
-        connection.shutdown(socket.SHUT_RDWR)
-
-    refused(connect, act, retries=0)
-
-
-@pytest.mark.parametrize(
     "body",
     [
         b"",
@@ -374,15 +356,6 @@ def test_an_answer_to_another_request_is_refused(connect: Any, call: str, payloa
         "plan": lambda client: client.plan({"messages": []}, model="m", engine="vllm"),
     }
     refused(connect, sends(answer(json.dumps(payload).encode())), ask[call])
-
-
-@pytest.mark.parametrize(
-    ("retry_after", "expected"),
-    [("9" * 400, 86_400.0), ("1e400", None), ("nan", None), ("-5", None), ("", None)],
-)
-def test_a_wait_is_at_most_a_day(connect: Any, retry_after: str, expected: float | None) -> None:
-    busy = answer(b"", status="503 Busy", Retry_After=retry_after)
-    assert refused(connect, sends(busy), retries=0).retry_after == expected
 
 
 @pytest.mark.parametrize(

@@ -94,16 +94,6 @@ def test_a_malformed_batch_is_refused_whole(payload: bytes) -> None:
         parse_batch(payload)
 
 
-def test_a_worker_has_no_ranks_but_its_own(index: Index) -> None:
-    """Each rank is a holder, and the index has 1024 for all workers."""
-    apply(index, HOSTILE, BlocksStored([1], 16), rank=3)
-    for rank in (4, -1, 1 << 63):
-        with pytest.raises(LimitError):
-            apply(index, HOSTILE, BlocksStored([1], 16), rank=rank)
-    apply(index, HONEST, BlocksStored([1], 16))
-    assert index.match([1])[HONEST].tokens == 16
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -149,13 +139,6 @@ def test_the_tiers_of_workers_that_are_gone_are_free_again(index: Index) -> None
         source_of(index, HOSTILE).drop()
     apply(index, HONEST, BlocksStored([1], 16))
     assert index.match([1])[HONEST].tokens == 16
-
-
-def test_a_group_that_became_empty_is_needed_still(index: Index) -> None:
-    apply(index, HONEST, BlocksStored([1], 16, group=0), BlocksStored([1], 16, group=1))
-    apply(index, HONEST, BlocksRemoved([1], group=1))
-    index.table._drop_empty_planes()
-    assert index.match([1])[HONEST].tokens == 0
 
 
 def test_a_batch_of_clears_is_one(index: Index) -> None:

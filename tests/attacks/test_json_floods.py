@@ -53,19 +53,3 @@ TOO_LARGE = {
 def test_too_much_json_is_refused(server: Any, call: str, name: str) -> None:
     answer = server.client.post(call, content=TOO_LARGE[name], headers=JSON)
     assert refusal_of(answer) == "body-too-large"
-
-
-@pytest.mark.parametrize(
-    "spans",
-    [
-        [{"start": 0, "end": 2**62, "hash": "0" * 16}],
-        [{"start": 3, "end": 1, "hash": "0" * 16}],
-        [{"start": 0, "end": 2, "hash": "0" * 16}, {"start": 1, "end": 3, "hash": "1" * 16}],
-        [{"start": 0, "end": 1, "hash": "0x" + "0" * 14}],
-        [{"start": 0, "end": 1, "hash": "\u0660" * 16}],
-    ],
-)
-def test_spans_that_are_amiss_are_refused(server: Any, spans: list[dict[str, Any]]) -> None:
-    body = {"engine": "sglang", "input_ids": [1, 2, 3], "spans": spans}
-    answer = server.client.post("/pad", json=body)
-    assert refusal_of(answer) in {"invalid-json", "refused-by-engine", "invalid-span"}
