@@ -1,5 +1,4 @@
 import io
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable
@@ -355,16 +354,6 @@ def test_uuid() -> None:
         vllm.uuid("blake3:00")  # type: ignore[arg-type]
 
 
-def test_neither_torch_nor_pillow_is_loaded() -> None:
-    code = (
-        "import sys, numpy; from mmhash.engines import vllm;"
-        "vllm.mm_hash(a=numpy.zeros(3), b=vllm.EncodedMedia(numpy.zeros(3), b'x'));"
-        "vllm.block_keys([1] * 16, 16);"
-        "assert not {'torch', 'PIL'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 # Blocks
 
 
@@ -391,24 +380,6 @@ def test_wrong_roots() -> None:
         vllm.none_hash(block_algorithm="md5")
     with pytest.raises(InputTypeError, match="seed is a str, not int"):
         vllm.none_hash(seed=0)  # type: ignore[arg-type]
-
-
-def test_a_chain_is_its_blocks() -> None:
-    items = [Span("a", 3, 20), Span("b", 30, 2)]
-    lora = Lora("l", "/l")
-    for algorithm in ("sha256", "sha256_cbor", "xxhash_cbor"):
-        keys = vllm.block_keys(
-            TOKENS, 16, items=items, cache_salt="s", lora=lora, block_algorithm=algorithm, seed="0"
-        )
-        extras = vllm.extra_keys(TOKENS, 16, items=items, cache_salt="s", lora=lora)
-        parent = b""
-        for index, extra in enumerate(extras):
-            block = TOKENS[16 * index : 16 * index + 16]
-            parent = vllm.block_key(
-                block, parent=parent, extra=extra, block_algorithm=algorithm, seed="0"
-            )
-            assert parent == keys[index]
-        assert len(keys) == 4
 
 
 def test_extra_keys_by_release() -> None:

@@ -4,7 +4,6 @@
 import asyncio
 import os
 import signal
-import struct
 import subprocess
 import sys
 from io import BytesIO
@@ -33,15 +32,6 @@ CORPUS = Path(__file__).parents[3] / "fuzz" / "corpus" / "image"
 def problem_of(error: BaseException) -> str:
     assert isinstance(error, Problem), error
     return error.name
-
-
-def slow_bmp(pixels: int) -> bytes:
-    """A run-length coded BMP that Pillow fills in Python, at about 0.1 µs a pixel."""
-    data = b"\1\0" + b"\0\0" * (pixels // 8000 + 1)
-    head = struct.pack("<IIIHHIIIIII", 40, pixels, 1, 1, 8, 1, len(data), 0, 0, 256, 0)
-    offset = 14 + len(head) + 1024
-    body = b"BM" + struct.pack("<IHHI", offset + len(data), 0, 0, offset)
-    return body + head + bytes(1024) + data
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
