@@ -29,12 +29,6 @@ def named(value: Any, version: str = FRAMED, **options: Any) -> str:
 # Items
 
 
-def test_a_known_image() -> None:
-    assert vllm.mm_hash(version="0.33.0", model_id="m", image=PHOTO) == (
-        "951f3cdb6fd7377a58c8142fa12ae2884b1ed885a64675654e7ca1f04b9b825a"
-    )
-
-
 def test_the_newest_release_is_the_default() -> None:
     assert vllm.LATEST == "0.33.0"
     assert vllm.mm_hash(image=PHOTO) == vllm.mm_hash(version="0.33.0", image=PHOTO)
@@ -52,15 +46,6 @@ def test_unknown_releases(version: str) -> None:
     ):
         with pytest.raises(InputValueError, match=r"known are 0\.18\.0 to 0\.18\.1, "):
             call()
-
-
-def test_equal_recipes() -> None:
-    pairs = [("0.18.0", "0.18.1"), ("0.19.0", "0.26.0"), ("0.31.0", "0.33.0")]
-    for one, other in pairs:
-        assert named(PHOTO, one) == named(PHOTO, other)
-        assert vllm.extra_keys(TOKENS, 16, version=one, items=[Span("a", 1, 20)]) == (
-            vllm.extra_keys(TOKENS, 16, version=other, items=[Span("a", 1, 20)])
-        )
 
 
 def test_algorithms() -> None:
@@ -486,12 +471,6 @@ def test_steps_do_not_count_since_0_31(
     options: dict[str, Any] = {"items": items, "lookahead": lookahead}
     in_one_go = vllm.extra_keys(TOKENS, block_size, **options)
     assert vllm.extra_keys(TOKENS, block_size, **options, hashed_after=steps) == in_one_go
-
-
-@pytest.mark.parametrize("version", ["0.18.0", "0.30.0", "0.31.0"])
-def test_steps_of_a_prompt_without_items(version: str) -> None:
-    extras = vllm.extra_keys(TOKENS[:48], 16, version=version, hashed_after=[16, 32])
-    assert extras == [None, None, None]
 
 
 def test_what_steps_change_before() -> None:
