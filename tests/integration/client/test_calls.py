@@ -56,12 +56,6 @@ def test_annotate_by_pixels(connect: Any, url: str) -> None:
     assert items[0].key == mmhash.key(image, algorithm="xxh3", tenant=tenant)
 
 
-def test_what_is_no_chat_is_refused(connect: Any, url: str) -> None:
-    with connect(url) as client, pytest.raises(mmhash.ServiceError) as caught:
-        client.annotate({"messages": 1}, engine="vllm")
-    assert (caught.value.status, caught.value.type) == (422, "urn:mmhash:problem:invalid-json")
-
-
 def test_pad(connect: Any, url: str) -> None:
     with connect(url) as client:
         newest = client.pad(IDS, [Span(4, 20, KEY)])
@@ -103,23 +97,6 @@ def test_blocks_of_an_engine_as_it_was_started(connect: Any, url: str) -> None:
     assert answer.blocks == [key.hex() for key in keys]
     assert answer.groups[16].blocks == answer.blocks[1::2]
     assert answer.recipe == "vllm@0.33.0"
-
-
-def test_a_fallback_for_an_unknown_release(connect: Any, url: str) -> None:
-    fallback: dict[str, Any] = {"engine_fallback": "nearest-older"}
-    with connect(url) as client:
-        (item,) = client.hash([b"abc"], engines="vllm@0.34.0", **fallback)
-        _, (noted,) = client.annotate(chat(b"abc"), engine="vllm@0.34.0", **fallback)
-        padded = client.pad(IDS, [Span(4, 20, KEY)], engine="sglang@0.5.24", **fallback)
-    assert item.engines["vllm@0.34.0"]["recipe"] == "vllm@0.33.0"
-    assert noted.engines["vllm@0.34.0"]["recipe"] == "vllm@0.33.0"
-    assert padded == sglang.pad_input_ids(IDS, [(4, 20, KEY)], version="0.5.23")
-
-
-def test_what_a_release_refuses_is_refused(connect: Any, url: str) -> None:
-    with connect(url) as client, pytest.raises(mmhash.ServiceError) as caught:
-        client.blocks(IDS, 16, engine="vllm", extra_key="e")
-    assert caught.value.type == "urn:mmhash:problem:refused-by-engine"
 
 
 def test_info(connect: Any, url: str) -> None:

@@ -1,4 +1,3 @@
-import json
 import re
 from pathlib import Path
 
@@ -8,7 +7,7 @@ from typer.testing import CliRunner
 
 import mmhash
 from mmhash.cli.app import app
-from mmhash.engines import known, request_fields, sglang
+from mmhash.engines import known, request_fields
 from mmhash.engines.engine import Engine
 from mmhash.engines.registry import ENGINES
 
@@ -48,30 +47,6 @@ def test_every_range_can_be_explained(picture: Path) -> None:
                 catch_exceptions=False,
             )
             assert f"for {name} {first}" in done.stdout
-
-
-def test_key_prints_each_engine(picture: Path) -> None:
-    arguments = [
-        "key",
-        "--of",
-        "pixels",
-        "--engine",
-        "sglang@0.5.23",
-        "--engine",
-        "vllm",
-        str(picture),
-    ]
-    done = RUN.invoke(app, arguments, catch_exceptions=False)
-    key, of_sglang, of_vllm = done.stdout.splitlines()
-    with Image.open(picture) as image:
-        expected = mmhash.key(image)
-    assert key == f"{expected.hex()}  {picture}"
-    spelling = json.loads(of_sglang.removeprefix("sglang@0.5.23 ").removesuffix(f"  {picture}"))
-    assert spelling == {
-        "mm_hash": sglang.mm_hash(expected),
-        "pad_values": sglang.pad_values(expected),
-    }
-    assert of_vllm == f'vllm {{"uuid": "{expected.hex()}"}}  {picture}'
 
 
 @pytest.mark.parametrize(
