@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import mmhash
-from mmhash.engines import dynamo, lmcache, lmdeploy, registry, sglang, trtllm, vllm
+from mmhash.engines import dynamo, registry, sglang, trtllm, vllm
 from mmhash.errors import InputError
 
 KEY = mmhash.key(b"content")
@@ -150,19 +150,10 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     dynamo.sequence_keys: {"block_keys": [HEX_16], "version": "1.6.0"},
     dynamo.url_hash: {"url": "http://a", "version": "1.6.0"},
     dynamo.uuid: {"mm_hash": HEX_64, "version": "1.6.0"},
-    lmcache.token_values: {"identifier": HEX_64, "length": 4, "version": "0.5.6"},
-    lmcache.substitute: {"tokens": IDS, "spans": [VSPAN], "version": "0.5.6"},
-    lmdeploy.content_hash: {
-        "data": np.zeros(4),
-        "meta": None,
-        "mrope_pos_ids": None,
-        "version": "0.18.0",
-    },
     registry.explain: {"key": KEY, "engine": "vllm"},
     registry.split_names: {"engines": "vllm"},
     registry.find: {"text": "vllm", "engine_fallback": "nearest-older"},
     registry.parse: {"text": "vllm", "engine_fallback": "nearest-older"},
-    registry.parse_with_fields: {"text": "vllm", "engine_fallback": None},
     registry.pad_values: {"key_or_hash": KEY, "engine": "sglang@0.5.23"},
     registry.request_fields: {
         "key": KEY,
@@ -227,7 +218,6 @@ def test_what_are_no_ids_has_no_keys(tokens: Any) -> None:
         lambda: vllm.block_keys(tokens, 1),
         lambda: dynamo.block_keys(tokens, 1),
         lambda: dynamo.routing_tokens(tokens, []),
-        lambda: lmcache.substitute(tokens, []),
     ):
         with pytest.raises(InputError, match="token"):
             call()
