@@ -140,7 +140,7 @@ class FeaturePool:
                 value=grant.generation,
             )
 
-        handle = Handle("cuda_ipc", "", offset, content.nbytes, view.dtype, view.shape, grant, {})
+        handle = Handle("cuda_ipc", "", offset, content.nbytes, view.dtype, view.shape, grant)
         feature = producer_tensor(handle, self.device)
         self._ledger.queued(claim)
         try:

@@ -45,7 +45,7 @@ class SharedPool:
             grant, offset = granted
             segment.content[offset : offset + len(content)] = np.frombuffer(content, np.uint8)
             name, dtype, shape = segment.name, view.dtype, view.shape
-            handle = Handle("shm", name, offset, len(content), dtype, shape, None, {})
+            handle = Handle("shm", name, offset, len(content), dtype, shape, None)
             feature = leased_tensor(handle, grant)
             ledger.filled(grant)
             return feature  # noqa: TRY300  (an interruption before the return ends the lease)

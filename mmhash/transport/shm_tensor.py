@@ -151,7 +151,7 @@ def create_segment(item: Any) -> tuple[Segment, Handle]:
     content = view.on_host()
     segment = Segment(len(content))
     segment.fill(content)
-    return segment, Handle("shm", segment.name, 0, len(content), view.dtype, view.shape, None, {})
+    return segment, Handle("shm", segment.name, 0, len(content), view.dtype, view.shape, None)
 
 
 def allocate_overflow(ledger: Ledger, item: Any, claim: Claim) -> SharedTensor:
