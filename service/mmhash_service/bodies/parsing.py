@@ -82,7 +82,7 @@ def parse_quality(text: str, name: str) -> float:
 
 
 def parse_base64(text: str) -> bytearray:
-    """Decode standard base64 with padding; run this in a worker thread."""
+    """Decode standard base64 with padding; run this in a thread."""
     content = bytearray()
     try:
         for start in range(0, len(text), _BASE64_STEP):

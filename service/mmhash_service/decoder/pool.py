@@ -262,5 +262,5 @@ def _problem_of(refused: Refused) -> Problem:
 
 
 def decoder_count(settings: Settings) -> int:
-    """Return the number of processes of one worker that decode images of any size."""
+    """Return the number of decoders of one server process that decode images of any size."""
     return settings.decoders or max(1, min(cpu_count() // settings.processes, _MAX_DEFAULT))

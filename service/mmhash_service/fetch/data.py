@@ -20,7 +20,7 @@ def is_media_url(url: str) -> bool:
 
 
 def read_data_url(url: str) -> bytearray:
-    """Return the content of the URL; run this in a worker thread."""
+    """Return the content of the URL; run this in a thread."""
     head, comma, text = url.partition(",")
     # A fragment is not part of the content: refuse it rather than ignore it.
     has_escapes = "%" in text  # takes 2 µs of 100 kB, count() 40

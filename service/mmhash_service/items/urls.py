@@ -154,7 +154,7 @@ def _check_length(tensor: Tensor | None, nbytes: int) -> None:
 
 
 class _BundleReader:
-    """A reader of a bundle, which is held and then split and hashed in a worker thread."""
+    """A reader of a bundle, which is held and then split and hashed in a thread."""
 
     def __init__(self, context: RequestContext, item: JsonItem, tensor: Tensor) -> None:
         self._context, self._item, self._tensor = context, item, tensor

@@ -115,7 +115,7 @@ def resolved_only(found: Found) -> Resolved:
 
 
 def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: Needs) -> Found:
-    """Read the media in the request itself; run this in a worker thread."""
+    """Read the media in the request itself; run this in a thread."""
     if len(sources) > context.settings.max_items:
         raise Problem("too-many-items")
     return {

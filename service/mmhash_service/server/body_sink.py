@@ -8,7 +8,7 @@ takes 0.2 ms to hash 1 MiB. The application calls the function that the scope ha
 To hand each read to another thread instead was measured: on 16 cores, idle otherwise, seven threads
 received 4 bodies of 20 MiB at once at 3.3 GB/s instead of 2.4, and 128 at 2.9 instead of 2.1, with
 46 and 23 % more CPU time for each GB; one thread made 128 slower. On two cores nothing was gained.
-More workers (the setting `processes`) use other cores, too.
+More processes use other cores, too.
 """
 
 import asyncio
