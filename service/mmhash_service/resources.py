@@ -9,7 +9,7 @@ from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.memo.memo import Memo
 from mmhash_service.models import Models
 from mmhash_service.runtime.capacity import Limits
-from mmhash_service.runtime.worker_pool import PromptPool, WorkerPool
+from mmhash_service.runtime.worker_pool import PromptPool, ThreadPool
 from mmhash_service.settings import Settings
 
 
@@ -22,7 +22,7 @@ class Resources:
         # A reload replaces them, so a request reads them once.
         self.settings = settings
         self.limits = Limits(settings)
-        self.work = WorkerPool(settings.work_timeout_s)
+        self.work = ThreadPool(settings.work_timeout_s)
         self.prompts = PromptPool(settings.work_timeout_s)
         self.decoders = DecoderPool(settings)
         self.memo = Memo(settings)

@@ -17,7 +17,7 @@ from mmhash_service.guard.caller_hashes import RefusedError, check_form, strip_u
 from mmhash_service.items.context import RequestContext
 from mmhash_service.plan.media import Needs, Resolved, resolve
 from mmhash_service.plan.request import open_document
-from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.runtime.worker_pool import ThreadPool
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class RoutedRequest:
         return len(self.text) <= _INLINE_MAX or is_light(self.text)
 
     async def run(
-        self, work: WorkerPool, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+        self, work: ThreadPool, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Call a function of the request: on the event loop if it is light, or in a thread."""
         if self.is_light:
@@ -65,7 +65,7 @@ class RoutedRequest:
             raise self._document
         return self._document
 
-    async def model(self, work: WorkerPool) -> str:
+    async def model(self, work: ThreadPool) -> str:
         """Return the model that the request names, or an empty string."""
         if isinstance(self._document, Document):
             return self._document.model
@@ -83,7 +83,7 @@ class RoutedRequest:
 
 
 async def read_request(
-    body: bytes, content_type: str, path: str | None, work: WorkerPool, *, is_prompt: bool
+    body: bytes, content_type: str, path: str | None, work: ThreadPool, *, is_prompt: bool
 ) -> RoutedRequest:
     """Return a request for a path; one without a path has the form that its members show."""
     if len(body) <= _INLINE_MAX or is_light(body):

@@ -30,7 +30,7 @@ from mmhash_service.plan.annotate import (
 from mmhash_service.resources import Resources
 from mmhash_service.runtime import metrics
 from mmhash_service.runtime.capacity import Admission
-from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.runtime.worker_pool import ThreadPool
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Router:
         self._settings = settings
         self.policy = settings.policy
 
-    async def requested_model(self, request: RoutedRequest, work: WorkerPool) -> str:
+    async def requested_model(self, request: RoutedRequest, work: ThreadPool) -> str:
         """Return the model that a request names, if the workers list different ones or adapters."""
         models = self.fleet.models
         if models.is_one_list and not models.has_adapters:
