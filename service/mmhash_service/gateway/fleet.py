@@ -172,8 +172,8 @@ class Fleet:
     async def _refresh_often(self) -> None:
         while True:
             is_current = self._listed == {url: one.spec for url, one in self.workers.items()}
-            refresh_s = self._settings.refresh_s
-            await asyncio.sleep(refresh_s if is_current else min(refresh_s, _SETTLE_S))
+            interval_s = self._settings.health_interval_s
+            await asyncio.sleep(interval_s if is_current else min(interval_s, _SETTLE_S))
             joined = await self._refresh()
             self._compare_models()
             self._read_events()

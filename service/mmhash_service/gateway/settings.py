@@ -43,12 +43,6 @@ class GatewaySettings(SourcedSettings):
         description="A file with a worker in each line, like those of worker_list; `#` begins a "
         "comment.",
     )
-    refresh_s: float = Field(
-        default=5.0,
-        gt=0,
-        le=3600,
-        description="Seconds between two lookups of worker_dns and two reads of worker_file.",
-    )
     policy: Policy = Field(
         default="longest-prefix",
         description="The choice of a worker: `longest-prefix`, `least-load`, `round-robin` or "
@@ -73,7 +67,11 @@ class GatewaySettings(SourcedSettings):
         "left without a key (`ignore`).",
     )
     health_interval_s: float = Field(
-        default=5.0, gt=0, le=3600, description="Seconds between two probes of a worker's /health."
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="Seconds between two probes of a worker's /health, two lookups of worker_dns, "
+        "and two reads of worker_file.",
     )
     health_timeout_s: float = Field(
         default=5.0,

@@ -67,7 +67,7 @@ def test_a_file_counts_when_two_reads_have_found_it(tmp_path: Path) -> None:
     """A read between two writes removed workers, whose blocks had to be learned again."""
     file = tmp_path / "workers"
     old = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
-    fleet = Fleet(GatewaySettings(worker_file=write(file, *old), refresh_s=3600))
+    fleet = Fleet(GatewaySettings(worker_file=write(file, *old), health_interval_s=3600))
 
     async def refresh(*workers: str) -> list[str]:
         write(file, *workers)
