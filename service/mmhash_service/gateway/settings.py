@@ -79,13 +79,6 @@ class GatewaySettings(SourcedSettings):
         le=3600,
         description="Seconds in which a worker must answer a probe, or accept a connection.",
     )
-    eject_after: int = Field(
-        default=3,
-        ge=1,
-        le=1000,
-        description="Failures in a row, of probes or connections, after which a worker gets no "
-        "more requests until a probe succeeds.",
-    )
     worker_timeout_s: float = Field(
         default=600.0,
         gt=0,

@@ -98,7 +98,7 @@ def test_all_workers_are_down() -> None:
 
 
 def test_a_worker_that_hangs_gives_its_requests_to_another() -> None:
-    settings = {"gateway.health_timeout_s": "3", "gateway.eject_after": "2"}
+    settings = {"gateway.health_timeout_s": "3"}
     with fleet_of(2, **settings) as (started, _, client):
         answers: list[httpx.Response] = []
         started[0].send_signal(signal.SIGSTOP)
@@ -362,7 +362,6 @@ def test_a_post_that_workers_read_is_executed_twice_at_most() -> None:
 def test_a_worker_that_has_left_and_hangs_gives_its_requests_to_another(tmp_path: Path) -> None:
     file = tmp_path / "workers"
     settings = {
-        "gateway.eject_after": "1",
         "gateway.health_timeout_s": "2",
     }
     with engines(2) as (one, other), ExitStack() as stack:
