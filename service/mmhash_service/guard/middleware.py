@@ -32,7 +32,7 @@ from mmhash_service.guard.caller_hashes import (
     check_form,
     strip_unverified_hashes,
 )
-from mmhash_service.guard.settings import GuardSettings
+from mmhash_service.guard.settings import TENANT_BY_HEADER, GuardSettings
 
 logger = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ class Guard:
         if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
             raise RefusedError("unsupported-encoding")
         tenant = self._settings.tenant
-        if self._settings.tenant_header:
+        if tenant == TENANT_BY_HEADER:
             # Two headers name no tenant, because no tenant has a comma in its name.
             tenant = ",".join(headers.getlist(TENANT_HEADER)) or None
         content_type = headers.get("content-type", "")
