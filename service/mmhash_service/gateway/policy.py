@@ -6,7 +6,7 @@ Longest prefix, in tokens:
     worth = reused * min(1, reused / (SMALL_PART * prompt_tokens))
     reused = matched_tokens + expected_tokens
     queue = QUIET_LOAD * load / (least load + QUIET_LOAD)
-    cost of a token = min(1, load_weight * prompt_tokens / QUIET_LOAD)
+    cost of a token = min(1, LOAD_WEIGHT * prompt_tokens / QUIET_LOAD)
 
 `matched_tokens` are those that the worker holds, `expected_tokens` those after them that it
 computes for requests that run (expected.py), or was sent under names that its events do not show
@@ -45,6 +45,9 @@ Policy = Literal["longest-prefix", "least-load", "round-robin", "consistent-hash
 
 # A load at which a worker still counts as idle: two median prompts with an image.
 QUIET_LOAD = 1200
+
+# The part of a prompt that is computed again rather than sent to a worker with twice the least load.
+LOAD_WEIGHT = 0.1
 
 # The part of a prompt below which a prefix counts less than its tokens.
 SMALL_PART = 0.25
@@ -87,7 +90,7 @@ def rank(
     policy: Policy,
     candidates: Sequence[Candidate],
     *,
-    load_weight: float,
+    load_weight: float = LOAD_WEIGHT,
     prompt_tokens: int = 0,
     conversation_reuse: float = 0.0,
     first_key: bytes = b"",

@@ -186,7 +186,6 @@ class Router:
         ranked = rank(
             self.policy,
             candidates,
-            load_weight=self._settings.load_weight,
             prompt_tokens=size.tokens if size else UNPLANNED_TOKENS,
             conversation_reuse=self.fleet.conversations.reused_tokens,
             first_key=first_key,

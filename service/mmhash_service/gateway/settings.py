@@ -48,13 +48,6 @@ class GatewaySettings(SourcedSettings):
         description="The choice of a worker: `longest-prefix`, `least-load`, `round-robin` or "
         "`consistent-hash`.",
     )
-    load_weight: float = Field(
-        default=0.1,
-        ge=0,
-        le=1e6,
-        description="The part of a prompt that `longest-prefix` has computed again rather than "
-        "send it to a worker whose load is twice the least.",
-    )
     engine_metrics: bool = Field(
         default=False,
         description="Read the running and waiting requests from the workers' /metrics too, for "
