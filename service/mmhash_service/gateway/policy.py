@@ -46,7 +46,7 @@ Policy = Literal["longest-prefix", "least-load", "round-robin", "consistent-hash
 # A load at which a worker still counts as idle: two median prompts with an image.
 QUIET_LOAD = 1200
 
-# The part of a prompt that is computed again rather than sent to a worker with twice the least load.
+# The part of a prompt that is computed again rather than sent to a worker with twice the load.
 LOAD_WEIGHT = 0.1
 
 # The part of a prompt below which a prefix counts less than its tokens.
