@@ -37,7 +37,7 @@ LAST = (1 << 63) - 1  # no batch has this number, because one that follows could
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
-class Connection:
+class EngineSocket:
     """A connection to one socket of an engine, made in the background.
 
     `heard` is the time at which the peer last sent anything.
@@ -105,7 +105,7 @@ class Replay:
     too. So all that has arrived is received before any of it is applied.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EngineSocket) -> None:
         self.connection = connection
         self.batches: deque[tuple[int, bytes]] = deque()
         self.has_end = False
@@ -152,20 +152,20 @@ class Replay:
         return number, payload
 
 
-def subscribe(context: Context, endpoint: str) -> Connection:
+def subscribe(context: Context, endpoint: str) -> EngineSocket:
     """Return a subscription to all topics of an endpoint, connected in the background."""
     socket = _connect(context, endpoint, "events", QUEUED_PIECES, b"SUB")
-    return Connection(socket, zmtp.encode([b"\1"]), MAX_BYTES)
+    return EngineSocket(socket, zmtp.encode([b"\1"]), MAX_BYTES)
 
 
-def request_replay(context: Context, endpoint: str, start: int) -> Connection:
+def request_replay(context: Context, endpoint: str, start: int) -> EngineSocket:
     """Ask for all batches from a number on; return the connection that receives them.
 
     Each request has its own, so the rest of an earlier answer cannot be taken for this one.
     """
     socket = _connect(context, endpoint, "replay", QUEUED_REPLAY_PIECES, b"DEALER")
     request = zmtp.encode([b"", start.to_bytes(8, "big")])
-    return Connection(socket, request, MAX_REPLAY_BYTES)
+    return EngineSocket(socket, request, MAX_REPLAY_BYTES)
 
 
 def read_message(frames: list[bytes]) -> tuple[int, bytes] | None:

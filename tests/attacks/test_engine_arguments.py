@@ -65,7 +65,7 @@ CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     sglang.parse_mm_hash: {"text": HEX_16, "version": "0.5.23", "server": "rust"},
     sglang.pads_by_release: {"hash_or_identity": 5},
     sglang.split_bundle: {
-        "item": sglang.Item("IMAGE", [(0, 1), (2, 3)], np.zeros((2, 3))),
+        "item": sglang.BundleItem("IMAGE", [(0, 1), (2, 3)], np.zeros((2, 3))),
         "version": "0.5.23",
     },
     sglang.translate_pads: {"input_ids": IDS, "hashes": [5], "of": "0.5.9", "to": "0.5.23"},

@@ -3,7 +3,7 @@
 `version` is a release of the engine; without it, the newest that is known.
 """
 
-from mmhash.engines.sglang.bundles import Item, combine_hashes, split_bundle
+from mmhash.engines.sglang.bundles import BundleItem, combine_hashes, split_bundle
 from mmhash.engines.sglang.engine import ENGINE
 from mmhash.engines.sglang.features import file_hash, hash_feature
 from mmhash.engines.sglang.gpu_kernel import gpu_hash
@@ -38,7 +38,7 @@ __all__ = [
     "ENGINE",
     "LATEST",
     "RELEASES",
-    "Item",
+    "BundleItem",
     "Span",
     "artifact_key",
     "combine_hashes",

@@ -13,7 +13,11 @@ import numpy as np
 from mmhash.requests import Document, MediaSource
 from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.served_models import requested_model
-from mmhash_service.guard.caller_hashes import RefusedError, check_form, strip_unverified_hashes
+from mmhash_service.guard.caller_hashes import (
+    RequestRefusedError,
+    check_form,
+    strip_unverified_hashes,
+)
 from mmhash_service.items.context import RequestContext
 from mmhash_service.plan.media import Needs, Resolved, resolve
 from mmhash_service.plan.request import open_document
@@ -95,7 +99,7 @@ def _read(body: bytes, content_type: str, path: str | None, *, is_prompt: bool) 
     try:
         check_form(body, content_type)
         pieces = strip_unverified_hashes(body, lambda _tags: frozenset(), refuse=False)
-    except RefusedError as refused:
+    except RequestRefusedError as refused:
         raise Problem(str(refused)) from refused
     text = body if pieces is None else b"".join(pieces)
     if not is_prompt:

@@ -103,7 +103,7 @@ class BodySink:
             self.done.set_exception(error)
 
 
-class Connection(Protocol):
+class HeadParser(Protocol):
     """The protocol that has parsed the head, and gets the connection back."""
 
     def body_bytes_received(self, piece: memoryview) -> None:
@@ -137,7 +137,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: HeadParser,
         limit: Callable[[], int],
         flow: Flow,
         loop: asyncio.AbstractEventLoop,
