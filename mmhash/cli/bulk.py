@@ -124,7 +124,7 @@ def _bar(*, quiet: bool) -> Iterator[_Bar]:
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield _Bar(None)
         return
-    from rich.console import Console  # noqa: PLC0415  (40 ms)
+    from rich.console import Console  # noqa: PLC0415  (slow to import)
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         DownloadColumn,

@@ -24,8 +24,8 @@ MAX_RANKS = 256
 
 _ENDPOINT = re.compile(r"(tcp://[^\s/]+:)(\d{1,5})|ipc://\S+")
 _PIECES_AT_ONCE = 64
-# A replay takes a connection, 0.2 ms of the thread. A publisher whose numbers went back again and
-# again had 6000 a second, and the events of others were 0.75 s late.
+# A replay takes a connection. A publisher whose numbers go back again and again must not delay the
+# events of others.
 MAX_REPLAYS_PER_CHECK = 16
 
 

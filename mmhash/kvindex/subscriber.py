@@ -24,8 +24,8 @@ MAX_REPLAY_BYTES = 2 << 20  # a batch with 400 000 tokens
 # A longer replay is cut off, and its rest is asked for. An engine keeps 10 000 batches.
 MAX_MESSAGES = 20_000
 MAX_RECEIVED_BYTES = 64 << 20
-# Before the other sockets have their turn. 1000 batches of 12 KB take 15 ms; a peer that sends only
-# pings would take the thread for itself.
+# Before the other sockets have their turn: a peer that sends only pings would take the thread for
+# itself.
 _RECEIVE_S = 0.05
 
 _PEER = b"peer"

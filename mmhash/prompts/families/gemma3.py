@@ -125,7 +125,7 @@ def _merge_pair(
 ) -> tuple[list[int], list[int]]:
     """Return the ids with a token for each pair, and the places of the second ones of the pairs.
 
-    Tokens between newlines are copied at once: 4000 take 0.05 ms, and 0.4 one by one.
+    Tokens between newlines are copied at once, not one by one.
     """
     first, second = pair
     merged: list[int] = []

@@ -35,7 +35,7 @@ _WARNED = float("inf")
 _CHECKED_BLOCKS = 64
 
 PROBE_SPACING_S = 0.002
-"""The time between the first probes of two workers: a probe takes the event loop 0.5 ms."""
+"""The time between the first probes of two workers: all at once would block the event loop."""
 
 logger = logging.getLogger(__name__)
 

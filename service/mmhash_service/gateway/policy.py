@@ -12,8 +12,6 @@ Longest prefix, in tokens:
 computes for requests that run (expected.py), or was sent under names that its events do not show
 (unnamed.py). A small part of the prompt counts less: the block that a chat template or a system
 prompt fills is no reason to wait, because each worker computes it once.
-With 120 tokens that all prompts begin with, simulated, the mean time to the first token is 181 ms
-in place of 195 (bench/fleet/simulation.py).
 
 `load` is the number of tokens that the worker still has to compute for others (worker.py). It
 counts relative to the least load: when all workers have queues, a request that leaves its cache

@@ -29,8 +29,8 @@ T = TypeVar("T")
 # A longer body is parsed in a thread, unless it is light.
 _INLINE_MAX = 32 << 10
 
-# A job in a thread takes longer than to search and parse such a body. The worst of this size takes
-# 2 ms: 4000 objects beside a hash.
+# A job in a thread takes longer than to search and parse such a body. The worst of this size has
+# 4000 objects beside a hash.
 _LIGHT_MAX = 192 << 10
 _LIGHT_SIGNS = 4096
 

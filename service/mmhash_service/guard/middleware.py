@@ -108,7 +108,7 @@ class Guard:
         self._secrets = [
             bytes.fromhex(secret.get_secret_value()) for secret in self._settings.secrets
         ]
-        # One thread: several would keep the GIL from the event loop for longer than 5 ms.
+        # One thread: several would keep the GIL from the event loop for too long.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mmhash-guard")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

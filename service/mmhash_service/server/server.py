@@ -116,8 +116,8 @@ def _run_server(
         # The grace period has passed already.
         timeout_graceful_shutdown=1,
     )
-    # Loaded modules stay for good. Without this, each full collection blocks the event loop for
-    # 50 ms.
+    # Loaded modules stay for good. Without this, each full collection would block the event
+    # loop.
     gc.freeze()
     server = Server(
         config, resources.limits, partial(reload, resources), settings.grace_s, supervisor

@@ -28,7 +28,7 @@ _TICK_S = 0.1
 _TICKS_PER_PING = 10  # one ping per second
 
 # Unanswered pings until a process counts as hung, before and after its first answer. A start takes
-# 2 s, longer on a busy machine; an event loop is blocked for 5 ms at most. The supervisor counts
+# seconds, longer on a busy machine; an event loop is never blocked for long. The supervisor counts
 # pings, not seconds: if all processes were suspended (SIGSTOP, a laptop), none has hung.
 _START_PINGS = 60
 _HANG_PINGS = 10
