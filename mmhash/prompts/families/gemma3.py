@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
+from mmhash.prompts.families.config_values import read_count, read_token
 from mmhash.prompts.families.family import (
     Expansion,
     Family,
@@ -18,7 +19,6 @@ from mmhash.prompts.families.family import (
 )
 from mmhash.prompts.families.layout import lay_out
 from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.families.settings import read_count, read_token
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_CROPS = 64
