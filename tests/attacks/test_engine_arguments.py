@@ -23,7 +23,7 @@ IDS = list(range(32))
 SHA = f"sha256:{HEX_64}"
 
 # By the function, a call that works; each argument is then replaced.
-VSPAN, DSPAN = vllm.Span("id", 0, 4), dynamo.Span(HEX_16, 0, 4)
+VSPAN, DSPAN = vllm.Span("id", 0, 4), dynamo.RoutingSpan(HEX_16, 0, 4)
 VIDEO = trtllm.Video([np.zeros((2, 2, 3), np.uint8)], {"fps": 1.0})
 CALLS: dict[Callable[..., Any], dict[str, Any]] = {
     sglang.artifact_key: {

@@ -14,7 +14,6 @@ from mmhash.engines.sglang.identity import (
     parse_content_hash,
 )
 from mmhash.engines.sglang.pads import (
-    Span,
     mm_hash,
     pad_input_ids,
     pad_values,
@@ -39,7 +38,6 @@ __all__ = [
     "LATEST",
     "RELEASES",
     "BundleItem",
-    "Span",
     "artifact_key",
     "combine_hashes",
     "content_hash",

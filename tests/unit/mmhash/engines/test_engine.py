@@ -25,7 +25,7 @@ def test_each_engine_takes_it() -> None:
     assert sglang.pad_input_ids(IDS, [SPAN]) == sglang.pad_input_ids(IDS, [(3, 20, KEY)])
     hashed = Span(3, 20, hash=f"{KEY.u64:016x}")
     assert sglang.pad_input_ids(IDS, [hashed]) == sglang.pad_input_ids(IDS, [SPAN])
-    dynamos = dynamo.Span(dynamo.ENGINE.request_fields(KEY, dynamo.LATEST)["mm_hash"], 3, 17)
+    dynamos = dynamo.RoutingSpan(dynamo.ENGINE.request_fields(KEY, dynamo.LATEST)["mm_hash"], 3, 17)
     assert dynamo.routing_tokens(IDS, [SPAN]) == dynamo.routing_tokens(IDS, [dynamos])
 
 
