@@ -1,7 +1,6 @@
 """A pool of shared memory, leased in slices to features for other processes.
 
-New pages cost more than a hash: copying 20 MiB takes 10 ms and more into a new segment, and 1 ms
-into a pool, whose pages exist already and whose mapping the readers keep.
+New pages cost more than a hash. A pool's pages exist already, and readers keep its mapping.
 """
 
 import os

@@ -70,7 +70,7 @@ def _declare(name: str) -> None:
 
 def _load(name: str, path: Path) -> "Model":
     _declare(name)
-    from mmhash.prompts import Model  # noqa: PLC0415  (40 ms: it imports tokenizers and jinja2)
+    from mmhash.prompts import Model  # noqa: PLC0415  (slow: it imports tokenizers and jinja2)
 
     try:
         model = Model.load(path)

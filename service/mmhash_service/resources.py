@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.limits.capacity import Limits
-from mmhash_service.limits.worker_pool import PromptPool, WorkerPool
+from mmhash_service.limits.thread_pool import PromptPool, ThreadPool
 from mmhash_service.memo.memo import Memo
 from mmhash_service.models import Models
 from mmhash_service.settings import Settings
@@ -33,7 +33,7 @@ class Resources:
         # A reload replaces them, so a request reads them once.
         self.settings = settings
         self.limits = Limits(settings)
-        self.work = WorkerPool(settings.work_timeout_s)
+        self.work = ThreadPool(settings.work_timeout_s)
         self.prompts = PromptPool(settings.work_timeout_s)
         self.decoders = DecoderPool(settings)
         self.memo = Memo(settings)

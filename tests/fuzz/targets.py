@@ -44,7 +44,7 @@ from mmhash_service.fetch.data import read_data_url
 from mmhash_service.fetch.hosts import HostAllowlist
 from mmhash_service.fetch.local import open_file
 from mmhash_service.fetch.validators import validator_of
-from mmhash_service.guard.caller_hashes import RefusedError, strip_unverified_hashes
+from mmhash_service.guard.caller_hashes import RequestRefusedError, strip_unverified_hashes
 from mmhash_service.http.app import create_app
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.engines import parse_engines
@@ -61,7 +61,7 @@ from mmhash_service.settings import Settings
 Image.init()
 
 # Any other exception is a bug.
-ALLOWED: tuple[type[Exception], ...] = (Problem, MMHashError, RefusedError)
+ALLOWED: tuple[type[Exception], ...] = (Problem, MMHashError, RequestRefusedError)
 
 Target = Callable[[bytes], None]
 
@@ -303,7 +303,7 @@ def guard_rewriting(data: bytes) -> None:
     body = b'{"mmhash_tags":[],"a":' + data + b"}"
     try:
         written = strip_unverified_hashes(body, lambda _: _VOUCHED, refuse=False)
-    except RefusedError:
+    except RequestRefusedError:
         return
     assert written is not None
     before, after = (

@@ -254,7 +254,7 @@ def soak(environment: Environment, seconds: float, rate: float) -> tuple[list[Ou
     service, redis = environment.service, environment.redis
 
     def kill() -> None:
-        os.kill(random.choice(service.workers), signal.SIGKILL)
+        os.kill(random.choice(service.server_pids), signal.SIGKILL)
 
     faults = [Fault(at, "process killed", kill) for at in KILLS]
     faults += between(REDIS_GONE, "Redis gone", redis.kill, redis.start)

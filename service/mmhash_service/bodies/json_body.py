@@ -51,7 +51,7 @@ class JsonText:
 
 
 def parse_json(text: bytes | bytearray, model: type[Model]) -> Model:
-    """Parse and validate the text; run this in a worker thread."""
+    """Parse and validate the text; run this in a thread."""
     refuse_many_values(text)
     try:
         parsed = model.model_validate_json(text)

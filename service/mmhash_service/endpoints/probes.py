@@ -96,6 +96,6 @@ def _in_place(request: Request, settings: Settings) -> list[str]:
 )
 async def metrics() -> Response:
     """Return the metrics in the Prometheus text format."""
-    # In a thread: it reads a file of each worker, and /proc.
+    # In a thread: it reads a file of each process, and /proc.
     text, content_type = await to_thread.run_sync(exposition)
     return Response(text, media_type=content_type)

@@ -143,5 +143,5 @@ class Fetcher:
 
 @cache
 def _public_trust() -> ssl.SSLContext:
-    """Return the certificate authorities of certifi or the system. Loading them takes 40 ms."""
+    """Return the certificate authorities of certifi or the system, which are slow to load."""
     return httpcore.default_ssl_context()

@@ -26,7 +26,7 @@ def is_file_url(url: str) -> bool:
 
 
 def open_file(url: str, root: Path | None, max_bytes: int) -> tuple[FileIO, int]:
-    """Return the file that the URL names, and its length; run this in a worker thread."""
+    """Return the file that the URL names, and its length; run this in a thread."""
     match = _URL.fullmatch(url) if len(url) <= MAX_URL else None
     if match is None:
         raise Problem("invalid-url")

@@ -40,7 +40,7 @@ _WARNED = float("inf")
 _CHECKED_BLOCKS = 64
 
 PROBE_SPACING_S = 0.002
-"""The time between the first probes of two workers: a probe takes the event loop 0.5 ms."""
+"""The time between the first probes of two workers: all at once would block the event loop."""
 
 logger = logging.getLogger(__name__)
 
@@ -181,8 +181,8 @@ class Fleet:
     async def _refresh_often(self) -> None:
         while True:
             is_current = self._listed == {url: one.spec for url, one in self.workers.items()}
-            refresh_s = self._settings.refresh_s
-            await asyncio.sleep(refresh_s if is_current else min(refresh_s, _SETTLE_S))
+            interval_s = self._settings.health_interval_s
+            await asyncio.sleep(interval_s if is_current else min(interval_s, _SETTLE_S))
             joined = await self._refresh()
             self._compare_models()
             self._read_events()

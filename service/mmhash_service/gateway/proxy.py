@@ -56,7 +56,7 @@ _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 
 
 # The seconds after a response in which the events of its prompt's blocks arrive: engines publish
-# them with each step, and the index reads them every 50 ms.
+# them with each step, and the index reads them often.
 _GRACE_S = 1.0
 
 

@@ -16,7 +16,7 @@ from mmhash_service.problems.problem import Problem
 def hash_tensor(
     context: RequestContext, item: JsonItem, dtype: str, shape: tuple[int, ...], content: bytearray
 ) -> list[HashedItem]:
-    """Return the items of a tensor; run this in a worker thread."""
+    """Return the items of a tensor; run this in a thread."""
     check_length(dtype, shape, len(content))
     if item.grids is None and item.counts is None:
         digest = hash_bytes(memoryview(content), context.algorithm)

@@ -16,7 +16,7 @@ from mmhash_service.items.hashed import HashedItem, MemoStatus, describe, names_
 from mmhash_service.items.schema import HashQuery
 from mmhash_service.items.tenants import Signer, Tenant, build_signer, resolve_tenant
 from mmhash_service.limits.capacity import Admission
-from mmhash_service.limits.worker_pool import PromptPool, WorkerPool
+from mmhash_service.limits.thread_pool import PromptPool, ThreadPool
 from mmhash_service.memo.memo import Memo
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
@@ -33,7 +33,7 @@ class RequestContext:
     signer: Signer | None
     settings: Settings
     admission: Admission
-    work: WorkerPool
+    work: ThreadPool
     prompts: PromptPool
     decoders: DecoderPool
     memo: Memo

@@ -17,7 +17,7 @@ from mmhash_service.problems.problem import Problem
 
 
 def hash_handle(context: RequestContext, item: JsonItem) -> list[HashedItem]:
-    """Return the items of a handle; run this in a worker thread."""
+    """Return the items of a handle; run this in a thread."""
     if not context.is_local or (item.cuda_ipc is not None and not context.settings.cuda_ipc):
         raise Problem("in-place-off")
     try:

@@ -83,7 +83,7 @@ async def _finish(
 
 
 def hash_inline(context: RequestContext, items: list[JsonItem]) -> list[_Result]:
-    """Hash all items but images by their pixels and those at URLs; run this in a worker thread."""
+    """Hash all items but images by their pixels and those at URLs; run this in a thread."""
     # Before any is hashed: a thousand bundles of a thousand items took 10 s and 2.5 GB.
     context.admission.count_items(sum(map(_count_items, items)))
     return [_hash_item(context, item) for item in items]

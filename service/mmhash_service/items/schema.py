@@ -24,7 +24,7 @@ class Query(BaseModel):
     engine_fallback: Fallback | None = FALLBACK
 
 
-# At most 16 names. Each takes up to 9 us for each item of the body.
+# At most 16 names: each is spelled for each item of the body.
 ENGINE_LIST = r"^[^,]*(,[^,]*){0,15}$"
 
 VIDEO_FIELDS = ("fps", "count", "indices", "max_frames", "size")

@@ -7,7 +7,7 @@ _CONCURRENCY = 8
 """The images and URLs of one request that are decoded or fetched at the same time."""
 
 TURN = 32
-"""The items of one request that are made in one turn of the event loop: 0.15 ms for one."""
+"""The items of one request that are made in one turn of the event loop."""
 
 
 async def end_turn(count: int) -> None:

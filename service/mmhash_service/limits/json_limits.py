@@ -6,7 +6,7 @@ The guard imports this into the engine's process, so nothing else of the service
 import numpy as np
 
 # Long strings are cheap, numbers and names are not: to parse this many values the parser holds the
-# GIL, and with it the event loop, for 5 ms.
+# GIL, and with it the event loop, as long as it may.
 MAX_VALUES = 150_000
 
 # Levels of nesting that the guard searches.

@@ -115,7 +115,7 @@ def resolved_only(found: Found) -> Resolved:
 
 
 def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: Needs) -> Found:
-    """Read the media in the request itself; run this in a worker thread."""
+    """Read the media in the request itself; run this in a thread."""
     if len(sources) > context.settings.max_items:
         raise Problem("too-many-items")
     return {
@@ -127,7 +127,7 @@ def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: 
 def recall_inline(context: RequestContext, sources: Sequence[MediaSource]) -> Resolved | None:
     """Read the media in the request itself, up to 4 small images that the memo remembers.
 
-    Return None for others. The event loop can do it. The header of a hostile image takes 30 ms to
+    Return None for others. The event loop can do it. The header of a hostile image takes long to
     read, so it is read in a thread the first time.
     """
     if len(sources) > _RECALLED_ITEMS or context.pixels:

@@ -64,21 +64,21 @@ HELD_BYTES = Gauge(
 )
 MAX_HELD_BYTES = Gauge(
     "mmhash_max_held_bytes",
-    "The setting max_held_bytes, of all workers together.",
+    "The setting max_held_bytes, of all processes together.",
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
 RELOADS = Counter(
     "mmhash_reloads",
-    "Reloads of the settings of a worker, by result: done or failed.",
+    "Reloads of the settings of a process, by result: done or failed.",
     ("result",),
     registry=REGISTRY,
 )
 for _result in ("done", "failed"):
     RELOADS.labels(_result)  # increase() sees a first failure only if the series was 0 before
-WORKER_RESTARTS = Counter(
-    "mmhash_worker_restarts",
-    "Workers started in place of one that exited or was hung.",
+PROCESS_RESTARTS = Counter(
+    "mmhash_process_restarts",
+    "Processes started in place of one that exited or was hung.",
     registry=REGISTRY,
 )
 FETCHES = Counter(
@@ -176,11 +176,11 @@ _PROCESSES = CollectorRegistry()
 _PROCESSES.register(ProcessTree())
 
 
-class _Workers(MultiProcessCollector):
-    """The metrics of all workers."""
+class _AllProcesses(MultiProcessCollector):
+    """The metrics of all processes."""
 
     def collect(self) -> Iterable[Metric]:
-        """Merge all files but empty ones, just created by a worker: the package would fail."""
+        """Merge all files but empty ones, just created by a process: the package would fail."""
         with os.scandir(os.environ[MULTIPROC_VARIABLE]) as entries:
             files = [entry.path for entry in entries if entry.name.endswith(".db") and _size(entry)]
         merged: Iterable[Metric] = self.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
@@ -190,24 +190,24 @@ class _Workers(MultiProcessCollector):
 def _size(entry: "os.DirEntry[str]") -> int:
     try:
         return entry.stat().st_size
-    except FileNotFoundError:  # of a worker that has exited meanwhile
+    except FileNotFoundError:  # of a process that has exited meanwhile
         return 0
 
 
 def share() -> None:
-    """Store this worker's metrics in files, so that each worker can read those of all.
+    """Store this process's metrics in files, so that each process can read those of all.
 
-    prometheus_client decides at its import, and a forked worker inherits the supervisor's modules.
+    prometheus_client decides at its import, and a forked process inherits the supervisor's modules.
     """
     importlib.reload(prometheus_client.values)
     importlib.reload(sys.modules[__name__])
 
 
 def exposition() -> tuple[bytes, str]:
-    """Return the metrics of all workers as text, and its Content-Type."""
+    """Return the metrics of all processes as text, and its Content-Type."""
     registry = REGISTRY
     if MULTIPROC_VARIABLE in os.environ:
         registry = CollectorRegistry()
-        _Workers(registry)  # type: ignore[no-untyped-call]
+        _AllProcesses(registry)  # type: ignore[no-untyped-call]
     text = generate_latest(registry) + generate_latest(_PROCESSES)
     return text, CONTENT_TYPE_LATEST

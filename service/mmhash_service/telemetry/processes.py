@@ -29,7 +29,7 @@ class ProcessTree(Collector):
     """
 
     def collect(self) -> Iterable[Metric]:
-        """Read /proc: 0.15 ms for each process."""
+        """Read the figures of each process in /proc."""
         usages = [usage for pid in _tree(_root()) if (usage := _usage(pid)) is not None]
         if not usages:
             return
@@ -50,7 +50,7 @@ class ProcessTree(Collector):
 
 
 def _root() -> int:
-    """Return the supervisor of this worker, or this process."""
+    """Return the supervisor of this process, or this process."""
     parent = multiprocessing.parent_process()
     return os.getpid() if parent is None or parent.pid is None else parent.pid
 
@@ -82,7 +82,7 @@ def _usage(pid: int) -> _Usage | None:
         return None
     ticks = os.sysconf("SC_CLK_TCK")
     # Fields 14 to 17, 22, 23 and 24 of proc(5); the third is the first here. With the time of
-    # exited children the sum does not decrease when a decoder or a worker is replaced.
+    # exited children the sum does not decrease when a decoder or a server process is replaced.
     cpu = sum(int(text) for text in fields[11:15]) / ticks
     start = int(fields[19]) / ticks + _boot_time()
     return _Usage(

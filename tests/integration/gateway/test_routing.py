@@ -214,7 +214,7 @@ def test_blocks_of_another_size_are_shown_and_logged(
 ) -> None:
     with Publisher() as its:
         spec = f"{workers[0].url},events={its.events},replay={its.replay},engine={ENGINE}"
-        chosen = {"models": {"tiny": str(folder)}, "gateway.refresh_s": "0.1"}
+        chosen = {"models": {"tiny": str(folder)}}
         with gateway_before([spec], settings=chosen) as gateway, gateway.new_client() as client:
             fleet = Fleet(workers, [its], client)
             wait_until(lambda: fleet.states()[0]["connected"])
@@ -286,7 +286,7 @@ def test_a_worker_that_leaves_and_joins_again_is_indexed_again(
     file, request = tmp_path / "workers", chat("stays in its cache ")
     ids = model.plan(request, ENGINE, block_size=16).event_ids
     first, second = workers
-    settings = {"models": {"tiny": str(folder)}, "gateway.refresh_s": "0.1"}
+    settings = {"models": {"tiny": str(folder)}}
     with ExitStack() as stack:
         publisher = stack.enter_context(Publisher())
         spec = f"{first.url},events={publisher.events},replay={publisher.replay},engine={ENGINE}"

@@ -23,7 +23,7 @@ def test_each_engine_takes_it() -> None:
     assert sglang.pad_input_ids(IDS, [SPAN]) == sglang.pad_input_ids(IDS, [(3, 20, KEY)])
     hashed = Span(3, 20, hash=f"{KEY.u64:016x}")
     assert sglang.pad_input_ids(IDS, [hashed]) == sglang.pad_input_ids(IDS, [SPAN])
-    dynamos = dynamo.Span(dynamo.ENGINE.request_fields(KEY, dynamo.LATEST)["mm_hash"], 3, 17)
+    dynamos = dynamo.RoutingSpan(dynamo.ENGINE.request_fields(KEY, dynamo.LATEST)["mm_hash"], 3, 17)
     assert dynamo.routing_tokens(IDS, [SPAN]) == dynamo.routing_tokens(IDS, [dynamos])
 
 
@@ -49,7 +49,7 @@ def test_a_version_may_be_the_name_of_the_engine_too() -> None:
     assert sglang.pad_values(KEY, version="sglang@0.5.22") == sglang.pad_values(
         KEY, version="0.5.22"
     )
-    bundle = sglang.Item("IMAGE", [(0, 1), (1, 2)], np.zeros((2, 3)))
+    bundle = sglang.BundleItem("IMAGE", [(0, 1), (1, 2)], np.zeros((2, 3)))
     assert len(sglang.split_bundle(bundle, version="sglang@0.5.23")) == 2
     assert len(sglang.split_bundle(bundle, version="sglang@0.5.6")) == 1
     assert vllm.none_hash(version="vllm@0.32.0") == vllm.none_hash(version="0.32.0")

@@ -211,11 +211,11 @@ def test_tags_are_good_for_the_guard_s_tenant() -> None:
 def test_a_gateway_s_header_names_the_tenant_once_where_it_is_switched_on() -> None:
     request = chat(part(vllm.uuid(KEYS[0])), mmhash_tags=[tag_of(KEYS[0], tenant="acme")])
     acme, umbrella = ((b"x-mmhash-tenant", name) for name in (b"acme", b"umbrella"))
-    assert "uuid" in str(ask(request, acme, tenant_header=True).request)
+    assert "uuid" in str(ask(request, acme, tenant="@header").request)
     for headers in ([], [umbrella]):
-        assert "uuid" not in str(ask(request, *headers, tenant_header=True).request)
+        assert "uuid" not in str(ask(request, *headers, tenant="@header").request)
     for headers in ([acme, umbrella], [umbrella, acme], [acme, acme]):
-        assert ask(request, *headers, tenant_header=True).problem == "duplicate-header"
+        assert ask(request, *headers, tenant="@header").problem == "duplicate-header"
 
 
 UNTAGGED = {

@@ -1,4 +1,4 @@
-"""Settings of a model, read within bounds: a family loops over them and multiplies them."""
+"""Values of a model's files, read within bounds: a family loops over them and multiplies them."""
 
 from collections.abc import Collection
 

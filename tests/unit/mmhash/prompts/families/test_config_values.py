@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mmhash.prompts.families.settings import (
+from mmhash.prompts.families.config_values import (
     check_token,
     read_choice,
     read_count,

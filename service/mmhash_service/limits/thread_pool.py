@@ -21,7 +21,7 @@ LONG_PROMPT = 64 << 10
 _ITEM_SIZE = 16 << 10
 
 
-class WorkerPool:
+class ThreadPool:
     """The threads, and the time limit of a job, including its time in the queue."""
 
     def __init__(self, timeout_s: float, threads: int | None = None) -> None:
@@ -65,10 +65,10 @@ class PromptPool:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        self.short = WorkerPool(timeout_s)
-        self.long = WorkerPool(timeout_s, threads=1)
+        self.short = ThreadPool(timeout_s)
+        self.long = ThreadPool(timeout_s, threads=1)
 
-    def for_size(self, nbytes: int, media: int = 0) -> WorkerPool:
+    def for_size(self, nbytes: int, media: int = 0) -> ThreadPool:
         """Return the threads for a prompt of that many bytes of text and so many media."""
         return self.long if nbytes + media * _ITEM_SIZE > LONG_PROMPT else self.short
 
