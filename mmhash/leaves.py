@@ -4,6 +4,7 @@ A leaf is an item, or a part of one, that has bytes. The host hashes its own lea
 hash theirs.
 """
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
@@ -284,4 +285,12 @@ def _check_copy_to_host(device: int, error: DeviceError, copy: bool) -> None:
     reason = f"GPU {device} cannot hash ({error}): tensors on it are copied to the host"
     if reason not in _warned:
         _warned.add(reason)
-        warnings.warn(reason, RuntimeWarning, stacklevel=4)
+        warnings.warn(reason, RuntimeWarning, stacklevel=_level_of_caller())
+
+
+def _level_of_caller() -> int:
+    """Return the `stacklevel` of the code that called the library, from `_check_copy_to_host`."""
+    level, frame = 1, sys._getframe(1)  # Python 3.12 has `skip_file_prefixes` for this
+    while frame.f_back and (frame.f_globals.get("__package__") or "").startswith("mmhash"):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Request
 
 import mmhash
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.models import Models
 from mmhash_service.server import server
 from mmhash_service.settings import Settings

@@ -17,8 +17,9 @@ from mmhash.tags import TAGS_MEMBER
 RequestFields = dict[str, Any]
 """The fields that carry a key, and the values that the engine derives from them."""
 
-Server = Literal["python", "rust"]
-"""The HTTP server of SGLang: SGLANG_RUST_SERVER=1 starts the one in Rust."""
+Server = Literal["python", "rust", "mmhash"]
+"""Whose hashes name the media in SGLang: those of its server in Python, those of the one in Rust
+(SGLANG_RUST_SERVER=1), or the keys of mmhash's plugin (MMHASH_PLUGIN=keys)."""
 
 Step = tuple[str, str]
 """A line of `mmhash explain`: a description and a value."""
@@ -247,7 +248,7 @@ class Engine:
     """All texts that a tag for this key allows in a request, in any release."""
 
     hashes_files: Callable[[str, str], bool] | None = None
-    """True for a server ("rust") and a release that name an image by its file's BLAKE3 digest."""
+    """True for a server ("rust", "mmhash") and a release that name an image by its file."""
 
     applies_orientation: Callable[[str], bool] = lambda _: True
     """False for a release that applies EXIF orientation for no model."""
@@ -299,7 +300,7 @@ class Engine:
         return with_options(key, options)
 
     def names_by_file(self, server: str, version: str) -> bool:
-        """Return True if a server names an image by its file's BLAKE3 digest, and takes no key.
+        """Return True if a server names an image by its file, so that requests carry no hash.
 
         A server that the engine does not have is an error.
         """

@@ -88,7 +88,8 @@ class Model:
             content_format: The form of messages' contents that vLLM was started with.
             mm_hasher_algorithm: vLLM's `--mm-hasher-algorithm`, until 0.28 its variable
                 VLLM_MM_HASHER_ALGORITHM: the hash of a uuid and the request's processor options.
-            server: `"rust"` for SGLang with SGLANG_RUST_SERVER=1: it names an image by its file.
+            server: `"mmhash"` for SGLang with our plugin (MMHASH_PLUGIN=keys), which names an image
+                by the key of its file. `"rust"` for SGLANG_RUST_SERVER=1: by the file's digest.
         """
         found, release = registry.find(engine)
         options = PlanOptions(

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmhash.errors import MMHashError
-from mmhash_service.api.problems import Problem
-from mmhash_service.runtime import metrics
+from mmhash_service.problems.problem import Problem
+from mmhash_service.telemetry import metrics
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model

@@ -197,7 +197,7 @@ HANGING = """
 import sys, time
 import mmhash_service.server.server as server
 import mmhash_service.server.supervisor as supervisor
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 
 def create(settings, models):

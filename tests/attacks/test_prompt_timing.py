@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 
 import mmhash
-from mmhash_service.app import create_app
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support import in_process, prompt_models
 from tests.support.images import encode_noise
 
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 SECRETS = {None, b"\x11" * 32, b"\x22" * 32}
-PATHS = ["/plan?model=tiny&request=true&engine=vllm@0.32.0", "/annotate?engine=vllm@0.32.0&plan=tiny", "/route"]
+PATHS = [
+    "/plan?model=tiny&request=true&engine=vllm@0.32.0",
+    "/annotate?engine=vllm@0.32.0&plan=tiny",
+    "/route",
+]
 WORKER = "http://127.0.0.1:9,engine=vllm@0.32.0"
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import mmhash
-from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.fetcher import Fetcher
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from tests.support.responses import refusal_of
 from tests.support.victim import serving

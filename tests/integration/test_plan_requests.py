@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from mmhash.prompts import Model
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support import prompt_models
 from tests.support.in_process import running
@@ -74,7 +74,7 @@ def test_requests_are_equal(
     # The root of this release is random without a seed.
     query = {"engine": engine} | ({"seed": "0"} if engine == "vllm@0.19.0" else {})
     annotated = client.post("/annotate", params={"engine": engine}, json=request_)
-    planned = client.post("/plan", params={"model": "tiny"} | query, json=request_)
+    planned = client.post("/plan", params={"model": "tiny", "request": True} | query, json=request_)
     assert (annotated.status_code, planned.status_code) == (200, 200), planned.text
     seed = query.get("seed")
     plan = Model.load(folder).plan(json.loads(json.dumps(request_)), engine, seed=seed)

@@ -98,7 +98,7 @@ def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, proce
     ("text", "reason"),
     [
         ("api_key_digests = [", "Invalid value|array"),
-        ('api_key_digests = ["zz"]', "api_key_digests: .*64 hex digits"),
+        ('api_key_digests = ["zz"]', "api_key_digests.*match pattern"),
         ("", "only a restart switches API keys on or off"),
     ],
 )

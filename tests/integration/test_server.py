@@ -290,7 +290,7 @@ def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -
 PROGRAM = """
 import os, threading, time
 import mmhash_service.server.server as server
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 
 def create(settings, models):

@@ -14,7 +14,7 @@ import pytest
 
 import mmhash
 from mmhash.engines import sglang
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
 

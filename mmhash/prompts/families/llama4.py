@@ -54,12 +54,12 @@ class Llama4(Family):
         text = f"{_START}{tiles}{_IMAGE}{_PATCH}{_END}"
         return lay_out(self.files, text, self.token, self.run)
 
-    def takes_hashes(self) -> bool:
-        """Return True if the engine identifies items by a caller's hashes.
+    def splits_items(self) -> bool:
+        """Return True for SGLang: each tile is an item.
 
-        SGLang takes each tile for an item. It ignores hashes that are not as many as its items.
+        It ignores a caller's hashes, which are not as many.
         """
-        return self.files.engine != "sglang"
+        return self.files.engine == "sglang"
 
 
 def choose_canvas(size: MediaSize, most: int, tile: int, is_maximal: bool) -> tuple[int, int]:

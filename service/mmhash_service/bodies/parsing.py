@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 
 from mmhash.dtypes import ITEM_SIZE
-from mmhash_service.api.json_limits import has_many_values
-from mmhash_service.api.problems import InvalidPart, Problem
-from mmhash_service.api.validation import invalid_parameters
+from mmhash_service.bodies.validation import invalid_parameters
+from mmhash_service.limits.json_limits import has_many_values
+from mmhash_service.problems.problem import InvalidPart, Problem
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -17,7 +17,6 @@ import msgspec
 from mmhash import Digest
 from mmhash.cpu import cpu_count
 from mmhash.digest import DIGEST_SIZE, Algorithm
-from mmhash_service.api.problems import Problem
 from mmhash_service.decoder import costs
 from mmhash_service.decoder.child import DecoderEndedError, DecoderProcess, IdleEndError
 from mmhash_service.decoder.job_queue import JobQueue, QueuedJob
@@ -33,8 +32,9 @@ from mmhash_service.decoder.messages import (
     VideoSelection,
 )
 from mmhash_service.memo.entries import Pixels
-from mmhash_service.runtime import tracing
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import tracing
 
 logger = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from mmhash_service.decoder.messages import (
     ImageJob,
     MediaJob,
 )
-from mmhash_service.server.malloc import tune_malloc
+from mmhash_service.limits.malloc import tune_malloc
 
 
 def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None:

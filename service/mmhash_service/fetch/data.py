@@ -2,8 +2,8 @@
 
 from urllib.parse import unquote_to_bytes
 
-from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import parse_base64
+from mmhash_service.problems.problem import Problem
 
 # Decoding an escape is slow. Base64 needs few: for plus, slash and equals signs.
 MAX_ESCAPES = 100_000

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import httpx
 import idna
 
-from mmhash_service.api.problem_spec import Problem
+from mmhash_service.problems.problem import Problem
 
 # In UTF-8 bytes. URLs of media are shorter; a longer one takes the event loop long to parse.
 MAX_URL = 4096

@@ -11,7 +11,6 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from mmhash.requests import Document, MediaSource
-from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.guard.caller_hashes import (
     RequestRefusedError,
@@ -19,9 +18,10 @@ from mmhash_service.guard.caller_hashes import (
     strip_unverified_hashes,
 )
 from mmhash_service.items.context import RequestContext
+from mmhash_service.limits.thread_pool import ThreadPool
 from mmhash_service.plan.media import Needs, Resolved, resolve
 from mmhash_service.plan.request import open_document
-from mmhash_service.runtime.worker_pool import ThreadPool
+from mmhash_service.problems.problem import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -39,6 +39,10 @@ class Worker:
     def __init__(self, spec: WorkerSpec, settings: GatewaySettings) -> None:
         self.spec = spec
         self.url = spec.url
+        self.engine = spec.engine
+        """Its engine as requests are prepared for it: `note_plugin` changes the server."""
+        self.plugin: list[str] | None = None
+        """What mmhash's plugin does in it; None without the plugin."""
         self.pool = Pool(spec.url, settings.health_timeout_s)
         self.is_healthy = False
         self.models: Mapping[str, Adapter | None] = {}
@@ -118,6 +122,13 @@ class Worker:
         if not was_healthy:
             self.sent.clear()  # it may have started again, with an empty cache
         return not was_healthy
+
+    def note_plugin(self, features: list[str] | None) -> None:
+        """Note what the plugin does in it: with `keys`, the engine names media by mmhash's keys."""
+        self.plugin, engine = features, self.spec.engine
+        if engine is not None and engine.server == "python" and "keys" in (features or ()):
+            engine = engine._replace(server="mmhash")
+        self.engine = engine
 
     def note_restarts(self, count: int) -> None:
         """Note how often its KV events have begun again: each time its cache may be empty."""

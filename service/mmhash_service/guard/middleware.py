@@ -23,9 +23,6 @@ from mmhash.engines.caller_fields import COMPRESSION_HEADERS, PEER_HEADERS
 from mmhash.engines.registry import find
 from mmhash.errors import InputValueError
 from mmhash.tags import open_tag
-from mmhash_service.api.headers import has_duplicates
-from mmhash_service.api.json_limits import MAX_VALUES
-from mmhash_service.api.problem_spec import ProblemSpec
 from mmhash_service.guard.caller_hashes import (
     MAX_TAGS,
     RequestRefusedError,
@@ -33,6 +30,9 @@ from mmhash_service.guard.caller_hashes import (
     strip_unverified_hashes,
 )
 from mmhash_service.guard.settings import TENANT_BY_HEADER, GuardSettings
+from mmhash_service.limits.headers import has_duplicates
+from mmhash_service.limits.json_limits import MAX_VALUES
+from mmhash_service.problems.problem import ProblemSpec
 
 logger = logging.getLogger(__name__)
 

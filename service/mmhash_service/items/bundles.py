@@ -6,11 +6,11 @@ import mmhash
 from mmhash.cpu import hash_bytes
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputError
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.bodies.parsing import check_length
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
+from mmhash_service.items.schema import JsonItem
+from mmhash_service.problems.problem import Problem
 
 
 def hash_tensor(

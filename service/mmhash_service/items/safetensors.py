@@ -13,11 +13,11 @@ from msgspec.json import Decoder
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.io.safetensors import DTYPES, HEADER_LENGTH_SIZE
 from mmhash.requests.raw_json import PARSE_ERRORS
-from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import MAX_DIMS, count_strings
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.stream import AlignedHasher
+from mmhash_service.problems.problem import Problem
 
 if TYPE_CHECKING:
     from mmhash import Digest

@@ -11,7 +11,7 @@ from types import FrameType
 
 import uvicorn
 
-from mmhash_service.runtime.capacity import Limits
+from mmhash_service.limits.capacity import Limits
 from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.supervisor import PING, RELOAD, STOP
 

@@ -16,26 +16,25 @@ from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 import uvicorn
-from fastapi import FastAPI
 
 from mmhash.errors import InputError
 from mmhash.states import use_threads_again
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
+from mmhash_service.limits.malloc import tune_malloc
 from mmhash_service.models import Models
-from mmhash_service.resources import Resources
-from mmhash_service.runtime import metrics
-from mmhash_service.runtime.metrics import MULTIPROC_VARIABLE
+from mmhash_service.resources import Application, Resources
 from mmhash_service.server import logs
 from mmhash_service.server.check import check_values
 from mmhash_service.server.graceful import Server
 from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.listening import address_of, listening, listening_for_metrics
-from mmhash_service.server.malloc import tune_malloc
 from mmhash_service.server.metrics_folder import hold, metrics_folder
 from mmhash_service.server.protocol import BoundedProtocol
 from mmhash_service.server.reload import read_again, reload
 from mmhash_service.server.supervisor import exit_with_supervisor, supervise
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import metrics
+from mmhash_service.telemetry.metrics import MULTIPROC_VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Create(Protocol):
     """A function that creates the application, in the process that runs it."""
 
-    def __call__(self, settings: Settings, *, models: Models | None) -> FastAPI:
+    def __call__(self, settings: Settings, *, models: Models | None) -> Application:
         """Create the application; models that are None are read."""
 
 
@@ -95,7 +94,7 @@ def _catch_signals() -> _Received:
 
 def _run_server(
     settings: Settings,
-    create: Callable[[], FastAPI],
+    create: Callable[[], Application],
     listeners: list[socket.socket],
     received: _Received,
     supervisor: socket.socket | None = None,

@@ -22,9 +22,9 @@ from mmhash import Digest, sign_tag
 from mmhash.engines import sglang, vllm
 from mmhash.engines.caller_fields import KINDS
 from mmhash.engines.registry import ENGINES
-from mmhash_service.api.json_limits import MAX_VALUES
 from mmhash_service.guard.caller_hashes import MAX_TAGS
 from mmhash_service.guard.middleware import _PROBLEMS, INLINE_MAX_BYTES, Guard
+from mmhash_service.limits.json_limits import MAX_VALUES
 from tests.support.in_process import running
 
 PAGE = Path(__file__).parents[4] / "docs" / "guard.md"
@@ -629,14 +629,15 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
     modules = done.stdout.split()
     assert "prometheus_client" not in modules
     assert {name for name in modules if name.startswith("mmhash_service.")} == {
-        "mmhash_service.api",
-        "mmhash_service.api.json_limits",
-        "mmhash_service.api.problem_spec",
+        "mmhash_service.base_settings",
         "mmhash_service.guard",
         "mmhash_service.guard.body_text",
         "mmhash_service.guard.caller_hashes",
         "mmhash_service.guard.middleware",
         "mmhash_service.guard.settings",
-        "mmhash_service.api.headers",
-        "mmhash_service.base_settings",
+        "mmhash_service.limits",
+        "mmhash_service.limits.headers",
+        "mmhash_service.limits.json_limits",
+        "mmhash_service.problems",
+        "mmhash_service.problems.problem",
     }

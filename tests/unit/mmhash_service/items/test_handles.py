@@ -11,7 +11,7 @@ import torch
 
 import mmhash
 from mmhash.transport import SharedPool, SharedTensor
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
 from tests.support.responses import items_of, problem_of

@@ -14,8 +14,8 @@ from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import save
 
 import mmhash
-from mmhash_service.api.problems import Problem as ProblemError
 from mmhash_service.items.safetensors import MAX_HEADER, parse_header
+from mmhash_service.problems.problem import Problem as ProblemError
 from tests.support.responses import items_of, problem_of
 
 KIND = {"content-type": "application/x-safetensors"}
