@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mmhash.arguments import check_choice
 from mmhash.digest import check_algorithm
-from mmhash.engines.registry import parse_with_fields as parse_engine
+from mmhash.engines.registry import parse as parse_engine
 from mmhash.engines.registry import split_names
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError

@@ -78,7 +78,7 @@ def key_bulk(
 
 def _with_releases(engines: list[str], engine_fallback: EngineFallback) -> tuple[str, ...]:
     """Return the engines with their releases, each once."""
-    parse = partial(mmhash.engines.registry.parse_with_fields, engine_fallback=engine_fallback)
+    parse = partial(mmhash.engines.registry.parse, engine_fallback=engine_fallback)
     names = mmhash.engines.split_names(engines)
     return tuple(dict.fromkeys("@".join(parse(name)) for name in names))
 

@@ -107,7 +107,7 @@ def key_files(
     engines = mmhash.engines.split_names(engine) if engine else ()
     for release in engines:
         # Report an unknown one before any file is read.
-        mmhash.engines.registry.parse_with_fields(release, engine_fallback=engine_fallback)
+        mmhash.engines.registry.parse(release, engine_fallback=engine_fallback)
     if not print_lines(files, hashes_of, as_json=as_json):
         raise typer.Exit(1)
 

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -121,27 +120,6 @@ def test_a_request_is_finished_while_the_next_service_has_the_address(
     wait_until(lambda: not any(map(runs, processes)))
 
 
-def test_processes_that_were_suspended_while_they_drain_are_not_killed(
-    start: Callable[..., Supervisor],
-) -> None:
-    """As by a laptop that sleeps: the supervisor resumes first, and the time is over."""
-    supervisor = start("--processes", "2", "--set", "grace_s=2")
-    supervisor.wait_for_processes()
-    with supervisor.begin_request() as connection:
-        supervisor.process.terminate()
-        wait_until(lambda: "draining: 1 " in supervisor.log.text)
-        pids = [pid for pid in all_pids() if session_of(pid) == supervisor.process.pid]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        time.sleep(8)  # grace_s, and the supervisor's margin of 5 s
-        for pid in sorted(pids):
-            os.kill(pid, signal.SIGCONT)
-        answer = read_all(connection)
-    assert answer.startswith(b"HTTP/1.1 ")
-    assert supervisor.process.wait(60) == 0
-    assert "killing it" not in supervisor.log.text
-
-
 @pytest.mark.parametrize(
     ("state", "number"),
     [
@@ -175,22 +153,6 @@ def test_no_process_survives_a_supervisor_that_crashes(
             assert mmhash.key(b"abcdef").hex().encode() in answer
     wait_until(lambda: not any(map(runs, processes)))
     assert start("--processes", "2", port=supervisor.port).wait_for_processes()
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_request_that_outlives_the_grace_period_is_refused_by_name(
-    start: Callable[..., Supervisor], processes: int
-) -> None:
-    supervisor = start("--processes", str(processes), "--set", "grace_s=0.3")
-    if processes > 1:
-        supervisor.wait_for_processes()
-    with supervisor.begin_request() as connection:
-        supervisor.process.terminate()
-        answer = read_all(connection)
-    assert answer.startswith(b"HTTP/1.1 503 "), answer
-    assert b"urn:mmhash:problem:draining" in answer
-    assert supervisor.process.wait(60) == 0
-    assert "Traceback" not in supervisor.log.text
 
 
 HANGING = """

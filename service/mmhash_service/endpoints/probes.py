@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 
 import mmhash
 from mmhash.digest import ALGORITHMS
-from mmhash.engines.registry import known_in_requests
+from mmhash.engines.registry import known
 from mmhash.framing import SPEC_VERSION
 from mmhash_service.endpoints.schemas.server import Health, Info, Version
 from mmhash_service.endpoints.self_test import devices, self_test
@@ -75,7 +75,7 @@ async def info(request: Request) -> Info:
         spec=SPEC_VERSION,
         limits={name: getattr(settings, name) for name in _LIMITS},
         devices=await Resources.of(request).work.run(devices, settings),
-        engines=known_in_requests(),
+        engines=known(),
         in_place=_in_place(request, settings),
         models=Resources.of(request).models.names,
         memo=Resources.of(request).memo.kind,

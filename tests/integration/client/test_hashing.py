@@ -20,7 +20,6 @@ import mmhash
 from mmhash.client import AsyncClient, Client, shared
 from mmhash.client.calls import BATCH_ITEM_MAX, BATCH_MAX_ITEMS, SHM_MIN_BYTES
 from mmhash.client.exchange import Request
-from mmhash.transport import SharedTensor
 from mmhash.transport.segments import DIRECTORY
 from tests.support.service import TIMEOUT_S, Service, count
 
@@ -180,30 +179,6 @@ def test_a_service_with_other_shared_memory_is_sent_the_bytes_from_then_on(
             assert client.hash([NOISE, b"abc"])[0].key == mmhash.key(NOISE)
     assert refused(local) == before + 1
     assert received(local) - sent >= 3 * NOISE.nbytes
-
-
-def test_what_is_gone_when_it_is_looked_for_is_sent(
-    connect: Any, local: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = shared.SharedCopy.copy
-
-    def too_early(self: shared.SharedCopy, request: Request) -> Any:
-        copied: Any = copy(self, request)
-        SharedTensor.open(self._handle).close()
-        self._shared.pool().lease(b"another's").handle()
-        self._shared.pool()._ledger.collect()
-        return copied
-
-    with connect(**address(local)) as client:
-        client.hash(NOISE)
-        with monkeypatch.context() as patch:
-            patch.setattr(shared.SharedCopy, "copy", too_early)
-            before = received(local)
-            assert client.hash(NOISE)[0].key == mmhash.key(NOISE)
-            assert received(local) - before >= NOISE.nbytes
-        before = received(local)
-        client.hash(NOISE)
-        assert received(local) - before < 10_000
 
 
 def test_without_room_it_is_sent(

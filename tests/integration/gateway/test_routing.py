@@ -268,31 +268,6 @@ def test_an_image_that_cannot_be_read_has_no_plan(fleet: Fleet, url: str) -> Non
         assert answer.json()["plan"] is None
 
 
-def test_a_lost_batch_is_replayed(fleet: Fleet, model: Model) -> None:
-    publisher = fleet.publishers[0]
-    lost = model.plan(chat("lost on its way "), ENGINE, block_size=16)
-    publisher.publish(stored(*lost.event_ids), is_lost=True)
-    fleet.publish(0, model.plan(chat("then another "), ENGINE, block_size=16))
-    wait_until(lambda: fleet.matched(chat("lost on its way "))[0] == 16 * len(lost.blocks))
-
-
-@pytest.mark.slow
-def test_a_gap_that_is_not_replayed_costs_hits_and_no_request(
-    workers: list[EngineProcess], folder: Path, model: Model
-) -> None:
-    with fleet_of(workers, folder) as fleet:
-        publisher = fleet.publishers[0]
-        known = chat("known before ")
-        fleet.publish(0, model.plan(known, ENGINE, block_size=16))
-        publisher.answers = False
-        publisher.publish(stored(1, 2, 3), is_lost=True)
-        publisher.publish(stored(4, 5, 6))
-        # What was known may have been removed in the gap: it is dropped, not believed.
-        wait_until(lambda: fleet.matched(known) == [0, 0])
-        assert fleet.client.post(PATH, json=known).status_code == 200
-        assert fleet.states()[0]["gaps"] >= 1
-
-
 @pytest.mark.slow
 def test_a_worker_that_restarts_has_nothing_cached(folder: Path, model: Model) -> None:
     with engines(2) as workers, fleet_of(workers, folder) as fleet:

@@ -39,48 +39,6 @@ def test_nothing_and_trailing_zeros() -> None:
     assert sglang.gpu_hash(bytes(63)) == sglang.gpu_hash(bytes(64)) != sglang.gpu_hash(bytes(65))
 
 
-@given(cut=st.integers(0, 70_000), extra=st.integers(0, 5))
-def test_gpu_hash_is_of_the_whole(cut: int, extra: int) -> None:
-    """Tiles are 32 KiB: the value must not depend on how many are taken at a time."""
-    data = NOISE[: cut * 13 + extra]
-    assert sglang.gpu_hash(data) == _plain_gpu_hash(data.tobytes())
-
-
-def _plain_gpu_hash(data: bytes) -> int:
-    words = np.frombuffer(data + bytes(-len(data) % 4), np.uint32)
-    seed = 0x243F6A88
-    other = (seed * 0x9E3779B1 ^ 0xDEADBEEF) & 0xFFFFFFFF
-    index = np.arange(len(words), dtype=np.uint32)
-
-    def mix(k: Any) -> Any:
-        k = (k ^ k >> np.uint32(16)) * np.uint32(0x85EBCA6B)
-        k = (k ^ k >> np.uint32(13)) * np.uint32(0xC2B2AE35)
-        return k ^ k >> np.uint32(16)
-
-    def lane(multiplier: int, start: int, by: int) -> Any:
-        turned = index << np.uint32(by) | index >> np.uint32(32 - by)
-        return mix(words ^ (index * np.uint32(multiplier) + np.uint32(start) ^ turned))
-
-    total = 0
-    lanes = lane(0x27D4EB2D, seed, 15), lane(0x165667B1, other, 13)
-    for tile in range(0, len(words), 8192):
-        high, low = (
-            int(
-                mix(
-                    np.array(
-                        [k[tile : tile + 8192].sum(dtype=np.uint32) ^ np.uint32(4 * len(words))]
-                    )
-                )[0]
-            )
-            for k in lanes
-        )
-        total += high << 32 | low
-    total &= 2**64 - 1
-    total = (total ^ total >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    total = (total ^ total >> 27) * 0x94D049BB133111EB % 2**64
-    return total ^ total >> 31
-
-
 def test_widened_before_0_5_10() -> None:
     values = torch.arange(8).bfloat16()
     assert sglang.hash_feature(values, version="0.5.9") == sglang.hash_feature(values.float())

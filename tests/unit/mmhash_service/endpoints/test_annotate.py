@@ -85,33 +85,6 @@ def test_a_url_has_the_hash_of_what_it_points_to(
         ] * 3
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_one_url_that_gives_nothing_fails_the_call(
-    client: httpx.Client, host: str, engine: str
-) -> None:
-    for url, problem in (
-        (f"http://{host}/missing", "url-failed"),
-        ("http://example.org/a", "url-off"),
-    ):
-        parts = [
-            {"type": "image_url", "image_url": {"url": of}} for of in ("data:;base64,AAEC", url)
-        ]
-        answer = client.post(f"/annotate?engine={engine}", json={"messages": [{"content": parts}]})
-        assert problem_of(answer)[1] == problem
-
-
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
-@pytest.mark.parametrize("of", ["bytes", "pixels"])
-def test_media_without_bytes_is_refused(
-    client: httpx.Client, tmp_path: Path, engine: str, of: str
-) -> None:
-    (tmp_path / "empty").write_bytes(b"")
-    parts = [{"type": "image_url", "image_url": {"url": (tmp_path / "empty").as_uri()}}]
-    body = {"messages": [{"content": parts}]}
-    answer = client.post(f"/annotate?engine={engine}&of={of}", json=body)
-    assert problem_of(answer) == (422, "damaged-media")
-
-
 @pytest.fixture(scope="module")
 def model_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")

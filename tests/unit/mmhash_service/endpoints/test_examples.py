@@ -69,35 +69,3 @@ def test_an_invalid_body_is_answered_with_its_place(client: httpx.Client) -> Non
         {"pointer": "/input_ids/1", "reason": "Input should be a valid integer"}
     ]
     assert "hunter2" not in response.text
-
-
-def test_an_invalid_query_is_answered_with_its_parameter(client: httpx.Client) -> None:
-    response = client.post("/hash?of=hunter2", content=b"abc")
-    (error,) = response.json()["errors"]
-    assert error["parameter"] == "of"
-    assert "hunter2" not in response.text
-
-
-@pytest.mark.parametrize("engine", ["vllm", "sglang@0.5.23"])
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        ({"model": "m", "prompt": "What is it?"}, "no-field"),
-        ({"model": "m", "prompt": [1, 2]}, "no-field"),
-        ({"model": "m", "input": "What is it?"}, "no-field"),
-        (
-            {
-                "input": [
-                    {"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}
-                ]
-            },
-            "no-field",
-        ),
-        ({"model": "m"}, "invalid-json"),
-    ],
-)
-def test_annotate_refuses_other_apis_by_name(
-    client: httpx.Client, engine: str, body: Any, problem: str
-) -> None:
-    response = client.post("/annotate", params={"engine": engine}, json=body)
-    assert response.json()["type"] == f"urn:mmhash:problem:{problem}"

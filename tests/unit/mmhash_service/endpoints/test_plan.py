@@ -182,13 +182,6 @@ def test_problems(
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == problem
 
 
-def test_video_is_not_planned(planner: httpx.Client) -> None:
-    part = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
-    request = {"messages": [{"role": "user", "content": [part]}]}
-    answer = planner.post("/plan", json=request, params={"model": "tiny", "engine": "vllm"})
-    assert answer.json()["type"] == "urn:mmhash:problem:unplannable-item"
-
-
 def test_models_and_plans_are_shown(planner: httpx.Client) -> None:
     assert planner.get("/info").json()["models"] == ["tiny"]
     plan(planner, {"messages": [{"role": "user", "content": "hi"}]})

@@ -81,7 +81,7 @@ def test_info(client: httpx.Client, server: Any) -> None:
         "algorithms": list(ALGORITHMS),
         "spec": SPEC_VERSION,
         "devices": ["cpu"],
-        "engines": engines.registry.known_in_requests(),
+        "engines": engines.registry.known(),
         "in_place": [],
         "models": [],
         "memo": "memory",

@@ -59,15 +59,6 @@ def test_a_bundle_answers_an_item_each(local: httpx.Client, shared: SharedTensor
     assert [item["key"] for item in found] == [mmhash.key(part).hex() for part in parts]
 
 
-def test_a_digest_in_the_handle_is_not_computed_again(
-    local: httpx.Client, shared: SharedTensor
-) -> None:
-    digest = mmhash.digest(b"something else")
-    shared.attach_digest(digest)
-    (item,) = items_of(post(local, shm=shared.handle()))
-    assert item["digest"] == digest.hex()
-
-
 def test_a_lease_ends_with_the_response(local: httpx.Client) -> None:
     pool = SharedPool(1 << 20)
     try:

@@ -53,11 +53,6 @@ def test_extreme_ratios_are_refused(width: int, height: int) -> None:
             PATCHES.resize_frames(2, height, width, LIMITS)
 
 
-def test_sides_are_rounded_to_the_even_multiple() -> None:
-    assert PATCHES.resize_image(70, 98, PixelRange(1, 10**6)) == (56, 112)
-    assert PATCHES.resize_image(1, 1, LIMITS) == (56, 56)
-
-
 def test_a_video_of_too_few_frames_is_refused() -> None:
     with pytest.raises(InputValueError, match="1 frames"):
         PATCHES.resize_frames(1, 100, 100, LIMITS)
