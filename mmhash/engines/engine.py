@@ -17,8 +17,9 @@ from mmhash.tags import TAGS_MEMBER
 RequestFields = dict[str, Any]
 """The fields that carry a key, and the values that the engine derives from them."""
 
-Server = Literal["python", "rust"]
-"""The HTTP server of SGLang: SGLANG_RUST_SERVER=1 starts the one in Rust."""
+Server = Literal["python", "rust", "mmhash"]
+"""Whose hashes name the media in SGLang: those of its server in Python, those of the one in Rust
+(SGLANG_RUST_SERVER=1), or the keys of mmhash's plugin (MMHASH_PLUGIN=keys)."""
 
 Step = tuple[str, str]
 """A line of `mmhash explain`: a description and a value."""
@@ -32,7 +33,7 @@ Kind = Literal["hash", "hashes", "encoder", "feature", "peer", "peers", "header"
 
 
 class NoFieldError(InputValueError):
-    """The engine takes no hash in any request."""
+    """The request takes no hash."""
 
 
 class UnsupportedFieldError(InputValueError):
@@ -240,14 +241,13 @@ class Engine:
     releases: Releases[Any]
     explain: Callable[[Digest, str], Iterator[Step]]
     """The steps from a key to its place in the engine's cache."""
-
-    fields_of_key: Callable[[Digest, str], RequestFields] | None = None
-    """The request fields that carry a key; None: no request carries one."""
+    request_fields: Callable[[Digest, str], RequestFields]
+    """The request fields that carry a key."""
     hashes_of_key: Callable[[Digest], tuple[str, ...]] = lambda _: ()
     """All texts that a tag for this key allows in a request, in any release."""
 
     hashes_files: Callable[[str, str], bool] | None = None
-    """True for a server ("rust") and a release that name an image by its file's BLAKE3 digest."""
+    """True for a server ("rust", "mmhash") and a release that name an image by its file."""
 
     applies_orientation: Callable[[str], bool] = lambda _: True
     """False for a release that applies EXIF orientation for no model."""
@@ -282,10 +282,6 @@ class Engine:
         fields = (field for field in self.caller_fields if field.kind in {"hash", "feature"})
         return frozenset(name for field in fields for name in field.names)
 
-    def request_fields(self, key: Digest, version: str) -> RequestFields:
-        """Return the fields that carry a key in requests; an engine without is a NoFieldError."""
-        return self.require_fields()(key, version)
-
     def name_item(
         self, key: Digest, version: str, *, options: str = "", orientation: int = 1
     ) -> Digest:
@@ -299,7 +295,7 @@ class Engine:
         return with_options(key, options)
 
     def names_by_file(self, server: str, version: str) -> bool:
-        """Return True if a server names an image by its file's BLAKE3 digest, and takes no key.
+        """Return True if a server names an image by its file, so that requests carry no hash.
 
         A server that the engine does not have is an error.
         """
@@ -318,9 +314,3 @@ class Engine:
             if name not in known and getattr(prompt, name) is not None:
                 raise UnsupportedFieldError(self.name, version, name)
         return self.blocks(prompt, version)
-
-    def require_fields(self) -> Callable[[Digest, str], RequestFields]:
-        """Return `fields_of_key`; an engine without is a NoFieldError."""
-        if self.fields_of_key is None:
-            raise NoFieldError(f"{self.name} takes no hash in any request")
-        return self.fields_of_key

@@ -19,6 +19,22 @@ OPTIONS_CONTEXT = "mmhash 2026-11-22 options v1"
 ORIENTATION = "exif_orientation"
 """The option of an image's orientation; no request has a member of this name."""
 
+SGLANG_OPTIONS = (
+    "mm_processor_kwargs",
+    "images_config",
+    "video_config",
+    "use_audio_in_video",
+    "max_dynamic_patch",
+    "min_dynamic_patch",
+    "image_max_dynamic_patch",
+    "video_max_dynamic_patch",
+    "modalities",
+)
+"""Members of SGLang's requests that change what its processors make of media.
+
+The plugin names media by them too, and a plan for the plugin refuses them.
+"""
+
 MAX_DEPTH = 32
 
 

@@ -14,15 +14,14 @@ from typing import Any
 
 import mmhash
 from mmhash.digest import Digest
-from mmhash.engines.options import options_text, with_options
+from mmhash.engines.options import SGLANG_OPTIONS, options_text, with_options
 from mmhash.plugin import logger
 from mmhash.plugin.attempt import Attempt
 from mmhash.plugin.tags import Tags
 
 _MANAGER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 
-# Members of a request that change what its processor makes of the media.
-_REQUEST_OPTIONS = ("mm_processor_kwargs", "images_config", "video_config", "use_audio_in_video")
+_CHECK = "sglang.srt.server_args.ServerArgs.check_server_args"
 
 # Members of a media object that identify it, or are its content.
 _NOT_OPTIONS = frozenset({"url", "content_hash", "type", "format", "image", "video", "audio"})
@@ -32,6 +31,9 @@ _NAMES = ("hash", "pad_value", "pad_values", "identity", "content_hash")
 
 # Two jobs use two cores; more would take them from the tokenizer.
 _THREADS = 2
+
+# Files are fetched as well: slow hosts must not keep the media of other requests waiting.
+_FILE_THREADS = 16
 
 Names = dict[str, list[Digest | None]]
 """The key of each item of a request, by modality; None if the item has no file."""
@@ -52,10 +54,7 @@ def register(features: frozenset[str]) -> None:
     plugin = Plugin(features)
     HookRegistry.register(f"{_MANAGER}._tokenize_one_request", plugin.tokenize, HookType.AROUND)
     HookRegistry.register(f"{_MANAGER}.__init__", plugin.announce, HookType.AFTER)
-    if "features" in features and "keys" not in features:
-        HookRegistry.register(
-            "sglang.srt.managers.mm_utils.gpu_tensor_hash", _gpu_hash, HookType.REPLACE
-        )
+    HookRegistry.register(_CHECK, plugin.check_processes, HookType.BEFORE)
 
 
 class Plugin:
@@ -66,6 +65,21 @@ class Plugin:
         self._attempt = Attempt()
         self._tags = Tags("sglang")
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mmhash")
+        self._file_threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="mmhash-files")
+
+    def check_processes(self, server_args: Any) -> None:
+        """Refuse the guard if tokenizers are processes of their own, where SGLang loads no plugins.
+
+        Without the guard, it is only logged that the plugin is off.
+        """
+        if getattr(server_args, "tokenizer_worker_num", 1) == 1:
+            return
+        if "guard" in self._features:
+            raise SystemExit(
+                "MMHASH_PLUGIN=guard has no effect with --tokenizer-worker-num: SGLang loads no "
+                "plugins in these processes. Leave out one of them."
+            )
+        logger.warning("mmhash is off: with --tokenizer-worker-num SGLang loads it in no tokenizer")
 
     def announce(self, *_: Any) -> None:
         """Have the HTTP server answer `GET /mmhash`: a gateway asks whose names pages have."""
@@ -83,14 +97,16 @@ class Plugin:
         if request.contains_mm_input():
             names: Names = {}
             if "keys" in self._features and not getattr(request, "mm_hashes", None):
-                names = await self._in_thread(name_media, request) or {}
+                names = await self._run(self._file_threads, name_media, request) or {}
             request._mmhash_names = names
             self._wrap(manager.mm_processor)
         return await original(manager, request)
 
-    async def _in_thread(self, step: Callable[..., Any], *arguments: Any) -> Any:
+    async def _run(
+        self, threads: ThreadPoolExecutor, step: Callable[..., Any], *arguments: Any
+    ) -> Any:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._attempt.run, step, *arguments)
+        return await loop.run_in_executor(threads, self._attempt.run, step, *arguments)
 
     def _drop_hashes(self, request: Any) -> None:
         """Drop the hashes that the caller names; a valid tag stands for its key."""
@@ -112,6 +128,8 @@ class Plugin:
             result = await original(*arguments, **named)
             names = getattr(named.get("request_obj"), "_mmhash_names", None) or {}
             items = [one for one in getattr(result, "mm_items", None) or () if _is_item(one)]
+            if names and getattr(result, "padded_input_ids", None) is not None:
+                result.padded_input_ids = None  # by the items' own hashes: the scheduler pads anew
             self._attempt.run(set_names, items, names)
             if "features" in self._features:
                 await self._hash_features([item for item in items if item.hash is None])
@@ -124,13 +142,15 @@ class Plugin:
         """Hash items without a file, here instead of in the scheduler."""
         if items:
             step = name_features if "keys" in self._features else set_pad_values
-            await self._in_thread(step, items)
+            await self._run(self._threads, step, items)
 
 
 def name_media(request: Any) -> Names:
     """Return the keys of a request's media, which from now on carries its content."""
-    given = {name: getattr(request, name, None) for name in _REQUEST_OPTIONS}
+    given = {name: getattr(request, name, None) for name in SGLANG_OPTIONS}
     common = {name: value for name, value in given.items() if value}  # the defaults are false
+    if _are_images(common.get("modalities")):
+        del common["modalities"]
     names: Names = {}
     for modality in ("image", "video", "audio"):
         member = f"{modality}_data"
@@ -181,10 +201,11 @@ def set_pad_values(items: list[Any]) -> None:
         item.set_pad_value()
 
 
-def _gpu_hash(tensor: Any) -> int:
-    from mmhash.engines.sglang import gpu_hash  # noqa: PLC0415  (needs torch)
-
-    return gpu_hash(tensor)
+def _are_images(modalities: Any) -> bool:
+    """Return True for the engine's default: "image" once, or for each image."""
+    return bool(modalities) and set(
+        [modalities] if isinstance(modalities, str) else modalities
+    ) == {"image"}
 
 
 def _content_of(entry: Any, modality: str) -> bytes | None:

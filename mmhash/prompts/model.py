@@ -88,7 +88,8 @@ class Model:
             content_format: The form of messages' contents that vLLM was started with.
             mm_hasher_algorithm: vLLM's `--mm-hasher-algorithm`, until 0.28 its variable
                 VLLM_MM_HASHER_ALGORITHM: the hash of a uuid and the request's processor options.
-            server: `"rust"` for SGLang with SGLANG_RUST_SERVER=1: it names an image by its file.
+            server: `"mmhash"` for SGLang with our plugin (MMHASH_PLUGIN=keys), which names an image
+                by the key of its file. `"rust"` for SGLANG_RUST_SERVER=1: by the file's digest.
         """
         found, release = registry.find(engine)
         options = PlanOptions(
@@ -153,7 +154,7 @@ class Model:
         with self._lock:
             template = self._templates.get(source)
         if template is None:
-            template = ChatTemplate(source)  # 1 to 50 ms
+            template = ChatTemplate(source)  # slow, so not under the lock
             with self._lock:
                 if len(self._templates) >= _MAX_TEMPLATES:
                     self._templates.clear()

@@ -50,5 +50,5 @@ class PlanOptions:
             )
         check_choice("of", self.of, "bytes", "pixels")
         check_choice("content_format", self.content_format, "auto", "string", "openai")
-        check_choice("server", self.server, "python", "rust")
+        check_choice("server", self.server, "python", "rust", "mmhash")
         check_choice("mm_hasher_algorithm", self.mm_hasher_algorithm, "blake3", "sha256")

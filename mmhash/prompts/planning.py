@@ -11,9 +11,11 @@ from mmhash.engines.engine import (
     Engine,
     Prompt,
     PromptBlocks,
+    Server,
     Span,
 )
 from mmhash.errors import InputTypeError, InputValueError, LimitError
+from mmhash.framing import frame
 from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand
 from mmhash.prompts.families.family import PlacedItem
@@ -130,7 +132,10 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         read_object(request.members, "mm_processor_kwargs"),
     )
     by_file = engine.names_by_file(options.server, release)
-    named = _name_files(opened, media) if by_file else _name_items(opened, media, options)
+    if by_file:
+        named = _name_files(opened, media, options.server)
+    else:
+        named = _name_items(opened, media, options)
     items = [
         PlannedItem(
             placed.modality,
@@ -146,7 +151,11 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
             expanded.items, named, media, expanded.grids, strict=True
         )
     ]
-    carried = by_file or _fill(opened, items)
+    if by_file:
+        is_named = not (family.splits_items() or sglang_prompts.has_media_options(request))
+        carried = options.server == "rust" or is_named
+    else:
+        carried = _fill(opened, items)
     spans = [
         Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)
@@ -193,20 +202,21 @@ def _name_blocks(
     return PromptBlocks(BlockList(keys[:whole], event_ids[:whole]), groups)
 
 
-def _name_files(opened: OpenedPlan, media: Sequence[Media]) -> list[_Named]:
-    """Return each image's key, and the digest of its file, by which the engine's blocks name it.
+def _name_files(opened: OpenedPlan, media: Sequence[Media], server: Server) -> list[_Named]:
+    """Return each image's key, and the name that the server gives to its file.
 
-    The engine computes it from the request, which carries no hash.
+    The server in Rust names a file by its digest, the plugin by its key, which is no tenant's.
     """
-    if media and opened.request.document.form == "chat":
+    if media and server == "rust" and opened.request.document.form == "chat":
         raise InputValueError("SGLang's server in Rust takes images in /generate only")
     named = []
     for one in media:
-        if one.file_digest is None or one.file_digest.algorithm != "blake3":
+        file = one.file_digest
+        if file is None or file.algorithm != "blake3":
             raise InputValueError(
-                "SGLang's server in Rust hashes the file: give its BLAKE3 as file_digest"
+                "SGLang's server hashes the file: give its BLAKE3 digest as file_digest"
             )
-        named.append(_Named(one.key, one.file_digest))
+        named.append(_Named(one.key, frame("bytes", "", (), file) if server == "mmhash" else file))
     return named
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mmhash.engines.options import SGLANG_OPTIONS
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import PlacedItem
 from mmhash.prompts.members import check_ids, read_template_kwargs, refuse
@@ -20,6 +21,11 @@ _ROLES = frozenset(
     "system assistant tool function developer latest_reminder root".split()  # noqa: SIM905
 )
 _EFFORTS = frozenset("none minimal low medium high xhigh ultra max".split())  # noqa: SIM905
+
+_OPTIONS = frozenset(SGLANG_OPTIONS)
+
+# Members of a media object that are its content or identify it; "detail" has a default.
+_WITHOUT_OPTIONS = frozenset({"url", "content_hash", "detail"})
 
 # BASE:ADAPTER; a server's name has no colon, except that of an object store's URI.
 _ADAPTER = re.compile(r":(?!//)")
@@ -62,6 +68,27 @@ def token_ids(
 def ranges(item: PlacedItem) -> list[tuple[int, int]]:
     """Return the ranges of the item that take embeddings: SGLang pads only these."""
     return item.embeds
+
+
+def has_media_options(request: EngineRequest) -> bool:
+    """Return True if media may have options: the plugin names it by these too, as it parsed them.
+
+    So a plan for the plugin ends before such media.
+    """
+    if not _OPTIONS.isdisjoint(request.members):
+        return True
+    if request.document.form != "chat":
+        return False
+    return not all(_is_plain(*request.objects_of(place)[-2:]) for place in request.places)
+
+
+def _is_plain(part: Any, media: Any) -> bool:
+    """Return True if a content part of a chat has no option, nor has its media."""
+    if not isinstance(media, dict):
+        return False
+    detail = media.get("detail") or "auto"
+    has_option = not (media.keys() <= _WITHOUT_OPTIONS and _OPTIONS.isdisjoint(part))
+    return not has_option and detail in ("auto", "default")
 
 
 def conversation(

@@ -72,6 +72,13 @@ class EngineRequest:
 
     # What a plan reads.
 
+    def objects_of(self, place: Place) -> list[Any]:
+        """Return the objects and lists that are around the place of a hash in a chat."""
+        found: list[Any] = [self.document.members]
+        for step in place.path or ():
+            found.append(found[-1][step])
+        return found
+
     @cached_property
     def members(self) -> dict[str, Any]:
         """The members of the request but its messages and lists of media."""

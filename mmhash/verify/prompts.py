@@ -26,11 +26,15 @@ class Sample:
     image: Image.Image
     key: Digest
 
-    def data_url(self, format_: str) -> str:
-        """Return the image as a data: URL of that format."""
+    def file(self, format_: str) -> bytes:
+        """Return the image as a file of that format: the same bytes each time."""
         buffer = io.BytesIO()
         self.image.save(buffer, format_)
-        encoded = base64.b64encode(buffer.getvalue()).decode()
+        return buffer.getvalue()
+
+    def data_url(self, format_: str) -> str:
+        """Return the image as a data: URL of that format."""
+        encoded = base64.b64encode(self.file(format_)).decode()
         return f"data:image/{format_.lower()};base64,{encoded}"
 
 
@@ -43,6 +47,10 @@ class Prompt:
     images: tuple[Sample, ...] = ()
     image_format: str = "PNG"
     salt: str | None = None
+
+    def file_keys(self) -> list[Digest]:
+        """Return the keys of the images' files."""
+        return [mmhash.key(image.file(self.image_format)) for image in self.images]
 
     def with_new_text(self) -> "Prompt":
         """Return the same media with another text: the engine has no block of it."""

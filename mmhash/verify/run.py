@@ -6,6 +6,7 @@ import httpx
 
 from mmhash.arguments import header_value
 from mmhash.engines import registry
+from mmhash.engines.sglang import mm_hash
 from mmhash.errors import InputValueError, ServiceError
 from mmhash.io.names import reason
 from mmhash.verify import sglang, vllm
@@ -33,8 +34,10 @@ class Report(NamedTuple):
     missing: tuple[str, ...]
     # vLLM's --prefix-caching-hash-algo that fits best.
     block_algorithm: str | None = None
-    # SGLang's server: the one in Rust takes no middleware, so no guard.
+    # Whose hashes name SGLang's media: those in requests, the Rust server's, or the plugin's.
     server: "Server" = "python"
+    # What mmhash's plugin does in SGLang.
+    plugin: tuple[str, ...] | None = None
 
     @property
     def is_correct(self) -> bool:
@@ -57,6 +60,10 @@ class Report(NamedTuple):
             line += f"; images not found in: {', '.join(self.missing)}"
         if self.server == "rust":
             line += "; its server is the one in Rust (SGLANG_RUST_SERVER): no guard protects it"
+        if self.plugin is not None:
+            line += f"; mmhash's plugin is on: {', '.join(self.plugin)}"
+        if self.server == "mmhash":
+            line += "; images are named by the keys of their files (server=mmhash)"
         return line
 
 
@@ -148,6 +155,8 @@ def _verify_vllm(
 
 def _verify_sglang(client: httpx.Client, subscriber: Subscriber, version: str) -> Report:
     names = sglang.Names(version)
+    plugin = sglang.plugin(client)
+    names_files = "keys" in (plugin or ())
     right: list[bool] = []
     missing = []
     image_texts = list(sglang.IMAGE_TEXTS)
@@ -155,17 +164,26 @@ def _verify_sglang(client: httpx.Client, subscriber: Subscriber, version: str) -
         for image_text in list(image_texts) if prompt.images else image_texts[:1]:
             # With the same text, an attempt after the first would store nothing to wait for.
             attempt = prompt.with_new_text()
-            sglang.send(client, attempt, image_text)
+            keys = prompt.file_keys() if names_files else [one.key for one in prompt.images]
+            hashes = [] if names_files else list(map(mm_hash, keys))
+            sglang.send(client, attempt, image_text, hashes)
             events = subscriber.stored(first_s=_FIRST_S)
             right += [result for event in events for result in names.check(event, attempt)]
-            if sglang.holds_images(events, prompt.images, version):
+            if sglang.holds_images(events, keys, version):
                 image_texts = [image_text] if prompt.images else image_texts
                 break
         else:
             missing.append(prompt.name)
             image_texts = image_texts[:1]  # none fits: the other prompts need not try all again
     server: Server = "rust" if sglang.is_rust(client) else "python"
-    return Report(f"sglang {version}", len(right), sum(right), tuple(missing), server=server)
+    return Report(
+        f"sglang {version}",
+        len(right),
+        sum(right),
+        tuple(missing),
+        server="mmhash" if names_files else server,
+        plugin=plugin,
+    )
 
 
 def _served_model(client: httpx.Client) -> str:

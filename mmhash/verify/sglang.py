@@ -1,15 +1,19 @@
-"""SGLang: prompts with `mm_hashes`, and the names that its pages must have."""
+"""SGLang: prompts, and the names that their pages must have.
+
+An image is named by `mm_hashes`, or by the key of its file where the plugin names it.
+"""
 
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 
+from mmhash.digest import Digest
 from mmhash.engines import sglang
 from mmhash.errors import InputValueError
 from mmhash.kvindex.events import BlocksStored
 from mmhash.kvindex.table import block_id
-from mmhash.verify.prompts import Prompt, Sample, members, request
+from mmhash.verify.prompts import Prompt, members, request
 
 # Text by which models take an image; the first that gives pad values is the model's.
 IMAGE_TEXTS = (
@@ -35,6 +39,15 @@ def is_rust(client: httpx.Client) -> bool:
     return isinstance(first, dict) and "rust_mm_transport" in first
 
 
+def plugin(client: httpx.Client) -> tuple[str, ...] | None:
+    """Return what mmhash's plugin does in a running SGLang; None without the plugin."""
+    answer = client.get("/mmhash")
+    if answer.status_code != httpx.codes.OK:
+        return None
+    features = members(answer).get("features")
+    return tuple(map(str, features)) if isinstance(features, list) else None
+
+
 def _server_info(client: httpx.Client) -> dict[str, Any]:
     for path in ("/server_info", "/get_server_info"):
         answer = client.get(path)
@@ -43,13 +56,14 @@ def _server_info(client: httpx.Client) -> dict[str, Any]:
     return {}
 
 
-def send(client: httpx.Client, prompt: Prompt, image_text: str) -> None:
-    """Send a prompt as a native request, each image with its key in `mm_hashes`."""
+def send(client: httpx.Client, prompt: Prompt, image_text: str, hashes: list[str]) -> None:
+    """Send a prompt as a native request, with its images' hashes if there are any."""
     text = prompt.text + "".join(image_text for _ in prompt.images)
     body: dict[str, Any] = {"text": text, "sampling_params": {"max_new_tokens": 1}}
     if prompt.images:
         body["image_data"] = [image.data_url(prompt.image_format) for image in prompt.images]
-        body["mm_hashes"] = [sglang.mm_hash(image.key) for image in prompt.images]
+    if hashes:
+        body["mm_hashes"] = hashes
     if prompt.salt is not None:
         body["cache_salt"] = prompt.salt
     request(client, "/generate", body)
@@ -93,7 +107,7 @@ class Names:
             return None
 
 
-def holds_images(events: list[BlocksStored], images: tuple[Sample, ...], version: str) -> bool:
-    """Return True if the stored tokens hold each image's pad values."""
+def holds_images(events: list[BlocksStored], keys: list[Digest], version: str) -> bool:
+    """Return True if the stored tokens hold the pad values of each image's key."""
     tokens = {token for event in events for token in event.tokens}
-    return all(set(sglang.pad_values(image.key, version=version)) <= tokens for image in images)
+    return all(set(sglang.pad_values(key, version=version)) <= tokens for key in keys)

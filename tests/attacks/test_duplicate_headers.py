@@ -64,7 +64,7 @@ FORGED = "f0" * 32
 
 def through(body: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, bytes]:
     """The status, and the body that the engine behind the guard receives."""
-    return through_guard(body, headers, engine="vllm", secrets=["00" * 32], tenant_header=True)[:2]
+    return through_guard(body, headers, engine="vllm", secrets=["00" * 32], tenant="@header")[:2]
 
 
 @pytest.mark.parametrize("name", VALUES)

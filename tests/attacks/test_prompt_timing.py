@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mmhash_service.app import create_app
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support import in_process, prompt_models
 

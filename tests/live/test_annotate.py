@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from fastapi.testclient import TestClient
 
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.live import prompts
 from tests.live.engines import Engine, only

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import os
 import secrets
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import openai
 import pytest
 from PIL import Image
 
@@ -19,12 +21,20 @@ from mmhash.digest import Digest
 from mmhash.engines import sglang, vllm
 from mmhash.prompts import Model
 from mmhash.tags import sign_tag
+from mmhash.verify import verify_engine
 from tests.live import prompts
 from tests.live.engines import Engine, running
 from tests.live.environments import Environment, UnavailableError
+from tests.support.gateway import gateway_before
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-RELEASES = (("sglang", "0.5.23"), ("sglang", "0.5.20"), ("vllm", "0.32.0"))
+RELEASES = (
+    ("sglang", "0.5.23", "qwen2_vl"),
+    ("sglang", "0.5.23", "qwen3_vl"),  # takes no caller's hashes
+    ("sglang", "0.5.20", "qwen2_vl"),
+    ("vllm", "0.32.0", "qwen2_vl"),
+)
 FORMATS = ("PNG", "BMP", "JPEG", "WEBP", "GIF")
 
 
@@ -72,7 +82,8 @@ def hooked(
     request: pytest.FixtureRequest, site: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     """An engine with keys and the guard."""
-    environment = Environment(*request.param)
+    name, release, model = request.param
+    environment = Environment(name, release)
     try:
         environment.build()
     except UnavailableError as error:
@@ -83,8 +94,10 @@ def hooked(
         "MMHASH_GUARD_SECRETS": prompts.SECRET.hex(),
     }
     log = tmp_path_factory.mktemp("plugin") / "engine.log"
-    with running(environment, "qwen2_vl", log=log, variables=variables) as engine:
+    options = ["--load-format", "dummy", "--enable-multimodal"] if model == "qwen3_vl" else []
+    with running(environment, model, *options, log=log, variables=variables) as engine:
         assert "mmhash is on" in log.read_text()
+        engine.name_of_setup = model
         yield engine
 
 
@@ -96,28 +109,21 @@ def chat(files: list[File], text: str = "") -> dict[str, Any]:
     return {"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": parts}]}
 
 
-def names(engine: Engine, body: dict[str, Any], files: list[File]) -> list[int]:
-    """Return the names of a chat's whole blocks, by its plan and the keys of its files."""
-    model = Model.load(engine.environment.model("qwen2_vl"))
-    plan = model.plan(body, engine=engine.spelling)
-    spans = list(zip(plan.spans, files, strict=True))
+def names(engine: Engine, body: dict[str, Any]) -> list[int]:
+    """Return the names of a chat's whole blocks, by its plan."""
+    plan = Model.load(engine.environment.model(engine.name_of_setup)).plan(
+        body,
+        engine=engine.spelling,
+        block_size=engine.block_size,
+        server="mmhash" if engine.name == "sglang" else "python",
+    )
+    assert len(plan.event_ids) == len(plan.token_ids) // engine.block_size
+    return plan.event_ids
+
+
+def skip_vllm(engine: Engine) -> None:
     if engine.name == "vllm":
-        items = [
-            vllm.Span(vllm.uuid(file.key), span.start, span.end - span.start)
-            for span, file in spans
-        ]
-        keys = vllm.block_keys(
-            plan.token_ids, engine.block_size, version=engine.environment.release, items=items
-        )
-        return [vllm.event_id(key) for key in keys]
-    release = engine.environment.release
-    padded = sglang.pad_input_ids(
-        list(plan.token_ids), [(span.start, span.end, file.key) for span, file in spans],
-        version=release,
-    )  # fmt: skip
-    whole = len(padded) // engine.block_size * engine.block_size
-    pages = sglang.event_keys(padded[:whole], engine.block_size, version=release)
-    return [sglang.event_id(page) for page in pages]
+        pytest.skip("its gateway names media by uuids, with or without the plugin")
 
 
 def unsigned(ids: list[int]) -> set[int]:
@@ -131,7 +137,7 @@ def test_chats_store_the_blocks_that_their_keys_name(
 ) -> None:
     files = [image_file(format_) for _ in range(count)]
     body = chat(files)
-    expected = names(hooked, body, files)
+    expected = names(hooked, body)
     hooked.events.settle()
     hooked.chat(body)
     stored = prompts.published(hooked.events.wait(len(expected)))
@@ -172,7 +178,7 @@ def test_other_routes_give_the_names_of_a_chat(
     hooked: Engine, path: str, form: Callable[[list[File], str], dict[str, Any]]
 ) -> None:
     files, text = [image_file(), image_file()], secrets.token_hex(60)
-    expected = names(hooked, chat(files, text), files)
+    expected = names(hooked, chat(files, text))
     hooked.events.settle()
     answer = hooked.post(path, form(files, text))
     assert answer.status_code == 200, answer.text[:500]
@@ -204,10 +210,79 @@ def test_a_hash_that_a_caller_forges_finds_nothing(hooked: Engine) -> None:
 
 
 def test_the_server_says_what_is_on(hooked: Engine) -> None:
-    if hooked.name == "vllm":
-        pytest.skip("its gateway names media by uuids, with or without the plugin")
+    skip_vllm(hooked)
     answer = hooked.client.get("/mmhash").json()
     assert answer == {"version": mmhash.__version__, "features": ["guard", "keys"]}
+
+
+def test_a_gateway_plans_chats_whole_and_leaves_them_alone(hooked: Engine) -> None:
+    """It finds the plugin by itself."""
+    skip_vllm(hooked)
+    worker = (
+        f"{hooked.url},events={hooked.events.endpoint},engine={hooked.spelling},"
+        f"block_size={hooked.block_size}"
+    )
+    settings = {
+        "models": {"tiny": str(hooked.environment.model(hooked.name_of_setup))},
+        "gateway.health_timeout_s": "30",
+    }
+    body = chat([image_file(), image_file("JPEG")])
+    with (
+        gateway_before([worker], settings=settings) as gateway,
+        openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", timeout=120) as client,
+        gateway.new_client() as plain,
+    ):
+        (state,) = plain.get("/workers").json()["workers"]
+        assert state["plugin"] == ["guard", "keys"]
+        wait_until(lambda: plain.get("/workers").json()["workers"][0]["connected"])
+        routed = plain.post("/route", json=body).json()
+        assert routed["request"] == body
+        planned = routed["plan"]["blocks"] * hooked.block_size
+        assert planned > routed["plan"]["tokens"] - hooked.block_size
+        client.chat.completions.create(**body)
+        wait_until(
+            lambda: (
+                plain.post("/route", json=body).json()["workers"][0]["matched_tokens"] == planned
+            )
+        )
+        usage = client.chat.completions.create(**body).usage
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        assert usage.prompt_tokens_details.cached_tokens >= planned - hooked.block_size
+
+
+def test_verify_engine_checks_the_names_of_the_plugin(hooked: Engine) -> None:
+    skip_vllm(hooked)
+    report = verify_engine(hooked.url, hooked.events.endpoint)
+    assert report.is_correct, report.line()
+    assert report.server == "mmhash"
+    assert report.plugin == ("guard", "keys")
+
+
+@pytest.mark.parametrize(("others", "is_hooked"), [("", True), ("mmhash", True), ("x", False)])
+def test_sglang_loads_the_plugins_that_the_operator_names(
+    site: Path, others: str, is_hooked: bool
+) -> None:
+    environment = Environment("sglang", "0.5.23")
+    try:
+        environment.build()
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    code = (
+        "from sglang.srt.plugins import load_plugins; load_plugins();"
+        "from sglang.srt.managers.tokenizer_manager import TokenizerManager as manager;"
+        "print('hooked', hasattr(manager._tokenize_one_request, '__wrapped__'))"
+    )
+    chosen = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    settings = {"PYTHONPATH": str(site), "MMHASH_PLUGIN": "keys", "SGLANG_PLUGINS": others}
+    done = subprocess.run(
+        [environment.command("python"), "-c", code],
+        env=chosen | settings | {"SGLANG_USE_CPU_ENGINE": "1", "TRITON_INTERPRET": "1"},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    assert f"hooked {is_hooked}" in done.stdout
 
 
 def test_a_tag_stands_for_its_key(hooked: Engine) -> None:

@@ -4,7 +4,8 @@ python -m tests.support.engine_worker NAME PORT [MODEL …]
 
 With models it lists them, and refuses requests for others, as vLLM does. Every request is echoed,
 so that a test sees what reached it. A body's member `mode` asks for a fault, `seconds` for a slow
-response, and `log` names a file that gets the `id` of each request.
+response, and `log` names a file that gets the `id` of each request. MMHASH_PLUGIN names what the
+plugin would do in it.
 """
 
 import asyncio
@@ -49,9 +50,8 @@ class Engine:
         mode = asked.get("mode", "")
         if scope["path"] == "/health":
             await self._reply(send, 200, b"")
-        elif scope["path"] == "/state":
-            state = {"aborted": self.aborted, "seen": self.seen}
-            await self._reply(send, 200, json.dumps(state).encode())
+        elif scope["path"] in {"/mmhash", "/state"}:
+            await self._reply(send, *self._facts(scope["path"]))
         elif self.models and scope["path"] == "/v1/models":
             listed = {"object": "list", "data": [{"id": one} for one in self.models]}
             await self._reply(send, 200, json.dumps(listed).encode())
@@ -71,6 +71,13 @@ class Engine:
             if scope["path"] != "/v1/models":  # the gateway's probe, like /health
                 self.seen.append(scope["path"])
             await self._reply(send, asked.get("status", 200), self._echo(scope, body))
+
+    def _facts(self, path: str) -> tuple[int, bytes]:
+        if path == "/state":
+            return 200, json.dumps({"aborted": self.aborted, "seen": self.seen}).encode()
+        features = os.environ.get("MMHASH_PLUGIN", "")
+        facts = {"version": "1", "features": features.split(",")}
+        return 200 if features else 404, json.dumps(facts).encode()
 
     def _echo(self, scope: Scope, body: bytes) -> bytes:
         headers = [(name.decode(), value.decode()) for name, value in scope["headers"]]

@@ -1,5 +1,6 @@
 """Real processes for tests of the gateway: small engines, and `mmhash gateway` before them."""
 
+import os
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ class EngineProcess:
         self.models = models
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.plugin = ""
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -40,6 +42,7 @@ class EngineProcess:
                 *(self.name, str(self.port), *self.models),
             ],
             cwd=Path(__file__).parents[2],
+            env=os.environ | {"MMHASH_PLUGIN": self.plugin},
         )
         until = time.monotonic() + TIMEOUT_S
         while time.monotonic() < until:

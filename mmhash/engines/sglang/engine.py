@@ -25,6 +25,7 @@ from mmhash.engines.engine import (
 from mmhash.engines.sglang.pads import mm_hash, pad_input_ids, pad_values, padding
 from mmhash.engines.sglang.pages import event_id, event_keys, page_keys
 from mmhash.engines.sglang.releases import RELEASES, is_rust
+from mmhash.errors import InputValueError
 
 _CONTENT_PREFIX = "sha256:"
 
@@ -270,14 +271,23 @@ _CALLER_FIELDS = (
     ),
 )
 
+
+def _hashes_files(server: str, version: str) -> bool:
+    if server != "mmhash":
+        return is_rust(server, version)
+    if not RELEASES.recipe(version).namespaces:
+        raise InputValueError(f"the plugin in sglang {version} is not known: 0.5.20 and later are")
+    return True
+
+
 ENGINE = Engine(
     name="sglang",
     title="SGLang",
     releases=RELEASES,
     explain=_explain,
-    fields_of_key=_request_fields,
+    request_fields=_request_fields,
     hashes_of_key=lambda key: (mm_hash(key), f"{_CONTENT_PREFIX}{key.hex()}"),
-    hashes_files=is_rust,
+    hashes_files=_hashes_files,
     blocks=_blocks,
     prompt_fields=_prompt_fields,
     pad_values=lambda item, version: pad_values(item, version=version),

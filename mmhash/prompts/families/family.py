@@ -101,9 +101,13 @@ class Family(ABC):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens for an item; `options` are the request's `mm_processor_kwargs`."""
 
+    def splits_items(self) -> bool:
+        """Return True if the engine makes several items of one, each with its own hash."""
+        return False
+
     def takes_hashes(self) -> bool:
         """Return True if the engine identifies items of native requests by a caller's hashes."""
-        return True
+        return not self.splits_items()
 
     def merge(
         self, token_ids: list[int], items: list[PlacedItem]

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mmhash.prompts.families.config_values import read_count, require_equal
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.layout import lay_out
 from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.families.settings import read_count, require_equal
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 MAX_TILES = 256
@@ -54,12 +54,12 @@ class Llama4(Family):
         text = f"{_START}{tiles}{_IMAGE}{_PATCH}{_END}"
         return lay_out(self.files, text, self.token, self.run)
 
-    def takes_hashes(self) -> bool:
-        """Return True if the engine identifies items by a caller's hashes.
+    def splits_items(self) -> bool:
+        """Return True for SGLang: each tile is an item.
 
-        SGLang takes each tile for an item. It ignores hashes that are not as many as its items.
+        It ignores a caller's hashes, which are not as many.
         """
-        return self.files.engine != "sglang"
+        return self.files.engine == "sglang"
 
 
 def choose_canvas(size: MediaSize, most: int, tile: int, is_maximal: bool) -> tuple[int, int]:

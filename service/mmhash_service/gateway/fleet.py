@@ -13,13 +13,18 @@ from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
 from mmhash_service.gateway.conversations import Conversations
 from mmhash_service.gateway.engine_load import count_requests
-from mmhash_service.gateway.naming import RELEASE_PATHS, read_release
+from mmhash_service.gateway.naming import (
+    PLUGIN_PATH,
+    RELEASE_PATHS,
+    read_plugin,
+    read_release,
+)
 from mmhash_service.gateway.served_models import ServedModels, read_model_list
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
 from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
-from mmhash_service.runtime import metrics
+from mmhash_service.telemetry import metrics
 
 # As many tokens as a small cache has: until the events have shown how many there are.
 LEAST_CACHED_TOKENS = 1 << 14
@@ -35,7 +40,7 @@ _WARNED = float("inf")
 _CHECKED_BLOCKS = 64
 
 PROBE_SPACING_S = 0.002
-"""The time between the first probes of two workers: a probe takes the event loop 0.5 ms."""
+"""The time between the first probes of two workers: all at once would block the event loop."""
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +110,7 @@ class Fleet:
         listed = [
             (worker, adapter)
             for worker in self.workers.values()
-            if worker.spec.engine == engine and (adapter := worker.models.get(model)) is not None
+            if worker.engine == engine and (adapter := worker.models.get(model)) is not None
         ]
         healthy = {adapter for worker, adapter in listed if worker.is_healthy}
         return healthy or {adapter for _, adapter in listed}
@@ -124,13 +129,17 @@ class Fleet:
         computing = {url: worker.new_parts for url, worker in self.workers.items()}
         return self.conversations.crowding(computing, self.cached_tokens)
 
-    def check_names(self, worker: Worker, blocks: Sequence[int]) -> None:
-        """Compare the blocks of an answered request with those that the worker's events list."""
-        if not blocks or worker.spec.engine is None or worker.spec.events is None:
+    def note_stored(self, worker: Worker, blocks: Sequence[int]) -> None:
+        """Note that a worker's events list the blocks of an answered request by now, or never."""
+        worker.expected.remove(blocks)
+        if worker.spec.engine is None or worker.spec.events is None:
             return
         match = self.index.match(list(blocks[:_CHECKED_BLOCKS]), 1).get(worker.url)
         before = worker.names.verdict
         worker.names.add(found=match.tokens if match else 0, missing=len(blocks))
+        if worker.names.verdict != before:
+            wrong = [one for one in self.workers.values() if one.names.verdict == "wrong"]
+            metrics.GATEWAY_MISNAMED.set(len(wrong))
         if worker.names.verdict == "wrong" != before:
             logger.warning("worker %s: %s", worker.url, self._misnamed(worker))
         elif before == "wrong" and worker.names.verdict == "right":
@@ -172,8 +181,8 @@ class Fleet:
     async def _refresh_often(self) -> None:
         while True:
             is_current = self._listed == {url: one.spec for url, one in self.workers.items()}
-            refresh_s = self._settings.refresh_s
-            await asyncio.sleep(refresh_s if is_current else min(refresh_s, _SETTLE_S))
+            interval_s = self._settings.health_interval_s
+            await asyncio.sleep(interval_s if is_current else min(interval_s, _SETTLE_S))
             joined = await self._refresh()
             self._compare_models()
             self._read_events()
@@ -301,6 +310,8 @@ class Fleet:
                 self._note_ejection(worker)
         else:
             worker.models = await self._list_models(worker)  # before it gets requests
+            if not worker.is_healthy:
+                await self._ask_plugin(worker)
             if worker.readmit():
                 self._count_healthy()
                 logger.info("worker %s is healthy", worker.url)
@@ -314,6 +325,24 @@ class Fleet:
         if self._settings.engine_metrics:
             _, text = await worker.probe(b"/metrics", timeout_s)
             worker.engine_requests = count_requests(text)
+
+    async def _ask_plugin(self, worker: Worker) -> None:
+        """Ask a SGLang whether mmhash's plugin names its media: requests are planned by that."""
+        engine = worker.spec.engine
+        if engine is None or engine.name.partition("@")[0] != "sglang":
+            return
+        timeout_s = self._settings.health_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                worker.note_plugin(read_plugin(*await worker.probe(PLUGIN_PATH, timeout_s)))
+        except (WorkerError, TimeoutError) as error:
+            logger.info("worker %s: it does not say if it has a plugin: %r", worker.url, error)
+            return
+        if engine.server == "mmhash" and "keys" not in (worker.plugin or ()):
+            logger.warning(
+                "worker %s is planned for with server=mmhash, and answers no GET /mmhash with "
+                "`keys`: set MMHASH_PLUGIN=keys there, or no lookup finds its images", worker.url,
+            )  # fmt: skip
 
     async def _compare_release(self, worker: Worker) -> None:
         """Ask a worker for its engine and release, and warn if another one is planned for."""

@@ -16,6 +16,9 @@ RELEASE_PATHS = {"vllm": b"/version", "sglang": b"/server_info"}
 # is missing then, so two short prompts are enough.
 ENOUGH_BLOCKS = 8
 
+PLUGIN_PATH = b"/mmhash"
+"""Where SGLang's server says what mmhash's plugin does in it."""
+
 _MAX_RELEASE = 64
 
 Verdict = Literal["unknown", "right", "wrong"]
@@ -53,7 +56,12 @@ class _Release(Struct):
     version: str
 
 
+class _Plugin(Struct):
+    features: list[Literal["keys", "guard", "features"]]
+
+
 _RELEASE = Decoder(_Release)
+_PLUGIN = Decoder(_Plugin)
 
 
 def read_release(status: int, body: bytes) -> str | None:
@@ -62,5 +70,15 @@ def read_release(status: int, body: bytes) -> str | None:
         return None
     try:
         return _RELEASE.decode(body).version.partition("+")[0][:_MAX_RELEASE]
+    except (ValidationError, ValueError):
+        return None
+
+
+def read_plugin(status: int, body: bytes) -> list[str] | None:
+    """Return what the plugin does in a server, or None if it has none."""
+    if status != 200:
+        return None
+    try:
+        return sorted(_PLUGIN.decode(body).features)
     except (ValidationError, ValueError):
         return None

@@ -7,7 +7,6 @@ from mmhash import Digest
 from mmhash.prompts import Plan
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan
-from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.routed_request import RoutedRequest
 from mmhash_service.gateway.unnamed import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.worker_spec import EngineSpec
@@ -23,12 +22,13 @@ from mmhash_service.plan.media import (
     resolved_only,
 )
 from mmhash_service.plan.request import open_to_plan, plan_opened
+from mmhash_service.problems.problem import Problem
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model
 
-# A text of 4 kB is planned in 0.4 ms, with an image of 1000 tokens in 0.8. A job in a thread takes
-# 0.3 ms of the core more. A tokenizer with an expression that is not known can take minutes.
+# A shorter text is planned in less time than a job in a thread costs. A tokenizer with an unknown
+# expression can take minutes.
 _INLINE_MAX = 4 << 10
 
 
@@ -156,8 +156,8 @@ class _Steps(NamedTuple):
             mm_hasher_algorithm=engine.mm_hasher_algorithm,
         )
         plan = plan_opened(self.context, opened, self.request.media[PLAN_NEEDS], options)
-        # SGLang's server in Rust takes no hash, so that there is nothing to vouch for.
-        if self.context.signer is not None and plan.items and engine.server != "rust":
+        # An engine that names files itself gets no hash, so there is nothing to vouch for.
+        if self.context.signer is not None and plan.items and engine.server == "python":
             opened.request.set_tags(_tags(self.context, plan, opened))
         unnamed = name_blocks(plan, engine.tokens_per_block)
         matched = self.find_matches(plan.event_ids, engine.tokens_per_block)

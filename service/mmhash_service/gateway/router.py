@@ -7,8 +7,6 @@ from functools import cache, partial
 
 from fastapi import Request
 
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import HashQuery
 from mmhash_service.gateway.decision import UNPLANNED_TOKENS, Decision, PlanSize, Prepared
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.planner import Naming, find_model, named_model, plan_for_workers
@@ -19,6 +17,9 @@ from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.items.context import RequestContext, build_context
+from mmhash_service.items.schema import HashQuery
+from mmhash_service.limits.capacity import Admission
+from mmhash_service.limits.thread_pool import ThreadPool
 from mmhash_service.models import Models
 from mmhash_service.plan.annotate import (
     FindModel,
@@ -27,10 +28,9 @@ from mmhash_service.plan.annotate import (
     put_hashes,
     read_to_annotate,
 )
+from mmhash_service.problems.problem import Problem
 from mmhash_service.resources import Resources
-from mmhash_service.runtime import metrics
-from mmhash_service.runtime.capacity import Admission
-from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Router:
         self._settings = settings
         self.policy = settings.policy
 
-    async def requested_model(self, request: RoutedRequest, work: WorkerPool) -> str:
+    async def requested_model(self, request: RoutedRequest, work: ThreadPool) -> str:
         """Return the model that a request names, if the workers list different ones or adapters."""
         models = self.fleet.models
         if models.is_one_list and not models.has_adapters:
@@ -163,7 +163,7 @@ class Router:
         media = await routed.resolve(context, sources, needs_of(request, urls))
         items = await routed.run(work, put_hashes, context, request, places, media, find_named)
         body = routed.text
-        if engine.server != "rust":  # that one names images by their files, as plans do
+        if engine.server == "python":  # others name images by their files, as plans do
             body = await routed.run(work, request.write)
         key = items[0].item.key.bytes
         return Prepared(body, how, key, unnamed=UnnamedBlocks([key], UNPLANNED_TOKENS))
@@ -178,7 +178,7 @@ class Router:
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
         crowding = self.fleet.crowding()
         candidates = [
-            prepared[worker.spec.engine].candidate(worker, crowding[worker.url])
+            prepared[worker.engine].candidate(worker, crowding[worker.url])
             for worker in self.fleet.workers_for(model)
             if worker not in tried
         ]
@@ -186,7 +186,6 @@ class Router:
         ranked = rank(
             self.policy,
             candidates,
-            load_weight=self._settings.load_weight,
             prompt_tokens=size.tokens if size else UNPLANNED_TOKENS,
             conversation_reuse=self.fleet.conversations.reused_tokens,
             first_key=first_key,
@@ -195,7 +194,7 @@ class Router:
         if not ranked:
             return Decision(ranked, None, Prepared(b"", "no-workers"))
         best = self.fleet.workers[ranked[0].url]
-        return Decision(ranked, best, prepared[best.spec.engine])
+        return Decision(ranked, best, prepared[best.engine])
 
     def _new_block(
         self, candidates: list[Candidate], prepared: Mapping[EngineSpec | None, Prepared]
@@ -204,7 +203,7 @@ class Router:
         equal = most_reused(candidates)
         if not equal:
             return b""
-        engine = self.fleet.workers[equal[0].url].spec.engine
+        engine = self.fleet.workers[equal[0].url].engine
         return prepared[engine].block_after(equal[0].reused_tokens)
 
 
@@ -245,7 +244,7 @@ class Routing:
         router, work = self._router, Resources.of(self._request).work
         while True:
             model = await router.requested_model(self._routed, work)
-            engines = {worker.spec.engine for worker in router.fleet.workers.values()}
+            engines = {worker.engine for worker in router.fleet.workers.values()}
             missing = engines - self._prepared.keys()
             if not missing:  # nothing has changed since the fleet was read
                 return router.rank_workers(self._prepared, model, self.tried)

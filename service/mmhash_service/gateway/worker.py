@@ -29,12 +29,20 @@ class Adapter(NamedTuple):
     path: str
 
 
+EJECT_AFTER = 3
+"""Failures in a row after which a worker gets no more requests until a probe succeeds."""
+
+
 class Worker:
     """An engine behind the gateway."""
 
     def __init__(self, spec: WorkerSpec, settings: GatewaySettings) -> None:
         self.spec = spec
         self.url = spec.url
+        self.engine = spec.engine
+        """Its engine as requests are prepared for it: `note_plugin` changes the server."""
+        self.plugin: list[str] | None = None
+        """What mmhash's plugin does in it; None without the plugin."""
         self.pool = Pool(spec.url, settings.health_timeout_s)
         self.is_healthy = False
         self.models: Mapping[str, Adapter | None] = {}
@@ -57,7 +65,6 @@ class Worker:
         self.has_size_warning = False
         """True once the log has the size of its blocks, which is not that of its plans."""
         self._authorization = settings.authorization
-        self._eject_after = settings.eject_after
         self._failures = 0
         self._restarts = 0
         self._pending_tokens = 0
@@ -116,6 +123,13 @@ class Worker:
             self.sent.clear()  # it may have started again, with an empty cache
         return not was_healthy
 
+    def note_plugin(self, features: list[str] | None) -> None:
+        """Note what the plugin does in it: with `keys`, the engine names media by mmhash's keys."""
+        self.plugin, engine = features, self.spec.engine
+        if engine is not None and engine.server == "python" and "keys" in (features or ()):
+            engine = engine._replace(server="mmhash")
+        self.engine = engine
+
     def note_restarts(self, count: int) -> None:
         """Note how often its KV events have begun again: each time its cache may be empty."""
         if count != self._restarts:
@@ -125,7 +139,7 @@ class Worker:
     def fail(self, *, is_silent: bool = True) -> bool:
         """Note a failure; return whether it was the one after which it gets no more requests."""
         self._failures += 1
-        if self._failures < self._eject_after:
+        if self._failures < EJECT_AFTER:
             return False
         was_healthy, self.is_healthy = self.is_healthy, False
         if is_silent:

@@ -5,7 +5,7 @@ engines only for a worker that names its engine: with numpy they take 0.1 s of C
 """
 
 import re
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import httpx
 
@@ -36,7 +36,7 @@ class EngineSpec(NamedTuple):
     block_algorithm: str | None = None
     seed: str | None = None
     server: "Server" = "python"
-    """SGLang's server: "rust" with SGLANG_RUST_SERVER=1."""
+    """Of SGLang: "rust" with SGLANG_RUST_SERVER=1, "mmhash" with the plugin's keys."""
     mm_hasher_algorithm: "Literal['blake3', 'sha256']" = "blake3"
     """vLLM's --mm-hasher-algorithm, or VLLM_MM_HASHER_ALGORITHM."""
 
@@ -121,9 +121,8 @@ def _engine_spec(named: dict[str, str]) -> EngineSpec | None:
 
     # The setting engine_fallback is the service's: check_release() compares with it.
     engine, release = find(named["engine"], engine_fallback="nearest-older")
-    server: Server = (
-        "rust" if engine.names_by_file(named.get("server", "python"), release) else "python"
-    )
+    server = cast("Server", named.get("server", "python"))
+    engine.names_by_file(server, release)  # raises for a server that the engine does not have
     mm_hasher = named.get("mm_hasher_algorithm", "blake3")
     if mm_hasher not in ("blake3", "sha256"):
         raise ValueError("mm_hasher_algorithm of a worker is blake3 or sha256: others have no plan")

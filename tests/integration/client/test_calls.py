@@ -10,7 +10,7 @@ from PIL import Image
 import mmhash
 from mmhash.client import Blocks, Span
 from mmhash.engines import sglang, vllm
-from mmhash.engines.registry import known_in_requests
+from mmhash.engines.registry import known
 
 IDS = list(range(40))
 KEY = mmhash.key(b"an image")
@@ -101,4 +101,4 @@ def test_blocks_of_an_engine_as_it_was_started(connect: Any, url: str) -> None:
 
 def test_info(connect: Any, url: str) -> None:
     with connect(url) as client:
-        assert client.info()["engines"] == known_in_requests()
+        assert client.info()["engines"] == known()

@@ -164,15 +164,15 @@ def test_it_is_sent_over_tcp(connect: Any, url: str) -> None:
 def test_a_service_with_other_shared_memory_is_sent_the_bytes_from_then_on(
     connect: Any, local: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = shared.Lease.copy
+    copy = shared.SharedCopy.copy
 
-    def elsewhere(self: shared.Lease, request: Request) -> Any:
+    def elsewhere(self: shared.SharedCopy, request: Request) -> Any:
         copied: Any = copy(self, request)
         content = json.loads(bytes(copied.content))
         content["items"][0]["shm"]["name"] = "mmhash-1-1-0000000000000000"
         return replace(copied, content=memoryview(json.dumps(content).encode()))
 
-    monkeypatch.setattr(shared.Lease, "copy", elsewhere)
+    monkeypatch.setattr(shared.SharedCopy, "copy", elsewhere)
     with connect(**address(local)) as client:
         before, sent = refused(local), received(local)
         for _ in range(3):

@@ -131,6 +131,25 @@ def test_a_text_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> No
             assert answer.json()["worker"] == f"w{number}"
 
 
+def test_a_worker_of_another_release_is_named(
+    workers: list[EngineProcess], folder: Path, model: Model
+) -> None:
+    """It costs the whole benefit, and fails no request."""
+    with fleet_of(workers[:1], folder, engine="vllm@0.30.0") as fleet:
+        request = chat("a prompt of some blocks ")
+        assert fleet.states()[0]["names"] == "unknown"
+        fleet.publish(0, model.plan(request, ENGINE, block_size=8))  # as a larger block size names
+        fleet.client.post(PATH, json=request)
+        wait_until(lambda: fleet.states()[0]["names"] == "wrong")
+        assert count(fleet.client, "mmhash_gateway_misnamed_workers") == 1
+        right = chat("another prompt of some blocks ")
+        plan = model.plan(right, "vllm@0.30.0", block_size=16)
+        fleet.client.post(PATH, json=right)
+        fleet.publish(0, plan)
+        wait_until(lambda: fleet.states()[0]["names"] == "right")
+        assert count(fleet.client, "mmhash_gateway_misnamed_workers") == 0
+
+
 def lists_adapter(path: str) -> ScriptedServer:
     """Return an engine that lists a LoRA adapter as vLLM does."""
     base = {"id": "tiny", "root": "/models/tiny", "parent": None}
@@ -195,7 +214,7 @@ def test_blocks_of_another_size_are_shown_and_logged(
 ) -> None:
     with Publisher() as its:
         spec = f"{workers[0].url},events={its.events},replay={its.replay},engine={ENGINE}"
-        chosen = {"models": {"tiny": str(folder)}, "gateway.refresh_s": "0.1"}
+        chosen = {"models": {"tiny": str(folder)}}
         with gateway_before([spec], settings=chosen) as gateway, gateway.new_client() as client:
             fleet = Fleet(workers, [its], client)
             wait_until(lambda: fleet.states()[0]["connected"])
@@ -267,7 +286,7 @@ def test_a_worker_that_leaves_and_joins_again_is_indexed_again(
     file, request = tmp_path / "workers", chat("stays in its cache ")
     ids = model.plan(request, ENGINE, block_size=16).event_ids
     first, second = workers
-    settings = {"models": {"tiny": str(folder)}, "gateway.refresh_s": "0.1"}
+    settings = {"models": {"tiny": str(folder)}}
     with ExitStack() as stack:
         publisher = stack.enter_context(Publisher())
         spec = f"{first.url},events={publisher.events},replay={publisher.replay},engine={ENGINE}"
@@ -347,6 +366,33 @@ def test_sglangs_server_in_rust_names_images_itself(
         unplanned = {"text": text, "image_data": "https://pictures.example/1.png"}
         sent = json.loads(fleet.client.post("/generate", json=unplanned).json()["body"])
         assert sent == unplanned
+
+
+def test_a_worker_with_the_plugin_is_planned_whole_and_gets_no_hash(folder: Path) -> None:
+    """The gateway asks for the plugin whenever a worker becomes healthy."""
+    engine = EngineProcess("plugged")
+    engine.plugin = "guard,keys"
+    try:
+        engine.start()
+        with fleet_of([engine], folder, engine="sglang@0.5.23", tag_secrets=[SECRET]) as fleet:
+            assert fleet.states()[0]["plugin"] == ["guard", "keys"]
+            request = chat("describe it " * 20, picture("red"))
+            sent = json.loads(fleet.client.post(PATH, json=request).json()["body"])
+            assert sent == request
+            plan = Model.load(folder).plan(request, "sglang@0.5.23", server="mmhash", block_size=16)
+            fleet.publish(0, plan)
+            assert fleet.matched(request) == [16 * len(plan.blocks)] != [0]
+            assert len(plan.blocks) == len(plan.token_ids) // 16
+            engine.kill()
+            wait_until(lambda: not fleet.states()[0]["healthy"])
+            engine.plugin = ""
+            engine.start()
+            wait_until(lambda: fleet.states()[0]["healthy"])
+            assert fleet.states()[0]["plugin"] is None
+            sent = json.loads(fleet.client.post(PATH, json=request).json()["body"])
+            assert "content_hash" in json.dumps(sent)
+    finally:
+        engine.kill()
 
 
 @pytest.mark.slow

@@ -168,7 +168,11 @@ def test_a_gpu_that_cannot_hash(
 
     monkeypatch.setattr(device, "slot", refuse)
     monkeypatch.setattr(leaves, "_warned", set())
-    with pytest.warns(RuntimeWarning, match="no room for scratch"):
+    with pytest.warns(RuntimeWarning, match="no room for scratch") as of_digest:
         assert mmhash.digest(NOISE) == expected[0]
+    leaves._warned.clear()
+    with pytest.warns(RuntimeWarning, match="no room for scratch") as of_keys:
+        assert mmhash.keys([NOISE, NOISE]) == [expected[1]] * 2
+    assert {one.filename for one in (*of_digest, *of_keys)} == {__file__}  # the caller's
     assert mmhash.key(NOISE) == expected[1]
     assert mmhash.keys(mmhash.split(bundle, counts=64)) == expected[2]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mmhash
-from mmhash.bulk.items import Options, hash_files
+from mmhash.bulk.items import BulkOptions, hash_files
 from mmhash.bulk.sources import read_source
 
 ITEMS = 100
@@ -47,7 +47,7 @@ def test_fewer_files_are_opened_ahead_if_there_are_few_descriptors(tmp_path: Pat
     paths = write_files(tmp_path / "folder")
     for count in (1, 2, 10):
         with descriptors_left(count):
-            rows = hash_files(paths, Options())
+            rows = hash_files(paths, BulkOptions())
         assert [row[3] for row in rows] == [mmhash.key(b"%d" % n).hex() for n in range(ITEMS)]
 
 
@@ -57,11 +57,11 @@ def test_without_a_descriptor_no_item_gets_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table({"data": [b"1", b"2"]}), table)
     (row_group,) = read_source(str(table), "data")
     list(read_source(str(tmp_path / "folder"), None))  # imports what they need
-    hash_files(paths, Options())
+    hash_files(paths, BulkOptions())
     calls: list[Callable[[], object]] = [
-        lambda: hash_files(paths, Options()),
-        lambda: hash_files(paths, Options(of="pixels")),
-        lambda: row_group.hash(Options()),
+        lambda: hash_files(paths, BulkOptions()),
+        lambda: hash_files(paths, BulkOptions(of="pixels")),
+        lambda: row_group.hash(BulkOptions()),
         lambda: list(read_source(str(tmp_path / "folder"), None)),
     ]
     for call in calls:

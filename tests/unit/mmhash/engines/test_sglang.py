@@ -354,7 +354,7 @@ def test_combine_hashes_is_pythons() -> None:
 
 def test_a_split_item_has_the_hash_that_it_has_alone() -> None:
     feature = torch.from_numpy(NOISE[:2400]).view(torch.float16).reshape(100, 12)
-    item = sglang.Item(
+    item = sglang.BundleItem(
         "IMAGE", [(0, 9), (12, 26)], feature, None, {"image_grid_thw": [[1, 4, 10], [1, 6, 10]]}, 7
     )
     one, two = sglang.split_bundle(item)
@@ -379,7 +379,9 @@ def test_a_release_splits_by_the_grids_that_it_knows(
 ) -> None:
     data = {} if grid is None else {grid: [[1, 4, 10], [1, 6, 10]]}
     rows = 2 if grid is None else 100
-    item = sglang.Item(modality, [(0, 9), (12, 26)], NOISE[:2400].reshape(rows, -1), None, data, 7)
+    item = sglang.BundleItem(
+        modality, [(0, 9), (12, 26)], NOISE[:2400].reshape(rows, -1), None, data, 7
+    )
     assert len(sglang.split_bundle(item, version=first)) == 2
     assert sglang.split_bundle(item, version=before) == [item]
 
@@ -389,7 +391,7 @@ def test_a_release_splits_by_the_grids_that_it_knows(
 )
 def test_a_release_splits_the_patches_that_it_knows(counts: Any) -> None:
     data = {"num_patches": counts, "patch_pixel_values": NOISE[:3]}
-    item = sglang.Item("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
+    item = sglang.BundleItem("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
 
     def patches(version: str) -> list[int]:
         parts = sglang.split_bundle(item, version=version)
@@ -401,20 +403,20 @@ def test_a_release_splits_the_patches_that_it_knows(counts: Any) -> None:
 
 def test_a_flat_grid_is_none_since_0_5_15() -> None:
     data = {"image_grid_thw": np.array([1, 1])}
-    item = sglang.Item("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
+    item = sglang.BundleItem("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
     assert len(sglang.split_bundle(item, version="0.5.15")) == 2
     with pytest.raises(InputValueError, match="a grid has a row of whole numbers for each item"):
         sglang.split_bundle(item, version="0.5.14")
 
 
 def test_a_bundle_of_an_unknown_release_is_refused() -> None:
-    item = sglang.Item("IMAGE", None, NOISE)
+    item = sglang.BundleItem("IMAGE", None, NOISE)
     with pytest.raises(InputValueError, match=r"sglang 0\.6\.0 is not known"):
         sglang.split_bundle(item, version="0.6.0")
 
 
 def test_a_bad_grid_is_refused() -> None:
-    item = sglang.Item(
+    item = sglang.BundleItem(
         "VIDEO", [(0, 1), (2, 3)], torch.zeros(4, 2), None, {"video_grid_thw": ["ab"]}
     )
     with pytest.raises(InputValueError, match="grid"):

@@ -1,6 +1,8 @@
 """The plugin without an engine: what its variable means, and what it does to requests."""
 
+import asyncio
 import logging
+import threading
 import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -11,7 +13,7 @@ import pytest
 import mmhash
 from mmhash.plugin import chosen, register_in_sglang, register_in_vllm
 from mmhash.plugin.attempt import Attempt
-from mmhash.plugin.sglang import name_media, set_names
+from mmhash.plugin.sglang import Plugin, name_media, set_names
 from mmhash.plugin.tags import Tags
 from mmhash.tags import sign_tag
 
@@ -26,8 +28,8 @@ def test_nothing_is_on_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_misspelled_feature_ends_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMHASH_PLUGIN", "keys,gaurd")
-    with pytest.raises(SystemExit, match="'gaurd'"):
+    monkeypatch.setenv("MMHASH_PLUGIN", "keys,guards")
+    with pytest.raises(SystemExit, match="'guards'"):
         chosen("SGLang")
 
 
@@ -38,6 +40,19 @@ def test_the_guard_refuses_the_rust_server(monkeypatch: pytest.MonkeyPatch) -> N
         register_in_sglang()
     monkeypatch.setenv("MMHASH_PLUGIN", "keys")
     register_in_sglang()  # logs that it is off
+
+
+@dataclass
+class ServerArgs:
+    tokenizer_worker_num: int
+
+
+def test_the_guard_refuses_tokenizers_in_processes_of_their_own() -> None:
+    """SGLang loads no plugin there."""
+    with pytest.raises(SystemExit, match="tokenizer-worker-num"):
+        Plugin(frozenset({"guard"})).check_processes(ServerArgs(2))
+    Plugin(frozenset({"guard"})).check_processes(ServerArgs(1))
+    Plugin(frozenset({"keys"})).check_processes(ServerArgs(2))  # logs that it is off
 
 
 def test_a_step_that_fails_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -88,11 +103,18 @@ class Request:
     audio_data: Any = None
     mm_processor_kwargs: Any = None
     use_audio_in_video: bool = False
+    image_max_dynamic_patch: Any = None
+    modalities: Any = None
+    mm_hashes: Any = None
     names: Any = field(default=None)
 
+    def contains_mm_input(self) -> bool:
+        return bool(self.image_data)
 
-def test_a_file_has_its_key_and_stays_with_the_request() -> None:
-    request = Request(image_data=[Media(b"one"), b"two"])
+
+@pytest.mark.parametrize("modalities", [None, "image", ["image"], ["image", "image"]])
+def test_a_file_has_its_key_and_stays_with_the_request(modalities: Any) -> None:
+    request = Request(image_data=[Media(b"one"), b"two"], modalities=modalities)
     names = name_media(request)
     assert names == {"image": [mmhash.key(b"one"), mmhash.key(b"two")]}
     assert request.image_data == [Media(b"one"), b"two"]
@@ -103,6 +125,8 @@ def test_a_file_has_its_key_and_stays_with_the_request() -> None:
     [
         Request(image_data=[Media(b"one", detail="high")]),
         Request(image_data=[b"one"], mm_processor_kwargs={"max_pixels": 10}),
+        Request(image_data=[b"one"], image_max_dynamic_patch=2),
+        Request(image_data=[b"one"], modalities=["multi-images"]),
     ],
 )
 def test_options_are_part_of_a_name(request_: Request) -> None:
@@ -121,6 +145,83 @@ def test_items_get_the_hashes_of_their_files() -> None:
     one, two = mmhash.key(b"one"), mmhash.key(b"two")
     set_names(items, {"image": [one, two], "audio": [None]})
     assert [item.hash for item in items] == [one.u64, None, two.u64]
+
+
+@dataclass
+class Output:
+    mm_items: list[Item]
+    padded_input_ids: Any
+
+
+class Processor:
+    """Pads the prompt by its own hashes, as Qwen-VL's does."""
+
+    async def process_mm_data_async(self, *, request_obj: Request) -> Output:
+        return Output([Item(Modality.IMAGE, hash=7) for _ in request_obj.image_data], [7, 7])
+
+
+class Manager:
+    def __init__(self) -> None:
+        self.mm_processor = Processor()
+
+
+async def _tokenize(manager: Manager, request: Request) -> Output:
+    return await manager.mm_processor.process_mm_data_async(request_obj=request)
+
+
+def test_a_prompt_is_not_padded_by_the_hash_that_the_key_replaces() -> None:
+    request = Request(image_data=[b"one"])
+    output = asyncio.run(Plugin(frozenset({"keys"})).tokenize(_tokenize, Manager(), request))
+    assert output.mm_items[0].hash == mmhash.key(b"one").u64
+    assert output.padded_input_ids is None
+
+
+def test_a_request_that_cannot_be_named_is_tokenized_as_without_the_plugin(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("mmhash.plugin.sglang.name_media", fail)
+    request = Request(image_data=[b"one"])
+    with caplog.at_level(logging.ERROR):
+        output = asyncio.run(Plugin(frozenset({"keys"})).tokenize(_tokenize, Manager(), request))
+    assert output == Output([Item(Modality.IMAGE, hash=7)], [7, 7])
+    assert request.image_data == [b"one"]
+    assert len(caplog.records) == 1
+
+
+def test_a_slow_file_holds_up_its_own_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def slow(request: Request) -> None:
+        if request.image_data == [b"slow"]:
+            released.wait(30)
+
+    async def both() -> None:
+        plugin = Plugin(frozenset({"keys"}))
+        slow_ones = [
+            asyncio.create_task(plugin.tokenize(_tokenize, Manager(), Request([b"slow"])))
+            for _ in range(4)
+        ]
+        await plugin.tokenize(_tokenize, Manager(), Request([b"one"]))
+        assert not any(task.done() for task in slow_ones)
+        released.set()
+        await asyncio.gather(*slow_ones)
+
+    monkeypatch.setattr("mmhash.plugin.sglang.name_media", slow)
+    asyncio.run(both())
+
+
+def test_a_tag_of_another_secret_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMHASH_GUARD_SECRETS", SECRET[::-1].hex())
+    expires = int(time.time()) + 60
+    tag = sign_tag(
+        mmhash.key(b"a"), engine="sglang", tenant=None, expires=expires, secrets=[SECRET]
+    )
+    request = Request(image_data=[b"one"], mm_hashes=[tag])
+    asyncio.run(Plugin(frozenset({"guard"})).tokenize(_tokenize, Manager(), request))
+    assert not request.mm_hashes
 
 
 def test_items_that_are_no_files_keep_the_engine_s_hash() -> None:

@@ -71,6 +71,16 @@ def png(color: int = 0) -> bytes:
     return file.getvalue()
 
 
+def chat_of(file: bytes) -> dict[str, Any]:
+    url = f"data:image/png;base64,{base64.b64encode(file).decode()}"
+    parts = [
+        {"type": "text", "text": "hi "},
+        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "text", "text": " x"},
+    ]
+    return {"messages": [{"role": "user", "content": parts}]}
+
+
 def test_the_server_in_rust_names_an_image_by_its_file(model: Model) -> None:
     plan = model.plan(native(png(), mm_hashes=["f0"]), ENGINE, server="rust")
     own = sglang.file_hash(png())
@@ -106,6 +116,64 @@ def test_what_the_server_in_rust_does_not_take_has_no_plan(model: Model) -> None
         model.plan({"text": "hi"}, "sglang@0.5.22", server="rust")
     with pytest.raises(InputValueError, match="vllm has no server 'rust'"):
         model.plan({"prompt": "hi"}, "vllm", server="rust")
+
+
+@pytest.mark.parametrize("model_type", ["qwen2_vl", "qwen3_vl"])
+def test_the_plugin_names_an_image_by_the_key_of_its_file(tmp_path: Path, model_type: str) -> None:
+    model = Model.load(prompt_models.write(model_type, tmp_path))
+    key = mmhash.key(png())
+    for request in (native(png(), mm_hashes=["f0"]), chat_of(png())):
+        plan = model.plan(request, ENGINE, server="mmhash", chat_template=PARTS)
+        filled = [(span.start, span.end, key) for span in plan.spans]
+        padded = sglang.pad_input_ids(plan.token_ids, filled)
+        assert plan.blocks == sglang.page_keys(padded, 1)
+        assert len(plan.blocks) == len(plan.token_ids)
+        assert plan.items[0].fields["mm_hash"] == sglang.mm_hash(key)
+    assert plan.request == chat_of(png())
+    assert "mm_hashes" not in model.plan(native(png()), ENGINE, server="mmhash").request
+
+
+def test_the_plugin_knows_no_tenant(model: Model) -> None:
+    request = native(png())
+    plans = [
+        model.plan(request, ENGINE, server="mmhash", tenant=tenant) for tenant in (None, bytes(32))
+    ]
+    assert plans[0].blocks == plans[1].blocks
+    assert plans[0].items[0].key != plans[1].items[0].key
+
+
+@pytest.mark.parametrize(
+    ("options", "of_media", "of_part"),
+    [
+        ({"images_config": {"a": 1}}, {}, {}),
+        ({}, {"detail": "high"}, {}),
+        ({}, {"max_dynamic_patch": 2}, {}),
+        ({}, {}, {"modalities": "video"}),
+    ],
+)
+def test_an_image_with_options_ends_the_plan_for_the_plugin(
+    model: Model, options: dict[str, Any], of_media: dict[str, Any], of_part: dict[str, Any]
+) -> None:
+    request = chat_of(png()) | options
+    part = request["messages"][0]["content"][1]
+    part |= of_part
+    part["image_url"] |= of_media
+    plan = model.plan(request, ENGINE, server="mmhash", chat_template=PARTS)
+    assert len(plan.blocks) == plan.spans[0].start > 0
+
+
+def test_the_plugin_leaves_the_tiles_of_llama4_to_the_engine(tmp_path: Path) -> None:
+    model = Model.load(prompt_models.write("llama4", tmp_path))
+    request = {"text": "hi <|image|> x", "image_data": [base64.b64encode(png()).decode()]}
+    plan = model.plan(request, ENGINE, server="mmhash")
+    assert len(plan.blocks) == plan.spans[0].start < len(plan.token_ids)
+
+
+def test_the_plugin_is_for_releases_that_it_was_tried_in(model: Model) -> None:
+    with pytest.raises(InputValueError, match="is not known"):
+        model.plan(native(png()), "sglang@0.5.19", server="mmhash")
+    with pytest.raises(InputValueError, match="vllm has no server 'mmhash'"):
+        model.plan({"prompt": "hi"}, "vllm", server="mmhash")
 
 
 def test_ids_come_before_the_text(model: Model) -> None:

@@ -70,6 +70,36 @@ def test_a_report_names_sglangs_server_in_rust() -> None:
     assert report.fields()["server"] == "rust"
 
 
+def test_a_report_names_the_plugin() -> None:
+    report = Report("sglang 0.5.23", 8, 8, (), server="mmhash", plugin=("guard", "keys"))
+    assert report.line() == (
+        "sglang 0.5.23: named correctly: 8 of 8 blocks; mmhash's plugin is on: guard, keys; images"
+        " are named by the keys of their files (server=mmhash)"
+    )
+    assert report.fields()["plugin"] == ("guard", "keys")
+
+
+@pytest.mark.parametrize(
+    ("body", "features"),
+    [
+        (b'{"version": "1", "features": ["guard", "keys"]}', ("guard", "keys")),
+        (b'{"features": 1}', None),
+        (None, None),
+    ],
+)
+def test_sglang_says_what_the_plugin_does(
+    body: bytes | None, features: tuple[str, ...] | None
+) -> None:
+    answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
+    if body is not None:
+        answers["/mmhash"] = (200, {}, body)
+    with (
+        ScriptedServer((404, {}, b""), by_path=answers) as engine,
+        httpx.Client(base_url=engine.url) as client,
+    ):
+        assert verify_sglang.plugin(client) == features
+
+
 def test_a_report_is_one_line() -> None:
     assert Report("vllm 0.32.0", 8, 8, (), "sha256").line() == (
         "vllm 0.32.0: named correctly: 8 of 8 blocks with sha256"
@@ -149,10 +179,10 @@ def test_sglang_names_chain(salt: str | None) -> None:
     event = _stored([sglang.event_id(key) for key in keys], padded)
     prompt = Prompt("p", "", (sample,), salt=salt)
     assert list(verify_sglang.Names(sglang.LATEST).check(event, prompt)) == [True] * 3
-    assert verify_sglang.holds_images([event], (sample,), sglang.LATEST)
+    assert verify_sglang.holds_images([event], [sample.key], sglang.LATEST)
     older = list(verify_sglang.Names("0.5.12").check(event, prompt))
     assert older == [False] * 3
-    assert not verify_sglang.holds_images([event], (sample,), "0.5.12")
+    assert not verify_sglang.holds_images([event], [sample.key], "0.5.12")
 
 
 def test_prompts_are_new_each_time() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from mmhash_service.api.problems import PROBLEMS
-from mmhash_service.app import create_app
 from mmhash_service.bodies.reading import MIN_PROGRESS, StallTimer
-from mmhash_service.runtime.capacity import STREAM_BYTES
+from mmhash_service.http.app import create_app
+from mmhash_service.limits.capacity import STREAM_BYTES
+from mmhash_service.problems.catalogue import PROBLEMS
 from mmhash_service.settings import Settings
 from tests.support.images import encode_noise
 from tests.support.in_process import running

@@ -15,12 +15,12 @@ from PIL import Image
 
 import mmhash
 from mmhash.image import FORMATS
-from mmhash_service.api.problems import Problem
 from mmhash_service.decoder import pool
 from mmhash_service.decoder.child import DecoderProcess
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import Decoded, Deferred, Hello, Refused
 from mmhash_service.decoder.pool import DecoderPool, decoder_count, pixels_of
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from tests.support.decoders import children, run_with_pool, state, wait_until_ready
 from tests.support.images import encode_noise

@@ -24,6 +24,8 @@ def test_a_worker_has_all_its_parts() -> None:
 def test_a_worker_names_its_server_and_its_hash_of_items() -> None:
     spec = parse_worker("http://a,engine=sglang@0.5.23,server=rust").engine
     assert spec == EngineSpec("sglang@0.5.23", server="rust")
+    spec = parse_worker("http://a,engine=sglang@0.5.20,server=mmhash").engine
+    assert spec == EngineSpec("sglang@0.5.20", server="mmhash")
     vllm = parse_worker("http://a,engine=vllm@0.33.0,mm_hasher_algorithm=sha256").engine
     assert vllm == EngineSpec("vllm@0.33.0", mm_hasher_algorithm="sha256")
     plain = parse_worker("http://a,engine=sglang@0.5.23,server=python").engine
@@ -39,6 +41,8 @@ def test_a_worker_names_its_server_and_its_hash_of_items() -> None:
         "http://a,engine=vllm,mm_hasher_algorithm=sha512",
         "http://a,engine=sglang@0.5.22,server=rust",
         "http://a,engine=vllm,server=rust",
+        "http://a,engine=vllm,server=mmhash",
+        "http://a,engine=sglang@0.5.19,server=mmhash",
         "http://a,engine=sglang@0.5.23,server=go",
         "a:8000",
         "ftp://a",
@@ -65,7 +69,7 @@ def test_a_worker_names_its_server_and_its_hash_of_items() -> None:
         "http://a,engine=vllm@0.32.0,block_algorithm=xxhash",  # its root is random without a seed
         "http://a,engine=vllm@0.20.0,events=tcp://a:1",
         "http://a,engine=sglang@0.5.23,seed=0",
-        "http://a,engine=lmcache,events=tcp://a:1",
+        "http://a,engine=trtllm,events=tcp://a:1",
         "http://a,engine=vllm," + "x" * 3000,
     ],
 )

@@ -19,9 +19,9 @@ import mmhash
 from mmhash import Digest, sign_tag
 from mmhash.engines import sglang, vllm
 from mmhash.engines.registry import ENGINES
-from mmhash_service.api.json_limits import MAX_VALUES
 from mmhash_service.guard.caller_hashes import MAX_TAGS
 from mmhash_service.guard.middleware import _PROBLEMS, INLINE_MAX_BYTES, Guard
+from mmhash_service.limits.json_limits import MAX_VALUES
 from tests.support.in_process import running
 
 PAGE = Path(__file__).parents[4] / "docs" / "guard.md"
@@ -126,7 +126,6 @@ def test_a_hash_with_a_good_tag_passes_and_the_tags_do_not(secret: bytes) -> Non
     [
         (f"{engine.name}@{known.last}", text)
         for engine in ENGINES
-        if engine.fields_of_key
         for known in engine.releases
         for text in engine.request_fields(KEYS[0], known.last).values()
         if isinstance(text, str)
@@ -212,11 +211,11 @@ def test_tags_are_good_for_the_guard_s_tenant() -> None:
 def test_a_gateway_s_header_names_the_tenant_once_where_it_is_switched_on() -> None:
     request = chat(part(vllm.uuid(KEYS[0])), mmhash_tags=[tag_of(KEYS[0], tenant="acme")])
     acme, umbrella = ((b"x-mmhash-tenant", name) for name in (b"acme", b"umbrella"))
-    assert "uuid" in str(ask(request, acme, tenant_header=True).request)
+    assert "uuid" in str(ask(request, acme, tenant="@header").request)
     for headers in ([], [umbrella]):
-        assert "uuid" not in str(ask(request, *headers, tenant_header=True).request)
+        assert "uuid" not in str(ask(request, *headers, tenant="@header").request)
     for headers in ([acme, umbrella], [umbrella, acme], [acme, acme]):
-        assert ask(request, *headers, tenant_header=True).problem == "duplicate-header"
+        assert ask(request, *headers, tenant="@header").problem == "duplicate-header"
 
 
 UNTAGGED = {
@@ -543,14 +542,15 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
     modules = done.stdout.split()
     assert "prometheus_client" not in modules
     assert {name for name in modules if name.startswith("mmhash_service.")} == {
-        "mmhash_service.api",
-        "mmhash_service.api.json_limits",
-        "mmhash_service.api.problem_spec",
+        "mmhash_service.base_settings",
         "mmhash_service.guard",
         "mmhash_service.guard.body_text",
         "mmhash_service.guard.caller_hashes",
         "mmhash_service.guard.middleware",
         "mmhash_service.guard.settings",
-        "mmhash_service.api.headers",
-        "mmhash_service.base_settings",
+        "mmhash_service.limits",
+        "mmhash_service.limits.headers",
+        "mmhash_service.limits.json_limits",
+        "mmhash_service.problems",
+        "mmhash_service.problems.problem",
     }

@@ -16,10 +16,10 @@ import mmhash
 from mmhash import Digest
 from mmhash.lru import LruCache
 from mmhash.prompts.headers import ImageHeader
-from mmhash_service.api.problems import Problem
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels
 from mmhash_service.memo.memo import Codec, Memo, entry_size
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
 from tests.support.memo import hash_pixels

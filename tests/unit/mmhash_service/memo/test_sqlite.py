@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 
 from mmhash.lru import LruCache
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.memo.memo import entry_size
 from mmhash_service.memo.sqlite import SqliteStore
 from mmhash_service.settings import Settings

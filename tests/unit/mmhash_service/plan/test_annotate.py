@@ -11,7 +11,7 @@ from PIL import Image
 
 import mmhash
 from mmhash import Digest, verify_tag
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
 from tests.support.responses import problem_of

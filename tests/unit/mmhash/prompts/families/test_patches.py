@@ -1,10 +1,10 @@
 import pytest
 
 from mmhash.errors import InputValueError, LimitError
-from mmhash.prompts.families.patches import Patches, Pixels, read_pixels
+from mmhash.prompts.families.patches import Patches, PixelRange, read_pixels
 from mmhash.prompts.files import Section, UnknownModelError
 
-LIMITS = Pixels(3136, 1_003_520)
+LIMITS = PixelRange(3136, 1_003_520)
 PATCHES = Patches(14, 2, 2, LIMITS)
 
 
