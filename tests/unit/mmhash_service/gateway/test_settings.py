@@ -49,12 +49,6 @@ def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
         GatewaySettings(**wrong)
 
 
-def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMHASH_GATEWAY_WORKER_LIST", '["http://a"]')
-    assert GatewaySettings().has_workers
-    Settings()  # knows the variable too
-
-
 def test_the_api_key_of_the_workers_comes_from_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,10 +68,3 @@ def test_the_page_has_each_setting_as_it_is(name: str) -> None:
         row_of(name, "MMHASH_GUARD_", GuardSettings.model_fields[name])
         in PAGE.read_text().splitlines()
     )
-
-
-def test_an_argument_is_stronger_than_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMHASH_GUARD_ENGINE", "sglang")
-    monkeypatch.setenv("MMHASH_GUARD_TENANT", "acme")
-    settings = GuardSettings(engine="vllm@0.33.0", secrets=[SECRET])
-    assert (settings.engine, settings.tenant) == ("vllm", "acme")
