@@ -1,10 +1,10 @@
 """What an image's name costs SGLang's scheduler, with and without the plugin.
 
 `PYTHON -m bench.plugin_features MODEL`: PYTHON is that of an environment with SGLang and mmhash,
-MODEL the directory of a Qwen2-VL with a large max_pixels, which gets random weights. Each request has an image that the
-engine has not seen, with features of 20 MB. Printed for each value of MMHASH_PLUGIN: the CPU time
-of the scheduler's process and the time of a whole request, in medians, and by which hash the
-tokenizer has named the image. "SGLang's hash" means that its pads are those without the plugin.
+MODEL the directory of a Qwen2-VL with a large max_pixels, which gets random weights. Each request
+has an image that the engine has not seen, with features of 20 MB. Printed for each value of
+MMHASH_PLUGIN: the CPU time of the scheduler and the time of a whole request, in medians, and by
+which hash the tokenizer has named the image. "SGLang's hash" means that its pads are those without the plugin.
 """
 
 import argparse

@@ -90,9 +90,9 @@ def test_a_report_names_the_plugin() -> None:
 def test_sglang_says_what_the_plugin_does(
     body: bytes | None, features: tuple[str, ...] | None
 ) -> None:
-    answer = (404, {}, b"") if body is None else (200, {}, body)
+    status = 404 if body is None else 200
     with (
-        ScriptedServer((404, {}, b""), by_path={"/mmhash": answer}) as engine,
+        ScriptedServer((status, {}, body or b"")) as engine,
         httpx.Client(base_url=engine.url) as client,
     ):
         assert verify_sglang.plugin(client) == features
