@@ -4,7 +4,8 @@
 MODEL the directory of a Qwen2-VL with a large max_pixels, which gets random weights. Each request
 has an image that the engine has not seen, with features of 20 MB. Printed for each value of
 MMHASH_PLUGIN: the CPU time of the scheduler and the time of a whole request, in medians, and by
-which hash the tokenizer has named the image. "SGLang's hash" means that its pads are those without the plugin.
+which hash the tokenizer has named the image. "SGLang's hash" means that its pads are those without
+the plugin.
 """
 
 import argparse
